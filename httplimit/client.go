@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // ClientAddress says which address a request comes from. Whatever a client sends
@@ -105,11 +106,20 @@ func (c *ClientAddress) validate() error {
 // Of is the address that a request comes from, an IPv4 one never as IPv6. It is
 // the zero Addr if nothing says so, as over a Unix socket that is not trusted.
 func (c *ClientAddress) Of(r *http.Request) netip.Addr {
-	peer := addressOf(r.RemoteAddr)
-	entries := list{lines: r.Header[c.field], quotes: c.field == forwarded}
+	return c.From(r.Header, r.RemoteAddr, c.unix && overUnix(r))
+}
+
+// From is Of for a request that is not net/http's: by its header, the address of its
+// connection, with or without a port, and whether it came over a Unix socket.
+func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) netip.Addr {
+	peer := addressOf(remoteAddr)
+	if c.rule == thePeer {
+		return peer
+	}
+	entries := list{lines: header.Values(c.field), quotes: c.field == forwarded}
 	switch c.rule {
 	case rightmostUntrusted:
-		if !c.trusts(peer) && !(c.unix && !peer.IsValid() && overUnix(r)) {
+		if !c.trusts(peer) && !(c.unix && !peer.IsValid() && unix) {
 			return peer
 		}
 		hop := peer

@@ -15,7 +15,8 @@ import (
 // request is dropped by forget before the scratch is used again: a field that forget leaves
 // would show one client what another one asked.
 type scratch struct {
-	web       web // zero for what is no request of net/http
+	web       web           // the exchange of Handler
+	http      *http.Request // nil for what is no request of net/http
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -32,7 +33,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.web, s.request = web{}, rules.Request{}
+	s.web, s.http, s.request = web{}, nil, rules.Request{}
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 

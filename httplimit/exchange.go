@@ -11,6 +11,9 @@ import (
 // order, from one goroutine, and keeps nothing that they return: texts may be of a buffer
 // that is used again after the request. Handler has one for net/http; contrib/fiber has
 // another.
+//
+// Where the framework is built on net/http, an Exchange also has a method
+// HTTP() *http.Request. By it a request that waits in a queue ends once its client is gone.
 type Exchange interface {
 	// Read fills in what limits look at. Under ByLimiter the User is the key.
 	Read(*rules.Request)
@@ -36,6 +39,9 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 }
 
 func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
+	if h, ok := e.(interface{ HTTP() *http.Request }); ok {
+		s.http = h.HTTP()
+	}
 	e.Read(&s.request)
 	o := &s.outcome
 	if !m.refuses(s) {
@@ -71,6 +77,8 @@ type web struct {
 	w http.ResponseWriter
 	r *http.Request
 }
+
+func (e *web) HTTP() *http.Request { return e.r }
 
 func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
 

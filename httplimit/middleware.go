@@ -145,11 +145,12 @@ func (m *Middleware) warnOfNoAddress(s *scratch) {
 	if !s.outcome.LacksAddress() || !m.addressless.CompareAndSwap(false, true) {
 		return
 	}
-	var about []any
-	if r := s.web.r; r != nil {
-		about = []any{"network", networkOf(r), "remote_addr", r.RemoteAddr}
+	network, from := "", ""
+	if r := s.http; r != nil {
+		network, from = networkOf(r), r.RemoteAddr
 	}
-	m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix", about...)
+	m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix",
+		"network", network, "remote_addr", from)
 }
 
 // done keeps s for the next request, but nothing of this one's.

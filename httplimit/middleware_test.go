@@ -139,6 +139,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	require.Equal(t, make([]weir.Ask, 3), s.asks[:3])
 	require.Equal(t, make([]*rules.Rule, 2), s.rules[:2])
 	require.Equal(t, rules.Request{}, s.request)
+	require.Nil(t, s.http)
 	require.Zero(t, s.web)
 }
 

@@ -24,7 +24,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		if !v.queued {
 			continue
 		}
-		err := readAhead(s.web.r)
+		err := readAhead(s.http)
 		if err == nil {
 			begun := time.Now()
 			err = m.wait(ctx, v)

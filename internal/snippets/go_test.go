@@ -29,6 +29,9 @@ var packages = map[string]string{
 	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
 
 	"grpc":       "google.golang.org/grpc",
+	"gin":        "github.com/gin-gonic/gin",
+	"echo":       "github.com/labstack/echo/v5",
+	"fiber":      "github.com/gofiber/fiber/v3",
 	"kgo":        "github.com/twmb/franz-go/pkg/kgo",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
 	"promhttp":   "github.com/prometheus/client_golang/prometheus/promhttp",
@@ -37,6 +40,9 @@ var packages = map[string]string{
 	"scram":      "github.com/twmb/franz-go/pkg/sasl/scram",
 
 	"audit":      "github.com/weir-go/weir/audit",
+	"echolimit":  "github.com/weir-go/weir/contrib/echo",
+	"fiberlimit": "github.com/weir-go/weir/contrib/fiber",
+	"ginlimit":   "github.com/weir-go/weir/contrib/gin",
 	"envoylimit": "github.com/weir-go/weir/contrib/envoy",
 	"grpclimit":  "github.com/weir-go/weir/contrib/grpc",
 	"httplimit":  "github.com/weir-go/weir/httplimit",

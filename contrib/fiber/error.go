@@ -1,0 +1,40 @@
+package fiberlimit
+
+import (
+	"github.com/gofiber/fiber/v3"
+
+	"github.com/weir-go/weir/httplimit"
+)
+
+// Error is a denial for the ErrorHandler, in which errors.As finds a *fiber.Error of its
+// status. fiber's own handler answers with that status and the text.
+type Error struct {
+	Problem httplimit.Problem
+	err     error
+}
+
+func (e *Error) Error() string { return e.Problem.Detail }
+
+// Unwrap returns why the request could not be judged, as Outcome.Err has it.
+func (e *Error) Unwrap() error { return e.err }
+
+// As finds a *fiber.Error.
+func (e *Error) As(target any) bool {
+	as, ok := target.(**fiber.Error)
+	if ok {
+		*as = fiber.NewError(e.Problem.Status, e.Problem.Detail)
+	}
+	return ok
+}
+
+// Write is for Options.Denied: it answers with the body of docs/http.md, in the form that
+// the client accepts, and not by the ErrorHandler.
+func Write(c fiber.Ctx, o *httplimit.Outcome) error {
+	var accept []string
+	for _, line := range c.Request().Header.PeekAll(fiber.HeaderAccept) {
+		accept = append(accept, string(line))
+	}
+	contentType, body := o.Body(accept)
+	c.Set(fiber.HeaderContentType, contentType)
+	return c.Status(o.Status).Send(body)
+}

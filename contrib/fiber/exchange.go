@@ -1,0 +1,81 @@
+package fiberlimit
+
+import (
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/utils/v2"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// exchange is a request of fiber, as httplimit asks about it. The texts are fasthttp's own
+// bytes, which hold until the request has ended.
+type exchange struct {
+	o      *Options
+	c      fiber.Ctx
+	header header
+	err    error // of a denial
+}
+
+func (e *exchange) Read(r *rules.Request) {
+	in := e.c.Request()
+	r.Method, r.Fields = e.c.Method(), &e.header
+	r.Host, r.Path = utils.UnsafeString(in.URI().Host()), utils.UnsafeString(in.URI().PathOriginal())
+	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp has other numbers below 0
+	r.Client = e.o.clientOf(e.c, &e.header)
+	for _, who := range [...]struct {
+		is   *string
+		from func(fiber.Ctx) string
+	}{{&r.User, e.o.User}, {&r.User, e.o.Key}, {&r.APIKey, e.o.APIKey}, {&r.Tier, e.o.Tier}} {
+		if who.from != nil {
+			*who.is = who.from(e.c)
+		}
+	}
+}
+
+func (e *exchange) Decided(o *httplimit.Outcome) {
+	if e.o.KeepOutcome {
+		e.c.SetContext(httplimit.WithOutcome(e.c.Context(), o))
+	}
+	if e.o.OnDecision != nil {
+		e.o.OnDecision(e.c, o)
+	}
+}
+
+func (e *exchange) SetFields(names, values []string) {
+	h := &e.c.Response().Header
+	for i, name := range names {
+		h.Set(name, values[i])
+	}
+}
+
+func (e *exchange) Deny(o *httplimit.Outcome) {
+	if e.o.Denied != nil && o.Status != httplimit.StatusClientGone {
+		e.err = e.o.Denied(e.c, o)
+		return
+	}
+	e.err = &Error{Problem: o.Problem(), err: o.Err}
+}
+
+// header has the fields of a request, as rules ask for them.
+type header struct {
+	c     fiber.Ctx
+	lines []string
+}
+
+func (h *header) Values(name string) []string {
+	h.lines = h.lines[:0]
+	for _, line := range h.c.Request().Header.PeekAll(name) {
+		if len(line) == 0 && (name == fiber.HeaderContentLength || name == fiber.HeaderCookie || name == fiber.HeaderTrailer) {
+			continue // fasthttp has a line of these where there is none
+		}
+		h.lines = append(h.lines, utils.UnsafeString(line))
+	}
+	return h.lines
+}
+
+// forget drops what belongs to a request, and returns the room.
+func (h *header) forget() []string {
+	clear(h.lines[:cap(h.lines)])
+	return h.lines[:0]
+}

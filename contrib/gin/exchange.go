@@ -1,0 +1,64 @@
+package ginlimit
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// exchange is a request of gin, as httplimit asks about it.
+type exchange struct {
+	l *limits
+	c *gin.Context
+}
+
+func (e *exchange) HTTP() *http.Request { return e.c.Request }
+
+func (e *exchange) Read(r *rules.Request) {
+	in := e.c.Request
+	r.Method, r.Host, r.Path, r.Header, r.Length = in.Method, in.Host, in.URL.EscapedPath(), in.Header, in.ContentLength
+	r.Client = e.l.clientOf(e.c)
+	for _, who := range [...]struct {
+		is   *string
+		from func(*gin.Context) string
+	}{{&r.User, e.l.User}, {&r.User, e.l.Key}, {&r.APIKey, e.l.APIKey}, {&r.Tier, e.l.Tier}} {
+		if who.from != nil {
+			*who.is = who.from(e.c)
+		}
+	}
+}
+
+func (e *exchange) Decided(o *httplimit.Outcome) {
+	if e.l.KeepOutcome {
+		e.c.Request = e.c.Request.WithContext(httplimit.WithOutcome(e.c.Request.Context(), o))
+	}
+	if e.l.OnDecision != nil {
+		e.l.OnDecision(e.c, o)
+	}
+}
+
+func (e *exchange) SetFields(names, values []string) {
+	h := e.c.Writer.Header()
+	for i, name := range names {
+		h[name] = values[i : i+1 : i+1]
+	}
+}
+
+func (e *exchange) Deny(o *httplimit.Outcome) {
+	e.c.Abort()
+	if o.Err != nil {
+		_ = e.c.Error(o.Err) // for middleware that logs
+	}
+	switch {
+	case o.Status == httplimit.StatusClientGone:
+		e.c.Status(o.Status)
+	case e.l.Denied != nil:
+		e.l.Denied(e.c, o)
+	default:
+		contentType, body := o.Body(e.c.Request.Header["Accept"])
+		e.c.Data(o.Status, contentType, body)
+	}
+}

@@ -79,6 +79,7 @@ var fuzzed = map[string]string{
 	"httplimit adminList.readJSON":      "httplimit FuzzChecks",
 	"httplimit readHeader":              "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminObject":             "httplimit FuzzAdminAnswersWhateverIsSent",
+	"httplimit admin.readForwarded":     "httplimit FuzzForwarded",
 	"httplimit adminRequest.parameters": "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminRequest.body":       "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit admin.deleteCount":       "httplimit FuzzAdminAnswersWhateverIsSent",

@@ -98,7 +98,8 @@ type admin struct {
 	page     http.Handler                    // nil for none
 }
 
-// adminFunc answers a request: with nothing if the answer is nil.
+// adminFunc answers a request: with nothing if the answer is nil, as a Middleware denies if it
+// is an *Outcome, and else with JSON.
 type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
 
 // adminRequest is a request that was admitted.
@@ -106,7 +107,7 @@ type adminRequest struct {
 	*http.Request
 	w        http.ResponseWriter // for the bounds on the body
 	by       string              // the client, as far as it is known
-	rest     string              // of the path, after its route's
+	rest     string              // of the path, after its route's; as it came after extAuthzPath
 	patience time.Duration       // for the body
 }
 
@@ -132,6 +133,11 @@ var adminRoutes = []adminRoute{
 	{http.MethodPost, "/v1/take", (*admin).take},
 	{http.MethodPost, "/v1/take_all", (*admin).takeAll},
 	{http.MethodPost, "/v1/request", (*admin).request},
+	{http.MethodPost, "/v1/debit", (*admin).debit},
+	{http.MethodPost, "/v1/refund", (*admin).refund},
+	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth},
+	{http.MethodGet, "/v1/auth_request", (*admin).authRequest},
+	{http.MethodGet, extAuthzPath, (*admin).extAuthz},
 	{http.MethodGet, "/openapi.json", (*admin).openAPI},
 }
 
@@ -168,6 +174,10 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		return
 	}
+	if o, isDenial := answer.(*Outcome); isDenial {
+		o.write(w, r)
+		return
+	}
 	body, isText := answer.([]byte)
 	if !isText {
 		if body, err = json.Marshal(answer); err != nil {
@@ -187,6 +197,9 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	by, err := a.gate.admit(w, r)
 	if err != nil {
 		return 0, nil, err
+	}
+	if target, ok := extAuthzTarget(r); ok && a.routes[extAuthzPath] != nil {
+		return a.serve(w, r, a.routes[extAuthzPath][http.MethodGet], by, target)
 	}
 	if err := a.csrf.Check(r); err != nil {
 		return 0, nil, adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")
@@ -209,9 +222,14 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 		w.Header().Set("Allow", adminAllow(methods))
 		return 0, nil, adminRefusal(http.StatusMethodNotAllowed, "this path answers %s", adminAllow(methods))
 	}
+	return a.serve(w, r, serve, by, rest)
+}
+
+// serve carries out an operation within its time.
+func (a *admin) serve(w http.ResponseWriter, r *http.Request, f adminFunc, by, rest string) (status int, answer any, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.patience)
 	defer cancel()
-	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
+	return f(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
 }
 
 // servePage serves the page to a client that is admitted.

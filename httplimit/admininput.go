@@ -33,7 +33,7 @@ const (
 // adminField is a parameter or a field that a request may have.
 type adminField struct {
 	name     string
-	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, adminList
+	into     any // *string, *int64, *bool, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, adminList
 	required bool
 }
 
@@ -206,6 +206,12 @@ func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
 	}
 	if list, isList := f.into.(adminList); isList {
 		list.readJSON(wrong, f.name, value)
+		return
+	}
+	if flag, isFlag := f.into.(*bool); isFlag {
+		if json.Unmarshal(value, flag) != nil || value[0] == 'n' {
+			wrong.add("%s is %s: use true or false, without quotes", f.name, adminShort(string(value)))
+		}
 		return
 	}
 	_, isNumber := f.into.(*int64)

@@ -18,7 +18,7 @@ import (
 
 // CheckOptions say who may ask for checks. Tokens, MutualTLS or Open must be there.
 type CheckOptions struct {
-	Tokens      [][]byte                     // as in AdminOptions; those of services, which need not be able to lift limits
+	Tokens      [][]byte                     // as in AdminOptions; those of services and proxies, which need not be able to change limits
 	MutualTLS   bool                         // as in AdminOptions
 	Certificate func(*x509.Certificate) bool // as in AdminOptions
 	Open        bool                         // every client that reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
@@ -27,8 +27,14 @@ type CheckOptions struct {
 
 // Checks is the part of Admin that services in other languages need, for an address of its
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
-// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the question brings along. A client that may ask
-// can use up any limit, and change none. Bounds and errors are those of Admin.
+// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the
+// question brings along. POST /v1/debit spends what is known only afterwards, and POST
+// /v1/refund gives units back. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
+// proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
+// A client that may ask can use up any limit, give back what was spent, and change no limit.
+// Bounds and errors are those of Admin.
+//
+// Serve it as it is: an http.ServeMux before it cleans the paths of /v1/ext_authz.
 func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
 	if node == nil {
 		return nil, fmt.Errorf("%w httplimit.Checks: it needs a node", weir.ErrInvalid)
@@ -46,7 +52,8 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 	var routes []adminRoute
 	for _, r := range adminRoutes {
 		switch r.path {
-		case "/v1/check", "/v1/take", "/v1/take_all", "/v1/request", "/openapi.json":
+		case "/v1/check", "/v1/take", "/v1/take_all", "/v1/request", "/v1/debit", "/v1/refund",
+			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
 			routes = append(routes, r)
 		}
 	}
@@ -157,19 +164,25 @@ func (o *Outcome) impossible() error {
 	return nil
 }
 
-// take asks one limit of the rules for units.
-func (a *admin) take(r *adminRequest) (int, any, error) {
+// oneTaking reads a question for one limit of the rules, which may have more fields.
+func (a *admin) oneTaking(r *adminRequest, more ...adminField) (*rules.Snapshot, []taking, error) {
 	s, err := a.current()
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	takes := make([]taking, 1)
-	if err := r.body(takes[0].fields()...); err != nil {
-		return 0, nil, err
+	if err := r.body(append(takes[0].fields(), more...)...); err != nil {
+		return nil, nil, err
 	}
 	var wrong adminWrongs
 	takes[0].check(&wrong, s)
-	if err := wrong.err(); err != nil {
+	return s, takes, wrong.err()
+}
+
+// take asks one limit of the rules for units.
+func (a *admin) take(r *adminRequest) (int, any, error) {
+	s, takes, err := a.oneTaking(r)
+	if err != nil {
 		return 0, nil, err
 	}
 	o, err := a.taken(r.Context(), s, takes)
@@ -182,31 +195,15 @@ func (a *admin) take(r *adminRequest) (int, any, error) {
 	if answer.Allowed {
 		answer.RetryAfterS = 0
 	}
-	tellTaken(r.w.Header(), &o)
+	setHeader(r.w.Header(), &o)
 	return http.StatusOK, answer, nil
 }
 
-// tellTaken sets the fields that a client of the caller can be given as they are. Limits
-// that are not enforced are not told.
-func tellTaken(h http.Header, o *Outcome) {
-	var policies, states []byte
-	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		if v.Rule.Shadow || v.Decision.Source == 0 {
-			continue // not enforced, or nothing is known of it
-		}
-		policies = ratelimit.AppendPolicy(separate(policies, 0), v.Limiter.Limit(), false)
-		states = ratelimit.AppendState(separate(states, 0), &v.Decision, v.Limiter)
-	}
-	if len(policies) > 0 {
-		h.Set(ratelimit.PolicyField, string(policies))
-		h.Set(ratelimit.StateField, string(states))
-	}
-	if o.Soft() {
-		h.Set(softField, "true")
-	}
-	if o.Status != 0 {
-		h.Set(retryAfterField, strconv.FormatInt(ratelimit.Seconds(o.RetryAfter()), 10))
+// setHeader sets the fields that a client of the caller can be given as they are. Rules that
+// are switched off have asked nothing, and tell nothing.
+func setHeader(h http.Header, o *Outcome) {
+	if o.Snapshot.Enabled() {
+		SetHeader(h, o)
 	}
 }
 
@@ -269,6 +266,7 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	if o.Err != nil {
 		return 0, nil, o.Err
 	}
+	setHeader(r.w.Header(), &o)
 	answer := requestAnswer{o.Status == 0, o.Status, ratelimit.Seconds(o.RetryAfter()), o.Soft(), []takeAnswer{}}
 	if answer.Allowed {
 		answer.Status = http.StatusOK

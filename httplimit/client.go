@@ -134,14 +134,7 @@ func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) 
 		}
 		return hop
 	case fromRight:
-		var entry string
-		for range c.n {
-			var ok bool
-			if entry, ok = entries.last(); !ok {
-				return peer
-			}
-		}
-		if a := c.read(entry); a.IsValid() {
+		if a := c.nth(entries); a.IsValid() {
 			return a
 		}
 	case oneHeader:
@@ -152,6 +145,18 @@ func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) 
 		}
 	}
 	return peer
+}
+
+// nth returns the n-th address from the right, the zero Addr if there is none.
+func (c *ClientAddress) nth(entries list) netip.Addr {
+	var entry string
+	for range c.n {
+		var ok bool
+		if entry, ok = entries.last(); !ok {
+			return netip.Addr{}
+		}
+	}
+	return c.read(entry)
 }
 
 // overUnix reports whether a request came over a Unix socket.

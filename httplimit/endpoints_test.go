@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -155,6 +156,18 @@ rules:
 				told = append(told, l.Name)
 			}
 			require.Equal(t, seen, told, "%s in tier %q", path, tier)
+			for name, ask := range askers(a.api) {
+				if name == "ext_authz" && tier != "" {
+					continue // it has no tiers
+				}
+				w := ask(forwardedAs{uri: path, tier: tier})
+				require.Equal(t, 200, w.Code, "%s by %s: %s", path, name, w.Body)
+				told = nil
+				for _, policy := range strings.Split(w.Header().Get("RateLimit-Policy"), ", ") {
+					told = append(told, strings.Trim(strings.Split(policy, ";")[0], `"`))
+				}
+				require.Equal(t, seen, told, "%s in tier %q by %s", path, tier, name)
+			}
 			require.NotEmpty(t, told)
 		}
 	}

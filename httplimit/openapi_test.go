@@ -186,7 +186,7 @@ func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
 	ids := make(map[string]bool)
 	for path, operations := range d.Paths {
 		for method, o := range operations {
-			documented = append(documented, strings.ToUpper(method)+" "+strings.TrimSuffix(path, "{name}"))
+			documented = append(documented, strings.ToUpper(method)+" "+strings.Split(path, "{")[0])
 			require.False(t, ids[o.ID], o.ID)
 			ids[o.ID] = true
 			require.NotEmpty(t, o.Summary)
@@ -212,6 +212,9 @@ func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
 	d, a := readAPI(t), newAdmin(t)
 	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
 	for path, operations := range d.Paths {
+		if strings.HasPrefix(path, extAuthzPath) {
+			continue // its query is a client's
+		}
 		for method, o := range operations {
 			var documented, read []string
 			asked := strings.ReplaceAll(path, "{name}", "x")
@@ -317,6 +320,14 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"address","key":"1","tier":"none"}`, "/v1/take", 400},
 		{"POST", "/v1/request", `{"path":"/v1/items","user":"u","ip":"192.0.2.1","headers":{"X-Project":"p"}}`, "/v1/request", 200},
 		{"POST", "/v1/request", `{"path":"v1"}`, "/v1/request", 400},
+		{"POST", "/v1/debit", `{"limit":"address","key":"1","units":100}`, "/v1/debit", 200},
+		{"POST", "/v1/debit", `{"limit":"none","key":"1"}`, "/v1/debit", 404},
+		{"POST", "/v1/refund", `{"limit":"address","key":"1","units":100,"soft":false}`, "/v1/refund", 204},
+		{"POST", "/v1/refund", `{"limit":"api/burst","key":"1","soft":true}`, "/v1/refund", 400},
+		{"POST", "/v1/refund", `{"limit":"none","key":"1"}`, "/v1/refund", 404},
+		{"GET", "/v1/forward_auth", "", "/v1/forward_auth", 400},
+		{"GET", "/v1/auth_request?hops=0", "", "/v1/auth_request", 400},
+		{"GET", "/v1/ext_authz/x", "", "/v1/ext_authz/{path}", 400},
 		{"DELETE", "/v1/counts?limit=address&key=1", "", "/v1/counts", 200},
 		{"DELETE", "/v1/counts?limit=a&key=1", "", "/v1/counts", 404},
 		{"DELETE", "/v1/overrides?limit=address&key=1", "", "/v1/overrides", 204},

@@ -56,6 +56,6 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	for i := range o.Verdicts {
 		answer.Takes = append(answer.Takes, answerOfVerdict(&o.Verdicts[i], now))
 	}
-	tellTaken(r.w.Header(), &o)
+	setHeader(r.w.Header(), &o)
 	return http.StatusOK, answer, nil
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// held are the languages that tests hold to what they are.
-var held = map[string]bool{"go": true, "yaml": true, "json": true, "sh": true, "console": true, "promql": true}
+// held are the languages that tests hold to what they are. Package httplimit runs nginx and
+// Caddy with theirs.
+var held = map[string]bool{"go": true, "yaml": true, "json": true, "sh": true, "console": true, "promql": true, "nginx": true, "caddyfile": true}
 
 // plain are those that nothing can hold.
 var plain = map[string]bool{"text": true, "http": true}
@@ -60,6 +61,11 @@ func TestEverySnippetOfYAMLIsRead(t *testing.T) {
 		switch s.Key() {
 		case "about": // a scenario, which package simulations reads
 		case "domain": // descriptors, which package envoylimit reads
+		case "http_filters": // Envoy's, which package envoylimit reads
+		case "http": // Traefik's
+			if err := yaml.Unmarshal([]byte(s.Text), new(any)); err != nil {
+				t.Errorf("%s: %v", s.At(), err)
+			}
 		case "groups":
 			d := yaml.NewDecoder(strings.NewReader(s.Text))
 			d.KnownFields(true)

@@ -1,0 +1,63 @@
+package httplimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// debit spends units of one limit of the rules without asking, for a cost that is known only
+// afterwards. The answer is allowed unless an enforced limit is in debt then.
+func (a *admin) debit(r *adminRequest) (int, any, error) {
+	s, takes, err := a.oneTaking(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	v, err := takes[0].verdict(s)
+	if err != nil {
+		return 0, nil, err
+	}
+	if s.Enabled() {
+		v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
+	} else {
+		l := v.Limiter.Limit()
+		v.Decision = weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	setHeader(r.w.Header(), &Outcome{Snapshot: s, Verdicts: []Verdict{v}})
+	answer := answerOfVerdict(&v, time.Now())
+	if v.Rule.Shadow {
+		answer.Allowed, answer.RetryAfterS = true, 0
+	}
+	return http.StatusOK, answer, nil
+}
+
+// refund gives back units of one limit of the rules, or of the overrun that its rule allows.
+func (a *admin) refund(r *adminRequest) (int, any, error) {
+	var soft bool
+	s, takes, err := a.oneTaking(r, adminField{name: "soft", into: &soft})
+	if err != nil {
+		return 0, nil, err
+	}
+	v, err := takes[0].verdict(s)
+	if err != nil {
+		return 0, nil, err
+	}
+	spent := v.Limiter
+	if soft {
+		spent = v.overrun
+	}
+	if spent == nil {
+		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", takes[0].name)
+	}
+	if s.Enabled() {
+		if err := spent.Refund(r.Context(), v.Key, v.Units); err != nil {
+			return 0, nil, err
+		}
+	}
+	return http.StatusNoContent, nil, nil
+}

@@ -1,0 +1,162 @@
+package httplimit
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/rules"
+)
+
+// A proxy asks by a request of its own whether it may pass on the one that it has received,
+// which it describes in header fields. It sends the client's fields along, so each field that
+// describes the request is one that the proxy overwrites, or else the client could: all of
+// them must be there, once. What is missing is 400, and never admitted.
+
+const (
+	forwardedForField  = "X-Forwarded-For"
+	forwardedHostField = "X-Forwarded-Host"
+	statusField        = "X-Weir-Status" // what to answer the client with, where auth_request denies
+	maxHops            = 16
+)
+
+// forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth: 200, or the denial that
+// the client gets.
+func (a *admin) forwardAuth(r *adminRequest) (int, any, error) {
+	o, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
+	return answerForwarded(o, err)
+}
+
+// authRequest answers nginx's auth_request, which knows no denial but 401 and 403: 200 or 403,
+// with the status for the client in X-Weir-Status.
+func (a *admin) authRequest(r *adminRequest) (int, any, error) {
+	o, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
+	if err != nil || o.Status == 0 {
+		return http.StatusOK, nil, err
+	}
+	r.w.Header().Set(statusField, strconv.Itoa(o.Status))
+	return http.StatusForbidden, nil, nil
+}
+
+// decideForwarded decides on the request that fields of another describe, with what its
+// parameters tell of their names.
+func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (*Outcome, error) {
+	var (
+		client, user, apiKey, tier, ambiguous string
+		hops                                  int64 = 1
+	)
+	if err := r.parameters(
+		adminField{name: "client", into: &client}, adminField{name: "hops", into: &hops},
+		adminField{name: "user", into: &user}, adminField{name: "api_key", into: &apiKey}, adminField{name: "tier", into: &tier},
+		adminField{name: "ambiguous_paths", into: &ambiguous},
+	); err != nil {
+		return nil, err
+	}
+	var wrong adminWrongs
+	wrong.between("hops", hops, 1, maxHops)
+	if ambiguous != "" && ambiguous != "refuse" {
+		wrong.add("ambiguous_paths is %q: use refuse, or leave it out", adminShort(ambiguous))
+	}
+	uri, method, host := wrong.single(r.Header, uriField), wrong.single(r.Header, methodField), wrong.single(r.Header, forwardedHostField)
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	target, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return nil, adminRefusal(http.StatusBadRequest, "%s is %q: the proxy has to set it to the target of the request, with its escapes", uriField, adminShort(uri))
+	}
+	of := rules.Request{Method: method, Host: cmp.Or(target.Host, host), Path: target.EscapedPath()}
+	if err := a.readForwarded(&of, r, cmp.Or(client, forwardedForField), int(hops)); err != nil {
+		return nil, err
+	}
+	of.User, of.APIKey, of.Tier = HeaderValue(user)(r.Request), HeaderValue(apiKey)(r.Request), HeaderValue(tier)(r.Request)
+	return a.forwardedOutcome(r, &of, ambiguous == "refuse")
+}
+
+// extAuthzPath begins the paths at which Envoy asks by HTTP, before the path of the request.
+const extAuthzPath = "/v1/ext_authz/"
+
+// extAuthzTarget returns the path that Envoy asks about, with its escapes.
+func extAuthzTarget(r *http.Request) (path string, ok bool) {
+	path, ok = strings.CutPrefix(r.URL.EscapedPath(), strings.TrimSuffix(extAuthzPath, "/"))
+	return path, ok && (path == "*" || strings.HasPrefix(path, "/"))
+}
+
+// extAuthz answers Envoy's ext_authz: 200, or the denial that the client gets. The request
+// has the method, the host, and after extAuthzPath the path of the one that it is about. Its
+// query is the client's, so it has no parameters.
+func (a *admin) extAuthz(r *adminRequest) (int, any, error) {
+	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest}
+	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
+		return 0, nil, err
+	}
+	o, err := a.forwardedOutcome(r, &of, false)
+	return answerForwarded(o, err)
+}
+
+// answerForwarded is 200 with the fields alone, or the denial as the client gets it.
+func answerForwarded(o *Outcome, err error) (int, any, error) {
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case o.Status == 0:
+		return http.StatusOK, nil, nil
+	case o.Status == StatusClientGone:
+		return o.Status, nil, nil
+	}
+	return o.Status, o, nil
+}
+
+// readForwarded reads what all proxies tell alike: the client's address, which is the n-th
+// from the right of a field, and the client's fields.
+func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, n int) error {
+	c := FromRight(field, n)
+	of.Client = c.nth(list{lines: r.Header[c.field], quotes: c.field == forwarded})
+	if !of.Client.IsValid() {
+		return adminRefusal(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", c.field, n)
+	}
+	if a.gate != nil && len(a.gate.tokens) > 0 {
+		r.Header = r.Header.Clone()   // the server has the other
+		r.Header.Del("Authorization") // the proxy's
+	}
+	of.Header, of.Length = r.Header, -1
+	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
+		return adminRefusal(http.StatusBadRequest, "the path of the request is %q: it begins with /", adminShort(of.Path))
+	}
+	return nil
+}
+
+// forwardedOutcome decides, and sets the fields that the client gets.
+func (a *admin) forwardedOutcome(r *adminRequest, of *rules.Request, refuse bool) (*Outcome, error) {
+	if _, err := a.current(); err != nil {
+		return nil, err
+	}
+	if o := new(Outcome); refuse && o.refuse(of.Path) {
+		return o, nil
+	}
+	o := a.rulesOf.Check(r.Context(), of)
+	if o.Err != nil && o.Status != StatusClientGone {
+		if unlogged, due := a.failed.Due(time.Now()); due {
+			a.log.Error("requests that proxies ask about cannot be counted and are denied with 503", "error", o.Err, "unlogged", unlogged)
+		}
+	}
+	setHeader(r.w.Header(), &o)
+	return &o, nil
+}
+
+// single returns the value of a field that is there once, and notes what is wrong with it.
+func (w *adminWrongs) single(h http.Header, field string) string {
+	lines := h[http.CanonicalHeaderKey(field)]
+	switch len(lines) {
+	case 1:
+		return lines[0]
+	case 0:
+		w.add("header %q is missing: the proxy has to set it", field)
+	default:
+		w.add("header %q is there %d times: the proxy has to overwrite what the client sends", field, len(lines))
+	}
+	return ""
+}

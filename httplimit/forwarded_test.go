@@ -1,0 +1,364 @@
+package httplimit
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// forwardedAs is a request that a proxy describes; GET / of 192.0.2.1 if zero.
+type forwardedAs struct {
+	uri, method, host, client string
+	user, tier                string      // in fields that the proxy's parameters name; not by Envoy
+	parameters                string      // more of them
+	fields                    http.Header // what the client sends beside
+}
+
+// askers ask by each endpoint, in the way of its proxy.
+func askers(api http.Handler) map[string]func(forwardedAs) *httptest.ResponseRecorder {
+	asker := func(path, uriField, methodField string) func(forwardedAs) *httptest.ResponseRecorder {
+		return func(of forwardedAs) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("GET", path+"?user=X-User&tier=X-Tier"+of.parameters, nil)
+			of.describe(r)
+			r.Header[http.CanonicalHeaderKey(uriField)] = []string{of.orElse(of.uri, "/")}
+			r.Header[http.CanonicalHeaderKey(methodField)] = []string{of.orElse(of.method, "GET")}
+			r.Header.Set("X-Forwarded-Host", of.host)
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			return w
+		}
+	}
+	return map[string]func(forwardedAs) *httptest.ResponseRecorder{
+		"forward_auth": asker("/v1/forward_auth", "X-Forwarded-Uri", "X-Forwarded-Method"),
+		"auth_request": asker("/v1/auth_request", "X-Original-URI", "X-Original-Method"),
+		"ext_authz": func(of forwardedAs) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(of.orElse(of.method, "GET"), "/", nil)
+			r.URL, _ = url.ParseRequestURI("/v1/ext_authz" + of.orElse(of.uri, "/"))
+			r.Host = of.host
+			of.describe(r)
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			return w
+		},
+	}
+}
+
+func (of *forwardedAs) describe(r *http.Request) {
+	if of.fields != nil {
+		r.Header = of.fields.Clone()
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("X-Forwarded-For", of.orElse(of.client, "192.0.2.1"))
+	if of.user != "" {
+		r.Header.Set("X-User", of.user)
+	}
+	if of.tier != "" {
+		r.Header.Set("X-Tier", of.tier)
+	}
+}
+
+func (*forwardedAs) orElse(text, or string) string {
+	if text == "" {
+		return or
+	}
+	return text
+}
+
+const forwardedRules = `
+tiers: {free: {}, paid: {multiply: 2}}
+default_tier: free
+rules:
+- {name: write, match: {path: /items/, method: POST}, key: ip, limit: {rate: 1, per: 1h}}
+- {name: host, match: {host: api.example.com}, key: ip, limit: {rate: 1, per: 1h}}
+- {name: plan, match: {header: {X-Plan: gold}}, key: ip, limit: {rate: 1, per: 1h}}
+- {name: bearer, match: {path: /bearer}, key: "header:Authorization", missing_key: skip, limit: {rate: 1, per: 1h}}
+- {name: user, match: {path: /user}, key: user, limit: {rate: 1, per: 1h}}
+- {name: all, match: {path: /all}, key: ip, limit: {rate: 2, per: 1h}}
+`
+
+// status is what an answer says of the request: by auth_request in a field.
+func statusOf(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	if of := w.Header().Get("X-Weir-Status"); of != "" {
+		require.Equal(t, http.StatusForbidden, w.Code)
+		return of
+	}
+	require.NotEqual(t, http.StatusForbidden, w.Code)
+	return fmt.Sprint(w.Code)
+}
+
+func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
+	type steps []struct {
+		of   forwardedAs
+		want string
+	}
+	for name, c := range map[string]struct {
+		steps
+		parameters bool // Envoy has none
+	}{
+		"path and method": {steps: steps{
+			{forwardedAs{uri: "/items/1?a=b", method: "POST"}, "200"},
+			{forwardedAs{uri: "/items/2", method: "GET"}, "200"},
+			{forwardedAs{uri: "/items//3", method: "POST"}, "429"},
+			{forwardedAs{uri: "/items%2f3", method: "POST"}, "429"},
+			{forwardedAs{uri: "/other", method: "POST"}, "200"},
+		}},
+		"host": {steps: steps{
+			{forwardedAs{host: "api.example.com"}, "200"},
+			{forwardedAs{host: "API.example.com.:8443"}, "429"},
+			{forwardedAs{host: "example.com"}, "200"},
+			{forwardedAs{}, "200"},
+		}},
+		"the client is the address that the proxy appended": {steps: steps{
+			{forwardedAs{uri: "/all", client: "198.51.100.1, 192.0.2.7"}, "200"},
+			{forwardedAs{uri: "/all", client: "198.51.100.2, 192.0.2.7"}, "200"},
+			{forwardedAs{uri: "/all", client: "unknown, 192.0.2.7:443"}, "429"},
+			{forwardedAs{uri: "/all", client: "192.0.2.8"}, "200"},
+		}},
+		"the client's fields": {steps: steps{
+			{forwardedAs{fields: http.Header{"X-Plan": {"gold"}}}, "200"},
+			{forwardedAs{fields: http.Header{"X-Plan": {"gold"}}}, "429"},
+			{forwardedAs{}, "200"},
+		}},
+		"the proxy's token is not the client's": {steps: steps{
+			{forwardedAs{uri: "/bearer"}, "200"}, {forwardedAs{uri: "/bearer"}, "200"},
+		}},
+		"proxies behind each other": {parameters: true, steps: steps{
+			{forwardedAs{uri: "/all", client: "192.0.2.9, 10.0.0.1", parameters: "&hops=2"}, "200"},
+			{forwardedAs{uri: "/all", client: "192.0.2.9, 10.0.0.2", parameters: "&hops=2"}, "200"},
+			{forwardedAs{uri: "/all", client: "192.0.2.9, 10.0.0.3", parameters: "&hops=2"}, "429"},
+			{forwardedAs{uri: "/all", client: "192.0.2.9", parameters: "&hops=2"}, "400"},
+		}},
+		"another field with the client": {parameters: true, steps: steps{
+			{forwardedAs{uri: "/all", client: "unknown", parameters: "&client=x-real-ip", fields: http.Header{"X-Real-Ip": {"192.0.2.10"}}}, "200"},
+			{forwardedAs{uri: "/all", parameters: "&client=x-real-ip"}, "400"},
+			{forwardedAs{uri: "/all", parameters: "&client=Forwarded", fields: http.Header{"Forwarded": {`for="[2001:db8::1]:443"`}}}, "200"},
+		}},
+		"user and tier": {parameters: true, steps: steps{
+			{forwardedAs{uri: "/user", user: "a"}, "200"},
+			{forwardedAs{uri: "/user", user: "a"}, "429"},
+			{forwardedAs{uri: "/user", user: "b", tier: "paid"}, "200"},
+			{forwardedAs{uri: "/user", user: "b", tier: "paid"}, "200"},
+			{forwardedAs{uri: "/user", user: "b", tier: "paid"}, "429"},
+		}},
+		"paths that servers read in several ways": {parameters: true, steps: steps{
+			{forwardedAs{uri: "/items;x/1"}, "200"},
+			{forwardedAs{uri: "/items;x/1", parameters: "&ambiguous_paths=refuse"}, "400"},
+			{forwardedAs{uri: "/items/1?x=//", parameters: "&ambiguous_paths=refuse"}, "200"},
+		}},
+	} {
+		for proxy := range askers(nil) {
+			if c.parameters && proxy == "ext_authz" {
+				continue
+			}
+			ask := askers(adminOfRules(t, forwardedRules).api)[proxy]
+			for i, s := range c.steps {
+				w := ask(s.of)
+				require.Equal(t, s.want, statusOf(t, w), "%s by %s, step %d: %s", name, proxy, i, w.Body)
+			}
+		}
+	}
+}
+
+// What a proxy hands on is what the middleware would have answered.
+func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
+	for proxy := range askers(nil) {
+		a, b := adminOfRules(t, forwardedRules), adminOfRules(t, forwardedRules)
+		m, err := New(b.node, b.book, Options{})
+		require.NoError(t, err)
+		passes := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := askers(a.api)[proxy]
+		for i := range 3 {
+			r := httptest.NewRequest("GET", "/all", nil)
+			r.RemoteAddr = "192.0.2.1:1"
+			r.Header.Set("Accept", "text/plain")
+			seen := httptest.NewRecorder()
+			passes.ServeHTTP(seen, r)
+			w := ask(forwardedAs{uri: "/all", fields: http.Header{"Accept": {"text/plain"}}})
+			for _, field := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit-Policy"} {
+				require.NotEmpty(t, seen.Header().Get(field))
+				require.Equal(t, seen.Header().Get(field), w.Header().Get(field), "%s by %s", field, proxy)
+			}
+			for _, field := range []string{"RateLimit", "Retry-After", "X-RateLimit-Reset"} {
+				require.Equal(t, seen.Header().Get(field) == "", w.Header().Get(field) == "", "%s by %s", field, proxy)
+			}
+			require.Equal(t, i == 2, w.Header().Get("Retry-After") != "")
+			if proxy != "auth_request" {
+				require.Equal(t, seen.Code, w.Code)
+				require.Equal(t, seen.Header().Get("Content-Type"), w.Header().Get("Content-Type"))
+				require.Equal(t, i == 2, strings.HasPrefix(w.Body.String(), "rate limit exceeded"))
+			}
+		}
+	}
+}
+
+// A proxy that tells too little, or lets its clients tell, is denied and nothing is spent.
+func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
+	a := adminOfRules(t, forwardedRules)
+	for path, fields := range map[string][]string{
+		"/v1/forward_auth":  {"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-For"},
+		"/v1/auth_request":  {"X-Original-Uri", "X-Original-Method", "X-Forwarded-Host", "X-Forwarded-For"},
+		"/v1/ext_authz/all": {"X-Forwarded-For"},
+	} {
+		good := http.Header{
+			"Authorization": {"Bearer " + adminToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {"GET"},
+			"X-Original-Uri": {"/all"}, "X-Original-Method": {"GET"}, "X-Forwarded-Host": {"h"}, "X-Forwarded-For": {"192.0.2.1"},
+		}
+		ask := func(change func(http.Header)) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Header = good.Clone()
+			change(r.Header)
+			w := httptest.NewRecorder()
+			a.api.ServeHTTP(w, r)
+			return w
+		}
+		for _, field := range fields {
+			w := ask(func(h http.Header) { h.Del(field) })
+			require.Equal(t, 400, w.Code, "%s without %s", path, field)
+			require.Contains(t, w.Body.String(), field)
+			if field == "X-Forwarded-For" {
+				for _, bad := range []string{"", "unknown", "192.0.2.1,", "192.0.2", "unix:"} {
+					require.Equal(t, 400, ask(func(h http.Header) { h.Set(field, bad) }).Code, "%s: %q", path, bad)
+				}
+				continue
+			}
+			require.Equal(t, 400, ask(func(h http.Header) { h.Add(field, h.Get(field)) }).Code, "%s: %s twice", path, field)
+		}
+		if len(fields) > 1 {
+			for _, bad := range []string{"", "all", "a b", "/%zz", "mailto:a", "/\x00"} {
+				require.Equal(t, 400, ask(func(h http.Header) { h.Set(fields[0], bad) }).Code, "%s: %q", path, bad)
+			}
+		}
+		require.Equal(t, 401, ask(func(h http.Header) { h.Set("Authorization", "Bearer of the client") }).Code)
+	}
+	var status keyStatus
+	a.get("GET", "/v1/status?ip=192.0.2.1&rule=all", "", 200, &status)
+	require.EqualValues(t, 2, status.Limits[0].Remaining, "nothing is spent")
+}
+
+// The fields that the document requires are those without which it is 400.
+func TestTheDocumentHasTheFieldsThatProxiesSet(t *testing.T) {
+	d := readAPI(t)
+	for path, want := range map[string][]string{
+		"/v1/forward_auth":     {"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-For"},
+		"/v1/auth_request":     {"X-Original-Uri", "X-Original-Method", "X-Forwarded-Host", "X-Forwarded-For"},
+		"/v1/ext_authz/{path}": {"X-Forwarded-For"},
+	} {
+		var fields []string
+		for _, p := range d.Paths[path]["get"].Parameters {
+			if p.In == "header" {
+				require.True(t, p.Required)
+				fields = append(fields, p.Name)
+			}
+		}
+		require.ElementsMatch(t, want, fields, path)
+	}
+}
+
+func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
+	a := adminOfRules(t, forwardedRules)
+	require.NoError(t, a.node.Close())
+	for proxy, ask := range askers(a.api) {
+		w := ask(forwardedAs{uri: "/all"})
+		require.Equal(t, "503", statusOf(t, w), proxy)
+		require.NotEmpty(t, w.Header().Get("Retry-After"))
+	}
+	none, err := Checks(a.node, nil, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	for proxy, ask := range askers(none) {
+		require.Equal(t, 404, ask(forwardedAs{}).Code, "%s: there are no rules", proxy)
+	}
+}
+
+// A browser's page on another origin has fields that proxies pass on.
+func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
+	a := adminOfRules(t, forwardedRules)
+	for proxy, ask := range askers(a.api) {
+		w := ask(forwardedAs{method: "POST", host: "shop.example", fields: http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://other.example"}}})
+		require.Equal(t, 200, w.Code, proxy)
+	}
+	for _, method := range []string{"GET", "POST", "OPTIONS"} {
+		r := httptest.NewRequest(method, "/v1/ext_authz/all", nil)
+		r.Header = http.Header{"Authorization": {"Bearer " + adminToken}, "Origin": {"https://other.example"}, "Access-Control-Request-Headers": {"x-forwarded-for"}}
+		w := httptest.NewRecorder()
+		a.api.ServeHTTP(w, r)
+		require.Equal(t, 400, w.Code, "a page cannot ask by itself: it may not send X-Forwarded-For")
+	}
+}
+
+func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
+	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	var d takeAnswer
+	h := a.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":2}`, 200, &d)
+	require.True(t, d.Allowed)
+	require.Zero(t, d.Remaining)
+	require.Empty(t, h.Get("Retry-After"))
+	require.Regexp(t, `^"hard";r=0;t=\d+$`, h.Get("RateLimit"))
+	a.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":2}`, 200, &d)
+	require.False(t, d.Allowed)
+	require.NotZero(t, d.RetryAfterS)
+	require.Equal(t, 204, a.ask("POST", "/v1/refund", `{"limit":"hard","key":"u","units":3}`).Code)
+	a.get("POST", "/v1/take", `{"limit":"hard","key":"u"}`, 200, &d)
+	require.True(t, d.Allowed)
+	a.get("POST", "/v1/take", `{"limit":"hard","key":"u"}`, 200, &d)
+	require.False(t, d.Allowed)
+
+	a.get("POST", "/v1/debit", `{"limit":"shadow","key":"u","units":5}`, 200, &d)
+	require.Equal(t, []bool{true, true}, []bool{d.Allowed, d.ShadowDenied}, "a shadow never denies")
+
+	for range 3 {
+		a.get("POST", "/v1/take", `{"limit":"soft","key":"u"}`, 200, &d)
+	}
+	require.True(t, d.Soft)
+	require.Equal(t, 204, a.ask("POST", "/v1/refund", `{"limit":"soft","key":"u","soft":true}`).Code)
+	a.get("POST", "/v1/take", `{"limit":"soft","key":"u"}`, 200, &d)
+	require.True(t, d.Soft, "the overrun has its unit again")
+	for _, body := range []string{
+		`{"limit":"hard","key":"u","soft":true}`, `{"limit":"hard","key":"u","soft":1}`, `{"limit":"hard","key":"u","soft":null}`,
+		`{"limit":"hard","key":"u","units":0}`, `{"limit":"hard"}`,
+	} {
+		require.Equal(t, 400, a.ask("POST", "/v1/refund", body).Code, body)
+	}
+
+	off := adminOfRules(t, fmt.Sprintf(endpointRules, false))
+	h = off.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":100}`, 200, &d)
+	require.Equal(t, []any{true, int64(2)}, []any{d.Allowed, d.Remaining}, "the rules are switched off")
+	require.Empty(t, h.Get("RateLimit"))
+	require.Equal(t, 204, off.ask("POST", "/v1/refund", `{"limit":"hard","key":"u"}`).Code)
+}
+
+// Whatever a proxy sends, a field that is missing is never admitted.
+func FuzzForwarded(f *testing.F) {
+	node, err := weir.Start(f.Context(), weir.Config{})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, node.Close()) })
+	a := adminOnRules(f, node, forwardedRules)
+	f.Add("forward_auth", "/items/1?a=b", "POST", "api.example.com", "198.51.100.1, 192.0.2.1", "&hops=2")
+	f.Add("auth_request", "*", "OPTIONS", "", "[::1]:80", "&ambiguous_paths=refuse")
+	f.Add("ext_authz", "/a%2f..//b", "PUT", "h", "192.0.2.1", "")
+	f.Fuzz(func(t *testing.T, proxy, uri, method, host, client, parameters string) {
+		ask, known := askers(a.api)[proxy]
+		_, parses := url.ParseRequestURI("/v1/ext_authz" + uri)
+		if !known || parses != nil || strings.ContainsAny(parameters, " \x7f") || strings.ContainsFunc(parameters, func(r rune) bool { return r < ' ' }) {
+			return
+		}
+		if _, err := http.NewRequest(method, "/", nil); err != nil {
+			return // no server hands it on
+		}
+		of := forwardedAs{uri: uri, method: method, host: host, client: client, parameters: parameters}
+		w := ask(of)
+		require.True(t, slices.Contains([]int{200, 400, 403, 404, 413, 429}, w.Code), "%d %s", w.Code, w.Body)
+		if !strings.Contains(parameters, "client") && !addressOf(strings.TrimSpace(client[strings.LastIndex(client, ",")+1:])).IsValid() && client != "" && !strings.Contains(parameters, "hops") {
+			require.NotEqual(t, 200, w.Code, "the client has no address")
+		}
+	})
+}

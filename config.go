@@ -59,13 +59,15 @@ type Config struct {
 	RegionShares map[string]int64
 
 	// Seed keys the hash that replaces keys: 16 bytes or more, equal on all nodes of all
-	// regions, and never changed. `weir secret` prints one. Nil: a public key, with which
-	// anybody can compute IDs; Start warns of it if other machines reach the node.
+	// regions, and never changed. ReadSecrets reads one that `weir secret` prints. Nil: a
+	// public key, with which anybody can compute IDs; Start warns of it if other machines
+	// reach the node.
 	Seed []byte
 
 	// Secrets are 16, 24 or 32 bytes each. The first encrypts gossip; one that both sides
-	// have authenticates peers and, without TLS, seals connections. `weir secret` prints
-	// one. Nil: everything is open, and Bind has to be a loopback address.
+	// have authenticates peers and, without TLS, seals connections. ReadSecrets
+	// reads those that `weir secret` prints. Nil: everything is open, and Bind has to be a
+	// loopback address.
 	Secrets [][]byte
 
 	// TLS puts connections between nodes under mutual TLS. It needs a certificate for both
@@ -162,6 +164,7 @@ func (c Config) Validate() error {
 		}
 	}
 	c.checkShares(wrong)
+	c.checkSecrets(wrong)
 	if n := len(c.Seed); n > 0 && n < minSeedBytes {
 		wrong("Seed has %d bytes: use none, or %d and more; `weir secret` prints one", n, minSeedBytes)
 	}

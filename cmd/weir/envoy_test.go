@@ -59,16 +59,19 @@ func TestFilesOfOneDomainAreCheckedTogetherIfToldSo(t *testing.T) {
 }
 
 func TestSecretsAndSeedAreReadAsTheyArePrinted(t *testing.T) {
-	var cfg weir.Config
-	require.NoError(t, readShared(write(t, "secret: 6e6577\nseed: 736565640a\nsecret: 6f6c64\n"), &cfg))
-	require.Equal(t, weir.Config{Secrets: [][]byte{[]byte("new"), []byte("old")}, Seed: []byte("seed\n")}, cfg)
+	secrets, seed, err := readShared(write(t, "secret: 6e6577\nseed: 736565640a\nsecret: 6f6c64\n"))
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{[]byte("new"), []byte("old")}, secrets)
+	require.Equal(t, "seed\n", string(seed))
 	for _, text := range []string{"", "seed: 00", "secret: new", "seed: new\nsecret: 00"} {
-		err := readShared(write(t, text), new(weir.Config))
+		_, _, err := readShared(write(t, text))
 		require.Error(t, err, "%q", text)
 		require.NotContains(t, err.Error(), "new", "nothing of a secret is shown")
 	}
-	require.Error(t, readShared(t.TempDir(), new(weir.Config)))
-	require.Error(t, readShared("none", new(weir.Config)))
+	for _, name := range []string{t.TempDir(), "none"} {
+		_, _, err := readShared(name)
+		require.Error(t, err)
+	}
 }
 
 // replica is a node that serves, in this process.

@@ -263,15 +263,17 @@ func private(addr string) bool {
 // config is what the node is started with, once the files are read.
 func (o *serveOptions) config() (cfg weir.Config, err error) {
 	cfg = o.node()
-	if err := readShared(o.Shared, &cfg); err != nil {
-		return cfg, err
-	}
-	for region, file := range o.RegionSecrets {
-		var of weir.Config
-		if err := readShared(file, &of); err != nil {
+	if o.Shared != "" {
+		if cfg.Secrets, cfg.Seed, err = readShared(o.Shared); err != nil {
 			return cfg, err
 		}
-		put(&cfg.RegionSecrets, region, of.Secrets)
+	}
+	for region, file := range o.RegionSecrets {
+		secrets, _, err := readShared(file)
+		if err != nil {
+			return cfg, err
+		}
+		put(&cfg.RegionSecrets, region, secrets)
 	}
 	if o.Peer.Cert != "" {
 		if cfg.TLS, err = o.Peer.both(); err != nil {
@@ -301,6 +303,15 @@ func (o *envoyFlags) limits(log *slog.Logger) envoylimit.Options {
 		limits.Headers = envoylimit.Headers{Limit: "x-ratelimit-limit", Remaining: "x-ratelimit-remaining", Reset: "x-ratelimit-reset"}
 	}
 	return limits
+}
+
+// readShared reads a file that has a secret at least.
+func readShared(name string) (secrets [][]byte, seed []byte, err error) {
+	secrets, seed, err = weir.ReadSecrets(name)
+	if err == nil && secrets == nil {
+		return nil, nil, fmt.Errorf("weir: %s has no line that begins with secret: write one that weir secret prints", name)
+	}
+	return secrets, seed, err
 }
 
 // readTokens reads a file with tokens, one a line.

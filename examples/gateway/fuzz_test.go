@@ -18,16 +18,19 @@ func FuzzConfidentialFiles(f *testing.F) {
 	name := filepath.Join(f.TempDir(), "f") // of this process alone
 	f.Fuzz(func(t *testing.T, text []byte) {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
-		secrets, err := readSecrets(name)
-		require.Equal(t, err == nil, len(secrets) > 0)
-		_, seedErr := readSeed(name)
+		o := options{secrets: name}
+		secretsErr := o.readShared()
+		require.Equal(t, secretsErr == nil, len(o.node.Secrets) > 0)
+		o = options{seed: name}
+		seedErr := o.readShared()
+		require.Equal(t, seedErr == nil, len(o.node.Seed) > 0)
 		tokens, err := readTokens(name)
 		require.NoError(t, err)
 		for _, token := range tokens {
 			require.NotEmpty(t, token)
 		}
 		_, callersErr := readCallers(name)
-		for _, err := range []error{err, seedErr, callersErr} {
+		for _, err := range []error{secretsErr, seedErr, callersErr} {
 			if err == nil {
 				continue
 			}

@@ -44,14 +44,14 @@ func main() {
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
 	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
-	flag.StringVar(&o.seed, "seed", "", "a file with the seed of all replicas, as go run ./cmd/weir secret prints it")
+	flag.StringVar(&o.seed, "seed", "", "a file with the seed of all replicas, as go run ./cmd/weir secret prints it; that of -secrets if empty")
 	flag.Func("proxy", "a network of proxies in front of it, like 10.0.0.0/8; may be repeated", func(text string) error {
 		network, err := netip.ParsePrefix(text)
 		o.proxies = append(o.proxies, network)
 		return err
 	})
 	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; with -secrets, unless it is a loopback's")
-	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, as go run ./cmd/weir secret prints them")
+	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, and their seed, as go run ./cmd/weir secret prints them")
 	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
 	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port that other replicas dial, if it is not -bind's")
 	flag.IntVar(&o.node.Expect, "expect", 0, "how many replicas there normally are: below it, one spends its share of them")
@@ -75,10 +75,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.node.Seed, err = readSeed(o.seed); err != nil {
-		return err
-	}
-	if o.node.Secrets, err = readSecrets(o.secrets); err != nil {
+	if err := o.readShared(); err != nil {
 		return err
 	}
 	node, err := weir.Start(ctx, o.node)

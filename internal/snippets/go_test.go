@@ -61,6 +61,7 @@ var (
 	ctx           context.Context
 	t             *testing.T
 	secret, seed, token []byte
+	secrets             [][]byte
 	mux           http.Handler
 	server        *http.Server
 	node, a       *weir.Node

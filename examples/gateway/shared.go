@@ -1,0 +1,35 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/weir-go/weir"
+)
+
+// readShared reads what all replicas share: secrets, and the seed beside them or in a file of
+// its own. Neither is there without a file.
+func (o *options) readShared() (err error) {
+	if o.secrets != "" {
+		if o.node.Secrets, o.node.Seed, err = weir.ReadSecrets(o.secrets); err != nil {
+			return err
+		}
+		if o.node.Secrets == nil {
+			return fmt.Errorf("gateway: %s has no line that begins with secret: write one that weir secret prints", o.secrets)
+		}
+	}
+	if o.seed == "" {
+		return nil
+	}
+	_, seed, err := weir.ReadSecrets(o.seed)
+	switch {
+	case err != nil:
+		return err
+	case seed == nil:
+		return fmt.Errorf("gateway: %s has no line that begins with seed: write the one that weir secret prints", o.seed)
+	case o.node.Seed != nil && !bytes.Equal(o.node.Seed, seed):
+		return fmt.Errorf("gateway: %s has another seed than %s: all replicas have one", o.seed, o.secrets)
+	}
+	o.node.Seed = seed
+	return nil
+}

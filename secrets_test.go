@@ -1,0 +1,110 @@
+package weir_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
+	for _, c := range []struct {
+		text    string
+		secrets []string
+		seed    string
+		wrong   string
+	}{
+		{"secret: 6e6577\nseed: 736565640a\nsecret: 6f6c64\n", []string{"new", "old"}, "seed\n", ""},
+		{"secret: 6E6577", []string{"new"}, "", ""},
+		{"seed:73656564\r\n", nil, "seed", ""},
+		{"secret: 6e6577; secret: 6f6c64, seed: 73656564", []string{"new", "old"}, "seed", ""},
+		{"# of May: secret: 00\n\n  secret: 6e6577\n", []string{"new"}, "", ""},
+		{"", nil, "", "line 1 has no secret and no seed"},
+		{"# nothing", nil, "", "line 1 has no secret and no seed"},
+		{"6e6577", nil, "", "line 1 begins with neither"},
+		{"secret: 6e6577\nsecrets: 6f6c64", nil, "", "line 2 begins with neither"},
+		{"secret: new", nil, "", "line 1 has a secret that is not in hexadecimal"},
+		{"secret:", nil, "", "line 1 has a secret that is not in hexadecimal"},
+		{"secret: 6e6577\n\nseed: 7", nil, "", "line 3 has a seed that is not in hexadecimal"},
+		{"seed: 00\nseed: 00", nil, "", "line 2 has a second seed"},
+	} {
+		file := filepath.Join(t.TempDir(), "weir.secret")
+		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
+		for from, read := range map[string]func() ([][]byte, []byte, error){
+			"a text": func() ([][]byte, []byte, error) { return weir.ParseSecrets(c.text) },
+			"a file": func() ([][]byte, []byte, error) { return weir.ReadSecrets(file) },
+		} {
+			secrets, seed, err := read()
+			if c.wrong != "" {
+				require.ErrorIs(t, err, weir.ErrInvalid)
+				require.ErrorContains(t, err, c.wrong)
+				require.ErrorContains(t, err, "write the lines that weir secret prints")
+				require.Equal(t, from == "a file", strings.Contains(err.Error(), file))
+				require.NotContains(t, err.Error(), "6e6577", "nothing of a secret is shown")
+				continue
+			}
+			require.NoError(t, err, "%q from %s", c.text, from)
+			var got []string
+			for _, secret := range secrets {
+				got = append(got, string(secret))
+			}
+			require.Equal(t, c.secrets, got, "%q from %s", c.text, from)
+			require.Equal(t, c.seed, string(seed))
+			require.Equal(t, c.seed == "", seed == nil)
+		}
+	}
+	for _, name := range []string{t.TempDir(), os.DevNull, filepath.Join(t.TempDir(), "none")} {
+		_, _, err := weir.ReadSecrets(name)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// A text that ParseSecrets reads as one Seed is no other Seed elsewhere: it is refused.
+func TestTextInThePlaceOfASecretIsRefused(t *testing.T) {
+	const digits = "000102030405060708090A0b0c0d0e0f"
+	good := []byte("0123456789abcdeg") // 16 bytes that are no digits
+	for _, text := range []string{
+		digits, digits + "\n", digits + digits, "seed: " + digits, "secret: " + digits + "\nseed: " + digits + "\n", "secret: x",
+	} {
+		for field, cfg := range map[string]weir.Config{
+			"Secrets[1]": {Bind: "127.0.0.1:0", Secrets: [][]byte{good, []byte(text)}},
+			"Seed":       {Bind: "127.0.0.1:0", Seed: []byte(text)},
+			`RegionSecrets["us"][0]`: {Bind: "127.0.0.1:0", Region: "eu", Regions: map[string][]string{"us": {"127.0.0.1:1"}},
+				Secrets: [][]byte{good}, RegionSecrets: map[string][][]byte{"us": {[]byte(text)}}},
+		} {
+			err := cfg.Validate()
+			require.ErrorIs(t, err, weir.ErrInvalid)
+			require.ErrorContains(t, err, field+" is hexadecimal text")
+			require.NotContains(t, err.Error(), digits)
+		}
+	}
+	for _, bytes := range []string{"0123456789abcdef", "0123456789abcdef01234567", digits[:31], "a phrase of more than sixteen bytes"} {
+		require.NoError(t, weir.Config{Seed: []byte(bytes)}.Validate(), bytes)
+	}
+	require.NoError(t, weir.Config{Bind: "127.0.0.1:0", Secrets: [][]byte{[]byte("0123456789abcdef"), []byte("0123456789abcdef01234567")}}.Validate(),
+		"too few digits for a secret of 16 bytes")
+}
+
+// Whatever a text has in it, it is read as what a Config takes, or refused without a word of it.
+func FuzzParseSecrets(f *testing.F) {
+	f.Add("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001")
+	f.Add("# May\nsecret: 00; seed: 01, secret: 02")
+	f.Add("secret: hush-hush-hush-hush-hush")
+	f.Fuzz(func(t *testing.T, text string) {
+		secrets, seed, err := weir.ParseSecrets(text)
+		require.Equal(t, err == nil, len(secrets)+len(seed) > 0)
+		for _, secret := range secrets {
+			require.NotEmpty(t, secret)
+		}
+		if err != nil {
+			require.ErrorIs(t, err, weir.ErrInvalid)
+			for word := range strings.FieldsSeq(text) {
+				require.True(t, len(word) < 20 || !strings.Contains(err.Error(), word))
+			}
+		}
+	})
+}

@@ -156,6 +156,15 @@ var mutants = []mutant{
 		scenario: "scaled", breaks: boundInvariant,
 	},
 	{
+		name: "one that leaves alone has the whole limit",
+		edits: []edit{{
+			"internal/view/share.go",
+			"	switch {\n	case partition == wire.FailOpen:\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
+			"	switch {\n	case partition == wire.FailOpen || v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
+		}},
+		scenario: "left", breaks: boundInvariant,
+	},
+	{
 		name: "a member that does not answer in time is gone",
 		edits: []edit{{
 			"weirtest/peer.go",
@@ -228,6 +237,8 @@ func shows() map[string]*Scenario {
 		Fault{At: 25 * time.Second, Kind: FaultHeal})
 	few.Limits[0].Rate = 1
 	few.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 100}}
+	left := scene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
+		Fault{At: 8 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}})
 	var everyone []string
 	for _, n := range scene(5).Nodes {
 		everyone = append(everyone, n.Name)
@@ -237,7 +248,7 @@ func shows() map[string]*Scenario {
 	gossip := slow.clone()
 	gossip.Gossip = true
 	quota := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
-	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "lent": lent}
+	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/race"
 )
 
 // What an algorithm admits at most in an arbitrary window, and the schedules of
@@ -235,6 +237,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 }
 
 func TestAMillionSmallStepsRefillWhatOneLargeStepDoes(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	l := Limit{Algorithm: TokenBucket, Rate: 7, Per: 1_000_003 * time.Microsecond, Burst: maxUnits}
 	small, large := newCount(l), newCount(l)
 	require.True(t, small.take(origin, 5_000_000).Allowed)

@@ -186,6 +186,7 @@ func TestEvictedUsedUpCountsThoseWhoAreDenied(t *testing.T) {
 }
 
 func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	for _, rate := range []int64{1, 10} {
 		for _, keys := range []int{1000, 40_000} { // few shards, and all that there may be
 			l := &Limit{Rate: rate, Per: time.Hour}

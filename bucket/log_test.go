@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/race"
 )
 
 // entries reads a log from the front and from the back, which must agree.
@@ -72,6 +74,7 @@ func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsIt
 // What debits are above a debt's bound, a log denies until it has recovered, too: it
 // decides as one that forgets nothing.
 func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 50).Draw(t, "rate"), Per: time.Minute}
 		s, all, id := newStore(10, 1), &logOracle{l: &l}, ID{1, 2}

@@ -48,6 +48,7 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 // TestAFullTableIsProbedForFewSlots looks for ids that are there and for ids that are not,
 // in tables that would grow with the next count.
 func TestAFullTableIsProbedForFewSlots(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	s := newStoreOf(1<<20, 1, Salt{1, 2})
 	l := &Limit{Rate: 10, Per: time.Hour}
 	sh := &s.shards[0]

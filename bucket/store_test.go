@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/race"
 )
 
 // newStore is a store of this many shards, always the same one.
@@ -306,6 +308,7 @@ func TestNoTwoIDsShareACount(t *testing.T) {
 }
 
 func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			short := &Limit{Algorithm: a, Rate: 2, Per: time.Second}
@@ -692,6 +695,7 @@ func FuzzStore(f *testing.F) {
 }
 
 func TestTheBytesOfAStoreGrowWithItsCountsAndShrinkAfterThem(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	s, limit := NewStore(1<<20, Salt{}), Limit{Rate: 10, Per: time.Second}
 	empty := s.Bytes()
 	for i := range uint64(200_000) {

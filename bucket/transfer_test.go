@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/race"
 )
 
 // spendAtRandom gives id a count that many operations have made.
@@ -172,6 +174,7 @@ func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 }
 
 func TestALargeLogGoesInPieces(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	here, there := NewStore(10, Salt{}), NewStore(10, Salt{})
 	l := &Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Hour}
 	id, now := ID{1, 2}, origin

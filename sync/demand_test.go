@@ -183,6 +183,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 
 // A region that asks for little beside two that ask for all has its part, too.
 func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w := newGlobe(t, 2, 3, perSecond(a), far)
 		w.settle()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -172,6 +173,7 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 
 // The smallest such leaves, whichever member the ring gives what rounding leaves.
 func TestALeaveThatOneSideAloneHearsOfMovesNoUnitThatAnotherSideHas(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	all, sides, stay := []int{0, 1, 2, 3, 4}, [][]int{{0, 2, 4}, {1, 3}}, [][]int{{2, 4}, {1}}
 	for units := int64(1); units <= 5; units++ {
 		for at := range uint64(64) {

@@ -109,6 +109,9 @@ type Config struct {
 	// TopKeys is how many of the keys that are asked for and denied most the node remembers,
 	// with their text, at most 4,096. 256 if zero. -1: none, and no key text is kept.
 	TopKeys int
+	// ShowSecretKeys has this node remember keys of a Limit with SecretKeys as they are. If
+	// false, it remembers "…" and the last four characters of a key of 16 bytes or more.
+	ShowSecretKeys bool
 
 	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
 	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several

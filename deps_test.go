@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/registry":   {"bucket", "internal/env", "internal/view", "internal/wire", "time"},
 	"internal/rlimit":     {},
 	"internal/roundtrip":  {"time"},
+	"internal/secretname": {},
 	"internal/snippets":   {},
 	"internal/spelling":   {"time"},
 	"internal/stats":      {"bucket", "internal/topkeys", "internal/wire", "time"},
@@ -84,8 +85,8 @@ var mayImport = map[string][]string{
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "sync", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"audit":               {".", "time"},
-	"rules":               {".", "internal/pace", "internal/pathform", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"httplimit":           {".", "rules", "internal/pace", "internal/pathform", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"rules":               {".", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"page":                {".", "rules", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }

@@ -81,6 +81,11 @@ type Limit struct {
 	// themselves, as exactly: see Leased.
 	NoLeases bool
 
+	// SecretKeys declares that keys of this limit are secrets, such as API keys. Node.TopKeys
+	// then has at most their last four characters, unless Config.ShowSecretKeys is set. It
+	// has no part in what is counted.
+	SecretKeys bool
+
 	// Varies reports whether other numbers at the same Name and Version are meant: they
 	// depend on the key, as by its tier, or change without a new Version. They are
 	// not compared with others, see Node.Limiter. The Algorithm may not vary.

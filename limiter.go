@@ -170,7 +170,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 	now := n.env.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	if asked {
-		n.meters.TopKeys.Add(bytesOf(a.ID), l.limit.Name, key, r.Allowed, weight, now)
+		n.meters.TopKeys.Add(bytesOf(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
 	}
 }
 

@@ -2,12 +2,14 @@ package weir
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -32,10 +34,13 @@ type TopKeys struct {
 type TopKey struct {
 	Limit string
 	ID    [16]byte // as Limiter.ID gives it
-	Key   string   // as callers gave it; empty if Known is false
+	Key   string   // as callers gave it, or masked; empty if Known is false
 	// Known reports whether Key is known: the nodes that were asked keep it, and tell it
 	// to members over authenticated connections alone.
-	Known                bool
+	Known bool
+	// Masked reports whether Key is not the key: it is a secret (Limit.SecretKeys), and Key
+	// is "…" and its last four characters at most.
+	Masked               bool
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }
@@ -75,23 +80,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if n.env.Ended() {
 		return TopKeys{}, ErrClosed
 	}
-	v := n.handover.View()
-	all, errs := make([]stats.Top, len(v.Members)), make([]error, len(v.Members))
-	env.Gather(len(v.Members), topAsked, func(i int) {
-		switch hop := v.Next[i]; { // through others, if it is heard by them alone
-		case i == v.Self:
-			all[i] = n.meters.TopKeys.Top(n.env.Steady())
-		case hop < 0:
-			errs[i] = cluster.ErrUnheard
-		default:
-			h := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[i]}
-			answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, topWait)
-			if err == nil {
-				all[i], err = stats.ParseTop(answer)
-			}
-			errs[i] = err
-		}
-	})
+	v, all, errs := askAll(ctx, n, wire.OpTop, topWait, stats.ParseTop, func() stats.Top { return n.meters.TopKeys.Top(n.env.Steady()) })
 	if err := ctx.Err(); err != nil {
 		return TopKeys{}, err
 	}
@@ -108,11 +97,39 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 		all = append(all, n.meters.TopKeys.Top(n.env.Steady()))
 	}
 	asked, denied := stats.MergeTop(all, most)
-	for _, k := range asked {
-		t.Asked = append(t.Asked, TopKey(k))
-	}
-	for _, k := range denied {
-		t.Denied = append(t.Denied, TopKey(k))
-	}
+	t.Asked, t.Denied = n.topKeys(asked), n.topKeys(denied)
 	return t, nil
+}
+
+// topKeys finds out which keys are masked: their text has another id.
+func (n *Node) topKeys(all []stats.TopKey) (top []TopKey) {
+	for _, k := range all {
+		id := n.identity.id(prefix(k.Limit), k.Key)
+		id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
+		top = append(top, TopKey{k.Limit, k.ID, k.Key, k.Known, k.Known && bytesOf(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver})
+	}
+	return top
+}
+
+// askAll asks every member what op asks for, each for wait at most, and takes this node's answer from own. The
+// answers and the errors are in the order of the view's members.
+func askAll[T any](ctx context.Context, n *Node, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
+	v = n.handover.View()
+	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))
+	env.Gather(len(v.Members), topAsked, func(i int) {
+		switch hop := v.Next[i]; { // through others, if it is heard by them alone
+		case i == v.Self:
+			all[i] = own()
+		case hop < 0:
+			errs[i] = cluster.ErrUnheard
+		default:
+			h := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait, To: v.Hashes[i]}
+			answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, wait)
+			if err == nil {
+				all[i], err = parse(answer)
+			}
+			errs[i] = err
+		}
+	})
+	return v, all, errs
 }

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,4 +72,37 @@ func TestKeysTextIsToldWhereMembersAreAuthenticated(t *testing.T) {
 	require.False(t, (&Config{Bind: "127.0.0.1:0"}).tellsKeys())
 	require.False(t, (&Config{Bind: ":1", Insecure: true}).tellsKeys())
 	require.True(t, (&Config{Bind: ":1", Secrets: [][]byte{make([]byte, 16)}}).tellsKeys())
+}
+
+func TestTopKeysMasksSecretKeys(t *testing.T) {
+	const secret = "sk_live_0123456789abcdef"
+	for _, c := range []struct {
+		name   string
+		show   bool
+		limit  Limit
+		want   string
+		masked bool
+	}{
+		{"a secret", false, Limit{SecretKeys: true}, "…cdef", true},
+		{"a secret of all regions", false, Limit{SecretKeys: true, Scope: Global}, "…cdef", true},
+		{"a secret that is to be shown", true, Limit{SecretKeys: true}, secret, false},
+		{"no secret", false, Limit{}, secret, false},
+		{"no secret of all regions", false, Limit{Scope: Global}, secret, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := solo(t, Config{ShowSecretKeys: c.show})
+			c.limit.Name, c.limit.Rate, c.limit.Per = "limit", 1, time.Hour
+			l := limiter(t, n, c.limit)
+			for range 2 {
+				_, err := l.Allow(t.Context(), secret)
+				require.NoError(t, err)
+			}
+			top, err := n.TopKeys(t.Context(), 1)
+			require.NoError(t, err)
+			want := TopKey{Limit: "limit", ID: l.ID(secret), Key: c.want, Known: true, Masked: c.masked, Asks: 2, Denials: 1}
+			require.Equal(t, TopKeys{Asked: []TopKey{want}, Denied: []TopKey{want}}, top)
+			kept := n.meters.TopKeys.Top(n.env.Steady())
+			require.Equal(t, !c.masked, strings.Contains(string(kept.Append(nil, true)), secret), "what other members are told")
+		})
+	}
 }

@@ -20,6 +20,7 @@ type topKey struct {
 	Limit       string  `json:"limit"`
 	ID          string  `json:"id"`
 	Key         *string `json:"key,omitempty"`
+	Masked      bool    `json:"masked,omitempty"`
 	Asks        uint64  `json:"asks"`
 	AsksOver    uint64  `json:"asks_over"`
 	Denials     uint64  `json:"denials"`
@@ -44,7 +45,7 @@ func (a *admin) top(r *adminRequest) (int, any, error) {
 func topOf(keys []weir.TopKey) []topKey {
 	answer := make([]topKey, len(keys))
 	for i, k := range keys {
-		answer[i] = topKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+		answer[i] = topKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Masked, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 		if k.Known {
 			answer[i].Key = &k.Key
 		}

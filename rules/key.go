@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/secretname"
 )
 
 // part is what one part of a key is taken from.
@@ -61,6 +64,14 @@ type key struct {
 }
 
 func (k *key) isGlobal() bool { return len(k.parts) == 1 && k.parts[0].from == fromNothing }
+
+// secret reports whether a part of the key is a credential: an API key, or a header whose
+// name is that of one.
+func (k *key) secret() bool {
+	return slices.ContainsFunc(k.parts, func(p part) bool {
+		return p.from == fromAPIKey || p.from == fromHeader && secretname.Is(p.header)
+	})
+}
 
 func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 	begun := len(b)

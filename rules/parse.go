@@ -189,10 +189,11 @@ func (p *parser) rule(v strictyaml.Value) {
 	r.Shadow = m.Get("shadow").Bool()
 
 	base := weir.Limit{
-		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
-		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
-		NoLeases:  m.Get("no_leases").Bool(),
-		Version:   p.set.version,
+		SecretKeys: r.key.secret(),
+		Scope:      strictyaml.Named[weir.Scope](m.Get("scope")),
+		Partition:  strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
+		NoLeases:   m.Get("no_leases").Bool(),
+		Version:    p.set.version,
 	}
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)

@@ -176,7 +176,7 @@ func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
 	}
 	return weir.Limit{
 		Name: l.Name + "/soft", Algorithm: weir.FixedWindow, Rate: max(1, int64(s.Over*float64(l.Rate))), Per: s.For,
-		Scope: l.Scope, Partition: l.Partition, NoLeases: l.NoLeases, Version: l.Version,
+		Scope: l.Scope, Partition: l.Partition, NoLeases: l.NoLeases, Version: l.Version, SecretKeys: l.SecretKeys,
 	}, true
 }
 

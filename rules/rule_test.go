@@ -246,3 +246,17 @@ func TestNoLeasesIsOfTheSoftLimitToo(t *testing.T) {
 		require.Equal(t, want, strings.HasSuffix(Describe(limit), ", no_leases"))
 	}
 }
+
+func TestKeysMadeOfCredentialsAreSecret(t *testing.T) {
+	for key, want := range map[string]bool{
+		"api_key": true, "[user, api_key]": true, "'header:Authorization'": true, "[ip, 'header:x-api-key']": true,
+		"ip": false, "user": false, "global": false, "'header:X-Plan'": false,
+	} {
+		rule := mustParse(t, one("key: "+key+"\nlimit: {rate: 10, per: 1s}\nsoft: {over: 50%, for: 1m}")).Rules()[0]
+		limit := rule.Limits[0].For("")
+		require.Equal(t, want, limit.SecretKeys, key)
+		over, ok := rule.Soft.of(limit)
+		require.True(t, ok)
+		require.Equal(t, want, over.SecretKeys, key)
+	}
+}

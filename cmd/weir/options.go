@@ -75,6 +75,7 @@ type nodeFlags struct {
 	Replicas         int           `help:"how many other nodes have each count; 1 if 0, none if -1"`
 	MaxKeys          int           `help:"counts held at once; 5000000 if 0, some 350 MB"`
 	TopKeys          int           `help:"how many of the keys asked for and denied most this node remembers with their text; 256 if 0, none if -1"`
+	ShowSecretKeys   bool          `help:"show API keys and other credentials among the top keys as they are; else at most their last four characters are kept"`
 	LeaveWithin      time.Duration `default:"15s" help:"how long an orderly end may take: counts go to the other nodes, and what is asked is answered"`
 	LogLevel         slog.Level    `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string        `default:"text" help:"text or json"`
@@ -289,7 +290,7 @@ func (o *nodeFlags) node() weir.Config {
 		Name: o.Name, Bind: o.Bind, Advertise: o.Advertise, Join: o.Join, JoinTimeout: o.JoinTimeout,
 		Expect: o.Expect, Insecure: o.Insecure, CertificateNames: o.CertificateNames,
 		Region: o.Region, Regions: o.Regions, RegionShares: o.RegionShares,
-		Timeout: o.Timeout, Forget: o.Forget, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys,
+		Timeout: o.Timeout, Forget: o.Forget, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys, ShowSecretKeys: o.ShowSecretKeys,
 	}
 }
 

@@ -74,6 +74,7 @@ type cluster struct {
 			Limit   string  `json:"limit"`
 			ID      string  `json:"id"`
 			Key     *string `json:"key"`
+			Masked  bool    `json:"masked"`
 			Denials uint64  `json:"denials"`
 		} `json:"denied"`
 		Missing []string `json:"missing"`
@@ -229,6 +230,9 @@ func (c *cluster) printDenied(w io.Writer) {
 		key := k.ID
 		if k.Key != nil {
 			key = shown(*k.Key)
+		}
+		if k.Masked {
+			key += " " + k.ID
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, key, k.Denials)
 	}

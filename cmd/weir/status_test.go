@@ -51,3 +51,14 @@ idle (shadow)   0       0                  0
 	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
 	require.Contains(t, text.String(), "and 3 more: GET /v1/stats has all\n")
 }
+
+func TestStatusShowsTheIDOfAMaskedKey(t *testing.T) {
+	var of cluster
+	require.NoError(t, json.Unmarshal([]byte(`{"top": {"denied": [
+		{"limit": "api", "id": "5f0c", "key": "…cdef", "masked": true, "denials": 7},
+		{"limit": "api", "id": "6f0c", "key": "alice", "denials": 5}]}}`), &of))
+	var text strings.Builder
+	of.print(&text, time.Now())
+	require.Regexp(t, `api +…cdef 5f0c +7\n`, text.String())
+	require.Regexp(t, `api +alice +5\n`, text.String())
+}

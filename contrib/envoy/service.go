@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/secretname"
 )
 
 // Options say how a Service counts and answers. The zero Options are valid. Sliding,
@@ -146,7 +147,7 @@ func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*wei
 	per, name := period(r)
 	l := weir.Limit{
 		Name: limitName(path, name, s.o.Sliding), Algorithm: weir.FixedWindow, Rate: int64(r.GetRequestsPerUnit()), Per: per,
-		Scope: s.o.Scope, Partition: s.o.Partition, Varies: true,
+		Scope: s.o.Scope, Partition: s.o.Partition, Varies: true, SecretKeys: secretname.Is(path),
 	}
 	if s.o.Sliding {
 		l.Algorithm = weir.SlidingWindow

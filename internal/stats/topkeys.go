@@ -46,8 +46,8 @@ func (k *TopKeys) Start(size int, now int64) {
 	}
 }
 
-// Add counts a check that stands for weight of them.
-func (k *TopKeys) Add(id topkeys.ID, limit, key string, allowed bool, weight uint64, now int64) {
+// Add counts a check that stands for weight of them. Of a secret key the masked text is kept.
+func (k *TopKeys) Add(id topkeys.ID, limit, key string, secret, allowed bool, weight uint64, now int64) {
 	if k.asked == nil {
 		return
 	}
@@ -55,9 +55,9 @@ func (k *TopKeys) Add(id topkeys.ID, limit, key string, allowed bool, weight uin
 		k.dropped.Add(weight)
 		return
 	}
-	k.asked.Add(id, float64(weight), limit, key, now)
+	k.asked.Add(id, float64(weight), limit, key, secret, now)
 	if !allowed {
-		k.denied.Add(id, float64(weight), limit, key, now)
+		k.denied.Add(id, float64(weight), limit, key, secret, now)
 	}
 	k.mu.Unlock()
 }

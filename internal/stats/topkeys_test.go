@@ -23,7 +23,7 @@ func TestACheckDoesNotWaitForTheTopKeys(t *testing.T) {
 	k.Start(10, 0)
 	k.mu.Lock()
 	for range 5 {
-		k.Add(idOf(1), "limit", "key", true, 1, 0)
+		k.Add(idOf(1), "limit", "key", false, true, 1, 0)
 	}
 	k.mu.Unlock()
 	require.Equal(t, TopKeyStats{Dropped: 5}, k.Stats())
@@ -32,7 +32,7 @@ func TestACheckDoesNotWaitForTheTopKeys(t *testing.T) {
 func TestTopKeysThatAreSwitchedOffKeepNothing(t *testing.T) {
 	var k TopKeys
 	k.Start(-1, 0)
-	k.Add(idOf(1), "limit", "secret", false, 1, 0)
+	k.Add(idOf(1), "limit", "secret", false, false, 1, 0)
 	require.Zero(t, k.Stats())
 	top := k.Top(0)
 	require.Equal(t, Top{Silent: true}, top)
@@ -50,7 +50,7 @@ func TestMergedTopKeysHoldTheTrueCountsWithinTheirBounds(t *testing.T) {
 			for range rapid.IntRange(0, 60).Draw(t, "asks") {
 				key := rapid.Uint64Range(0, 12).Draw(t, "key")
 				allowed := rapid.Bool().Draw(t, "allowed")
-				k.Add(idOf(key), "limit", fmt.Sprint(key), allowed, 3, 0)
+				k.Add(idOf(key), "limit", fmt.Sprint(key), false, allowed, 3, 0)
 				asks[idOf(key)] += 3
 				if !allowed {
 					denials[idOf(key)] += 3
@@ -80,7 +80,7 @@ func TestAnAnswerWithLongKeysIsCutAndSaysSo(t *testing.T) {
 	var k TopKeys
 	k.Start(MaxTop, 0)
 	for i := range MaxTop {
-		k.Add(idOf(uint64(i)), strings.Repeat("l", wire.MaxNameBytes), strings.Repeat("k", wire.MaxKeyBytes), true, uint64(MaxTop-i), 0)
+		k.Add(idOf(uint64(i)), strings.Repeat("l", wire.MaxNameBytes), strings.Repeat("k", wire.MaxKeyBytes), false, true, uint64(MaxTop-i), 0)
 	}
 	all := k.Top(0)
 	b := all.Append(nil, true)

@@ -55,8 +55,8 @@ func New(size int, halfLife, now int64) *Sketch {
 // Len is how many keys have a counter.
 func (s *Sketch) Len() int { return len(s.counters) }
 
-// Add counts a key weight times. It keeps copies of the texts.
-func (s *Sketch) Add(id ID, weight float64, limit, key string, now int64) {
+// Add counts a key weight times. It keeps copies of the texts, of a secret key the masked one.
+func (s *Sketch) Add(id ID, weight float64, limit, key string, secret bool, now int64) {
 	s.forget(now)
 	i, known := s.at[id]
 	switch {
@@ -65,23 +65,48 @@ func (s *Sketch) Add(id ID, weight float64, limit, key string, now int64) {
 		i = int32(len(s.counters))
 		s.counters = append(s.counters, counter{place: i})
 		s.heap = append(s.heap, i)
-		s.name(i, id, limit, key)
+		s.name(i, id, limit, key, secret)
 		s.up(i) // it has nothing yet
 	default:
 		i = s.heap[0]
 		c := &s.counters[i]
 		delete(s.at, c.id)
 		c.over = c.count
-		s.name(i, id, limit, key)
+		s.name(i, id, limit, key, secret)
 	}
 	s.counters[i].count += weight
 	s.down(s.counters[i].place)
 }
 
-func (s *Sketch) name(i int32, id ID, limit, key string) {
+func (s *Sketch) name(i int32, id ID, limit, key string, secret bool) {
 	c := &s.counters[i]
-	c.id, c.limit, c.key = id, limit, append(c.key[:0], key...)
+	c.id, c.limit, c.key = id, limit, c.key[:0]
+	if secret {
+		c.key, key = append(c.key, mask...), tail(key)
+	}
+	c.key = append(c.key, key...)
 	s.at[id] = i
+}
+
+const (
+	mask      = "…" // in the place of what is not kept of a secret
+	tailBytes = 4   // of a secret that are kept
+	minSecret = 16  // bytes, below which nothing is
+)
+
+// tail returns what may be known of a secret: enough to recognise it and too little to guess
+// it. Of one that is no ASCII text it is nothing, since it could begin within a character.
+func tail(secret string) string {
+	if len(secret) < minSecret {
+		return ""
+	}
+	end := secret[len(secret)-tailBytes:]
+	for i := range len(end) {
+		if end[i] <= ' ' || end[i] > '~' {
+			return ""
+		}
+	}
+	return end
 }
 
 // forget halves the counts once for each half-life that has passed. Halves of floating

@@ -44,7 +44,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 			key := int(float64(keys) * math.Pow(rapid.Float64Range(0, 0.999).Draw(t, "key"), 3))
 			weight := float64(rapid.SampledFrom([]int{1, 1, 64}).Draw(t, "weight"))
 			now += rapid.Int64Range(0, 7).Draw(t, "passes")
-			s.Add(idOf(key), weight, "limit", fmt.Sprint(key), now)
+			s.Add(idOf(key), weight, "limit", fmt.Sprint(key), false, now)
 			o.add(key, weight, halfLife, now)
 		}
 		floor, listed := s.Floor(now), make(map[string]bool)
@@ -71,9 +71,9 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 func TestAFrequentKeyIsFoundAmongMany(t *testing.T) {
 	s := New(64, 1<<40, 0)
 	for i := range 100_000 {
-		s.Add(idOf(1000+i), 1, "limit", "of many", 0)
+		s.Add(idOf(1000+i), 1, "limit", "of many", false, 0)
 		if i%20 == 0 {
-			s.Add(idOf(7), 1, "limit", "seven", 0)
+			s.Add(idOf(7), 1, "limit", "seven", false, 0)
 		}
 	}
 	top := s.Top(1, 0)
@@ -84,8 +84,8 @@ func TestAFrequentKeyIsFoundAmongMany(t *testing.T) {
 
 func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
 	s := New(4, 60, 0)
-	s.Add(idOf(1), 64, "limit", "then", 0)
-	s.Add(idOf(2), 20, "limit", "now", 120)
+	s.Add(idOf(1), 64, "limit", "then", false, 0)
+	s.Add(idOf(2), 20, "limit", "now", false, 120)
 	top := s.Top(4, 120)
 	require.Equal(t, "now", top[0].Key)
 	require.Equal(t, 16.0, top[1].Count)
@@ -96,12 +96,12 @@ func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
 func TestAddingAllocatesNothing(t *testing.T) {
 	s, key := New(16, 60, 0), strings.Repeat("k", 100)
 	for i := range 100 {
-		s.Add(idOf(i), 1, "limit", key, 0)
+		s.Add(idOf(i), 1, "limit", key, false, 0)
 	}
 	next := 100
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		next++
-		s.Add(idOf(next), 1, "limit", key, 0)
+		s.Add(idOf(next), 1, "limit", key, false, 0)
 	}))
 }
 
@@ -112,8 +112,23 @@ func BenchmarkAdd(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				i++
-				s.Add(idOf(i%keys), 64, "limit", "a key that has thirty bytes ..", 0)
+				s.Add(idOf(i%keys), 64, "limit", "a key that has thirty bytes ..", false, 0)
 			}
 		})
+	}
+}
+
+func TestASecretKeyIsKeptMasked(t *testing.T) {
+	for key, want := range map[string]string{
+		"sk_live_0123456789abcdef": "…cdef",
+		"short secret":             "…",
+		"":                         "…",
+		"0123456789abc日本":          "…",
+		"0123456789abcdef\r\n":     "…",
+	} {
+		s := New(1, 60, 0)
+		s.Add(idOf(2), 1, "limit", "an open key that was there before", false, 0)
+		s.Add(idOf(1), 1, "limit", key, true, 0)
+		require.Equal(t, want, s.Top(1, 0)[0].Key, key)
 	}
 }

@@ -103,8 +103,9 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{wire.OpDeclare, with(wire.OpDeclare, declaration(&declared)), false},
 		{wire.OpLocate, with(wire.OpLocate, handover.AppendRanges(make([]byte, 8), countsync.All())), false},
 		{wire.OpTop, with(wire.OpTop, nil), false},
+		{wire.OpTotals, with(wire.OpTotals, nil), false},
 	}
-	require.Len(t, cases, int(wire.OpTop), "every op")
+	require.Len(t, cases, int(wire.OpTotals), "every op")
 	for i, c := range cases {
 		require.EqualValues(t, i+1, c.op)
 		if answer := abroad(c.request); c.crosses {

@@ -39,6 +39,7 @@ var fuzzed = map[string]string{
 	"internal/publish parseDifference": "internal/publish FuzzKVMessages",
 	"internal/registry parseLimits":    "internal/registry FuzzLimits",
 	"internal/stats ParseTop":          "internal/stats FuzzTop",
+	"internal/stats ParseTotals":       "internal/stats FuzzTotals",
 
 	". ParseSecrets":             ". FuzzParseSecrets",
 	"audit ID.UnmarshalText":     "audit FuzzID",

@@ -139,6 +139,8 @@ func (s *serving) told(r *request) bool {
 		n.serveCompare(s.from, body, s.b.Later(r.i))
 	case wire.OpTop:
 		n.serveTop(s.from, body, s.b.Later(r.i))
+	case wire.OpTotals:
+		n.serveTotals(s.from, body, s.b.Later(r.i))
 	case wire.OpExchange:
 		n.regions.Serve(s.from, r.bytes, r.h, s.b.Later(r.i))
 	case wire.OpLocate:

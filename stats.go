@@ -167,6 +167,23 @@ type OutageStats struct {
 	Count     uint64 // outages that have begun since Start
 }
 
+// PastOutage is an outage that has ended.
+type PastOutage struct {
+	Since, Until time.Time // Until is when it was last seen to last
+	Missing      []string  // names of members that checks went without at any time of it, sorted
+	Decisions    uint64    // of this node's own checks, as in OutageStats
+}
+
+// Outages returns the last outages of this node that have ended, at most 20, the newest
+// first. It remembers none from before Start.
+func (n *Node) Outages() []PastOutage {
+	var past []PastOutage
+	for _, o := range n.outage.Past() {
+		past = append(past, PastOutage(o))
+	}
+	return past
+}
+
 // watchEvery is how often a node looks for an outage, and so the least time between two
 // lines of its log about one.
 const watchEvery = time.Second

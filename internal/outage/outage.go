@@ -28,6 +28,9 @@ import (
 // is no longer missing in it.
 const Quiet = 5 * time.Second
 
+// maxPast bounds the outages that a Tracker remembers once they have ended.
+const maxPast = 20
+
 // Decisions counts a node's own checks that were decided without the owner of the key, by
 // how they were decided instead.
 type Decisions struct{ StandIn, Budget, FailedOpen, FailedClosed uint64 }
@@ -68,6 +71,14 @@ type Tracker struct {
 	decisions Decisions        // until then
 	outage    *outage          // nil if there is none
 	count     uint64
+	past      []Past // the newest last
+}
+
+// Past is an outage that has ended.
+type Past struct {
+	Since, Until time.Time // Until is when it was last seen to last
+	Missing      []string  // sorted: members that were missing at any time of it
+	Decisions    uint64
 }
 
 // outage is the one under way.
@@ -137,6 +148,7 @@ func (t *Tracker) Observe(f Facts, now int64) *Line {
 		t.outage = nil
 		line := o.line(ended, &f, o.active)
 		line.missing = slices.Sorted(maps.Keys(o.ever))
+		t.past = append(t.past[max(0, len(t.past)+1-maxPast):], Past{time.Unix(0, o.since), time.Unix(0, o.active), line.missing, line.decisions.sum()})
 		return line
 	}
 	return o.change(&f, now)
@@ -188,4 +200,13 @@ func (t *Tracker) Stats() Stats {
 		s.Decisions = t.decisions.after(o.before).sum()
 	}
 	return s
+}
+
+// Past returns the last outages that have ended, at most 20, the newest first.
+func (t *Tracker) Past() []Past {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	past := slices.Clone(t.past)
+	slices.Reverse(past)
+	return past
 }

@@ -180,3 +180,27 @@ func TestALineNamesTwentyMembersAtMost(t *testing.T) {
 	require.NotContains(t, got, "m20")
 	require.Len(t, o.Stats().Missing, 23)
 }
+
+func TestPastHasTheLastOutagesNewestFirst(t *testing.T) {
+	var o outage.Tracker
+	require.Empty(t, o.Past())
+	const outages = 25
+	for i := range outages {
+		began, f := time.Duration(i)*time.Minute, of()
+		f.Decisions.StandIn = 10 * uint64(i)
+		o.Observe(f, at(began))
+		f.Unreached, f.Decisions.StandIn = []string{"b"}, f.Decisions.StandIn+10
+		o.Observe(f, at(began+time.Second))
+		f.Unreached = []string{"c"}
+		o.Observe(f, at(began+2*time.Second))
+		f.Unreached = nil
+		o.Observe(f, at(began+2*time.Second+outage.Quiet))
+	}
+	past := o.Past()
+	require.Len(t, past, 20)
+	last := time.Duration(outages-1) * time.Minute
+	require.Equal(t, outage.Past{
+		Since: time.Unix(0, at(last)), Until: time.Unix(0, at(last+2*time.Second)), Missing: []string{"b", "c"}, Decisions: 10,
+	}, past[0])
+	require.True(t, past[1].Since.Before(past[0].Since))
+}

@@ -82,6 +82,7 @@ const (
 	OpDeclare  // or the limits that the sender has
 	OpLocate   // or ranges, of which the sender asks who has authority over them
 	OpTop      // or nothing: the sender asks which keys are asked for most here
+	OpTotals   // or nothing: the sender asks what was decided here
 )
 
 // Flags of a request. The lowest bits count how often a member that has no
@@ -304,7 +305,7 @@ func ParseHeader(b []byte) (Header, error) {
 		size += TraceBytes
 	}
 	switch {
-	case h.Op > OpTop:
+	case h.Op > OpTotals:
 		return Header{}, ErrUnknownOp
 	case h.Op < OpTake || h.Hops > MaxHops,
 		h.Op > OpWait && h.Flags&FlagTraced != 0,

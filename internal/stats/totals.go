@@ -1,0 +1,100 @@
+package stats
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// MaxTotals bounds the limits that a member lists in its Totals.
+	MaxTotals = 128
+	// maxOutcome bounds a counter in an answer, so that those of all members can be added up.
+	maxOutcome = 1 << 56
+)
+
+// Totals is what one node has decided since its start.
+type Totals struct {
+	Sources [wire.Sources]Outcomes // by the source of the decision
+	Limits  []LimitTotals          // the most denials first, at most MaxTotals
+}
+
+// LimitTotals is what one node has decided by one limit, of all sources.
+type LimitTotals struct {
+	Name     string
+	Enforced Outcomes
+	Shadow   Outcomes // of asks that are never denied: what they would have got
+}
+
+func (l *LimitTotals) denials() uint64 { return l.Enforced.Denied + l.Shadow.Denied }
+
+// Totals returns what was decided until now.
+func (m *Limits) Totals() (t Totals) {
+	for name, limit := range m.All() {
+		l := LimitTotals{Name: name, Shadow: limit.Sum(Shadows)}
+		for source := range wire.Sources {
+			o := limit.Sum(source)
+			t.Sources[source].add(o)
+			l.Enforced.add(o)
+		}
+		if l.Enforced != (Outcomes{}) || l.Shadow != (Outcomes{}) {
+			t.Limits = append(t.Limits, l)
+		}
+	}
+	slices.SortFunc(t.Limits, func(a, b LimitTotals) int {
+		return cmp.Or(cmp.Compare(b.denials(), a.denials()), cmp.Compare(a.Name, b.Name))
+	})
+	t.Limits = t.Limits[:min(len(t.Limits), MaxTotals)]
+	return t
+}
+
+func (o *Outcomes) add(more Outcomes) {
+	o.Allowed += more.Allowed
+	o.Denied += more.Denied
+}
+
+// Append appends what a member answers that is asked for its Totals. Numbers are unsigned
+// varints. A later release may append to it.
+//
+//	answer   sources | outcomes of each | limits | each limit
+//	outcomes allowed | denied
+//	limit    name's bytes | name | outcomes | outcomes of its shadows
+func (t *Totals) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(t.Sources)))
+	for _, o := range t.Sources {
+		b = o.append(b)
+	}
+	b = binary.AppendUvarint(b, uint64(len(t.Limits)))
+	for _, l := range t.Limits {
+		b = l.Shadow.append(l.Enforced.append(wire.AppendText(b, l.Name)))
+	}
+	return b
+}
+
+func (o Outcomes) append(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, min(o.Allowed, maxOutcome)), min(o.Denied, maxOutcome))
+}
+
+// ParseTotals reads a member's answer. It leaves out sources that this release does not
+// know, and whatever comes after the limits.
+func ParseTotals(answer []byte) (t Totals, err error) {
+	c := wire.NewCursor(answer)
+	for source := range c.Number(255) {
+		if o := readOutcomes(&c); source < uint64(len(t.Sources)) {
+			t.Sources[source] = o
+		}
+	}
+	for range c.Number(MaxTotals) {
+		t.Limits = append(t.Limits, LimitTotals{c.Text(wire.MaxNameBytes), readOutcomes(&c), readOutcomes(&c)})
+	}
+	if c.Err() != nil {
+		return Totals{}, c.Err()
+	}
+	return t, nil
+}
+
+func readOutcomes(c *wire.Cursor) Outcomes {
+	return Outcomes{Allowed: c.Number(maxOutcome), Denied: c.Number(maxOutcome)}
+}

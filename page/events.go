@@ -2,18 +2,15 @@ package page
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // What a viewer is sent, as events of these names.
@@ -34,10 +31,21 @@ type shownSnapshot struct {
 	Members []shownMember   `json:"members"`
 	Checks  []rate          `json:"checks"` // nil before the first rates
 	Latency []latency       `json:"latency"`
+	Denials []limitRate     `json:"denials"` // of the limits that deny most
 	Limits  []string        `json:"limits"`
-	Denials []shownDenials  `json:"denials"` // by limits of rules, most first
+	Secret  []string        `json:"secret"`
+	Shadows []string        `json:"shadows"`
 	Outage  *shownOutage    `json:"outage"`
+	Past    []shownPast     `json:"past"`
+	Rules   *Rules          `json:"rules"`
 	Watch   *shownSelection `json:"watch"`
+	Version string          `json:"version"`
+	Runbook string          `json:"runbook"`
+	// Gathered reports whether Checks and Denials are those of all members but Uncounted.
+	// With an Error they are not.
+	Gathered  bool     `json:"gathered"`
+	Uncounted []string `json:"uncounted"`
+	Error     string   `json:"error,omitempty"`
 }
 
 type shownMember struct {
@@ -51,13 +59,11 @@ type shownOutage struct {
 	Decisions uint64   `json:"decisions"`
 }
 
-type shownDenials struct {
-	Rule     string `json:"rule"`
-	Limit    string `json:"limit"`
-	Shadow   bool   `json:"shadow"`
-	Denied   uint64 `json:"denied"`
-	Shadowed uint64 `json:"would_deny"`
-	Checks   uint64 `json:"checks"`
+type shownPast struct {
+	Since     int64    `json:"since"` // Unix milliseconds
+	Until     int64    `json:"until"`
+	Missing   []string `json:"missing"`
+	Decisions uint64   `json:"decisions"`
 }
 
 type shownSelection struct {
@@ -77,6 +83,7 @@ type shownKey struct {
 	Limit   string  `json:"limit"`
 	ID      string  `json:"id"`
 	Key     *string `json:"key,omitempty"` // nil if no member tells it
+	Masked  bool    `json:"masked,omitempty"`
 	Asks    uint64  `json:"asks"`
 	Denials uint64  `json:"denials"`
 }
@@ -90,6 +97,8 @@ type shownWatched struct {
 	Per     int64  `json:"per_ms"`
 	Owner   string `json:"owner"`
 	Source  string `json:"source"`
+	Free    int64  `json:"free_ms"`
+	Reset   int64  `json:"reset_ms"`
 	By      string `json:"by"`
 	Error   string `json:"error,omitempty"`
 }
@@ -181,6 +190,7 @@ func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 	shown := shownWatched{
 		shownSelection: shownSelection{limit, key}, At: time.Now().UnixMilli(),
 		Grants: w.Limit, Used: w.Used, Counted: w.Counted, Per: w.Per.Milliseconds(), Owner: w.Owner, Source: w.Source,
+		Free: milliseconds(w.Free), Reset: milliseconds(w.Reset),
 	}
 	for source := weir.Owner; source <= weir.Leased; source++ {
 		if source.String() == w.Source {
@@ -191,6 +201,11 @@ func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 		shown.Error = err.Error()
 	}
 	return shown
+}
+
+// milliseconds rounds up, so that what is not yet free is not shown as free.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // every calls do at once and then at an interval, until ctx is done or the page closed.
@@ -234,13 +249,50 @@ func (h *hub) news(seen [2]uint64) (events []byte, serial [2]uint64, changed <-c
 	return events, h.serial, h.changed
 }
 
+// gather asks a Gatherer for the counters of all members.
+func (p *Page) gather(ctx context.Context) (all []Counters, missing []string, err error) {
+	g, ok := p.source.(Gatherer)
+	if !ok {
+		return nil, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, gatherWithin)
+	defer cancel()
+	return g.Gather(ctx)
+}
+
+// combine adds the Latency of a source's own counters to what was gathered. If nothing was,
+// its own counters are all.
+func combine(own, gathered []Counters) []Counters {
+	if len(gathered) == 0 {
+		return own
+	}
+	latency := make(map[string]map[weir.Source]weir.Latency, len(own))
+	for _, c := range own {
+		latency[c.Process] = c.Latency
+	}
+	for i := range gathered {
+		gathered[i].Latency = latency[gathered[i].Process]
+	}
+	return gathered
+}
+
 // snapshot looks at the source.
-func (p *Page) snapshot(now *rates) shownSnapshot {
+func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
+	counted, missing, err := p.gather(ctx)
 	s, at := p.source.Snapshot(), time.Now()
-	m := now.next(at, s.Counters)
+	m := now.next(at, combine(s.Counters, counted))
 	shown := shownSnapshot{
 		At: at.UnixMilli(), Name: s.Name, Region: s.Region, Members: []shownMember{},
-		Checks: m.checks, Latency: m.latency, Limits: append([]string{}, s.Limits...), Denials: denialsOf(s.Outcomes),
+		Checks: m.checks, Latency: m.latency, Denials: append([]limitRate{}, m.limits...),
+		Limits: append([]string{}, s.Limits...), Secret: append([]string{}, s.Secret...), Shadows: append([]string{}, s.Shadows...), Past: []shownPast{},
+		Rules: s.Rules, Version: p.version, Runbook: p.runbook,
+		Gathered: len(counted) > 0, Uncounted: append([]string{}, missing...),
+	}
+	if err != nil {
+		shown.Error = err.Error()
+	}
+	for _, o := range s.Past {
+		shown.Past = append(shown.Past, shownPast{o.Since.UnixMilli(), o.Until.UnixMilli(), append([]string{}, o.Missing...), o.Decisions})
 	}
 	for _, member := range s.Members {
 		if p.actor == nil {
@@ -257,25 +309,6 @@ func (p *Page) snapshot(now *rates) shownSnapshot {
 	return shown
 }
 
-// denialsOf returns the limits that denied most, or would have as shadows. Limits of rules
-// that are shadows now are there in any case.
-func denialsOf(all []rules.LimitOutcomes) []shownDenials {
-	shown := []shownDenials{}
-	for _, o := range all {
-		if o.Shadow || o.Enforced.Denied+o.Shadowed.Denied > 0 {
-			shown = append(shown, shownDenials{
-				o.Rule, o.Limit, o.Shadow, o.Enforced.Denied, o.Shadowed.Denied,
-				o.Enforced.Allowed + o.Enforced.Denied + o.Shadowed.Allowed + o.Shadowed.Denied,
-			})
-		}
-	}
-	slices.SortStableFunc(shown, func(a, b shownDenials) int { return cmp.Compare(b.Denied+b.Shadowed, a.Denied+a.Shadowed) })
-	return shown[:min(len(shown), limitsShown)]
-}
-
-// limitsShown bounds the rows of denials.
-const limitsShown = 20
-
 // top asks the source for the keys that are asked for and denied most.
 func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
@@ -291,7 +324,7 @@ func (p *Page) top(ctx context.Context) shownTop {
 func keysOf(keys []weir.TopKey) []shownKey {
 	shown := make([]shownKey, len(keys))
 	for i, k := range keys {
-		shown[i] = shownKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Asks, k.Denials}
+		shown[i] = shownKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Masked, k.Asks, k.Denials}
 		if k.Known {
 			shown[i].Key = &k.Key
 		}

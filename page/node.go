@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Node is a Source: a cluster as one of its nodes sees it. Members are the roster, and
-// checks those that this node was asked for. It has no buttons.
+// Node is a Gatherer: a cluster as one of its nodes sees it. Members are the roster, checks
+// those of all members that answer, and latency is this node's. It has no buttons.
 type Node struct {
 	Node *weir.Node
 	// Book has the limits whose keys can be watched, as the default tier has them, and
@@ -28,17 +28,21 @@ const topShown = 10 // keys of each kind
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
 	short := shorten(members)
-	s := Snapshot{Outage: stats.Outage, Limits: n.limits()}
+	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules()}
+	s.Limits, s.Secret = n.limits()
 	s.Outage.Missing = short.all(stats.Outage.Missing)
+	for i := range s.Past {
+		s.Past[i].Missing = short.all(s.Past[i].Missing)
+	}
 	for _, m := range members {
-		shown := Member{ID: m.Name, Name: short.of(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name]}
+		shown := Member{ID: m.Name, Name: short.of(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name], Process: m.Name}
 		trip, asked := stats.Cluster.RoundTrips[m.Name]
 		gone, unheard := stats.Unheard[m.Name]
 		switch {
 		case m.Self:
-			shown.Process, shown.Note = m.Name, "this node"
+			shown.Note = "this node"
 			s.Name, s.Region = shown.Name, m.Region
-			s.Counters = []Counters{{m.Name, stats.Decisions, stats.Latency}}
+			s.Counters = []Counters{{m.Name, stats.Decisions, stats.Latency, limitTotals(&stats)}}
 		case unheard:
 			shown.Note = fmt.Sprintf("not heard for %v", gone.Round(time.Second))
 		case asked:
@@ -47,14 +51,60 @@ func (n *Node) Snapshot() Snapshot {
 		s.Members = append(s.Members, shown)
 	}
 	if n.Book != nil {
-		s.Outcomes = n.Book.Current().Outcomes(stats)
+		for _, o := range n.Book.Current().Outcomes(stats) {
+			if o.Shadow {
+				s.Shadows = append(s.Shadows, o.Limit)
+			}
+		}
 	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	if s.Name == "" { // it has left the roster
 		s.Name = "a node that has left"
-		s.Counters = []Counters{{"left", stats.Decisions, stats.Latency}}
+		s.Counters = []Counters{{"left", stats.Decisions, stats.Latency, limitTotals(&stats)}}
 	}
 	return s
+}
+
+// limitTotals are what this node alone has decided of each limit.
+func limitTotals(stats *weir.Stats) map[string]weir.LimitTotals {
+	all := make(map[string]weir.LimitTotals, len(stats.Limits))
+	for name, bySource := range stats.Limits {
+		var t weir.LimitTotals
+		for _, o := range bySource {
+			t.Allowed, t.Denied = t.Allowed+o.Allowed, t.Denied+o.Denied
+		}
+		all[name] = t
+	}
+	for name, o := range stats.ShadowLimits {
+		t := all[name]
+		t.Shadow = o
+		all[name] = t
+	}
+	return all
+}
+
+// Gather implements Gatherer.
+func (n *Node) Gather(ctx context.Context) (all []Counters, missing []string, err error) {
+	totals, err := n.Node.Totals(ctx)
+	for name, m := range totals.Members {
+		all = append(all, Counters{Process: name, Decisions: m.Decisions, Limits: m.Limits})
+	}
+	return all, shorten(n.Node.Members()).all(totals.Missing), err
+}
+
+func (n *Node) rules() *Rules {
+	if n.Book == nil {
+		return nil
+	}
+	b := n.Book.Stats()
+	r := &Rules{b.Version, b.Hash, b.LoadedAt, b.Rules, b.Limits, b.Overrides, ""}
+	switch {
+	case b.Missing:
+		r.Error = "the file is not there"
+	case b.LastError != nil:
+		r.Error = b.LastError.Error()
+	}
+	return r
 }
 
 // labels are members' names without their incarnations, by name, as far as that tells
@@ -123,22 +173,30 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	return Watched{
 		Limit: d.Limit, Used: max(0, d.Limit-d.Remaining), Per: l.Limit().Per,
 		Owner: shorten(n.Node.Members()).of(l.Owner(key).Name), Source: d.Source.String(), Counted: -1,
+		Free: d.RetryAfter, Reset: d.ResetAfter,
 	}, nil
 }
 
-// limits are the names of those whose keys can be watched.
-func (n *Node) limits() (names []string) {
+// limits are the names of those whose keys can be watched, and of those whose keys are
+// credentials.
+func (n *Node) limits() (names, secret []string) {
+	add := func(l weir.Limit) {
+		names = append(names, l.Name)
+		if l.SecretKeys {
+			secret = append(secret, l.Name)
+		}
+	}
 	if n.Book != nil {
 		for _, rule := range n.Book.Current().Rules() {
 			for i := range rule.Limits {
-				names = append(names, rule.Limits[i].Name)
+				add(rule.Limits[i].For(""))
 			}
 		}
 	}
 	for _, l := range n.Limiters {
-		names = append(names, l.Limit().Name)
+		add(l.Limit())
 	}
-	return names
+	return names, secret
 }
 
 // limiter is that of one of them for a key.

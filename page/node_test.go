@@ -52,10 +52,28 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 
 		w, err := source.Watch(t.Context(), "per user", "alice")
 		require.NoError(t, err)
-		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: shorten(nodes[0].Members()).of(limiter.Owner("alice").Name), Source: w.Source, Counted: -1}, w)
+		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: shorten(nodes[0].Members()).of(limiter.Owner("alice").Name), Source: w.Source, Reset: w.Reset, Counted: -1}, w)
+		require.Positive(t, w.Reset)
+		require.LessOrEqual(t, w.Reset, 2*time.Minute)
 		top, err := source.Top(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "alice", top.Asked[0].Key)
+
+		elsewhere, err := nodes[1].Limiter(limiter.Limit())
+		require.NoError(t, err)
+		for range 7 {
+			_, err := elsewhere.AllowN(t.Context(), "bob", 90)
+			require.NoError(t, err)
+		}
+		counters, silent, err := source.Gather(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, silent)
+		require.Len(t, counters, 3)
+		allowed, denied := uint64(0), uint64(0)
+		for _, c := range counters {
+			allowed, denied = allowed+c.Limits["per user"].Allowed, denied+c.Limits["per user"].Denied
+		}
+		require.Equal(t, []uint64{12, 6}, []uint64{allowed, denied}, "what every node was asked for, the look of Watch among it")
 
 		hosts[2].Kill()
 		require.NoError(t, nodes[2].Close())
@@ -68,6 +86,16 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, missing)
+		_, silent, err = source.Gather(t.Context())
+		require.NoError(t, err)
+		require.Len(t, silent, 1)
+
+		require.Empty(t, source.Snapshot().Past, "the outage goes on")
+		time.Sleep(7 * time.Minute) // the others forget it
+		past := source.Snapshot().Past
+		require.Len(t, past, 1)
+		require.Equal(t, silent, past[0].Missing)
+		require.True(t, past[0].Until.After(past[0].Since))
 	})
 }
 
@@ -85,13 +113,13 @@ func TestAKeyIsWatchedByTheRules(t *testing.T) {
 	_, err = (&Node{Node: node}).Watch(t.Context(), "api/hourly", "alice")
 	require.ErrorContains(t, err, `no limit "api/hourly"`)
 
-	set, err := rules.Parse("rules.yaml", []byte("rules: [{name: api, key: user, limits: [{name: hourly, rate: 60, per: 1h}, {name: burst, algorithm: token_bucket, rate: 1, per: 1s, burst: 5}]}]"))
+	set, err := rules.Parse("rules.yaml", []byte("rules: [{name: api, key: user, limits: [{name: hourly, rate: 60, per: 1h}, {name: burst, algorithm: token_bucket, rate: 1, per: 1s, burst: 5}]}, {name: partner, key: api_key, limit: {name: minute, rate: 9, per: 1m}}]"))
 	require.NoError(t, err)
 	book, err := rules.Static(node, set)
 	require.NoError(t, err)
 	defer book.Close()
 	source := &Node{Node: node, Book: book}
-	require.Equal(t, []string{"api/hourly", "api/burst"}, source.Snapshot().Limits)
+	require.Equal(t, []string{"api/hourly", "api/burst", "partner/minute"}, source.Snapshot().Limits)
 	limit, _, _ := book.Current().Limit("api/hourly")
 	_, err = book.Current().Limiter(limit, "", "alice").AllowN(t.Context(), "alice", 7)
 	require.NoError(t, err)
@@ -99,6 +127,16 @@ func TestAKeyIsWatchedByTheRules(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, w.Used)
 	require.EqualValues(t, 60, w.Limit)
+	require.Zero(t, w.Free)
+	_, err = book.Current().Limiter(limit, "", "alice").AllowN(t.Context(), "alice", 53)
+	require.NoError(t, err)
+	w, err = source.Watch(t.Context(), "api/hourly", "alice")
+	require.NoError(t, err)
+	require.Positive(t, w.Free, "until a unit is there again")
+	require.LessOrEqual(t, w.Free, w.Reset)
+	s := source.Snapshot()
+	require.Equal(t, &Rules{Version: set.Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3}, s.Rules)
+	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)
 }

@@ -1,9 +1,12 @@
 package page
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"net/http"
+	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -28,14 +31,25 @@ type Options struct {
 	// viewer that came first, if that one has had it for ten seconds, and is asked to
 	// try later otherwise.
 	Viewers int
+	// Runbook is a link to what operators do about what the page shows, an http or https
+	// URL. If empty, it is the runbook of Weir's repository, whose sections the page knows.
+	Runbook string
+	// Version is shown as that of the program. If empty, it is that of the Weir module, or
+	// the program's revision, as far as the build has them.
+	Version string
 }
 
-const defaultViewers = 16
+const (
+	defaultViewers = 16
+	defaultRunbook = "https://github.com/weir-go/weir/blob/main/docs/runbook.md"
+	module         = "github.com/weir-go/weir"
+)
 
 // How often things are looked at while somebody is there to see them, and how long they
 // may take.
 const (
 	snapshotEvery = time.Second
+	gatherWithin  = 900 * time.Millisecond
 	topEvery      = 5 * time.Second
 	topWithin     = 4 * time.Second
 	watchWithin   = time.Second
@@ -53,14 +67,16 @@ type Page struct {
 	key     string
 	hosts   []string
 	viewers int
+	runbook string
+	version string
 	csrf    http.CrossOriginProtection
 
 	closed chan struct{}
 	hub    hub
 }
 
-// New returns a page. The error is weir.ErrInvalid if o has no Source, or Viewers is
-// below zero. Close it to end what its viewers are sent.
+// New returns a page. The error is weir.ErrInvalid if o has no Source, Viewers is below
+// zero, or Runbook is no URL. Close it to end what its viewers are sent.
 func New(o Options) (*Page, error) {
 	if o.Source == nil {
 		return nil, fmt.Errorf("%w page.Options: Source is nil: give it a *page.Node", weir.ErrInvalid)
@@ -68,12 +84,35 @@ func New(o Options) (*Page, error) {
 	if o.Viewers < 0 {
 		return nil, fmt.Errorf("%w page.Options: Viewers is %d: use 0 for %d, or more", weir.ErrInvalid, o.Viewers, defaultViewers)
 	}
+	if link, err := url.Parse(o.Runbook); err != nil || o.Runbook != "" && (link.Scheme != "https" && link.Scheme != "http" || link.Host == "") {
+		return nil, fmt.Errorf("%w page.Options: Runbook is %q: use an http or https URL", weir.ErrInvalid, o.Runbook)
+	}
 	p := &Page{source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, viewers: o.Viewers, closed: make(chan struct{})}
 	if p.viewers == 0 {
 		p.viewers = defaultViewers
 	}
 	p.actor, _ = o.Source.(Actor)
+	p.runbook, p.version = cmp.Or(o.Runbook, defaultRunbook), o.Version
+	if info, ok := debug.ReadBuildInfo(); ok && p.version == "" {
+		p.version = versionOf(info)
+	}
 	return p, nil
+}
+
+// versionOf is the version of the Weir module in a build, or its revision; "devel" if the
+// build has neither.
+func versionOf(info *debug.BuildInfo) string {
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == module && m.Version != "" && m.Version != "(devel)" {
+			return m.Version
+		}
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "revision " + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return "devel"
 }
 
 // Close ends what viewers are sent, and returns when nothing of the page runs but what
@@ -138,6 +177,8 @@ func contentType(name string) string {
 		return "text/css; charset=utf-8"
 	case strings.HasSuffix(name, ".js"):
 		return "text/javascript; charset=utf-8"
+	case strings.HasSuffix(name, ".txt"):
+		return "text/plain; charset=utf-8"
 	case strings.HasSuffix(name, ".svg"):
 		return "image/svg+xml"
 	}

@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // fake is a Source that counts how often it is looked at, and an Actor.
@@ -37,12 +38,7 @@ func (f *fake) Snapshot() Snapshot {
 	defer f.mu.Unlock()
 	f.snapshots++
 	return Snapshot{
-		Name: "fake", Limits: []string{"per user"}, Outcomes: []rules.LimitOutcomes{
-			{Rule: "quiet", Limit: "quiet", Enforced: weir.Outcomes{Allowed: 9}},
-			{Rule: "login", Limit: "login/day", Enforced: weir.Outcomes{Allowed: 5, Denied: 2}},
-			{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: weir.Outcomes{Allowed: 1, Denied: 7}},
-			{Rule: "idle", Limit: "idle", Shadow: true},
-		},
+		Name: "fake", Limits: []string{"per user"},
 		Members: []Member{{ID: "a", Name: "a", State: "up", Health: Serving, Share: 1, Process: "a-1", Note: f.filler, Actions: []Action{{Name: "kill"}}}},
 		Counters: []Counters{{Process: "a-1", Decisions: map[weir.Source]weir.Outcomes{
 			weir.Owner: {Allowed: uint64(f.snapshots) * 10},
@@ -60,7 +56,7 @@ func (f *fake) looked() int {
 func (f *fake) Top(context.Context) (weir.TopKeys, error) {
 	return weir.TopKeys{
 		Asked:  []weir.TopKey{{Limit: "per user", ID: [16]byte{1}, Key: "<script>", Known: true, Asks: 5}},
-		Denied: []weir.TopKey{{Limit: "per user", ID: [16]byte{2}, Key: "", Denials: 3}}, Missing: []string{"b"},
+		Denied: []weir.TopKey{{Limit: "per user", ID: [16]byte{2}, Key: "", Denials: 3}, {Limit: "per user", ID: [16]byte{3}, Key: "…cdef", Known: true, Masked: true}}, Missing: []string{"b"},
 	}, nil
 }
 
@@ -135,11 +131,6 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	require.Nil(t, s.Checks, "no rates before the second look")
 	require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
 	require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
-	require.Equal(t, []shownDenials{
-		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: 7, Checks: 8},
-		{Rule: "login", Limit: "login/day", Denied: 2, Checks: 7},
-		{Rule: "idle", Limit: "idle", Shadow: true},
-	}, s.Denials, "limits that deny most come first, and quiet ones are left out")
 	var w shownWatched
 	v.next(eventKey, &w)
 	require.Equal(t, "alice", w.Key)
@@ -367,7 +358,7 @@ func TestASourceWithoutButtonsHasNone(t *testing.T) {
 func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 	server := httptest.NewServer(newPage(t, Options{Source: &fake{}}))
 	defer server.Close()
-	size := 0
+	own, library := 0, 0
 	require.NoError(t, fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -377,19 +368,38 @@ func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
-		size += len(body)
+		if strings.HasPrefix(name, "files/uplot.") {
+			library += len(body)
+		} else {
+			own += len(body)
+		}
 		require.Equal(t, http.StatusOK, response.StatusCode, name)
 		require.NotEqual(t, "application/octet-stream", response.Header.Get("Content-Type"), name)
 		policy := response.Header.Get("Content-Security-Policy")
 		require.Contains(t, policy, "default-src 'none'")
 		require.NotContains(t, policy, "unsafe")
-		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "") // a name, which nobody loads
+		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "")                // a name, which nobody loads
+		text = strings.Replace(text, "/*! https://github.com/leeoniya/uPlot (v1.6.32) */", "", 1) // a comment
 		for _, sign := range []string{"http:", "https:", "//cdn", "@import", "style=\"", "onclick", "innerHTML", "<script>"} {
 			require.NotContains(t, text, sign, name)
 		}
 		return nil
 	}))
-	require.Less(t, size, 64<<10)
+	require.Less(t, own, 64<<10)
+	require.Less(t, library, 60<<10)
+}
+
+// What is embedded of another project is what that project has released.
+func TestTheChartLibraryIsItsRelease(t *testing.T) {
+	for name, want := range map[string]string{
+		"uplot.js":          "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", // dist/uPlot.iife.min.js of 1.6.32
+		"uplot.css":         "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04", // dist/uPlot.min.css
+		"uplot.license.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd", // LICENSE
+	} {
+		body, err := files.ReadFile("files/" + name)
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprintf("%x", sha256.Sum256(body)), name)
+	}
 }
 
 func TestBadOptionsAreRefused(t *testing.T) {
@@ -398,4 +408,71 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Source is nil")
 	_, err = New(Options{Source: &fake{}, Viewers: -1})
 	require.ErrorContains(t, err, "Viewers is -1")
+	for _, link := range []string{"javascript:alert(1)", "/runbook", "https:", "://"} {
+		_, err = New(Options{Source: &fake{}, Runbook: link})
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.ErrorContains(t, err, fmt.Sprintf("Runbook is %q", link))
+	}
+}
+
+// gathering is a Source whose other members answer, or fail to.
+type gathering struct {
+	Source
+	err error
+}
+
+func (g *gathering) Gather(context.Context) ([]Counters, []string, error) {
+	if g.err != nil {
+		return nil, nil, g.err
+	}
+	own := g.Snapshot().Counters[0]
+	return []Counters{{Process: own.Process, Decisions: own.Decisions}, {Process: "b-1", Decisions: map[weir.Source]weir.Outcomes{weir.StandIn: own.Decisions[weir.Owner]}}}, []string{"c"}, nil
+}
+
+func TestThePageOfAGathererCountsAllMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, Options{Source: &gathering{Source: &fake{}}})
+		var now rates
+		s := p.snapshot(t.Context(), &now)
+		require.True(t, s.Gathered)
+		require.Equal(t, []string{"c"}, s.Uncounted)
+		time.Sleep(time.Second)
+		s = p.snapshot(t.Context(), &now)
+		require.Equal(t, []rate{{"authority", "owner", 20, 0}, {"stand-in", "stand_in", 20, 0}}, s.Checks)
+
+		p = newPage(t, Options{Source: &gathering{Source: &fake{}, err: errors.New("closed")}})
+		s = p.snapshot(t.Context(), new(rates))
+		require.False(t, s.Gathered, "what the node itself counted is shown")
+		require.Equal(t, "closed", s.Error)
+	})
+}
+
+func TestAMaskedKeyIsShownByItsID(t *testing.T) {
+	p := newPage(t, Options{Source: &fake{}})
+	top := p.top(t.Context())
+	require.False(t, top.Asked[0].Masked)
+	require.True(t, top.Denied[1].Masked)
+	require.Equal(t, "…cdef", *top.Denied[1].Key)
+	require.Equal(t, "03", top.Denied[1].ID[:2])
+	script, err := files.ReadFile("files/page.js")
+	require.NoError(t, err)
+	require.Contains(t, string(script), "if (k.masked) row.children[0].append(k.key, ", "it has no button, as no one can watch what it is not")
+}
+
+func TestThePageNamesItsVersionAndRunbook(t *testing.T) {
+	for _, c := range []struct {
+		info debug.BuildInfo
+		want string
+	}{
+		{debug.BuildInfo{Main: debug.Module{Path: "example.com/app", Version: "v9.9.9"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, "v1.2.3"},
+		{debug.BuildInfo{Main: debug.Module{Path: module, Version: "(devel)"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}}}, "revision 0123456789ab"},
+		{debug.BuildInfo{Deps: []*debug.Module{{Path: module, Version: "(devel)"}}}, "devel"},
+	} {
+		require.Equal(t, c.want, versionOf(&c.info))
+	}
+	s := newPage(t, Options{Source: &fake{}}).snapshot(t.Context(), new(rates))
+	require.Equal(t, defaultRunbook, s.Runbook)
+	require.NotEmpty(t, s.Version)
+	s = newPage(t, Options{Source: &fake{}, Runbook: "https://wiki.example.com/weir", Version: "v7"}).snapshot(t.Context(), new(rates))
+	require.Equal(t, []string{"https://wiki.example.com/weir", "v7"}, []string{s.Runbook, s.Version})
 }

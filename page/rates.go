@@ -46,14 +46,37 @@ type latency struct {
 // fading is how much of a histogram is left after a second: about ten seconds count.
 const fading = 0.9
 
+// limitRate is what happens to the checks of one limit, in all processes that are counted.
+type limitRate struct {
+	Limit   string  `json:"limit"`
+	Allowed float64 `json:"allowed"` // per second
+	Denied  float64 `json:"denied"`
+	// Shadow is what would have been denied per second, of asks that are never denied.
+	Shadow float64 `json:"shadow"`
+	// These are since the processes have started.
+	AllDenied uint64 `json:"all_denied"`
+	AllShadow uint64 `json:"all_shadow"`
+}
+
+const limitsShown = 12
+
+// forgetAfter is how long a process may be missing until it counts as a new one.
+const forgetAfter = time.Minute
+
 // rates turns counters, which only grow, into what happens now. It is not safe for
 // concurrent use.
 type rates struct {
-	before map[string]Counters // by process; nil at first
-	at     time.Time
+	begun  bool
+	before map[string]earlier // by process
 	// lately has for each source how many checks took no longer than each of
 	// weir.LatencyBounds, and in the last place all; what is older counts less.
 	lately map[weir.Source][]float64
+}
+
+// earlier is what a process had counted when it was last seen.
+type earlier struct {
+	Counters
+	at time.Time
 }
 
 // measured is what happened since the last call of next.
@@ -61,21 +84,82 @@ type measured struct {
 	checks    []rate            // by source
 	processes map[string][]rate // by process, then by whom
 	latency   []latency
+	limits    []limitRate
 }
 
-// next takes in what processes have counted by now. The first call knows no rates.
+// next takes in what processes have counted by now. A process that is seen for the first
+// time has no rates: it may have counted for days. One that was missing meanwhile has
+// those of the whole time.
 func (r *rates) next(now time.Time, all []Counters) (m measured) {
-	first, took := r.before == nil, now.Sub(r.at).Seconds()
 	before := r.before
-	r.before, r.at = make(map[string]Counters, len(all)), now
-	for _, c := range all {
-		r.before[c.Process] = c
+	r.before = make(map[string]earlier, len(all))
+	for process, of := range before {
+		if now.Sub(of.at) < forgetAfter {
+			r.before[process] = of
+		}
 	}
-	if first || took <= 0 {
+	for _, c := range all {
+		r.before[c.Process] = earlier{c, now}
+	}
+	m.limits = limitRates(now, all, before)
+	if !r.begun {
+		r.begun = true
 		return m
 	}
-	sum := make(map[weir.Source]weir.Outcomes)
-	m.processes = make(map[string][]rate)
+	r.fade()
+	sum := make(map[weir.Source]rate)
+	m.checks, m.processes = []rate{}, make(map[string][]rate)
+	for _, c := range all {
+		was, known := before[c.Process]
+		took := now.Sub(was.at).Seconds()
+		if !known || took <= 0 {
+			continue
+		}
+		by := make(map[string]rate)
+		for source, n := range c.Decisions {
+			allowed := float64(since(n.Allowed, was.Decisions[source].Allowed)) / took
+			denied := float64(since(n.Denied, was.Decisions[source].Denied)) / took
+			who := decidedBy(source)
+			sum[source] = rate{who, source.String(), sum[source].Allowed + allowed, sum[source].Denied + denied}
+			by[who] = rate{who, "", by[who].Allowed + allowed, by[who].Denied + denied}
+		}
+		m.processes[c.Process] = sorted(slices.Collect(maps.Values(by)))
+		for source, now := range c.Latency {
+			r.add(source, now, was.Latency[source])
+		}
+	}
+	m.checks = sorted(append(m.checks, slices.Collect(maps.Values(sum))...))
+	m.latency = r.latency()
+	return m
+}
+
+// limitRates are those of the limits that deny most.
+func limitRates(now time.Time, all []Counters, before map[string]earlier) []limitRate {
+	byName := make(map[string]limitRate)
+	for _, c := range all {
+		was, known := before[c.Process]
+		took := now.Sub(was.at).Seconds()
+		for name, n := range c.Limits {
+			l := byName[name]
+			l.Limit, l.AllDenied, l.AllShadow = name, l.AllDenied+n.Denied, l.AllShadow+n.Shadow.Denied
+			if known && took > 0 {
+				then := was.Limits[name]
+				l.Allowed += float64(since(n.Allowed, then.Allowed)) / took
+				l.Denied += float64(since(n.Denied, then.Denied)) / took
+				l.Shadow += float64(since(n.Shadow.Denied, then.Shadow.Denied)) / took
+			}
+			byName[name] = l
+		}
+	}
+	rates := slices.Collect(maps.Values(byName))
+	slices.SortFunc(rates, func(a, b limitRate) int {
+		return cmp.Or(cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), cmp.Compare(b.AllDenied+b.AllShadow, a.AllDenied+a.AllShadow), cmp.Compare(a.Limit, b.Limit))
+	})
+	return rates[:min(len(rates), limitsShown)]
+}
+
+// fade has what was measured before count less.
+func (r *rates) fade() {
 	for source, counts := range r.lately {
 		for i := range counts {
 			counts[i] *= fading
@@ -84,37 +168,22 @@ func (r *rates) next(now time.Time, all []Counters) (m measured) {
 			delete(r.lately, source)
 		}
 	}
-	for _, c := range all {
-		by := make(map[string]rate)
-		for source, now := range c.Decisions {
-			was := before[c.Process].Decisions[source]
-			o := weir.Outcomes{Allowed: since(now.Allowed, was.Allowed), Denied: since(now.Denied, was.Denied)}
-			s := sum[source]
-			sum[source] = weir.Outcomes{Allowed: s.Allowed + o.Allowed, Denied: s.Denied + o.Denied}
-			g := by[decidedBy(source)]
-			by[decidedBy(source)] = rate{decidedBy(source), "", g.Allowed + float64(o.Allowed)/took, g.Denied + float64(o.Denied)/took}
-		}
-		m.processes[c.Process] = sorted(slices.Collect(maps.Values(by)))
-		for source, now := range c.Latency {
-			r.add(source, now, before[c.Process].Latency[source])
-		}
-	}
-	for source, o := range sum {
-		m.checks = append(m.checks, rate{decidedBy(source), source.String(), float64(o.Allowed) / took, float64(o.Denied) / took})
-	}
-	sorted(m.checks)
+}
+
+// latency is that of the last seconds, all sources together first.
+func (r *rates) latency() (all []latency) {
 	together := make([]float64, len(weir.LatencyBounds())+1)
 	for source, counts := range r.lately {
 		for i, n := range counts {
 			together[i] += n
 		}
-		m.latency = append(m.latency, latency{decidedBy(source), source.String(), quantile(counts, 0.5), quantile(counts, 0.99)})
+		all = append(all, latency{decidedBy(source), source.String(), quantile(counts, 0.5), quantile(counts, 0.99)})
 	}
-	if len(m.latency) > 0 {
-		m.latency = append(m.latency, latency{P50: quantile(together, 0.5), P99: quantile(together, 0.99)})
+	if len(all) > 0 {
+		all = append(all, latency{P50: quantile(together, 0.5), P99: quantile(together, 0.99)})
 	}
-	slices.SortFunc(m.latency, func(a, b latency) int { return cmp.Or(cmp.Compare(a.By, b.By), cmp.Compare(a.Source, b.Source)) })
-	return m
+	slices.SortFunc(all, func(a, b latency) int { return cmp.Or(cmp.Compare(a.By, b.By), cmp.Compare(a.Source, b.Source)) })
+	return all
 }
 
 // since is how much a counter has grown: one that is lower than before began anew.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func counted(process string, of map[weir.Source]weir.Outcomes) Counters {
 func TestRatesAreWhatAllProcessesCountedSinceTheLastLook(t *testing.T) {
 	var r rates
 	at := time.Unix(1_000_000, 0)
-	first := r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1000, Denied: 7}})})
+	first := r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1000, Denied: 7}}), counted("b", nil)})
 	require.Nil(t, first.checks, "what was counted before anybody looked has no rate")
 
 	m := r.next(at.Add(2*time.Second), []Counters{
@@ -44,7 +45,52 @@ func TestAProcessThatEndsOrBeginsAnewMakesNoRateNegativeOrHuge(t *testing.T) {
 	m = r.next(at.Add(2*time.Second), nil)
 	require.Empty(t, m.checks)
 	m = r.next(at.Add(2*time.Second), []Counters{counted("a", nil)})
+	require.Empty(t, m.checks, "its counters began anew, and nothing was counted since")
+	m = r.next(at.Add(2*time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
 	require.Empty(t, m.checks, "no time has passed")
+}
+
+func TestAProcessHasRatesFromTheSecondLookOn(t *testing.T) {
+	var r rates
+	at := time.Unix(1_000_000, 0)
+	of := func(process string, n uint64) Counters {
+		return counted(process, map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: n}})
+	}
+	r.next(at, []Counters{of("a", 10)})
+	m := r.next(at.Add(time.Second), []Counters{of("a", 20), of("b", 1<<40)})
+	require.Equal(t, []rate{{"authority", "owner", 10, 0}}, m.checks, "b may have counted for days")
+	require.NotContains(t, m.processes, "b")
+	m = r.next(at.Add(2*time.Second), []Counters{of("b", 1<<40+5)})
+	require.Equal(t, []rate{{"authority", "owner", 5, 0}}, m.checks)
+	m = r.next(at.Add(4*time.Second), []Counters{of("a", 80), of("b", 1<<40+5)})
+	require.Equal(t, []rate{{"authority", "owner", 20, 0}}, m.checks, "a was missing: its 60 are those of three seconds")
+	r.next(at.Add(4*time.Second+forgetAfter), nil)
+	require.Empty(t, r.before, "what is long gone is forgotten")
+}
+
+func TestLimitsThatDenyMostComeFirst(t *testing.T) {
+	var r rates
+	at := time.Unix(1_000_000, 0)
+	of := func(allowed, denied, shadow uint64) weir.LimitTotals {
+		return weir.LimitTotals{Outcomes: weir.Outcomes{Allowed: allowed, Denied: denied}, Shadow: weir.Outcomes{Denied: shadow}}
+	}
+	both := func(limits map[string]weir.LimitTotals) []Counters {
+		return []Counters{{Process: "a", Limits: limits}, {Process: "b", Limits: limits}}
+	}
+	r.next(at, both(map[string]weir.LimitTotals{"quiet": of(5, 100, 0), "strict": of(1, 1, 0)}))
+	m := r.next(at.Add(2*time.Second), both(map[string]weir.LimitTotals{"quiet": of(15, 100, 0), "strict": of(1, 5, 0), "planned": of(0, 0, 9)}))
+	require.Equal(t, []limitRate{
+		{Limit: "planned", Shadow: 9, AllShadow: 18},
+		{Limit: "strict", Denied: 4, AllDenied: 10},
+		{Limit: "quiet", Allowed: 10, AllDenied: 200},
+	}, m.limits)
+	many := make(map[string]weir.LimitTotals)
+	for i := range 100 {
+		many[fmt.Sprint(i)] = of(1, uint64(i), 0)
+	}
+	m = r.next(at.Add(3*time.Second), both(many))
+	require.Len(t, m.limits, limitsShown)
+	require.Equal(t, "99", m.limits[0].Limit)
 }
 
 // measuredAt is a histogram of so many checks that all took so long.
@@ -94,7 +140,8 @@ func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
 }
 
 func TestTheLatencyOfAllSourcesIsThatOfTheirChecks(t *testing.T) {
-	r := rates{before: map[string]Counters{}, at: time.Unix(1, 0)}
+	var r rates
+	r.next(time.Unix(1, 0), []Counters{{Process: "a"}})
 	m := r.next(time.Unix(2, 0), []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{
 		weir.Owner: measuredAt(90, 3*time.Microsecond), weir.StandIn: measuredAt(10, 20*time.Millisecond),
 	}}})

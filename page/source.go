@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // Source is what a page shows. Its methods are called only while somebody looks, for all
@@ -19,6 +18,16 @@ type Source interface {
 	// Watch looks at one key and spends nothing. It is called once a second for each
 	// viewer who has chosen a key, with a second for it. The error is shown as it is.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
+}
+
+// Gatherer is a Source that asks all members for their counters, so that its page shows
+// the checks of the whole cluster.
+type Gatherer interface {
+	Source
+	// Gather is called once a second, before Snapshot, with a second for it. It returns what
+	// each member has counted, and the names of members that did not answer. An error is
+	// shown as it is, with the counters of the Snapshot.
+	Gather(ctx context.Context) (all []Counters, missing []string, err error)
 }
 
 // Actor is a Source whose members can be acted on, by buttons. A viewer that may open its
@@ -35,12 +44,24 @@ type Snapshot struct {
 	Name     string // of what is shown: a node, or a whole cluster
 	Region   string // empty if there are none
 	Members  []Member
-	Counters []Counters
-	Outage   weir.OutageStats // whose Count is not shown
-	Limits   []string         // names of the limits whose keys can be watched
-	// Outcomes is what the limits of rules have decided since the start; those that have
-	// denied nothing, not even as shadows, may be left out.
-	Outcomes []rules.LimitOutcomes
+	Counters []Counters        // of a Gatherer, those whose Latency is shown
+	Outage   weir.OutageStats  // whose Count is not shown
+	Past     []weir.PastOutage // the newest first
+	Limits   []string          // names of the limits whose keys can be watched
+	Secret   []string          // of these, those whose keys are credentials
+	Shadows  []string          // names of limits that deny nothing, as their rules are shadows
+	Rules    *Rules            // nil if there are none
+}
+
+// Rules says which rules are in force.
+type Rules struct {
+	Version   uint64    `json:"version"`
+	Hash      string    `json:"hash"` // of the text, its first digits
+	LoadedAt  time.Time `json:"loaded_at"`
+	Rules     int       `json:"rules"`
+	Limits    int       `json:"limits"`
+	Overrides int       `json:"overrides"`
+	Error     string    `json:"error"` // why the file as it is now is not in force; empty if it is
 }
 
 // Member is one member of the cluster.
@@ -83,6 +104,7 @@ type Counters struct {
 	Process   string // another one at each start
 	Decisions map[weir.Source]weir.Outcomes
 	Latency   map[weir.Source]weir.Latency
+	Limits    map[string]weir.LimitTotals // by the names of limits
 }
 
 // Watched is how much of its limit a key has used.
@@ -92,6 +114,8 @@ type Watched struct {
 	Per    time.Duration // the limit's; 0 if it is not known
 	Owner  string        // the member that owns the key; empty if it is not known
 	Source string        // where a check of the key is decided now, as weir.Source spells it
+	Free   time.Duration // until a unit is free; 0 if one is
+	Reset  time.Duration // until the whole limit is there again, if nothing more is asked
 	// Counted is what all clients together were granted within the last Per, where
 	// somebody counts it; below 0 if nobody does. In a split it can be above Used.
 	Counted int64

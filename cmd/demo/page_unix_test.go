@@ -3,11 +3,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,8 +34,8 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// go test ./cmd/demo -run TestThePageIsDrawn -picture docs/page.png draws the README's.
-var pictureFile = flag.String("picture", "", "a `file` for a picture of the page while a gateway is missing, in PNG")
+// go test ./cmd/demo -run TestThePageIsDrawn -pictures "$PWD/docs" draws those of the documents.
+var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png")
 
 // browser is a Chromium with one page open, and what it complains of and asks for.
 type browser struct {
@@ -248,6 +254,17 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows(stateOf(1), `^up$`)
 	b.click(buttonOf(1, "speed up"))
 
+	// Where the pointer is, all charts tell their values at that moment.
+	require.Equal(t, "now", b.text("#checks-legend .moment"))
+	evaluated[any](b, `document.querySelector('#checks-chart').scrollIntoView({block: 'center'})`)
+	evaluated[any](b, `(over => over.dispatchEvent(new MouseEvent('mousemove', {bubbles: true, clientX: over.getBoundingClientRect().right - 40, clientY: over.getBoundingClientRect().top + 40})))(document.querySelector('#checks-chart .u-over'))`)
+	b.shows("#checks-legend .moment", `^\d\d:\d\d:\d\d$`)
+	b.shows("#latency-legend .moment", `^\d\d:\d\d:\d\d$`)
+	b.shows("#latency-legend", `99 % within \d`)
+	b.shows("#outages", `gateway-2`)
+	b.shows("#denials", `client.*[1-9]`)
+	b.shows("#watched", `Free again`)
+
 	// Another key, chosen from the list.
 	b.click(`button[aria-label="Watch client-002 of client"]`)
 	b.shows("#key-desc", `^client-002 has used \d+ of 30 of client`)
@@ -305,7 +322,12 @@ func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {
 	require.Contains(t, named["textbox"], "Key")
 	require.Contains(t, named["combobox"], "Limit")
 	require.Contains(t, named["image"], "The ring")
-	require.Len(t, named["table"], 6, "a table beside every chart: %q", named["table"])
+	for _, name := range []string{"Members, ", "Checks in ", "How long checks ", "The key that ", "The limits that deny ", "Asked for most", "Denied most", "The rules in force "} {
+		require.True(t, slices.ContainsFunc(named["table"], func(table string) bool { return strings.HasPrefix(table, name) }), "no table %q, of which each chart has one beside it: %q", name, named["table"])
+	}
+	for _, name := range []string{"Checks per second ", "Latency of checks ", "The key's use "} {
+		require.True(t, slices.ContainsFunc(named["image"], func(image string) bool { return strings.HasPrefix(image, name) }), "no image %q: %q", name, named["image"])
+	}
 	require.Contains(t, named["rowheader"], "gateway-1 127.0.0.1:"+portOf(b, 1))
 	require.NotEmpty(t, named["status"])
 }
@@ -329,12 +351,13 @@ func portOf(b *browser, gateway int) string {
 }
 
 func TestThePageIsDrawn(t *testing.T) {
-	if *pictureFile == "" {
-		t.Skip("without -picture there is nowhere to draw it")
+	if *pictures == "" {
+		t.Skip("without -pictures there is nowhere to draw it")
 	}
 	b := openBrowser(t)
 	_, url := servedDemo(t)
-	b.do(chromedp.EmulateViewport(1200, 1460), chromedp.Navigate(url))
+	b.likes("light")
+	b.do(chromedp.EmulateViewport(1440, 900), chromedp.Navigate(url))
 	b.shows("#headline", `^All 3 members serve`)
 	b.do(chromedp.Sleep(45 * time.Second))
 	b.click(buttonOf(2, "kill"))
@@ -342,11 +365,57 @@ func TestThePageIsDrawn(t *testing.T) {
 	b.click(buttonOf(2, "start"))
 	b.shows(stateOf(2), `^up$`)
 	b.do(chromedp.Sleep(10 * time.Second))
+	b.shows("#outages", `gateway-2`)
 	b.click(buttonOf(3, "cut"))
 	b.do(chromedp.Sleep(20 * time.Second))
 	evaluated[any](b, `document.activeElement.blur()`)
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	for _, picture := range []struct {
+		name, scheme string
+		wide         int64
+		more         []chromedp.EmulateViewportOption
+	}{
+		{"page", "light", 1440, nil}, {"page-dark", "dark", 1440, nil}, {"page-phone", "light", 390, []chromedp.EmulateViewportOption{chromedp.EmulateMobile}},
+	} {
+		b.likes(picture.scheme)
+		b.do(chromedp.EmulateViewport(picture.wide, 844, picture.more...), chromedp.Sleep(2*time.Second))
+		high := min(evaluated[float64](b, `document.documentElement.scrollHeight`), 4.5*float64(picture.wide)) // of a phone, the first screens
+		b.do(chromedp.EmulateViewport(picture.wide, int64(high), picture.more...), chromedp.Sleep(2*time.Second))
+		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		require.NoError(t, err)
+		small := withPalette(t, shot)
+		require.NoError(t, os.WriteFile(filepath.Join(*pictures, picture.name+".png"), small, 0o644))
+		require.Less(t, len(small), 150<<10, picture.name)
+	}
+}
+
+// withPalette is a PNG in the 64 colours that it has most, which takes a third of the bytes.
+func withPalette(t *testing.T, shot []byte) []byte {
+	from, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(t, err)
-	require.Less(t, len(png), 300<<10)
-	require.NoError(t, os.WriteFile(*pictureFile, png, 0o644))
+	bounds := from.Bounds()
+	pixels := make(map[color.RGBA]int)
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(from.At(x, y)).(color.RGBA) }
+	for y := range bounds.Dy() {
+		for x := range bounds.Dx() {
+			pixels[at(x, y)]++
+		}
+	}
+	colors := slices.SortedFunc(maps.Keys(pixels), func(a, b color.RGBA) int { return pixels[b] - pixels[a] })
+	var palette color.Palette
+	for _, c := range colors[:min(len(colors), 64)] {
+		palette = append(palette, c)
+	}
+	nearest := make(map[color.RGBA]uint8)
+	for c := range pixels {
+		nearest[c] = uint8(palette.Index(c))
+	}
+	to := image.NewPaletted(bounds, palette)
+	for y := range bounds.Dy() {
+		for x := range bounds.Dx() {
+			to.SetColorIndex(x, y, nearest[at(x, y)])
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, to))
+	return b.Bytes()
 }

@@ -164,7 +164,8 @@ func (p *panorama) Snapshot() page.Snapshot {
 	sides := f.sides()
 	share := make([]float64, len(f.current))
 	if speaker := f.speaker(sides); speaker != nil {
-		s.Limits = speaker.report.Page.Limits
+		s.Limits, s.Secret, s.Shadows, s.Rules = speaker.report.Page.Limits, speaker.report.Page.Secret, speaker.report.Page.Shadows, speaker.report.Page.Rules
+		s.Past = slices.Clone(speaker.report.Page.Past) // a report is shared
 		for _, m := range speaker.report.Page.Members {
 			if i := gatewayOf(m.ID); i >= 0 && i < len(share) {
 				share[i] += m.Share
@@ -201,6 +202,13 @@ func (p *panorama) Snapshot() page.Snapshot {
 		}
 	}
 	s.Outage.Missing = slices.Sorted(maps.Keys(missing))
+	for i := range s.Past {
+		names := slices.Clone(s.Past[i].Missing)
+		for j, name := range names {
+			names[j] = labelOf(name)
+		}
+		s.Past[i].Missing = names
+	}
 	return s
 }
 

@@ -9,7 +9,7 @@ const words = {
 };
 const id = name => document.getElementById(name);
 const number = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
-const clock = new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit'});
+const clock = new Intl.DateTimeFormat(undefined, {hourCycle: 'h23', hour: '2-digit', minute: '2-digit', second: '2-digit'});
 
 // set changes a text only where it differs: what stays the same is not announced again.
 function set(element, text) {
@@ -22,7 +22,7 @@ function attribute(element, name, value) {
 }
 
 function make(name, attributes, ...children) {
-  const svg = ['path', 'g', 'text', 'pattern', 'rect', 'defs', 'title'].includes(name);
+  const svg = ['path', 'g', 'text'].includes(name);
   const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) attribute(element, key, value);
   element.append(...children);
@@ -118,12 +118,19 @@ function showBanner(s) {
   attribute(id('banner'), 'data-level', h.level);
   set(id('sign'), {good: '✓', warn: '!', bad: '✕'}[h.level]);
   set(id('headline'), h.text);
-  let more = s.checks ? `${perSecond(of.all)} checks per second, ${percent(groups.reduce((n, by) => n + of[by].denied, 0), of.all)} denied.` : '';
+  set(id('total-heading'), s.gathered ? 'checks/s, all members' : 'checks/s');
+  set(id('total'), s.checks ? perSecond(of.all) : '–');
+  set(id('denied-part'), s.checks ? percent(groups.reduce((n, by) => n + of[by].denied, 0), of.all) : '–');
+  let more = '';
+  if (s.error) more += `The other members' checks are not counted: ${s.error}. `;
+  else if (s.uncounted.length) more += `Without the checks of ${list(s.uncounted)}, which did not answer. `;
   if (s.outage) {
-    more += ` Since ${clock.format(s.outage.since)}, ${number.format(s.outage.decisions)} checks without authority`;
+    more += `Since ${clock.format(s.outage.since)}, ${number.format(s.outage.decisions)} checks without authority`;
     more += s.outage.missing.length ? `, for want of ${list(s.outage.missing)}.` : '.';
   }
   set(id('subline'), more);
+  id('runbook').hidden = !s.runbook;
+  attribute(id('runbook'), 'href', s.runbook + (s.runbook.includes('#') ? '' : {bad: '#weirmembermissing', warn: s.outage ? '#weiroutage' : ''}[h.level] || ''));
   for (const by of groups) set(id('by-' + by), s.checks ? percent(both(of[by]), of.all) : '–');
   document.title = `${{good: '✓', warn: '!', bad: '✕'}[h.level]} ${s.name} – Weir`;
   // Spoken when it has changed, and not more often than once in five seconds.
@@ -222,37 +229,111 @@ function showMembers(s) {
   rows(id('members').tBodies[0], s.members, m => m.id, memberRow, showMember);
 }
 
-// --- charts: 640 by 190, the newest second at the right
+// --- charts, by uPlot: a canvas with axes, and below it what the lines have where the pointer is
 
-const wide = 640, high = 190;
-const past = [], latencies = [], watched = [];
+const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+const compact = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 1});
+const charts = [];
 
-function remember(series, at, value) {
-  series.push({at, value});
-  while (series.length && (series.length > 2 * kept || series[0].at < at - kept * 1000)) series.shift();
+// hatching is a fill of lines, for what is denied. The canvas has devicePixelRatio pixels for each.
+function hatching(color) {
+  const size = Math.round(8 * devicePixelRatio), tile = document.createElement('canvas');
+  tile.width = tile.height = size;
+  const pen = tile.getContext('2d');
+  pen.fillStyle = css('card');
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = color;
+  pen.lineWidth = size / 4;
+  for (const from of [-size, 0, size]) {
+    pen.beginPath();
+    pen.moveTo(from - size / 2, size * 1.5);
+    pen.lineTo(from + size * 1.5, -size / 2);
+    pen.stroke();
+  }
+  return pen.createPattern(tile, 'repeat');
 }
 
-const x = (at, now) => (wide * (1 - (now - at) / (kept * 1000))).toFixed(1);
-
-// most rounds up to 1, 2 or 5 times a power of ten.
-function most(value) {
-  if (!(value > 0)) return 1;
-  const power = Math.pow(10, Math.floor(Math.log10(value)));
-  return [1, 2, 5, 10].map(n => n * power).find(n => n >= value * 0.999);
+// chart draws lines over the last two minutes. A line is {name, color, fill, dash, width, shown}:
+// shown is its value in words, of the index of a moment. On a logarithmic axis the range is powers of ten.
+function chart(host, legend, lines, axis) {
+  const c = {at: [], rows: lines.map(() => []), plot: null, host};
+  const entries = lines.map(line => {
+    const sign = make('i', {class: line.sign || 'solid', 'data-by': line.by});
+    const value = make('b');
+    legend.append(make('li', {}, sign, line.name + ' ', value));
+    return value;
+  });
+  const moment = make('b');
+  legend.prepend(make('li', {class: 'moment'}, moment));
+  const tell = () => {
+    const at = c.plot && c.plot.cursor.idx, i = at === null || at === undefined ? c.at.length - 1 : at;
+    if (i < 0) return;
+    set(moment, i === c.at.length - 1 ? 'now' : clock.format(c.at[i] * 1000));
+    lines.forEach((line, n) => set(entries[n], line.shown(i)));
+  };
+  const edge = {stroke: () => css('quiet'), grid: {stroke: () => css('line'), width: 1}, ticks: {stroke: () => css('line'), width: 1, size: 5}, font: '12px system-ui, sans-serif'};
+  c.draw = () => {
+    if (!c.at.length || host.hidden || !host.clientWidth) return tell();
+    if (!c.plot) {
+      c.plot = new uPlot({
+        width: host.clientWidth, height: host.clientHeight, legend: {show: false}, padding: [10, 28, 0, 0],
+        cursor: {sync: {key: 'time'}, drag: {x: false, y: false}, y: false, points: {size: 7}},
+        scales: {x: {time: true, range: () => [c.at[c.at.length - 1] - kept, c.at[c.at.length - 1]]}, y: {distr: axis.log ? 3 : 1, range: axis.range}},
+        axes: [
+          {...edge, space: 90, size: 30, incrs: [15, 30, 60], values: (u, splits) => splits.map(v => clock.format(v * 1000))},
+          {...edge, space: 32, size: 62, splits: axis.splits, filter: (u, splits) => splits, values: (u, splits) => splits.map(axis.value)},
+        ],
+        series: [{}, ...lines.map(line => ({
+          stroke: () => css(line.color), width: line.width === undefined ? 2 : line.width, dash: line.dash, points: {show: false},
+          fill: line.fill === 'solid' ? () => css(line.color) : line.fill === 'hatched' ? () => hatching(css(line.color)) : undefined,
+        }))],
+        hooks: {setCursor: [tell]},
+      }, [c.at, ...c.rows], host);
+    } else c.plot.setData([c.at, ...c.rows]);
+    tell();
+  };
+  c.add = (at, values) => {
+    c.at.push(at / 1000);
+    values.forEach((v, i) => c.rows[i].push(v));
+    while (c.at.length > 2 * kept || c.at[0] < at / 1000 - kept) {
+      c.at.shift();
+      c.rows.forEach(row => row.shift());
+    }
+    c.draw();
+  };
+  c.clear = () => {
+    c.at.length = 0;
+    c.rows.forEach(row => row.length = 0);
+    if (c.plot) c.plot.destroy();
+    c.plot = null;
+  };
+  new ResizeObserver(() => {
+    if (c.plot && host.clientWidth) c.plot.setSize({width: host.clientWidth, height: host.clientHeight});
+    else c.draw();
+  }).observe(host);
+  charts.push(c);
+  return c;
 }
 
-function hatched(chart) {
-  if (chart.querySelector('defs')) return;
-  chart.append(make('defs', {}, ...groups.map(by => make('pattern', {
-    id: 'denied-' + by, width: 8, height: 8, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)', 'data-by': by,
-  }, make('rect', {class: 'hatch-back', width: 8, height: 8}), make('path', {class: 'hatch-line', d: 'M1 0V8'})))));
+// In another colour scheme all is drawn anew.
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.forEach(c => c.plot && c.plot.redraw()));
+
+// powers are the powers of ten of a range, every other one where there are many.
+function powers(u, axis, min, max) {
+  const all = [], from = Math.round(Math.log10(min)), to = Math.round(Math.log10(max));
+  for (let power = from; power <= to; power += to - from > 5 ? 2 : 1) all.push(10 ** power);
+  return all;
 }
 
-function path(chart, name, attributes) {
-  let p = chart.querySelector(`[data-name="${name}"]`);
-  if (!p) chart.append(p = make('path', {'data-name': name, ...attributes}));
-  return p;
-}
+const fromZero = (u, min, max) => [0, max > 0 ? max * 1.08 : 1];
+
+// Areas are stacked: each row has its own value on top of those below it, and the highest is drawn first.
+const stacked = groups.flatMap(by => [{by, outcome: 'allowed'}, {by, outcome: 'denied'}]).reverse();
+let pastChecks = [];
+const checksChart = chart(id('checks-chart'), id('checks-legend'), stacked.map(({by, outcome}) => ({
+  name: outcome === 'allowed' ? by : 'denied', by, sign: outcome === 'allowed' ? 'solid' : 'denied', color: by, width: 0, fill: outcome === 'allowed' ? 'solid' : 'hatched',
+  shown: i => perSecond(pastChecks[i + pastChecks.length - checksChart.at.length][by][outcome]),
+})), {range: fromZero, value: v => compact.format(v)});
 
 function showChecks(s) {
   rows(id('checks').tBodies[0], s.checks || [], r => r.source,
@@ -263,23 +344,19 @@ function showChecks(s) {
       set(row.children[1], perSecond(r.allowed));
       set(row.children[2], perSecond(r.denied));
     });
+  set(id('checks-heading'), s.gathered ? 'Checks per second, all members' : 'Checks per second');
   if (!s.checks) return;
-  remember(past, s.at, sums(s.checks));
-  const top = most(Math.max(...past.map(p => p.value.all)));
-  const chart = id('checks-chart');
-  hatched(chart);
-  let below = past.map(() => 0);
-  for (const by of groups) {
-    for (const outcome of ['allowed', 'denied']) {
-      const above = past.map((p, i) => below[i] + p.value[by][outcome]);
-      const line = values => past.map((p, i) => `${x(p.at, s.at)} ${(high * (1 - values[i] / top)).toFixed(1)}`);
-      const p = path(chart, by + outcome, outcome === 'allowed' ? {class: 'area', 'data-by': by} : {class: 'area', fill: `url(#denied-${by})`});
-      attribute(p, 'd', past.length < 2 ? '' : 'M' + line(above).concat(line(below).reverse()).join('L') + 'Z');
-      below = above;
-    }
-  }
-  set(id('checks-most'), `height: ${number.format(top)}/s`);
+  const of = sums(s.checks);
+  let below = 0;
+  const tops = [...stacked].reverse().map(({by, outcome}) => below += of[by][outcome]).reverse();
+  pastChecks = [...pastChecks.slice(1 - 2 * kept), of];
+  checksChart.add(s.at, tops);
 }
+
+const latencyChart = chart(id('latency-chart'), id('latency-legend'), [
+  {name: '99 % within', color: 'text', sign: 'line', shown: i => duration(latencyChart.rows[0][i])},
+  {name: 'half within', color: 'text', sign: 'line dashed', dash: [2, 4], shown: i => duration(latencyChart.rows[1][i])},
+], {log: true, range: (u, min, max) => [1, Math.max(1e4, 10 ** Math.ceil(Math.log10(max || 1)))], value: duration, splits: powers});
 
 function showLatency(s) {
   rows(id('latency').tBodies[0], s.latency || [], l => l.source,
@@ -290,24 +367,39 @@ function showLatency(s) {
       set(row.children[1], duration(l.p50_us));
       set(row.children[2], duration(l.p99_us));
     });
+  set(id('latency-heading'), s.gathered ? 'Latency of checks, this node' : 'Latency of checks');
   if (!s.latency || !s.latency.length) return;
-  const all = which => s.latency[0][which] < 0 ? 2e6 : s.latency[0][which];
-  remember(latencies, s.at, {p50: all('p50_us'), p99: all('p99_us')});
-  const chart = id('latency-chart');
-  const low = 0.1, top = Math.max(4, Math.ceil(Math.log10(Math.max(...latencies.map(p => p.value.p99))))); // powers of ten of microseconds
-  for (const which of ['p99', 'p50']) {
-    const line = latencies.map(p => `${x(p.at, s.at)} ${(high * (1 - (Math.log10(p.value[which]) - low) / (top - low))).toFixed(1)}`);
-    attribute(path(chart, which, {class: which === 'p50' ? 'stroke dashed' : 'stroke'}), 'd', line.length < 2 ? '' : 'M' + line.join('L'));
-  }
-  set(id('latency-most'), `height: ${duration(Math.pow(10, top))}, logarithmic`);
+  const all = which => s.latency[0][which] < 0 ? 2e6 : Math.max(1, s.latency[0][which]);
+  latencyChart.add(s.at, [all('p99_us'), all('p50_us')]);
 }
 
 // --- one key
+
+const keyChart = chart(id('key-chart'), id('key-legend'), [
+  {name: 'used', by: 'authority', color: 'authority', width: 0, fill: 'solid', shown: i => number.format(keyChart.rows[0][i])},
+  {name: 'limit', color: 'shares', sign: 'line limit', dash: [7, 4], shown: i => number.format(keyChart.rows[1][i])},
+  {name: 'granted to all clients', color: 'text', sign: 'line', shown: i => keyChart.rows[2][i] === null ? '' : number.format(keyChart.rows[2][i])},
+], {range: fromZero, value: v => compact.format(v)});
+
+// within is how long something takes, in words.
+function within(ms) {
+  if (ms <= 0) return 'now';
+  if (ms < 1000) return 'in less than a second';
+  const s = Math.ceil(ms / 1000);
+  if (s < 120) return `in ${s} s`;
+  if (s < 7200) return `in ${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 172800) return `in ${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
+  return `in ${number.format(s / 86400)} days`;
+}
+
+let secret = []; // limits whose keys are credentials
 
 function showKey(w) {
   if (w.error) set(id('key-desc'), w.error);
   const facts = w.error ? [['Cannot be watched', w.error]] : [
     ['Used now', `${number.format(w.used)} of ${number.format(w.grants)}${w.per_ms ? ` per ${period(w.per_ms)}` : ''}`],
+    ['Free again', w.free_ms > 0 ? within(w.free_ms) : `now: ${number.format(Math.max(0, w.grants - w.used))} are left`],
+    ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if nothing more is asked` : 'now'],
     ...w.counted < 0 ? [] : [['Granted', `${number.format(w.counted)} to all clients together in that time`]],
     ['Decided by', `${words[w.source] || w.source}${w.by === 'authority' ? '' : ', not by authority'}`],
     ['Owner', w.owner || 'not known'],
@@ -317,18 +409,12 @@ function showKey(w) {
     set(row.children[1], f[1]);
   });
   id('key-none').hidden = true;
-  id('counted-legend').hidden = !(w.counted >= 0);
+  id('key-legend').lastElementChild.hidden = !(w.counted >= 0);
   if (w.error) return;
-  remember(watched, w.at, w);
-  const chart = id('key-chart'), of = p => p.value;
-  const top = most(Math.max(1, ...watched.map(p => Math.max(of(p).used, of(p).grants, of(p).counted))) * 1.05);
-  const line = which => watched.map(p => `${x(p.at, w.at)} ${(high * (1 - Math.max(0, of(p)[which]) / top)).toFixed(1)}`);
-  const draw = (name, attributes, d) => attribute(path(chart, name, attributes), 'd', watched.length < 2 ? '' : d);
-  draw('used', {class: 'area', 'data-by': 'authority'}, `M${x(watched[0].at, w.at)} ${high}L${line('used').join('L')}L${wide} ${high}Z`);
-  draw('grants', {class: 'stroke limit'}, 'M' + line('grants').join('L'));
-  draw('counted', {class: 'stroke'}, w.counted < 0 ? '' : 'M' + line('counted').join('L'));
-  set(id('key-most'), `height: ${number.format(top)}`);
-  set(id('key-desc'), `${w.key} has used ${w.used} of ${w.grants} of ${w.limit}.`);
+  id('key-chart').hidden = id('key-legend').hidden = false;
+  id('main').classList.remove('unwatched');
+  keyChart.add(w.at, [w.used, w.grants, w.counted < 0 ? null : w.counted]);
+  set(id('key-desc'), `${secret.includes(w.limit) ? 'The key' : w.key} has used ${w.used} of ${w.grants} of ${w.limit}.`);
 }
 
 function period(ms) {
@@ -342,13 +428,20 @@ let chosen = null; // the limit and key that are watched, null for what the serv
 
 function watch(limit, key) {
   chosen = {limit, key};
-  watched.length = 0;
-  for (const p of id('key-chart').querySelectorAll('path')) p.remove();
+  keyChart.clear();
   id('watched').tBodies[0].replaceChildren();
   id('limit').value = limit;
   id('key').value = key;
+  hideSecret();
   connect();
 }
+
+// hideSecret has the browser show dots for a key that is a credential.
+function hideSecret() {
+  id('key').type = secret.includes(id('limit').value) ? 'password' : 'text';
+}
+
+id('limit').addEventListener('change', hideSecret);
 
 id('watch').addEventListener('submit', event => {
   event.preventDefault();
@@ -362,25 +455,62 @@ function showLimits(s) {
     select.replaceChildren(...s.limits.map(name => make('option', {value: name}, name)));
     if (s.limits.includes(was)) select.value = was;
   }
+  if (secret.join('\n') !== s.secret.join('\n')) secret = s.secret;
+  hideSecret();
   id('watch').hidden = !s.limits.length;
   if (!s.limits.length && !chosen) set(id('key-desc'), 'This node has no rules, so no key can be watched.');
   if (s.watch && !chosen) {
     chosen = s.watch;
     select.value = chosen.limit;
     id('key').value = chosen.key;
+    hideSecret();
   }
 }
 
-// --- denials by limit
+// --- limits, outages, rules
 
 function showDenials(s) {
-  id('denials-card').hidden = !s.denials.length;
-  const row = () => make('tr', {}, make('th', {scope: 'row'}), ...[1, 2, 3].map(() => make('td', {class: 'number'})));
-  rows(id('denials').tBodies[0], s.denials, d => d.limit, row, (row, d) => {
-    set(row.children[0], d.limit + (d.shadow ? ' (shadow)' : ''));
-    set(row.children[1], number.format(d.checks));
-    set(row.children[2], number.format(d.denied));
-    set(row.children[3], number.format(d.would_deny));
+  id('denials').hidden = !s.denials.length;
+  const cell = () => make('td', {class: 'number'});
+  rows(id('denials').tBodies[0], s.denials, l => l.limit, () => make('tr', {}, make('th', {scope: 'row'}), cell(), cell(), cell(), cell()), (row, l) => {
+    const now = n => s.checks ? perSecond(n) : '–';
+    [l.limit + (s.shadows.includes(l.limit) ? ' (shadow)' : ''), now(l.allowed), now(l.denied), number.format(l.all_denied), l.all_shadow ? `${number.format(l.all_shadow)} (${now(l.shadow)}/s)` : '–']
+      .forEach((text, i) => set(row.children[i], text));
+  });
+  const whose = s.gathered ? 'all members' : 'these members';
+  set(id('denials-note'), s.denials.length ? `Denied: since ${whose} started. Shadow: what would have been denied, of rules that are not enforced.` : 'No limit has decided anything yet.');
+}
+
+function lasted(ms) {
+  const s = Math.max(1, Math.round(ms / 1000));
+  if (s < 120) return `${s} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  return `${number.format(s / 3600)} h`;
+}
+
+const day = new Intl.DateTimeFormat(undefined, {hourCycle: 'h23', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit'});
+
+function showOutages(s) {
+  const all = [...s.outage ? [{...s.outage, until: 0}] : [], ...s.past];
+  id('outages').hidden = !all.length;
+  id('outages-note').hidden = all.length > 0;
+  rows(id('outages').tBodies[0], all, o => o.since, () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td'), make('td', {class: 'number'})), (row, o) => {
+    [new Date(o.since).toDateString() === new Date(s.at).toDateString() ? clock.format(o.since) : day.format(o.since), o.until ? lasted(o.until - o.since) : 'goes on', list(o.missing) || 'nobody', number.format(o.decisions)]
+      .forEach((text, i) => set(row.children[i], text));
+  });
+}
+
+function showFacts(s) {
+  const r = s.rules, facts = [];
+  if (r) {
+    facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
+      ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
+      ['File', r.error ? `not in force as it is now: ${r.error}` : 'in force as it is now']);
+  } else facts.push(['Rules', 'none on this node']);
+  facts.push(['Weir', s.version]);
+  rows(id('facts').tBodies[0], facts, f => f[0], () => make('tr', {}, make('th', {scope: 'row'}), make('td')), (row, f) => {
+    set(row.children[0], f[0]);
+    set(row.children[1], f[1]);
   });
 }
 
@@ -390,13 +520,13 @@ function showTop(t) {
   const row = () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td', {class: 'number'}), make('td', {class: 'number'}));
   for (const which of t.error ? [] : ['asked', 'denied']) { // the last keys are better than none
     rows(id(which).tBodies[0], t[which], k => k.limit + ' ' + k.id, row, (row, k) => {
-      const known = k.key !== undefined;
       if (!row.children[0].firstChild) {
-        if (known) {
+        if (k.masked) row.children[0].append(k.key, make('span', {class: 'small'}, `id ${k.id.slice(0, 12)}…`));
+        else if (k.key !== undefined) {
           const button = make('button', {type: 'button', class: 'link', 'aria-label': `Watch ${k.key} of ${k.limit}`}, k.key);
           button.addEventListener('click', () => watch(k.limit, k.key));
           row.children[0].append(button);
-        } else row.children[0].append(k.id.slice(0, 12) + '…');
+        } else row.children[0].append('id ' + k.id.slice(0, 12) + '…');
       }
       set(row.children[1], k.limit);
       set(row.children[2], number.format(k.asks));
@@ -426,10 +556,12 @@ function connect() {
     set(id('clock'), clock.format(s.at));
     showBanner(s);
     showMembers(s);
+    showLimits(s);
     showChecks(s);
     showLatency(s);
-    showLimits(s);
     showDenials(s);
+    showOutages(s);
+    showFacts(s);
   });
   events.addEventListener('top', event => showTop(JSON.parse(event.data)));
   events.addEventListener('key', event => {

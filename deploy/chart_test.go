@@ -1,20 +1,22 @@
 package deploy
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
-	"github.com/Masterminds/sprig/v3"
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,27 +24,6 @@ const chartFolder = "helm/weir"
 
 // values are what is given to the chart, over its own.
 type values = map[string]any
-
-// over returns values of which those of the second come first, as Helm merges them.
-func over(of, given values) values {
-	merged := make(values)
-	for name, value := range of {
-		merged[name] = value
-	}
-	for name, value := range given {
-		was, isMap := merged[name].(values)
-		is, isToo := value.(values)
-		switch {
-		case value == nil:
-			delete(merged, name)
-		case isMap && isToo:
-			merged[name] = over(was, is)
-		default:
-			merged[name] = value
-		}
-	}
-	return merged
-}
 
 func readYAML(file string) (v values, err error) {
 	text, err := os.ReadFile(file)
@@ -52,105 +33,31 @@ func readYAML(file string) (v values, err error) {
 	return v, yaml.Unmarshal(text, &v)
 }
 
-// valid holds values to the chart's schema.
-func valid(v values) error {
-	text, err := os.ReadFile(filepath.Join(chartFolder, "values.schema.json"))
-	if err != nil {
-		return err
-	}
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("values.schema.json", parsed); err != nil {
-		return err
-	}
-	schema, err := c.Compile("values.schema.json")
-	if err != nil {
-		return err
-	}
-	if text, err = json.Marshal(v); err != nil {
-		return err
-	}
-	if parsed, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err != nil {
-		return err
-	}
-	return schema.Validate(parsed)
-}
+// kubeVersion is the release that charts are rendered for.
+var kubeVersion = chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
 
-// rendered renders the chart with what it uses of Helm, and returns the objects and the
-// notes.
+// rendered has Helm render the chart, and returns the objects and the notes.
 func rendered(given values) (objects, notes string, err error) {
-	about, err := readYAML(filepath.Join(chartFolder, "Chart.yaml"))
+	c, err := loader.Load(chartFolder)
 	if err != nil {
 		return "", "", err
 	}
-	own, err := readYAML(filepath.Join(chartFolder, "values.yaml"))
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = kubeVersion
+	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "limits", Namespace: "default", IsInstall: true, Revision: 1}, capabilities)
 	if err != nil {
 		return "", "", err
 	}
-	all := over(own, given)
-	if err := valid(all); err != nil {
-		return "", "", err
-	}
-	chart := make(values) // templates name its fields as Go does
-	for name, value := range about {
-		chart[strings.ToUpper(name[:1])+name[1:]] = value
-	}
-	root := values{
-		"Values": all, "Chart": chart,
-		"Release": values{"Name": "limits", "Namespace": "default", "Service": "Helm"},
-	}
-	templates := template.New("").Option("missingkey=error").Funcs(sprig.TxtFuncMap())
-	templates.Funcs(template.FuncMap{
-		"include": func(name string, data any) (string, error) {
-			var out strings.Builder
-			err := templates.ExecuteTemplate(&out, name, data)
-			return out.String(), err
-		},
-		"tpl": func(text string, data any) (string, error) {
-			t, err := template.Must(templates.Clone()).New("tpl").Parse(text)
-			if err != nil {
-				return "", err
-			}
-			var out strings.Builder
-			err = t.Execute(&out, data)
-			return out.String(), err
-		},
-		"toYaml": func(v any) (string, error) {
-			text, err := yaml.Marshal(v)
-			return strings.TrimSuffix(string(text), "\n"), err
-		},
-		"fromYaml": func(text string) (v values, err error) { return v, yaml.Unmarshal([]byte(text), &v) },
-		"required": func(why string, v any) (any, error) {
-			if v == nil || v == "" {
-				return nil, errors.New(why)
-			}
-			return v, nil
-		},
-	})
-	files, err := filepath.Glob(filepath.Join(chartFolder, "templates", "*"))
+	files, err := engine.Engine{Strict: true}.Render(c, all)
 	if err != nil {
 		return "", "", err
 	}
-	if _, err := templates.ParseFiles(files...); err != nil {
-		return "", "", err
-	}
-	for _, file := range files {
-		name := filepath.Base(file)
-		if strings.HasPrefix(name, "_") {
-			continue
-		}
-		var out strings.Builder
-		if err := templates.ExecuteTemplate(&out, name, root); err != nil {
-			return "", "", err
-		}
-		switch {
-		case name == "NOTES.txt":
-			notes = out.String()
-		case strings.TrimSpace(out.String()) != "":
-			objects += "---\n" + strings.TrimSpace(out.String()) + "\n"
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		switch text := strings.TrimSpace(files[name]); {
+		case filepath.Base(name) == "NOTES.txt":
+			notes = text
+		case text != "":
+			objects += "---\n" + strings.TrimPrefix(text, "---\n") + "\n"
 		}
 	}
 	return strings.TrimPrefix(objects, "---\n"), notes, nil
@@ -162,7 +69,7 @@ func installations(t *testing.T) map[string]values {
 	files, err := filepath.Glob("testdata/values/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	all := map[string]values{"default": nil}
+	all := map[string]values{"default": {"image": values{"repository": "registry.example.com/weir"}}}
 	for _, file := range files {
 		v, err := readYAML(file)
 		require.NoError(t, err)
@@ -182,89 +89,100 @@ func TestTheChartIsWhatKubernetesTakes(t *testing.T) {
 	}
 }
 
-// Where there is a Helm, it says the same as the tests' own renderer.
-func TestTheChartIsRenderedAsHelmRendersIt(t *testing.T) {
-	helm, err := exec.LookPath("helm")
-	if err != nil {
-		t.Skip("there is no helm in PATH")
-	}
+func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 	for name, v := range installations(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // Helm is a process for each rendering
-			// A Helm that is built by go install takes itself for one of Kubernetes 1.20.
-			args := []string{"--kube-version", "1.34"}
-			if name != "default" {
-				args = append(args, "-f", "testdata/values/"+name+".yaml")
-			}
-			run := func(args ...string) []byte {
-				var stderr bytes.Buffer
-				cmd := exec.CommandContext(t.Context(), helm, args...)
-				cmd.Stderr = &stderr
-				out, err := cmd.Output()
-				require.NoError(t, err, "%s%s", out, &stderr)
-				return out
-			}
-			run(append([]string{"lint", "--strict", chartFolder}, args...)...)
-			out := run(append([]string{"template", "limits", chartFolder, "--namespace", "default"}, args...)...)
-			byHelm, err := read(bytes.TrimPrefix(out, []byte("---\n")))
-			require.NoError(t, err)
-			text, _, err := rendered(v)
-			require.NoError(t, err)
-			here, err := read([]byte(text))
-			require.NoError(t, err)
-			require.Equal(t, fmt.Sprint(sorted(here)), fmt.Sprint(sorted(byHelm)))
-		})
-	}
-}
-
-// sorted are the objects as JSON, in an order of their own.
-func sorted(m *manifests) map[string]string {
-	all := make(map[string]string)
-	add := func(kind, name string, object any) {
-		text, err := json.Marshal(object)
-		if err != nil {
-			panic(err)
+		for _, m := range lint.AllWithKubeVersion(chartFolder, v, "default", &kubeVersion).Messages {
+			require.Less(t, m.Severity, support.WarningSev, "%s: %v", name, m)
 		}
-		all[kind+"/"+name] = string(text)
 	}
-	for _, o := range m.deployments {
-		add("Deployment", o.Name, o)
-	}
-	for _, o := range m.services {
-		add("Service", o.Name, o)
-	}
-	for _, o := range m.configMaps {
-		add("ConfigMap", o.Name, o)
-	}
-	for _, o := range m.accounts {
-		add("ServiceAccount", o.Name, o)
-	}
-	for _, o := range m.policies {
-		add("NetworkPolicy", o.Name, o)
-	}
-	for _, o := range m.budgets {
-		add("PodDisruptionBudget", o.Name, o)
-	}
-	return all
 }
 
 func TestWrongValuesAreRefused(t *testing.T) {
+	image := values{"repository": "registry.example.com/weir"}
 	for says, v := range map[string]values{
-		"mode":                       {"mode": "daemon"},
-		"'replicas' not allowed":     {"replicas": 3},
-		"replicaCount":               {"replicaCount": "3"},
-		"checksFrom":                 {"networkPolicy": values{"checksFrom": []any{}}}, // would admit everybody
-		"ports/peers":                {"ports": values{"peers": 70000}},
-		"extraArgs":                  {"extraArgs": []any{"replicas=2"}},
-		"resources":                  {"resources": values{"requests": nil}},
-		"name the image":             {"mode": "sidecar"},
-		"name the ConfigMap":         {"envoy": values{"enabled": true}},
-		"sharedSecret":               {"sharedSecret": ""},
-		"maxUnavailable":             {"podDisruptionBudget": values{"maxUnavailable": 0}},
-		"'readOnly' not allowed":     {"app": values{"readOnly": true}},
-		"networkPolicy/metricsFrom/": {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // everybody, too
+		"mode":                   {"mode": "daemon"},
+		"'replicas' not allowed": {"replicas": 3},
+		"replicaCount":           {"replicaCount": "3"},
+		"checksFrom":             {"networkPolicy": values{"checksFrom": []any{}}}, // would admit everybody
+		"ports/peers":            {"ports": values{"peers": 70000}},
+		"extraArgs":              {"extraArgs": []any{"replicas=2"}},
+		"resources":              {"resources": values{"requests": nil}},
+		"image.repository: name where you pushed the image": nil,
+		"app.image: name the image":                         {"mode": "sidecar", "image": image},
+		"a ServiceMonitor of its own":                       {"mode": "embedded", "app": values{"image": "a"}, "monitoring": values{"serviceMonitor": values{"enabled": true}}},
+		"ipFamilyPolicy":                                    {"service": values{"ipFamilyPolicy": "Both"}},
+		"interval":                                          {"monitoring": values{"serviceMonitor": values{"interval": "often"}}},
+		"name the ConfigMap":                                {"envoy": values{"enabled": true}, "image": image},
+		"sharedSecret":                                      {"sharedSecret": ""},
+		"maxUnavailable":                                    {"podDisruptionBudget": values{"maxUnavailable": 0}},
+		"'readOnly' not allowed":                            {"app": values{"readOnly": true}},
+		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // everybody, too
 	} {
 		_, _, err := rendered(v)
 		require.ErrorContains(t, err, says, "%v", v)
+	}
+}
+
+// A chart has what it renders: it is packed without the rest of the project.
+func TestTheChartsCopiesAreThoseOfContrib(t *testing.T) {
+	for _, name := range []string{"weir.rules.yaml", "dashboard.json"} {
+		want, err := os.ReadFile(filepath.Join("../contrib/prometheus", name))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(chartFolder, "files", name))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "cp contrib/prometheus/%s deploy/helm/weir/files/", name)
+	}
+}
+
+func TestTheChartMonitorsIfToldTo(t *testing.T) {
+	text, _, err := rendered(installations(t)["envoy"])
+	require.NoError(t, err)
+	m, err := read([]byte(text))
+	require.NoError(t, err)
+	require.Len(t, m.monitors, 1)
+	monitor := m.monitors[0]
+	require.Equal(t, "prometheus", monitor.Labels["release"])
+	selector := labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels)
+	var monitored []*corev1.Service
+	for _, s := range m.services {
+		if selector.Matches(labels.Set(s.Labels)) {
+			monitored = append(monitored, s)
+		}
+	}
+	require.Len(t, monitored, 1, "each node is scraped once")
+	require.Equal(t, "limits-weir", monitored[0].Labels[monitor.Spec.JobLabel])
+	require.Equal(t, monitored[0].Spec.Ports[0].Name, monitor.Spec.Endpoints[0].Port)
+	require.EqualValues(t, 8082, monitored[0].Spec.Ports[0].Port)
+	require.NotContains(t, m.deployments[0].Spec.Template.Annotations, "prometheus.io/scrape", "each node is scraped once")
+
+	alerts, err := os.ReadFile("../contrib/prometheus/weir.rules.yaml")
+	require.NoError(t, err)
+	var want monitoringv1.PrometheusRuleSpec
+	require.NoError(t, yaml.UnmarshalStrict(alerts, &want))
+	require.Equal(t, want, m.rules[0].Spec)
+	dashboard, err := os.ReadFile("../contrib/prometheus/dashboard.json")
+	require.NoError(t, err)
+	i := slices.IndexFunc(m.configMaps, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
+	require.GreaterOrEqual(t, i, 0)
+	require.JSONEq(t, string(dashboard), m.configMaps[i].Data["weir.json"])
+
+	text, _, err = rendered(installations(t)["default"])
+	require.NoError(t, err)
+	require.NotContains(t, text, "monitoring.coreos.com", "nothing of it is there without the operator")
+}
+
+func TestServicesHaveTheFamiliesThatAreAskedFor(t *testing.T) {
+	text, _, err := rendered(installations(t)["envoy"])
+	require.NoError(t, err)
+	m, err := read([]byte(text))
+	require.NoError(t, err)
+	require.Len(t, m.services, 3)
+	for _, s := range m.services {
+		if strings.HasSuffix(s.Name, "-peers") {
+			require.Nil(t, s.Spec.IPFamilyPolicy, "nodes advertise their pods' own family")
+			continue
+		}
+		require.Equal(t, corev1.IPFamilyPolicyPreferDualStack, *s.Spec.IPFamilyPolicy, s.Name)
+		require.Equal(t, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}, s.Spec.IPFamilies, s.Name)
 	}
 }

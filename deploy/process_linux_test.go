@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -176,17 +179,27 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 	peers := fmt.Sprint(w.ports()["peers/TCP"])
 	join := make([]string, len(ips))
 	for i, of := range ips {
-		join[i] = of + ":" + peers
+		join[i] = net.JoinHostPort(of, peers)
+	}
+	return startJoining(t, binaries, mounts, w, ip, join)
+}
+
+// startJoining starts the container at ip, with these addresses in the place of the Service's.
+func startJoining(t *testing.T, binaries, mounts string, w *workload, ip string, join []string) *replica {
+	t.Helper()
+	host := ip // as it stands before a port
+	if strings.Contains(ip, ":") {
+		host = "[" + ip + "]"
 	}
 	args := make([]string, len(w.node.Args))
 	for i, arg := range w.node.Args {
 		if strings.HasPrefix(arg, "-join=") {
 			arg = "-join=" + strings.Join(join, ",")
 		}
-		arg = strings.ReplaceAll(arg, "=:", "="+ip+":")
-		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", ip+":", "/etc/weir/", mounts+"/").Replace(arg)
+		arg = strings.ReplaceAll(arg, "=:", "="+host+":")
+		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", host+":", "/etc/weir/", mounts+"/").Replace(arg)
 	}
-	r, c := &replica{ip: ip, w: w}, command(t, binaries, w.node, args...)
+	r, c := &replica{ip: host, w: w}, command(t, binaries, w.node, args...)
 	for _, e := range w.node.Env {
 		switch {
 		case e.ValueFrom == nil:
@@ -195,7 +208,7 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 			memory := w.node.Resources.Requests[corev1.ResourceMemory]
 			c.Env = append(c.Env, fmt.Sprintf("%s=%d", e.Name, memory.Value()))
 		case e.ValueFrom.FieldRef.FieldPath == "metadata.name":
-			c.Env = append(c.Env, e.Name+"=weir-"+ip)
+			c.Env = append(c.Env, e.Name+"=weir-"+strings.ReplaceAll(ip, ":", "-"))
 		}
 	}
 	var err error
@@ -329,6 +342,52 @@ func (r *replica) leave(t *testing.T) {
 		if time.Since(begun) > grace+late.Total() {
 			require.Fail(t, "it has not left", "after %v", allowed)
 		}
+	}
+}
+
+// Each pod has an address of its own and the ports of the chart. Here there is one address, so
+// the chart is rendered with other ports for each.
+func TestNodesOfIPv6FindEachOther(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6: ", err)
+	}
+	l.Close()
+	built := binaries(t)
+	var all []*workload
+	var join []string
+	var mounts string
+	for range 2 {
+		ports := make(values)
+		for _, name := range []string{"peers", "checks", "admin", "health", "envoy"} {
+			_, text, err := net.SplitHostPort(freeport.Addr(t))
+			require.NoError(t, err)
+			port, err := strconv.Atoi(text)
+			require.NoError(t, err)
+			ports[name] = port
+		}
+		text, _, err := rendered(values{"image": values{"repository": "weir"}, "replicaCount": 2, "ports": ports})
+		require.NoError(t, err)
+		m, err := read([]byte(text))
+		require.NoError(t, err)
+		w := m.workloads()[0]
+		all, join, mounts = append(all, w), append(join, fmt.Sprintf("[::1]:%d", ports["peers"])), mounted(t, m, w)
+	}
+	var nodes []*replica
+	for _, w := range all {
+		nodes = append(nodes, startJoining(t, built, mounts, w, "::1", join))
+	}
+	for _, n := range nodes {
+		require.Eventually(t, func() bool { status, _ := n.get("health", "/ready"); return status == http.StatusOK }, patience, 20*time.Millisecond, "it is not ready")
+		n.well(t, built, mounts)
+	}
+	require.Contains(t, nodes[0].take(t), `"allowed":true`)
+	for _, n := range nodes {
+		n.requireLeft(t, 999, "they count together")
+	}
+	for _, n := range nodes {
+		n.leave(t)
 	}
 }
 

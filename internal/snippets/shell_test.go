@@ -48,6 +48,14 @@ func TestEveryCommandIsThere(t *testing.T) {
 		case c.Words[0] == "curl":
 			curl(t, &c)
 		case c.Words[0] == "weir": // cmd/weir runs it
+		case c.Words[0] == "docker" && c.Words[1] == "push": // what the line before has built
+			built := slices.IndexFunc(commands, func(b snippets.Command) bool {
+				i := slices.Index(b.Words, "-t")
+				return b.File == c.File && i > 0 && len(c.Words) == 3 && b.Words[0] == "docker" && b.Words[i+1] == c.Words[2]
+			})
+			if built < 0 {
+				t.Errorf("%s: no command of this document builds %s", c.At(), c.Words[len(c.Words)-1])
+			}
 		case c.Words[0] == "docker": // no engine is at hand; cmd/weir holds the file to what is there
 			if i := slices.Index(c.Words, "-f"); i < 0 || i+1 == len(c.Words) {
 				t.Errorf("%s: which file?", c.At())

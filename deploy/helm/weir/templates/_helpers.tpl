@@ -80,11 +80,21 @@ lifecycle:
 {{- end }}
 {{- end }}
 
+{{- /* The families of a Service. The peers' has the pods' own, which nodes advertise. */ -}}
+{{- define "weir.families" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies: {{ toJson . }}
+{{- end }}
+{{- end }}
+
 {{- /* weir serve. */ -}}
 {{- define "weir.container" -}}
 {{- $server := eq .Values.mode "server" -}}
 - name: weir
-  image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+  image: "{{ required "image.repository: name where you pushed the image of cmd/weir/Dockerfile, as in --set image.repository=registry.example.com/weir" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   {{- if not $server }}
   restartPolicy: Always # starts before the app and ends after it

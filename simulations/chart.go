@@ -20,6 +20,8 @@ import (
 const (
 	chartWidth   = 10 * vg.Inch
 	chartHeight  = 4.5 * vg.Inch
+	legendWidth  = 2.2 * vg.Inch
+	legendTop    = 0.4 * vg.Inch
 	chartSamples = 600
 	chartNames   = 16 // faults that are named; of more, only the moments are marked
 )
@@ -55,7 +57,14 @@ func draw(j *Journal) ([]byte, error) {
 		return nil, err
 	}
 	c := vgsvg.New(chartWidth, chartHeight)
-	p.Draw(canvas.New(c))
+	page := canvas.New(c)
+	// The legend has a column of its own, so that it covers no curve.
+	legend := p.Legend
+	p.Legend = plot.NewLegend()
+	page.SetColor(paper)
+	page.Fill(page.Rectangle.Path())
+	p.Draw(canvas.Crop(page, 0, -legendWidth, 0, 0))
+	legend.Draw(canvas.Crop(page, chartWidth-legendWidth+vg.Points(8), 0, 0, -legendTop))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, err
@@ -75,10 +84,12 @@ func chart(j *Journal) (*plot.Plot, error) {
 	sides, all, bound := a.samples(lasts)
 	limit := float64(a.l.Rate)
 	top := limit
-	for _, xy := range all {
-		top = max(top, xy.Y)
+	for _, line := range []plotter.XYs{all, bound} {
+		for _, xy := range line {
+			top = max(top, xy.Y)
+		}
 	}
-	top = max(top*1.3, limit*1.6) // room for names and the legend
+	top *= 1.25 // room for the names of faults
 	p.X.Min, p.X.Max = 0, lasts.Seconds()
 	p.Y.Min, p.Y.Max = 0, top
 
@@ -117,9 +128,6 @@ func chart(j *Journal) (*plot.Plot, error) {
 			names.Labels = append(names.Labels, " "+marked(&f))
 		}
 	}
-	for i := range bound {
-		bound[i].Y = min(bound[i].Y, top) // what lies above the chart runs along its edge
-	}
 	err := errors.Join(
 		line("bound", bound, verdict, 1, vg.Points(2), vg.Points(2)),
 		line("limit", plotter.XYs{{X: 0, Y: limit}, {X: lasts.Seconds(), Y: limit}}, ink, 1.5),
@@ -131,16 +139,9 @@ func chart(j *Journal) (*plot.Plot, error) {
 	if len(sides) > 1 {
 		err = errors.Join(err, line(together, all, faint, 1, vg.Points(6), vg.Points(2)))
 	}
+	called := a.called(len(sides), lasts)
 	for i, xys := range sides {
-		name := "admitted"
-		switch {
-		case a.planet != nil:
-			name = a.planet.names[i]
-		case len(sides) > 1 && i == 0:
-			name = "whole, or the largest side"
-		case i > 0:
-			name = fmt.Sprint("side ", i+1)
-		}
+		name := called[i]
 		var dashes []vg.Length
 		if i > 0 {
 			dashes = []vg.Length{vg.Points(float64(8 - min(2*i, 6))), vg.Points(2)}
@@ -174,6 +175,7 @@ func (a *asks) paper(s *Scenario) *plot.Plot {
 	p.X.Label.Text = "seconds"
 	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
 	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Padding = vg.Points(3)
 	for _, style := range []*font.Font{
 		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
 		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
@@ -187,6 +189,33 @@ func (a *asks) paper(s *Scenario) *plot.Plot {
 		*c = ink
 	}
 	return p
+}
+
+// called are the names of the sides, by place: their nodes, if these are the same in each
+// split. The first place is that of all nodes while these are whole.
+func (a *asks) called(places int, lasts time.Duration) []string {
+	if a.planet != nil {
+		return a.planet.names
+	}
+	if places == 1 {
+		return []string{"admitted"}
+	}
+	names := make([]string, places)
+	for _, g := range a.phases(lasts) {
+		for i, name := range g.places {
+			switch {
+			case len(g.places) == 1 || i >= places:
+			case names[i] == "":
+				names[i] = name
+			case names[i] != name && i == 0:
+				names[i] = "the largest side"
+			case names[i] != name:
+				names[i] = fmt.Sprint("side ", i+1)
+			}
+		}
+	}
+	names[0] = "whole, or " + names[0]
+	return names
 }
 
 // shaded is when there is more than one side; of a Global limit, when some region
@@ -249,9 +278,9 @@ func marked(f *Fault) string {
 	case FaultSplit:
 		var sides []string
 		for _, side := range f.Sides {
-			sides = append(sides, fmt.Sprint(len(side)))
+			sides = append(sides, named(side))
 		}
-		return "split " + strings.Join(sides, "|")
+		return "split " + strings.Join(sides, " | ")
 	case FaultHeal:
 		return "heal"
 	case FaultCut:

@@ -30,6 +30,7 @@ func NewGossip(cfg Config) Cluster {
 		own:      make(map[string]bool),
 		wake:     make(chan struct{}, 1),
 		announce: make(chan struct{}, 1),
+		viewed:   make(chan struct{}, 1),
 		hurry:    make(chan struct{}, 1),
 		started:  make(chan struct{}),
 		closed:   make(chan struct{}),
@@ -72,6 +73,7 @@ type gossip struct {
 	view     atomic.Pointer[View]
 	wake     chan struct{} // the view may have changed
 	announce chan struct{} // what this node says of itself has changed
+	viewed   chan struct{} // the view has changed, for Leave
 	hurry    chan struct{} // one whom gossip has for dead is heard: join it now
 
 	ctx     context.Context // done once Close is called
@@ -305,6 +307,7 @@ func (g *gossip) watch(h Handler) {
 	for {
 		if v := g.refresh(); v != told {
 			told = v
+			signal(g.viewed)
 			h.Changed()
 		}
 		select {
@@ -516,10 +519,6 @@ func (g *gossip) Leave(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	alone := true
-	for _, m := range g.view.Load().Members {
-		alone = alone && (m.Name == g.cfg.Name || m.State == Dead)
-	}
 	said := make(chan struct{})
 	var once sync.Once
 	g.mu.Lock()
@@ -533,23 +532,38 @@ func (g *gossip) Leave(ctx context.Context) error {
 	}
 	// It is queued at once; below is waited until it has been sent.
 	_ = g.list.Leave(time.Millisecond)
-	if alone {
-		return nil
-	}
 	bound := time.NewTimer(leaveTimeout)
 	defer bound.Stop()
 	var err error
-	select {
-	case <-said:
-		return nil
-	case <-g.ctx.Done():
-		return ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-bound.C:
-		err = ErrTimeout
+	for !g.alone() && err == nil {
+		select {
+		case <-said:
+			return nil
+		case <-g.viewed:
+		case <-g.ctx.Done():
+			return ErrClosed
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-bound.C:
+			err = ErrTimeout
+		}
 	}
-	return fmt.Errorf("cluster: Leave: the goodbye has not reached everyone: %w", err)
+	if err != nil {
+		return fmt.Errorf("cluster: Leave: the goodbye has not reached everyone: %w", err)
+	}
+	return nil
+}
+
+// alone reports whether all other members have left or are dead, so that none of them has to
+// hear a goodbye. Gossip does not send to those that have left, so where all leave together
+// the goodbyes of the last ones never count as sent.
+func (g *gossip) alone() bool {
+	for _, m := range g.view.Load().Members {
+		if m.Name != g.cfg.Name && m.State != Dead {
+			return false
+		}
+	}
+	return true
 }
 
 // leaveTimeout bounds Leave: the goodbye takes a few intervals of gossip.

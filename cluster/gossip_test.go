@@ -375,6 +375,28 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
+// Gossip does not send to members that have left, so the last goodbyes reach nobody.
+func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		onHosts(t, func(t *testing.T, h hosts) {
+			a := launch(t, h.at("a", config("a")))
+			b := launch(t, h.at("b", config("b", a)))
+			c := launch(t, h.at("c", config("c", a)))
+			nodes := []*node{a, b, c}
+			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+			begun, ends := time.Now(), make(chan error, len(nodes))
+			for _, n := range nodes {
+				go func() { ends <- errors.Join(n.Leave(t.Context()), n.Close()) }()
+			}
+			for range nodes {
+				require.NoError(t, <-ends)
+			}
+			require.Less(t, time.Since(begun), 3*time.Second)
+		})
+	}
+}
+
 func TestLeaverIsNeverSeenDead(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {

@@ -88,7 +88,8 @@ var mayImport = map[string][]string{
 	"rules":               {".", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"httplimit":           {".", "rules", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"page":                {".", "rules", "net/http", "time"},
-	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
+	"service":             {".", "rules", "net/http", "time"},
+	"examples/gateway":    {".", "httplimit", "rules", "service", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

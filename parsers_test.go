@@ -42,6 +42,7 @@ var fuzzed = map[string]string{
 	"internal/stats ParseTotals":       "internal/stats FuzzTotals",
 
 	". ParseSecrets":             ". FuzzParseSecrets",
+	". ReadSecrets":              ". FuzzParseSecrets",
 	"audit ID.UnmarshalText":     "audit FuzzID",
 	"bucket Count.Parse":         "bucket FuzzParse",
 	"bucket Count.parseLog":      "bucket FuzzParse",
@@ -124,8 +125,6 @@ var notFuzzed = map[string]string{
 	"cmd/weir files.certificate":               "crypto/tls reads them",
 	"examples/gateway readFile":                "returns a file's bytes",
 	"examples/websocket read":                  "returns a message's bytes",
-	"examples/websocket run":                   "a key of its operator's, in hex",
-	"examples/websocket main":                  "a key of its operator's, in hex",
 	"cmd/demo serveGateway":                    "what the demo itself has written",
 	"cmd/demo runGateway":                      "what the demo itself has written",
 	"cmd/demo panorama.ask":                    "what the demo's own gateways answer",

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/service"
 )
 
 // options are what the command line says.
@@ -66,11 +65,7 @@ func main() {
 	}
 }
 
-// leaveWithin bounds an orderly end, of which -admin's /ready warns whoever balances
-// load.
-const leaveWithin = 15 * time.Second
-
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, o options) error {
 	callers, err := readCallers(o.keys)
 	if err != nil {
 		return err
@@ -78,16 +73,12 @@ func run(ctx context.Context, o options) (err error) {
 	if err := o.readShared(); err != nil {
 		return err
 	}
-	node, err := weir.Start(ctx, o.node)
+	s, err := service.Start(ctx, service.Options{Node: o.node, Rules: o.rules})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, node.Close()) }()
-	book, err := rules.Open(ctx, node, o.rules, rules.BookOptions{})
-	if err != nil {
-		return err
-	}
-	defer book.Close()
+	defer s.Close() // Serve does so; here for an error before it
+	node, book := s.Node, s.Book
 	h, err := gateway(node, book, callers, o)
 	if err != nil {
 		return err
@@ -106,27 +97,13 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		operators.Handle("/", admin)
 	}
-	served := make(chan error, 2)
 	// What clients hold open has to end (docs/http.md). Uploads and downloads through the
 	// proxy may take longer than what operators ask.
-	serve := func(addr string, h http.Handler, read, write time.Duration) *http.Server {
-		s := &http.Server{
+	server := func(addr string, h http.Handler, read, write time.Duration) service.Server {
+		return service.HTTP(&http.Server{
 			Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: read, WriteTimeout: write,
 			IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		}
-		go func() { served <- s.ListenAndServe() }()
-		return s
+		})
 	}
-	public, admin := serve(o.listen, h, 5*time.Minute, 10*time.Minute), serve(o.admin, operators, 10*time.Second, 30*time.Second)
-	defer admin.Close()
-	defer public.Close()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	// Its counts go to the others while it still serves.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
-	defer cancel()
-	return errors.Join(node.Leave(ctx), public.Shutdown(ctx))
+	return s.Serve(ctx, server(o.listen, h, 5*time.Minute, 10*time.Minute), server(o.admin, operators, 10*time.Second, 30*time.Second))
 }

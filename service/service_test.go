@@ -1,0 +1,123 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/freeport"
+)
+
+func TestFromEnvHasTheNamesOfWeirServe(t *testing.T) {
+	for name, value := range map[string]string{
+		"WEIR_BIND": "127.0.0.1:7946", "WEIR_ADVERTISE": "127.0.0.1", "WEIR_JOIN": "a:1, b:2,", "WEIR_EXPECT": "3",
+		"WEIR_SHARED": "shared", "WEIR_RULES": "rules.yaml",
+	} {
+		t.Setenv(name, value)
+	}
+	o, err := FromEnv()
+	require.NoError(t, err)
+	require.Equal(t, Options{
+		Node:   weir.Config{Bind: "127.0.0.1:7946", Advertise: "127.0.0.1", Join: []string{"a:1", "b:2"}, Expect: 3},
+		Shared: "shared", Rules: "rules.yaml",
+	}, o)
+	t.Setenv("WEIR_EXPECT", "some")
+	_, err = FromEnv()
+	require.ErrorContains(t, err, `WEIR_EXPECT is "some"`)
+}
+
+func write(t testing.TB, text string) (name string) {
+	name = filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+// Nodes whose files have one secret and one seed meet, by whatever names the files have.
+func TestStartReadsWhatWeirSecretPrints(t *testing.T) {
+	const printed = "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"
+	a, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0"}, Shared: write(t, printed)})
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0", Join: []string{a.Node.Members()[0].Addr}}, Shared: write(t, printed)})
+	require.NoError(t, err)
+	defer b.Close()
+	require.Eventually(t, func() bool { return len(a.Node.Members()) == 2 }, time.Minute, 5*time.Millisecond)
+	of := func(s *Service) [16]byte {
+		l, err := s.Node.Limiter(weir.Limit{Name: "r", Rate: 1, Per: time.Minute})
+		require.NoError(t, err)
+		return l.ID("ada")
+	}
+	require.Equal(t, of(a), of(b), "by one seed")
+	_, err = Start(t.Context(), Options{Shared: write(t, "seed: 0f0e0d0c0b0a09080706050403020100\n")})
+	require.ErrorContains(t, err, "no line that begins with secret")
+}
+
+func TestStartNamesWhatIsWrong(t *testing.T) {
+	_, err := Start(t.Context(), Options{Shared: "none"})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Start(t.Context(), Options{Rules: write(t, "rules: [{name: r}]\n")})
+	require.ErrorContains(t, err, "limit")
+	_, err = Start(t.Context(), Options{Node: weir.Config{Bind: "x"}})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+}
+
+// A service that is told to end hands over while it still answers, and then ends all.
+func TestServeEndsInOrder(t *testing.T) {
+	s, err := Start(t.Context(), Options{Rules: write(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1m}}]\n")})
+	require.NoError(t, err)
+	require.NotNil(t, s.Book)
+	addr := freeport.Addr(t)
+	left, order := make(chan bool, 1), false
+	custom := Server{
+		Serve:    func() error { order = <-left; return nil },
+		Shutdown: func(context.Context) error { left <- !s.Node.Ready(); return nil },
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- s.Serve(ctx, custom, HTTP(&http.Server{Addr: addr, Handler: http.NotFoundHandler()}))
+	}()
+	require.Eventually(t, func() bool {
+		answer, err := http.Get("http://" + addr)
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return true
+	}, time.Minute, 5*time.Millisecond)
+	end()
+	require.NoError(t, <-done)
+	require.True(t, order, "the node left before the server was shut down")
+	_, err = http.Get("http://" + addr)
+	require.Error(t, err)
+	require.ErrorIs(t, s.Node.Leave(t.Context()), weir.ErrClosed)
+}
+
+func TestServeReturnsWhatAServerFailedWith(t *testing.T) {
+	s, err := Start(t.Context(), Options{})
+	require.NoError(t, err)
+	broken, ended := errors.New("broken"), make(chan struct{})
+	err = s.Serve(t.Context(),
+		Server{Serve: func() error { return broken }, Shutdown: func(context.Context) error { return nil }},
+		Server{Serve: func() error { <-ended; return http.ErrServerClosed }, Shutdown: func(context.Context) error { close(ended); return nil }})
+	require.ErrorIs(t, err, broken)
+	require.NotErrorIs(t, err, http.ErrServerClosed)
+}
+
+func TestAServerThatDoesNotEndIsLeft(t *testing.T) {
+	s, err := Start(t.Context(), Options{LeaveWithin: time.Millisecond})
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	never := make(chan struct{})
+	defer close(never)
+	err = s.Serve(ctx, Server{Serve: func() error { <-never; return nil }, Shutdown: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}

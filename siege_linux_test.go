@@ -175,22 +175,6 @@ func (n *besiegedNode) says() (s besieged, lives bool) {
 	return s, lives
 }
 
-// resident is the memory that the process has, in bytes.
-func (n *besiegedNode) resident() int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.PID()))
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.Atoi(fields[1])
-	return pages * os.Getpagesize()
-}
-
-func (n *besiegedNode) descriptors() int {
-	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.PID()))
-	return len(open)
-}
-
 // processor is the time that the process has had one.
 func (n *besiegedNode) processor() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
@@ -366,9 +350,9 @@ func TestSiege(t *testing.T) {
 				defer stop()
 				var attacked sync.WaitGroup
 				attacked.Go(func() { a.do(ctx, victim.addr) })
-				resident, descriptors := 0, 0
+				resident, descriptors := int64(0), int64(0)
 				for ctx.Err() == nil {
-					resident, descriptors = max(resident, victim.resident()), max(descriptors, victim.descriptors())
+					resident, descriptors = max(resident, lab.Resident(victim.PID())), max(descriptors, lab.OpenFiles(victim.PID()))
 					time.Sleep(5 * time.Millisecond)
 				}
 				processor := float64(victim.processor()-before) / float64(time.Since(begin))
@@ -376,7 +360,7 @@ func TestSiege(t *testing.T) {
 				o, _ := other.says()
 				attacked.Wait()
 				joined := joinsMeanwhile(t, a, secret, victim)
-				resident = max(resident, victim.resident())
+				resident = max(resident, lab.Resident(victim.PID()))
 				if !lives {
 					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, victim.How())
 				}
@@ -420,8 +404,8 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 // What a siege may cost: a node at rest has 20 MB, and each connection that has proved
 // nothing some 10 KB.
 const (
-	siegeResident    = 160 << 20
-	siegeDescriptors = 1500
+	siegeResident    = int64(160 << 20)
+	siegeDescriptors = int64(1500)
 	siegeMembers     = 2 + 512 + 32*60
 	siegeJoin        = 20 * time.Second
 )

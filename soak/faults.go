@@ -98,11 +98,7 @@ func (f *fleet) writeRules() error {
 	f.version++
 	text := fmt.Sprintf("version: %d\nrules:\n  - name: %s\n    key: user\n    limit: {algorithm: sliding_log, rate: %d, per: %v}\n",
 		f.version, ruledLimit, ruledMost-5*(f.version%2), per)
-	next := f.rules + ".new"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, f.rules)
+	return lab.Replace(f.rules, []byte(text))
 }
 
 // start starts a process in a node's place.
@@ -231,16 +227,6 @@ func (f *fleet) tell(o order) error {
 	return errors.Join(errs...)
 }
 
-// rest waits for nothing but ctx.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // play is the whole run.
 func (f *fleet) play(ctx context.Context) error {
 	f.begun = time.Now()
@@ -267,7 +253,7 @@ func (f *fleet) play(ctx context.Context) error {
 			deck = []kind{reload, deploy, kill, freeze, sever}
 			f.draw.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
-		rest(ctx, before)
+		lab.Sleep(ctx, before)
 		if err := f.strike(ctx, deck[0]); err != nil {
 			return err
 		}
@@ -279,10 +265,10 @@ func (f *fleet) play(ctx context.Context) error {
 
 // calm lets nothing happen for a while.
 func (f *fleet) calm(ctx context.Context) {
-	rest(ctx, aftermath+per) // until what was denied before has recovered
+	lab.Sleep(ctx, aftermath+per) // until what was denied before has recovered
 	from := time.Now()
-	rest(ctx, after-aftermath-per)
-	rest(ctx, per)
+	lab.Sleep(ctx, after-aftermath-per)
+	lab.Sleep(ctx, per)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calmly = append(f.calmly, span{from.UnixNano(), time.Now().UnixNano()})
@@ -300,7 +286,7 @@ func (f *fleet) nextRound(ctx context.Context) error {
 	if !f.await(ctx, func(r *report) bool { return r.Resting }) {
 		return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node's checks have ended within %v", wholeWithin))
 	}
-	rest(ctx, settle)
+	lab.Sleep(ctx, settle)
 	f.mu.Lock()
 	taken := len(f.members[0].series)
 	f.mu.Unlock()
@@ -342,15 +328,15 @@ func (f *fleet) strike(ctx context.Context, k kind) error {
 	case kill:
 		err = m.process.Kill()
 		<-m.process.Ended()
-		rest(ctx, time.Duration(f.draw.Int64N(int64(2*time.Second)))) // the others are without it
+		lab.Sleep(ctx, time.Duration(f.draw.Int64N(int64(2*time.Second)))) // the others are without it
 		err = errors.Join(err, f.start(i))
 	case freeze:
 		err = m.process.Freeze()
-		rest(ctx, 300*time.Millisecond+time.Duration(f.draw.Int64N(int64(2*time.Second))))
+		lab.Sleep(ctx, 300*time.Millisecond+time.Duration(f.draw.Int64N(int64(2*time.Second))))
 		err = errors.Join(err, m.process.Thaw())
 	case sever:
 		err = m.process.Order(order{Do: doBreak})
-		rest(ctx, 100*time.Millisecond)
+		lab.Sleep(ctx, 100*time.Millisecond)
 	}
 	if err = errors.Join(err, f.whole(ctx)); err != nil {
 		return err

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // figures are what a process holds while its traffic rests. -1 is what this system
@@ -29,30 +28,6 @@ func takeFigures(node *weir.Node) figures {
 	runtime.ReadMemStats(&m)
 	s := node.Stats()
 	return figures{
-		RSS: residentBytes(), Heap: int64(m.HeapAlloc), Goroutines: int64(runtime.NumGoroutine()), Files: openFiles(), Keys: int64(s.Keys),
+		RSS: lab.Resident(os.Getpid()), Heap: int64(m.HeapAlloc), Goroutines: int64(runtime.NumGoroutine()), Files: lab.OpenFiles(os.Getpid()), Keys: int64(s.Keys),
 	}
-}
-
-func residentBytes() int64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return -1
-	}
-	fields := bytes.Fields(text)
-	if len(fields) < 2 {
-		return -1
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return pages * int64(os.Getpagesize())
-}
-
-func openFiles() int64 {
-	entries, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		return -1
-	}
-	return int64(len(entries)) - 1 // but for the directory's own
 }

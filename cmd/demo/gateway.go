@@ -311,7 +311,7 @@ func (d *drainage) probes(ready func() bool, h http.Handler) http.Handler {
 // wait waits until the load balancer knows that the gateway is not ready and no request has
 // come for drain, or ctx is done.
 func (d *drainage) wait(ctx context.Context) {
-	for quiet := time.Now(); time.Since(quiet) <= drain && sleep(ctx, lookInterval); {
+	for quiet := time.Now(); time.Since(quiet) <= drain && lab.Sleep(ctx, lookInterval); {
 		if last := time.Unix(0, d.last.Load()); last.After(quiet) || !d.refused.Load() {
 			quiet = time.Now()
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // link is what is between a gateway and another.
@@ -171,7 +172,7 @@ func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, 
 // are no more or nobody takes them.
 func (n *network) deliver(ctx context.Context, addr string, to io.Writer, parcels <-chan parcel) {
 	for next := range parcels {
-		if !sleep(ctx, time.Until(next.due)) || n.pass(ctx, addr) != nil {
+		if !lab.Sleep(ctx, time.Until(next.due)) || n.pass(ctx, addr) != nil {
 			return
 		}
 		if _, err := to.Write(next.what); err != nil {
@@ -223,7 +224,7 @@ func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
 		case c.late <- struct{}{}:
 			late := slices.Clone(b)
 			c.network.wait.Go(func() {
-				if sleep(c.network.ctx, takes) {
+				if lab.Sleep(c.network.ctx, takes) {
 					c.PacketConn.WriteTo(late, to)
 				}
 				<-c.late

@@ -40,7 +40,7 @@ type kindOf struct {
 // was answered elsewhere for it excuses the windows that hold it.
 var kinds = [...]kindOf{
 	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
-	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "gateways left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
+	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
 	kill:     {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
 	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
 	thaw:     {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},

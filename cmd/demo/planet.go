@@ -291,7 +291,7 @@ const askAgain = 50 * time.Millisecond
 // once: each request is made again until it is admitted. Then one more is made in
 // every region.
 func (p *planet) visit(ctx context.Context, after time.Duration) {
-	if !sleep(ctx, after) {
+	if !lab.Sleep(ctx, after) {
 		return
 	}
 	region := min(lonely, len(p.regions)-1)
@@ -310,7 +310,7 @@ func (p *planet) visit(ctx context.Context, after time.Duration) {
 	for i := range smallRate {
 		wait.Go(func() {
 			for tried := uint64(i); !knock(region, tried); tried++ {
-				if time.Since(begun) > 10*smallWithin || !sleep(ctx, askAgain) {
+				if time.Since(begun) > 10*smallWithin || !lab.Sleep(ctx, askAgain) {
 					return
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -55,11 +56,7 @@ func (r *rulesFile) write(name string, version uint64, hourly int64) (err error)
 	}); err != nil {
 		return err
 	}
-	next := r.path + ".new"
-	if err := os.WriteFile(next, text.Bytes(), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, r.path)
+	return lab.Replace(r.path, text.Bytes())
 }
 
 // remove leaves nothing behind but a file that is the user's.

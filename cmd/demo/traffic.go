@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 const (
@@ -86,7 +87,7 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 	for w := range workers {
 		wait.Go(func() {
 			work := newWorker(rand.New(rand.NewPCG(seed, uint64(w)+1)))
-			sleep(ctx, pause*time.Duration(w)/workers)
+			lab.Sleep(ctx, pause*time.Duration(w)/workers)
 			tick := time.NewTicker(pause) // which leaves out what it cannot hand over
 			defer tick.Stop()
 			for last := time.Now(); ; {
@@ -100,16 +101,6 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 				work()
 			}
 		})
-	}
-}
-
-// sleep reports whether it slept for all of d, before ctx was done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 

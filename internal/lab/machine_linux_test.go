@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -20,4 +21,20 @@ func TestMachineCPUIsReadFromProcStat(t *testing.T) {
 	require.True(t, ok)
 	require.Positive(t, used)
 	require.GreaterOrEqual(t, idle, time.Duration(0))
+}
+
+func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
+	c, _ := child(t, 0)
+	for _, pid := range []int{os.Getpid(), c.PID()} {
+		require.Positive(t, Resident(pid))
+		require.GreaterOrEqual(t, OpenFiles(pid), int64(3))
+	}
+	before := OpenFiles(os.Getpid())
+	f, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	require.Equal(t, before+1, OpenFiles(os.Getpid()))
+	require.NoError(t, f.Close())
+	require.NoError(t, c.Stop(eventually))
+	require.Equal(t, int64(-1), Resident(c.PID()))
+	require.Equal(t, int64(-1), OpenFiles(c.PID()))
 }

@@ -1,0 +1,29 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// Replace puts text into a file at once: a reader sees what was in it before or the text, and
+// never a part. A file beside it, of the same name and ".new", is written first.
+func Replace(path string, text []byte) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// Sleep sleeps, and reports whether that was over before ctx was done.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -155,9 +155,15 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 // What the verdict is for: a fleet without copies forgets what a crash takes.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	full.Only(t, "TestVerdict and TestTheFullestWindow, which find the reset; README.md shows the command")
-	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1")
-	d.readUntil("")
-	require.Equal(t, exitBroken, d.wait(t))
+	var d *demo
+	for seed := 1; ; seed++ { // a machine that is busy may send too few requests around the crash
+		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
+		d.readUntil("")
+		if status := d.wait(t); status == exitBroken || seed == 5 {
+			require.Equal(t, exitBroken, status)
+			break
+		}
+	}
 	require.Regexp(t, `broken: a client got \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
 	requireGone(t, d.pids)
 }

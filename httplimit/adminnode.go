@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/release"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
@@ -128,6 +129,7 @@ type topKeysAnswer struct {
 }
 
 type statsAnswer struct {
+	Version   string                    `json:"version"`
 	Ready     bool                      `json:"ready"`
 	Decisions map[string]outcomesAnswer `json:"decisions"`
 	Limits    limitsAnswer              `json:"limits"`
@@ -306,7 +308,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		unanswered = map[string]string{}
 	}
 	return http.StatusOK, statsAnswer{
-		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows), Trials: trials,
+		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows), Trials: trials,
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/release"
 )
 
 //go:embed files
@@ -92,27 +92,8 @@ func New(o Options) (*Page, error) {
 		p.viewers = defaultViewers
 	}
 	p.actor, _ = o.Source.(Actor)
-	p.runbook, p.version = cmp.Or(o.Runbook, defaultRunbook), o.Version
-	if info, ok := debug.ReadBuildInfo(); ok && p.version == "" {
-		p.version = versionOf(info)
-	}
+	p.runbook, p.version = cmp.Or(o.Runbook, defaultRunbook), cmp.Or(o.Version, release.Version())
 	return p, nil
-}
-
-// versionOf is the version of the Weir module in a build, or its revision; "devel" if the
-// build has neither.
-func versionOf(info *debug.BuildInfo) string {
-	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
-		if m.Path == module && m.Version != "" && m.Version != "(devel)" {
-			return m.Version
-		}
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "revision " + s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return "devel"
 }
 
 // Close ends what viewers are sent, and returns when nothing of the page runs but what

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -460,16 +459,6 @@ func TestAMaskedKeyIsShownByItsID(t *testing.T) {
 }
 
 func TestThePageNamesItsVersionAndRunbook(t *testing.T) {
-	for _, c := range []struct {
-		info debug.BuildInfo
-		want string
-	}{
-		{debug.BuildInfo{Main: debug.Module{Path: "example.com/app", Version: "v9.9.9"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, "v1.2.3"},
-		{debug.BuildInfo{Main: debug.Module{Path: module, Version: "(devel)"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}}}, "revision 0123456789ab"},
-		{debug.BuildInfo{Deps: []*debug.Module{{Path: module, Version: "(devel)"}}}, "devel"},
-	} {
-		require.Equal(t, c.want, versionOf(&c.info))
-	}
 	s := newPage(t, Options{Source: &fake{}}).snapshot(t.Context(), new(rates))
 	require.Equal(t, defaultRunbook, s.Runbook)
 	require.NotEmpty(t, s.Version)

@@ -22,8 +22,8 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check peek reset rules envoy secret completion"},
-		{[]string{""}, "serve live status check peek reset rules envoy secret completion"},
+		{nil, "serve live status check peek reset rules envoy secret version completion"},
+		{[]string{""}, "serve live status check peek reset rules envoy secret version completion"},
 		{[]string{"s"}, "serve status secret"},
 		{[]string{"rules", ""}, "check schema"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},

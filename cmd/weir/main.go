@@ -45,6 +45,7 @@ type commands struct {
 		Check envoyCommand `cmd:"" help:"say what is wrong with a configuration of envoyproxy/ratelimit"`
 	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`
 	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
+	Version    versionCommand    `cmd:"" help:"print the version, and that of the peer protocol"`
 	Completion completionCommand `cmd:"" help:"print a script that completes commands and flags in a shell"`
 	Complete   completeCommand   `cmd:"" hidden:""`
 }

@@ -30,6 +30,7 @@ type cluster struct {
 		} `json:"members"`
 	} `json:"ring"`
 	Stats struct {
+		Version   string              `json:"version"`
 		Ready     bool                `json:"ready"`
 		Decisions map[string]outcomes `json:"decisions"`
 		Keys      int                 `json:"keys"`
@@ -143,7 +144,8 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printDecisions(w)
 	c.printLimits(w)
 	c.printDenied(w)
-	fmt.Fprintf(w, "\ncounts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	fmt.Fprintf(w, "\nversion: %s\n", s.Version)
+	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
 		switch {

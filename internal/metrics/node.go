@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/release"
 )
 
 // NodeStats is one reading of a node.
@@ -32,6 +34,10 @@ func ReadNode(node *weir.Node) NodeStats {
 func OfNode() []Family[NodeStats] { return ofNode }
 
 var ofNode = []Family[NodeStats]{
+	{Name: "weir_build_info", Help: "Always 1; the version of Weir in this program, and the version of Go that built it.",
+		Kind: Gauge, Labels: []string{"version", "goversion"}, Read: func(_ *NodeStats, emit Emit) {
+			emit(1, release.Version(), runtime.Version())
+		}},
 	{Name: "weir_decisions_total", Help: "Decisions by where they were made; checks that other nodes made here are theirs.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			// Past the last source the names end.

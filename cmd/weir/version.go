@@ -1,0 +1,21 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	peers "github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/release"
+)
+
+// versionCommand prints the version of the command and of the peer protocol that it speaks.
+type versionCommand struct{}
+
+func (versionCommand) run(stdout, stderr io.Writer) int {
+	if _, err := fmt.Fprintf(stdout, "weir %s, %s %s/%s, peer protocol %d\n", release.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, peers.Version); err != nil {
+		fmt.Fprintln(stderr, err)
+		return bad
+	}
+	return ok
+}

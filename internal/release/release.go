@@ -1,0 +1,32 @@
+// Package release knows which version of Weir a program was built with.
+package release
+
+import "runtime/debug"
+
+// module is the core's. All modules of a release have one version.
+const module = "github.com/weir-go/weir"
+
+// Version returns the version of the Weir module in this program, such as "v0.1.0". It is
+// "revision " and twelve hexadecimal digits where the build knows the commit alone, and
+// "devel" where it knows neither.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if (m.Path == module || m.Path == module+"/cmd/weir") && m.Version != "" && m.Version != "(devel)" {
+			return m.Version
+		}
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "revision " + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return "devel"
+}

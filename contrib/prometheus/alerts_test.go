@@ -146,7 +146,7 @@ func TestPrometheusFindsNothingWrongWithTheMetrics(t *testing.T) {
 func TestNoMetricHasALabelOfWhatIsLimited(t *testing.T) {
 	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()) {
 		for _, label := range labels {
-			require.True(t, slices.Contains([]string{"source", "outcome", "state", "reason", "region", "hash", "limit", "le", "member", "rule"}, label), fmt.Sprintf("%s{%s}", name, label))
+			require.True(t, slices.Contains([]string{"source", "outcome", "state", "reason", "region", "hash", "limit", "le", "member", "rule", "version", "goversion"}, label), fmt.Sprintf("%s{%s}", name, label))
 		}
 	}
 }

@@ -1,15 +1,17 @@
 // Package outage follows the outage that one node is in, and makes the lines that its log
 // has of it.
 //
-// An outage begins when a member of the roster is not reached, when the roster is below
-// the expected size, or when a check is decided without the owner of its key. It ends when
-// nothing of that has been so for Quiet. These invariants hold:
+// An outage begins when a member of the roster is not reached, when the roster has been below
+// the expected size for Quiet, or when a check is decided without the owner of its key. It
+// ends when nothing of that has been so for Quiet. These invariants hold:
 //
 //   - There is one outage at a time: what recurs within Quiet belongs to the same one.
 //     Without that, a link that flaps fills the log.
 //   - Observe returns one line at most, so that calling it once a second bounds the lines.
 //   - A member that was lost between two calls of Observe counts in the second one. The
 //     caller reports such members with Lost, because no later view has them as lost.
+//   - Nodes that start or stop together log no outage for that: the roster of each is short
+//     for a moment, and nobody is missing.
 //   - Counts of decisions only grow, and an outage's are the difference of two of them.
 //     A caller that passes smaller ones makes an outage of them.
 //   - No line has a key in it.
@@ -68,6 +70,7 @@ type Tracker struct {
 	mu        sync.Mutex
 	lost      map[string]int64 // members that checks went without since the last Observe, and since when
 	observed  int64            // when Observe was last called
+	full      int64            // when the roster was last seen to have the expected size
 	decisions Decisions        // until then
 	outage    *outage          // nil if there is none
 	count     uint64
@@ -111,12 +114,12 @@ func (t *Tracker) lose(now int64, members []string) {
 	}
 }
 
-// Restart forgets what was lost until now: a node that starts hears no member at first,
-// which is no outage.
+// Restart forgets what was lost until now: a node that starts hears no member at first, and
+// its roster is short, which is no outage.
 func (t *Tracker) Restart(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost, t.observed = nil, now
+	t.lost, t.observed, t.full = nil, now, now
 }
 
 // Observe takes in the facts of now. It returns the line to log, nil if there is none.
@@ -124,9 +127,14 @@ func (t *Tracker) Observe(f Facts, now int64) *Line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lose(now, f.Unreached)
-	lasts, began := len(f.Unreached) > 0 || f.Roster < f.Expect && !f.Left, now
+	lasts, began := len(f.Unreached) > 0, now
+	if f.Roster >= f.Expect || f.Left {
+		t.full = now
+	} else if t.outage != nil || elapsed(t.full, now) >= Quiet {
+		lasts, began = true, t.full
+	}
 	if f.Decisions != t.decisions {
-		lasts, began = true, t.observed
+		lasts, began = true, min(began, t.observed)
 	}
 	lost, before := t.lost, t.decisions
 	t.lost, t.observed, t.decisions = nil, now, f.Decisions

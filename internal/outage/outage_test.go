@@ -120,10 +120,18 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 			{outage.Quiet, decided(of(), outage.Decisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
 			{second, decided(of("b"), outage.Decisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
 		},
-		"a roster below the expected size": {
-			{second, short(2, 3, false), "missing=[] reached=2 roster=2 expect=3"},
+		"a roster below the expected size for Quiet": {
 			{second, short(3, 3, false), ""},
+			{second, short(2, 3, false), ""},
+			{outage.Quiet - second - 1, short(2, 3, false), ""},
+			{1, short(2, 3, false), "began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say\" since=1s lasted=5s missing=[] reached=2 roster=2 expect=3"},
+			{second, short(3, 3, false), ""},
+			{outage.Quiet - second, short(2, 3, false), ""},
 			{outage.Quiet, short(3, 3, false), "ended"},
+		},
+		"nodes that start and stop together": {
+			{second, short(0, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(3, 3, false), ""},
+			{time.Hour, short(3, 3, false), ""}, {second, short(2, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(0, 3, true), ""},
 		},
 		"no short roster of a node that has left": {{second, short(0, 3, true), ""}},
 		"the end though the clock was set back": {
@@ -134,6 +142,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var o outage.Tracker
 			now := time.Duration(0)
+			o.Restart(at(now))
 			for i, s := range steps {
 				now += s.after
 				got := shown(o.Observe(s.facts, at(now)))

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -103,7 +105,7 @@ func parse(args []string, stdout io.Writer) (command, error) {
 func parser(stdout io.Writer) *kong.Kong {
 	return kong.Must(new(commands), kong.Name("weir"), kong.Description(about), kong.ExplicitGroups(groups),
 		kong.Writers(stdout, stdout), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.NoDefaultHelp(), kong.FlagNamer(snake), kong.WithHyphenPrefixedParameters(true),
+		kong.NoDefaultHelp(), kong.KindMapper(reflect.Bool, onOff{}), kong.FlagNamer(snake), kong.WithHyphenPrefixedParameters(true),
 		kong.PostBuild(func(k *kong.Kong) error {
 			for _, node := range k.Model.Children {
 				for _, flag := range node.Flags {
@@ -164,6 +166,25 @@ type helpFlag bool
 // BeforeReset is called by kong where the flag is given.
 func (helpFlag) BeforeReset(ctx *kong.Context) error {
 	return errors.Join(errHelped, ctx.PrintUsage(false))
+}
+
+// onOff reads the value of a flag that may go without one, as strconv.ParseBool does.
+type onOff struct{}
+
+// IsBool has kong take no value from the next argument.
+func (onOff) IsBool() bool { return true }
+
+// Decode implements kong.Mapper.
+func (onOff) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	on := true
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		var err error
+		if on, err = strconv.ParseBool(ctx.Scan.Pop().String()); err != nil {
+			return err
+		}
+	}
+	target.SetBool(on)
+	return nil
 }
 
 // variable is the environment's name for a flag.

@@ -169,22 +169,23 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	served := make(chan error, 2)
 	serve := func(addr string, h http.Handler) (*http.Server, error) {
 		listener, err := net.Listen("tcp", addr)
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-		if err == nil {
-			go func() { served <- server.Serve(listener) }()
+		if err != nil {
+			return nil, err
 		}
-		return server, err
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+		go func() { served <- server.Serve(listener) }()
+		return server, nil
 	}
 	server, err := serve(s.HTTP, routes)
+	if err != nil {
+		return err
+	}
 	defer server.Close()
-	if err != nil {
-		return err
-	}
 	adminServer, err := serve(s.Admin, admin)
-	defer adminServer.Close()
 	if err != nil {
 		return err
 	}
+	defer adminServer.Close()
 
 	load, unload := context.WithCancel(ctx)
 	strained := make(chan *strain, 1)

@@ -32,7 +32,7 @@ type asking struct {
 	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node, or unix:/path; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
 	JSON      bool   `name:"json" help:"print what it answers"`
-	files     `set:"cert=a file with the certificate to show it" set:"ca=a file with the certificates that sign the node's"`
+	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
 }
 
 // ask runs a command that asks a node.

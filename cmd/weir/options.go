@@ -36,7 +36,7 @@ type servingFlags struct {
 	ChecksTokens string `placeholder:"FILE" help:"a file with the tokens of those services, one a line; needed unless -checks is a loopback's address, a unix:/path, or behind certificates"`
 	Admin        string `default:"127.0.0.1:8081" help:"where the status and admin API and its page are; off without -admin_tokens and certificates"`
 	AdminTokens  string `placeholder:"FILE" help:"a file with the tokens of operators, one a line"`
-	Web          files  `embed:"" prefix:"http_" set:"cert=a file with the certificate of -checks and -admin" set:"ca=a file with the certificates that sign those of clients, who all need one then"`
+	Web          files  `kong:"embed,prefix='http_',set='cert=a file with the certificate of -checks and -admin',set='ca=a file with the certificates that sign those of clients, who all need one then'"`
 	Health       string `default:"127.0.0.1:8082" help:"where /ready, /live and /metrics are; off if empty"`
 }
 
@@ -45,7 +45,7 @@ type envoyFlags struct {
 	EnvoyConfig       string               `placeholder:"PATH" help:"the configuration of envoyproxy/ratelimit: a file, or a directory of files with a domain each, unless there is -envoy_merge_domains; it is watched"`
 	XDS               string               `name:"envoy_xds" placeholder:"HOST:PORT" help:"host:port of a management server that has the configuration, in the place of -envoy_config"`
 	XDSNode           string               `name:"envoy_xds_node" placeholder:"ID" help:"the id that the management server knows this service by"`
-	EnvoyFiles        files                `embed:"" prefix:"envoy_" set:"cert=a file with the certificate to serve Envoy with, and to show the management server; with -envoy_key and -envoy_ca" set:"ca=a file with the certificates that sign Envoy's and the management server's"`
+	EnvoyFiles        files                `kong:"embed,prefix='envoy_',set='cert=a file with the certificate to serve Envoy with, and to show the management server; with -envoy_key and -envoy_ca',set='ca=a file with the certificates that sign Envoy\\'s and the management server\\'s'"`
 	EnvoySliding      bool                 `help:"count Envoy's descriptors by sliding windows"`
 	EnvoyShadow       bool                 `help:"decide on Envoy's requests, and let everything pass"`
 	EnvoyDebitMany    bool                 `help:"more than one hit is a cost that may be known afterwards, and spent where anything is left"`
@@ -64,7 +64,7 @@ type nodeFlags struct {
 	Expect           int           `help:"how many nodes the cluster normally has: below it, a node spends its share of them. No floor if 0"`
 	Shared           string        `placeholder:"FILE" help:"a file with the secrets and the seed of all nodes, as weir secret prints them"`
 	Insecure         bool          `help:"take a -bind that other machines reach though there are no secrets"`
-	Peer             files         `embed:"" prefix:"peer_" set:"cert=a file with the certificate of this node, for TLS between nodes; with -peer_key and -peer_ca" set:"ca=a file with the certificates that sign those of the nodes"`
+	Peer             files         `kong:"embed,prefix='peer_',set='cert=a file with the certificate of this node, for TLS between nodes; with -peer_key and -peer_ca',set='ca=a file with the certificates that sign those of the nodes'"`
 	CertificateNames lists         `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: by which names certificates say that they are of that region; may be repeated, or separated by semicolons"`
 	Region           string        `help:"the region of this node"`
 	Regions          lists         `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS of nodes of another region; may be repeated, or separated by semicolons"`

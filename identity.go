@@ -30,7 +30,7 @@ func (n *Node) warnOfPublicSeed() {
 	if len(n.cfg.Seed) > 0 || n.cfg.Cluster != nil || v.Self < 0 || onThisMachine(v.Members[v.Self].Addr) {
 		return
 	}
-	n.cfg.Logger.Warn("no Seed is set: anybody can compute ids, so as to find the keys of those that are logged, and to choose keys that one node owns; give all nodes one that never changes (weir secret prints one)")
+	n.cfg.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
 }
 
 // onThisMachine reports whether nobody else reaches an address: there is none, or it is

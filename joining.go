@@ -70,14 +70,11 @@ func (n *Node) reportJoin() {
 	attrs := []any{"waited", n.cfg.JoinTimeout.String(), "unanswered", unanswered}
 	switch {
 	case v.Met != 0:
-		n.cfg.Logger.Warn("some entries of Join have not led to a member: correct them, or take them out", attrs...)
+		n.cfg.Logger.Warn("no member answered at some Join addresses; fix or remove them", attrs...)
 	case n.cfg.Expect > 1:
-		n.cfg.Logger.Warn("no other member has answered: this node is ready, and grants its share of Expect. "+
-			"Check that the entries of Join are right, that they resolve, that their port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial",
+		n.cfg.Logger.Warn("no other member has answered; granting a share of Expect: check Join, firewall and Advertise",
 			append(attrs, "expect", n.cfg.Expect)...)
 	default:
-		n.cfg.Logger.Warn("no other member has answered: this node is ready, and counts alone. N nodes that do so grant N times each limit. "+
-			"Check that the entries of Join are right, that they resolve, that their port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial; "+
-			"the first node of a new cluster can ignore this", attrs...)
+		n.cfg.Logger.Warn("no other member has answered; counting alone: check Join, firewall and Advertise", attrs...)
 	}
 }

@@ -35,7 +35,7 @@ func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
 				return fmt.Errorf("cluster: Bind %q names no address, and %w: set Advertise to the one that the other nodes dial, or Bind to it", g.cfg.Bind, err)
 			}
 			host = found.ip.String()
-			g.log.Info("Advertise is not set: the other nodes dial the source address of the default route", "advertise", canonical(host, port), "interface", found.nic)
+			g.log.Info("Advertise is not set; advertising the source address of the default route", "advertise", canonical(host, port), "interface", found.nic)
 		}
 		g.advertise = canonical(host, port)
 	}

@@ -145,7 +145,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
 	if len(g.cfg.Secrets) == 0 && !isLoopback(g.cfg.Bind) && !g.reachable.Addr().IsLoopback() {
-		g.log.Warn("Insecure is set and Secrets is empty: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
+		g.log.Warn("gossip is not encrypted, and any host that reaches the port can join; set Secrets", "port", g.port)
 	}
 	names := certificateNames(g.cfg.CertificateNames)
 	clientTLS := names.clientTLS(g.cfg.TLS)
@@ -449,7 +449,7 @@ func (g *gossip) news(from string, b []byte) (answer []byte) {
 	now := time.Now()
 	records, err := decodeRecords(b, now)
 	if err != nil || len(records) != 1 || records[0].Name != from && records[0].Name != g.cfg.Name {
-		g.log.Debug("a member sent news that cannot be used", "member", from, "error", err)
+		g.log.Debug("cannot use the record that a member sent", "member", from, "error", err)
 		return nil
 	}
 	g.step(func(r *roster) change {

@@ -25,12 +25,12 @@ func (l *gossipLog) Write(line []byte) (int, error) {
 	}
 	if bytes.HasPrefix(line, []byte("[ERR")) {
 		if unlogged, due := l.pace.Due(time.Now()); due {
-			l.log.Warn("gossip has met with an error", "error", gossipText(line), "unlogged", unlogged)
+			l.log.Warn("the gossip library reported an error", "error", gossipText(line), "unlogged", unlogged)
 			return len(line), nil
 		}
 	}
 	if l.log.Enabled(l.ctx, slog.LevelDebug) {
-		l.log.Debug("gossip says", "text", gossipText(line))
+		l.log.Debug("the gossip library logged a line", "text", gossipText(line))
 	}
 	return len(line), nil
 }

@@ -129,7 +129,7 @@ func (g *gossip) catchUp() {
 	}
 	_, err := g.list.Join([]string{at[rand.N(len(at))]})
 	if err != nil && g.ctx.Err() == nil {
-		g.log.Debug("the roster was not fetched", "error", err)
+		g.log.Debug("cannot fetch the roster from a member", "error", err)
 	}
 }
 
@@ -310,7 +310,7 @@ func (g *gossip) noteJoin(o joinOutcome) {
 	g.mu.Unlock()
 	switch {
 	case o.problem != "" && was.problem == "":
-		g.log.Warn("no member of Join was joined; trying again every few seconds: check that the names resolve, that the port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial",
+		g.log.Warn("no member of Join was joined; retrying: check DNS, firewall and Advertise",
 			"error", o.problem)
 	case o.problem == "" && was.problem != "":
 		g.log.Info("joined after all", "reached", o.reached)
@@ -326,7 +326,7 @@ func (g *gossip) noteOwn(addr string) {
 		return
 	}
 	g.own[addr] = true
-	g.log.Info("an address of Join, or of a member, leads back to this node", "addr", addr, "advertise", g.advertise)
+	g.log.Info("an address of Join or of a member leads back to this node", "addr", addr, "advertise", g.advertise)
 }
 
 // joinOne asks which node answers at addr and, if it is another one that accepts this

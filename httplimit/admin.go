@@ -276,7 +276,7 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		told = &adminError{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
 	default:
 		if unlogged, due := a.failed.Due(time.Now()); due {
-			a.log.Error("the admin API failed", "method", r.Method, "url_path", r.URL.Path, "error", err, "unlogged", unlogged)
+			a.log.Error("a request to the admin API failed", "method", r.Method, "url_path", r.URL.Path, "error", err, "unlogged", unlogged)
 		}
 		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
 	}

@@ -158,7 +158,7 @@ func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
 	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("override removed", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 
@@ -190,7 +190,7 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 	slices.Sort(answer.NotReached)
 	answer.NotReached = slices.Compact(answer.NotReached)
 	id := limiters[0].ID(key)
-	a.log.Info("count forgotten", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", answer.NotReached, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("count reset", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", answer.NotReached, "client", r.by, "addr", r.RemoteAddr)
 	if len(answer.NotReached) > 0 {
 		return http.StatusMultiStatus, answer, nil
 	}

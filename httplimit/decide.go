@@ -103,7 +103,7 @@ func (m *Middleware) unjudged(s *scratch, err error) {
 		return
 	}
 	if unlogged, due := m.passed.Due(m.now()); due {
-		m.o.Logger.Warn("the node is closed: requests pass uncounted where their rules are fail_open", "unlogged", unlogged)
+		m.o.Logger.Warn("the node is closed; requests pass uncounted if their rules are fail_open", "unlogged", unlogged)
 	}
 }
 

@@ -149,7 +149,7 @@ func (m *Middleware) warnOfNoAddress(s *scratch) {
 	if r := s.http; r != nil {
 		network, from = networkOf(r), r.RemoteAddr
 	}
-	m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix",
+	m.o.Logger.Warn("requests without an address share one key; for a Unix socket use ClientAddress.TrustUnix",
 		"network", network, "remote_addr", from)
 }
 

@@ -44,7 +44,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		}
 		if err := s.giveBack(ctx); err != nil {
 			if unlogged, logs := m.logs(&m.ungiven, err); logs {
-				m.o.Logger.Error("units of a request that got no turn may not have been given back", "error", err, "unlogged", unlogged)
+				m.o.Logger.Error("units of a request that left its queue may stay spent", "error", err, "unlogged", unlogged)
 			}
 		}
 		return

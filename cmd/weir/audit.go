@@ -67,7 +67,7 @@ func (a *auditLog) reopen(hups <-chan os.Signal, log *slog.Logger) {
 		case <-hups:
 		}
 		if err := a.file.open(); err != nil {
-			log.Error("the audit file was not opened again: records go on to the one before", "error", err)
+			log.Error("the audit file was not opened again; records go to the previous one", "error", err)
 			continue
 		}
 		log.Info("the audit file was opened again", "path", a.file.name)

@@ -115,7 +115,7 @@ func TestASecondSignalCutsTheEndShort(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, p.Wait(), &exit)
 	require.Equal(t, bad, exit.ExitCode())
-	require.Contains(t, p.out.String(), `level=WARN msg="told a second time to end`)
+	require.Contains(t, p.out.String(), `level=WARN msg="second signal: ending at once`)
 }
 
 func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {

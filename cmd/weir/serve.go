@@ -53,7 +53,7 @@ func (o *serveCommand) run(_, stderr io.Writer) int {
 		defer endAtOnce()
 		for _, told := range []func(){leave, func() {
 			// Before it ends, and the process with it.
-			log.Warn("told a second time to end: what is under way is cut off, and counts that the others do not have are lost")
+			log.Warn("second signal: ending at once; counts that no other node has are lost")
 			signal.Stop(ends) // a third one ends the process itself
 		}} {
 			select {

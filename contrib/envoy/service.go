@@ -185,7 +185,7 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 			complaint = ""
 		case err.Error() != complaint:
 			complaint = err.Error()
-			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "path", path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
+			s.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "path", path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
 		}
 		select {
 		case <-ctx.Done():
@@ -205,7 +205,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	switch {
 	case errors.Is(err, errTooLarge):
 		if unlogged, due := s.large.Due(time.Now()); due {
-			s.o.Logger.Warn("a request of Envoy's was too large, and was denied", "error", err, "unlogged", unlogged)
+			s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
 		}
 		return s.unread(req), nil
 	case err != nil:

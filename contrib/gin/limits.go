@@ -119,7 +119,7 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	if l.gullible {
 		if c.Request.Header.Get("X-Forwarded-For") != "" {
 			l.warning.Do(func() {
-				l.Logger.Warn("gin believes X-Forwarded-For of every client, so the connection's address counts: call Engine.SetTrustedProxies, or set Options.Client")
+				l.Logger.Warn("gin trusts X-Forwarded-For of every client, so it is ignored; call Engine.SetTrustedProxies")
 			})
 		}
 		return peer.Of(c.Request)

@@ -87,7 +87,7 @@ func (o *Options) warns(judge func(context.Context, *rules.Request) httplimit.Ou
 			if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 				network = p.Addr.Network()
 			}
-			log.Warn("calls without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix", "network", network)
+			log.Warn("calls without an address share one key; for a Unix socket use ClientAddress.TrustUnix", "network", network)
 		}
 		return out
 	}

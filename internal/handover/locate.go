@@ -46,7 +46,7 @@ func (h *Handover) locate(v *view.View) {
 	}
 	if waited := time.Duration(now - h.waiting); waited >= view.Patience && !h.warned {
 		h.warned = true
-		h.cfg.Log.Warn("authority over keys that this node owns has not come yet: it passes their checks on until it has",
+		h.cfg.Log.Warn("authority over owned keys has not arrived; their checks are passed on until it does",
 			"waited", waited.Round(time.Second).String(), "members", v.Givers())
 	}
 	if now-h.located < int64(locateEvery) || !h.locating.CompareAndSwap(false, true) {

@@ -54,12 +54,12 @@ func (l *Line) Log(to *slog.Logger) {
 	}
 	switch l.event {
 	case begun:
-		to.Warn("outage began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say", attrs...)
+		to.Warn("outage began: checks may be decided without their owners", attrs...)
 	case grown:
 		to.Warn("outage grew: further members are missing", attrs...)
 	case shrunk:
 		to.Info("outage shrank: some members are back, others are still missing", attrs...)
 	case ended:
-		to.Info("outage ended: every check is decided by the owner of its key again", attrs...)
+		to.Info("outage ended: owners decide every check again", attrs...)
 	}
 }

@@ -100,7 +100,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 			{second, of("b"), "missing=[b]"},
 			{second, of("c"), "missing=\"[b c]\""},
 			{outage.Quiet, of("c"), "shrank: some members are back, others are still missing\" since=1s lasted=6s missing=[c]"},
-			{outage.Quiet, of(), "ended: every check is decided by the owner of its key again\" since=1s lasted=6s missing=\"[b c]\""},
+			{outage.Quiet, of(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
 		"no line as all members are back and decisions go on": {
 			{second, of("b"), "began"},

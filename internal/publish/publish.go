@@ -100,15 +100,15 @@ func (p *Publisher) Serve(message []byte, from string) error {
 	return err
 }
 
-// tooFarAhead begins the line of the log about a version that is refused.
-const tooFarAhead = "a published value is refused, as its version is too far ahead of this node's time of day"
+// tooFarAhead is logged when a version is refused.
+const tooFarAhead = "refused a published value: its version is too far ahead; set its publisher's clock"
 
 // learn merges what another member knows, and passes on what is news.
 func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	news, refused := p.merge(list, p.cfg.Clock.Now(), latestVersion(p.cfg.Clock.TimeOfDay()))
 	if refused != nil {
 		if unlogged, due := p.farAhead.Due(time.Now()); due {
-			p.cfg.Log.Warn(tooFarAhead+": set the clock of the node that published it, and publish it again by version 0",
+			p.cfg.Log.Warn(tooFarAhead,
 				"member", from, "name", refused.Name, "version", refused.Version, "unlogged", unlogged)
 		}
 	}

@@ -197,7 +197,7 @@ func (r *Regions) meet(region string, link *link, print uint64) {
 	}
 	if link.disagrees.Swap(!agree) == agree && !agree {
 		if unlogged, due := link.disputes.Due(time.Now()); due { // while a change of them is rolled out its nodes differ
-			r.cfg.Log.Error("another region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it",
+			r.cfg.Log.Error("region has other Regions or RegionShares: configure all nodes alike; it gets no grants until then",
 				"region", region, "unlogged", unlogged)
 		}
 	}

@@ -141,7 +141,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 	}
 	r.mu.Unlock()
 	if logs {
-		r.log.Warn("two limits of this node have one name and version, and other numbers: they share each key's count, and each judges it by its own. Raise Version when numbers change, use another Name for another limit, or set Varies if it is meant so",
+		r.log.Warn("two limits share a name and version but have other numbers; raise Version or rename one",
 			"limit", l.Name, "version", l.Version, "numbers", r.describe(l.spelled()), "other_numbers", r.describe(before.spelled()))
 	}
 	return nil
@@ -167,7 +167,7 @@ func (r *Registry) compare(theirs *Limit, member string, now int64) {
 	here, logs := held.Limit, r.logs(&held.loggedThere, now)
 	r.mu.Unlock()
 	if logs {
-		r.log.Warn("another member has a limit of this name and version with other numbers: they share each key's count, and each check is judged by the numbers of the member that asks, but by the algorithm that came first. Raise Version when numbers change, or use another Name for another limit",
+		r.log.Warn("another member has other numbers for this limit; raise Version or rename it",
 			"limit", here.Name, "version", here.Version, "numbers", r.describe(here.spelled()), "other_numbers", r.describe(theirs.spelled()), "member", member)
 	}
 }

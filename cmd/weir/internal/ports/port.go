@@ -104,7 +104,7 @@ func (p *Port) cut(out []*conn) {
 	for _, c := range out {
 		c.sever()
 		if unlogged, due := c.port.paced.Due(time.Now()); due {
-			p.budget.log.Warn("closed a connection that stalled: its port has as many as it may", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)
+			p.budget.log.Warn("closed a stalled connection, because its port is full", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)
 		}
 	}
 }

@@ -81,13 +81,13 @@ func TestAScrapeHasWhatTheNodeDecided(t *testing.T) {
 	}
 	r := registry(t, New(node, nil))
 	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP weir_cluster_members The roster, this node included, by state as this node knows it.
+# HELP weir_cluster_members Members of this node's roster, itself included, by state.
 # TYPE weir_cluster_members gauge
 weir_cluster_members{state="dead"} 0
 weir_cluster_members{state="joining"} 0
 weir_cluster_members{state="serving"} 1
 weir_cluster_members{state="unheard"} 0
-# HELP weir_decisions_total Decisions by where they were made; checks that other nodes made here are theirs.
+# HELP weir_decisions_total Decisions for checks of this node, by source and outcome.
 # TYPE weir_decisions_total counter
 weir_decisions_total{outcome="allowed",source="budget"} 0
 weir_decisions_total{outcome="allowed",source="failed_closed"} 0
@@ -107,16 +107,16 @@ weir_decisions_total{outcome="denied",source="owner"} 2
 weir_decisions_total{outcome="denied",source="pushback"} 0
 weir_decisions_total{outcome="denied",source="relayed"} 0
 weir_decisions_total{outcome="denied",source="stand_in"} 0
-# HELP weir_evicted_total Counts dropped before they had recovered, because MaxKeys was reached.
+# HELP weir_evicted_total Counts evicted before they had recovered, because MaxKeys was reached.
 # TYPE weir_evicted_total counter
 weir_evicted_total 0
 # HELP weir_keys Counts held.
 # TYPE weir_keys gauge
 weir_keys 2
-# HELP weir_ready 1 if the node holds what it owns, or has none to wait for.
+# HELP weir_ready 1 if the node waits for no authority, nor for a first member.
 # TYPE weir_ready gauge
 weir_ready 1
-# HELP weir_shadows_total Decisions that were counted and not enforced; they are not among the other decisions.
+# HELP weir_shadows_total Decisions of shadows, which are not enforced and not among the other decisions.
 # TYPE weir_shadows_total counter
 weir_shadows_total{outcome="allowed"} 1
 weir_shadows_total{outcome="denied"} 3

@@ -38,7 +38,7 @@ var ofNode = []Family[NodeStats]{
 		Kind: Gauge, Labels: []string{"version", "goversion"}, Read: func(_ *NodeStats, emit Emit) {
 			emit(1, release.Version(), runtime.Version())
 		}},
-	{Name: "weir_decisions_total", Help: "Decisions by where they were made; checks that other nodes made here are theirs.",
+	{Name: "weir_decisions_total", Help: "Decisions for checks of this node, by source and outcome.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			// Past the last source the names end.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
@@ -47,7 +47,7 @@ var ofNode = []Family[NodeStats]{
 				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
-	{Name: "weir_limit_decisions_total", Help: "The same decisions by limit, of the first 4,096 names that the node was given; limits of further names are together as (other).",
+	{Name: "weir_limit_decisions_total", Help: "Decisions by limit; limits beyond the first 4,096 names share (other).",
 		Kind: Counter, Labels: []string{"limit", "source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, of := range s.Limits {
 				for source, o := range of {
@@ -56,109 +56,109 @@ var ofNode = []Family[NodeStats]{
 				}
 			}
 		}},
-	{Name: "weir_check_seconds", Help: "How long checks took, by where they were decided: one in 64 is measured, and counts for 64.",
+	{Name: "weir_check_seconds", Help: "Duration of checks by source; one in 64 is measured, and counts for 64.",
 		Kind: Histogram, Labels: []string{"source"}, Spread: func(s *NodeStats, emit EmitSpread) {
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				emit(s.Latency[source], source.String())
 			}
 		}},
-	gauge("weir_top_keys_asked", "Keys that are remembered of those asked for most.",
+	gauge("weir_top_keys_asked", "Keys asked for most that are remembered.",
 		func(s *NodeStats) float64 { return float64(s.TopKeys.Asked) }),
-	gauge("weir_top_keys_denied", "Keys that are remembered of those denied most.",
+	gauge("weir_top_keys_denied", "Keys denied most that are remembered.",
 		func(s *NodeStats) float64 { return float64(s.TopKeys.Denied) }),
-	counter("weir_top_keys_dropped_total", "Asks that the top keys do not count, as another was being counted.",
+	counter("weir_top_keys_dropped_total", "Asks left out of the top keys, because another was being counted.",
 		func(s *NodeStats) float64 { return float64(s.TopKeys.Dropped) }),
-	{Name: "weir_shadows_total", Help: "Decisions that were counted and not enforced; they are not among the other decisions.",
+	{Name: "weir_shadows_total", Help: "Decisions of shadows, which are not enforced and not among the other decisions.",
 		Kind: Counter, Labels: []string{"outcome"}, Read: func(s *NodeStats, emit Emit) {
 			emit(float64(s.Shadows.Allowed), "allowed")
 			emit(float64(s.Shadows.Denied), "denied")
 		}},
-	{Name: "weir_limit_shadows_total", Help: "The same by limit, of the limits that weir_limit_decisions_total has.",
+	{Name: "weir_limit_shadows_total", Help: "Decisions of shadows by limit, with the names of weir_limit_decisions_total.",
 		Kind: Counter, Labels: []string{"limit", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, o := range s.ShadowLimits {
 				emit(float64(o.Allowed), label(limit), "allowed")
 				emit(float64(o.Denied), label(limit), "denied")
 			}
 		}},
-	counter("weir_served_total", "Checks that other nodes made here.",
+	counter("weir_served_total", "Checks of other nodes that were decided here.",
 		func(s *NodeStats) float64 { return float64(s.Served) }),
-	counter("weir_passed_total", "Checks that came here and were passed on.",
+	counter("weir_passed_total", "Checks that arrived here and were passed on.",
 		func(s *NodeStats) float64 { return float64(s.Passed) }),
-	counter("weir_overdue_total", "Checks of other nodes that were dropped, since they had waited here for longer than their askers do.",
+	counter("weir_overdue_total", "Checks of other nodes dropped because their callers had given up.",
 		func(s *NodeStats) float64 { return float64(s.Overdue) }),
-	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
+	counter("weir_late_units_total", "Units of late answers, which were refunded.",
 		func(s *NodeStats) float64 { return float64(s.LateUnits) }),
-	counter("weir_canceled_total", "Checks whose callers went away before they were decided; they are not among the decisions.",
+	counter("weir_canceled_total", "Checks whose callers left before a decision; they are not among the decisions.",
 		func(s *NodeStats) float64 { return float64(s.Canceled) }),
-	counter("weir_limit_conflicts_total", "Times that a limit had other numbers than another of its name and version, here or on another member.",
+	counter("weir_limit_conflicts_total", "Times that limits of one name and version had other numbers, here or on another member.",
 		func(s *NodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",
 		func(s *NodeStats) float64 { return float64(s.Keys) }),
-	gauge("weir_keys_max", "Counts that may be held: MaxKeys.",
+	gauge("weir_keys_max", "The most counts that may be held: MaxKeys.",
 		func(s *NodeStats) float64 { return float64(s.MaxKeys) }),
-	gauge("weir_store_bytes", "Memory that counts take, without the entries of sliding logs.",
+	gauge("weir_store_bytes", "Memory of counts, without the entries of sliding logs.",
 		func(s *NodeStats) float64 { return float64(s.Bytes) }),
-	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",
+	counter("weir_evicted_total", "Counts evicted before they had recovered, because MaxKeys was reached.",
 		func(s *NodeStats) float64 { return float64(s.Evicted) }),
-	counter("weir_evicted_used_up_total", "Counts dropped that had nothing left: keys that were denied, and begin again.",
+	counter("weir_evicted_used_up_total", "Counts evicted with nothing left: denied keys that start again.",
 		func(s *NodeStats) float64 { return float64(s.EvictedUsedUp) }),
-	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
+	gauge("weir_ready", "1 if the node waits for no authority, nor for a first member.",
 		func(s *NodeStats) float64 { return truth(s.Ready) }),
 
-	gauge("weir_leases_held", "Leases of other nodes' counts that this node has.",
+	gauge("weir_leases_held", "Leases that other nodes have lent to this node.",
 		func(s *NodeStats) float64 { return float64(s.Leases.Held) }),
-	gauge("weir_leases_held_units", "Units that this node may spend yet of what others have lent to it.",
+	gauge("weir_leases_held_units", "Units left in the leases that this node holds.",
 		func(s *NodeStats) float64 { return float64(s.Leases.HeldUnits) }),
-	gauge("weir_leases_lent", "Counts that this node has lent units of.",
+	gauge("weir_leases_lent", "Counts of which this node has lent units.",
 		func(s *NodeStats) float64 { return float64(s.Leases.Lent) }),
-	gauge("weir_leases_lent_units", "Units that others may spend yet of what this node has lent, at most.",
+	gauge("weir_leases_lent_units", "Lent units that others may still spend, at most.",
 		func(s *NodeStats) float64 { return float64(s.Leases.LentUnits) }),
 
-	gauge("weir_outage_since_timestamp_seconds", "When the outage under way began, 0 if there is none.",
+	gauge("weir_outage_since_timestamp_seconds", "Start of the current outage in Unix time, 0 if there is none.",
 		func(s *NodeStats) float64 { return timestamp(s.Outage.Since) }),
-	gauge("weir_outage_missing", "Members that are not reached, have stalled or did not answer a check in time, in the outage under way.",
+	gauge("weir_outage_missing", "Members that are unreachable, stalled or late in the current outage.",
 		func(s *NodeStats) float64 { return float64(len(s.Outage.Missing)) }),
-	gauge("weir_outage_decisions", "Decisions in the outage under way that the owners of the keys have not made.",
+	gauge("weir_outage_decisions", "Decisions in the current outage that owners did not make.",
 		func(s *NodeStats) float64 { return float64(s.Outage.Decisions) }),
 	counter("weir_outages_total", "Outages that have begun.",
 		func(s *NodeStats) float64 { return float64(s.Outage.Count) }),
 
-	gauge("weir_stream_unsent", "Counts whose last changes some member has not acknowledged.",
+	gauge("weir_stream_unsent", "Counts with changes that some member has not acknowledged.",
 		func(s *NodeStats) float64 { return float64(s.Stream.Unsent) }),
-	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
+	gauge("weir_stream_lag_seconds", "Age of the oldest change that is not acknowledged.",
 		func(s *NodeStats) float64 { return s.Stream.Lag.Seconds() }),
-	counter("weir_stream_sent_total", "Counts that were sent to other members, each time.",
+	counter("weir_stream_sent_total", "Counts sent to other members.",
 		func(s *NodeStats) float64 { return float64(s.Stream.Sent) }),
-	gauge("weir_stream_tallies", "Of counts that several nodes have spent from, or one without authority: who has spent how much.",
+	gauge("weir_stream_tallies", "Tallies of counts that several nodes, or one without authority, have spent from.",
 		func(s *NodeStats) float64 { return float64(s.Stream.Tallies) }),
 	gauge("weir_stream_resets", "Resets of the last 20 minutes that are remembered.",
 		func(s *NodeStats) float64 { return float64(s.Stream.Resets) }),
-	gauge("weir_stream_bytes", "Size of tallies and resets, about.",
+	gauge("weir_stream_bytes", "Approximate size of tallies and resets.",
 		func(s *NodeStats) float64 { return float64(s.Stream.Bytes) }),
-	counter("weir_stream_tallies_dropped_total", "Tallies that were forgotten before they had recovered, because there were too many.",
+	counter("weir_stream_tallies_dropped_total", "Tallies dropped before they had recovered, because there were too many.",
 		func(s *NodeStats) float64 { return float64(s.Stream.TalliesDropped) }),
-	counter("weir_stream_resets_dropped_total", "Resets that were forgotten before their time, because there were too many.",
+	counter("weir_stream_resets_dropped_total", "Resets dropped early, because there were too many.",
 		func(s *NodeStats) float64 { return float64(s.Stream.ResetsDropped) }),
 
-	gauge("weir_published_values", "Published values that hold.",
+	gauge("weir_published_values", "Published values in force.",
 		func(s *NodeStats) float64 { return float64(s.Published.Values) }),
-	gauge("weir_published_tombstones", "Published names that were taken back within the last day.",
+	gauge("weir_published_tombstones", "Published names removed within the last day.",
 		func(s *NodeStats) float64 { return float64(s.Published.Tombstones) }),
 	gauge("weir_published_bytes", "Size of published names and values.",
 		func(s *NodeStats) float64 { return float64(s.Published.Bytes) }),
-	gauge("weir_published_revision", "Rises with each change of what is published that comes to this node.",
+	gauge("weir_published_revision", "Grows with each change of published values that reaches this node.",
 		func(s *NodeStats) float64 { return float64(s.Published.Revision) }),
-	counter("weir_published_dropped_total", "Published names that there was no room for: two sides of a split had too many together.",
+	counter("weir_published_dropped_total", "Published names dropped for lack of room: two sides of a split had too many together.",
 		func(s *NodeStats) float64 { return float64(s.Published.Dropped) }),
 
-	gauge("weir_holdings", "Keys of Global limits that have a holding here, also as a copy.",
+	gauge("weir_holdings", "Keys of Global limits with a holding here, copies included.",
 		func(s *NodeStats) float64 { return float64(s.Holdings.Keys) }),
-	counter("weir_holdings_beyond_total", "Times that a key was asked for that there was no room to keep a holding of.",
+	counter("weir_holdings_beyond_total", "Times that there was no room for a key's holding.",
 		func(s *NodeStats) float64 { return float64(s.Holdings.Beyond) }),
 
-	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; a region that nothing is told is not asked either.",
+	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; it is asked only if there is something to tell.",
 		Gauge, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
-	ofRegion("weir_region_lag_seconds", "How long the region has left all statements unanswered, since the first of them; 0 once it answers one.",
+	ofRegion("weir_region_lag_seconds", "Time for which the region has answered no statement; 0 once it answers one.",
 		Gauge, func(r weir.RegionStats) float64 { return r.Lag.Seconds() }),
 	ofRegion("weir_region_statements_total", "Statements sent to the region.",
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Statements) }),
@@ -168,14 +168,14 @@ var ofNode = []Family[NodeStats]{
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Served) }),
 	ofRegion("weir_region_disputed_total", "Messages refused because the region's Regions or RegionShares differ.",
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Disputed) }),
-	ofRegion("weir_region_refused_total", "Requests of the region that were refused: beyond its rate or size, or not a region's to make.",
+	ofRegion("weir_region_refused_total", "Requests of the region that were refused: beyond its rate or size, or forbidden to a region.",
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Refused) }),
 	ofRegion("weir_region_sent_bytes_total", "Size of the statements and answers sent to the region.",
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Sent) }),
 	ofRegion("weir_region_received_bytes_total", "Size of the statements and answers received from the region.",
 		Counter, func(r weir.RegionStats) float64 { return float64(r.Received) }),
 
-	{Name: "weir_cluster_refused_total", Help: "Connections to the peer port that were closed, by reason.",
+	{Name: "weir_cluster_refused_total", Help: "Connections and gossip refused at the peer port, by reason.",
 		Kind: Counter, Labels: []string{"reason"}, Read: func(s *NodeStats, emit Emit) {
 			for _, reason := range refusals {
 				emit(float64(s.Cluster.Refused[reason]), reason)
@@ -186,29 +186,29 @@ var ofNode = []Family[NodeStats]{
 				}
 			}
 		}},
-	counter("weir_cluster_timeouts_total", "Asks of other nodes that waited their whole wait.",
+	counter("weir_cluster_timeouts_total", "Requests to other nodes without an answer in time.",
 		func(s *NodeStats) float64 { return float64(s.Cluster.Timeouts) }),
-	counter("weir_cluster_late_total", "Answers of other nodes that came after their asker gave up.",
+	counter("weir_cluster_late_total", "Answers of other nodes that came too late.",
 		func(s *NodeStats) float64 { return float64(s.Cluster.Late) }),
-	counter("weir_cluster_dropped_total", "Messages to other nodes that were refused because a queue was full.",
+	counter("weir_cluster_dropped_total", "Messages to other nodes refused because a queue was full.",
 		func(s *NodeStats) float64 { return float64(s.Cluster.Dropped) }),
 	gauge("weir_cluster_join_failed", "1 if the last attempt to join failed.",
 		func(s *NodeStats) float64 { return truth(s.Cluster.JoinError != "") }),
 	gauge("weir_cluster_join_reached", "Members that the last attempt to join reached.",
 		func(s *NodeStats) float64 { return float64(s.Cluster.JoinedCount) }),
-	gauge("weir_cluster_join_unanswered", "Entries of Join that stand for other nodes and have not led to a member since the start.",
+	gauge("weir_cluster_join_unanswered", "Entries of Join at which no other node has answered since the start.",
 		func(s *NodeStats) float64 { return float64(len(s.Cluster.Unanswered)) }),
-	gauge("weir_cluster_unjoined_seconds", "How long this node has counted alone though Join names other nodes; 0 once it has met a member.",
+	gauge("weir_cluster_unjoined_seconds", "Time for which this node has counted alone although Join names others; 0 once it meets one.",
 		func(s *NodeStats) float64 { return s.Unjoined.Seconds() }),
-	ofMember("weir_cluster_round_trip_seconds", "How long a member takes to answer this node: the mean that the failure detector goes by.",
+	ofMember("weir_cluster_round_trip_seconds", "Smoothed mean of a member's response time, as the failure detector uses it.",
 		func(s *NodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
-	gauge("weir_cluster_lateness_seconds", "How late this process runs, by its own timers, up to a second.",
+	gauge("weir_cluster_lateness_seconds", "Lateness of this process's timers, up to a second.",
 		func(s *NodeStats) float64 { return s.Cluster.Lateness.Seconds() }),
-	ofMember("weir_cluster_unheard_seconds", "How long nobody on this node's side has heard a member; those that are heard have no series.",
+	ofMember("weir_cluster_unheard_seconds", "Time since this node's side last heard a member; heard members have no series.",
 		func(s *NodeStats) map[string]time.Duration { return s.Unheard }),
-	gauge("weir_ring_share_ratio", "The part of all keys that the ring gives to this node.",
+	gauge("weir_ring_share_ratio", "This node's part of all keys on the ring.",
 		func(s *NodeStats) float64 { return s.Share }),
-	{Name: "weir_cluster_members", Help: "The roster, this node included, by state as this node knows it.",
+	{Name: "weir_cluster_members", Help: "Members of this node's roster, itself included, by state.",
 		Kind: Gauge, Labels: []string{"state"}, Read: func(s *NodeStats, emit Emit) {
 			for _, state := range states {
 				n := 0

@@ -11,13 +11,13 @@ import (
 func OfRules() []Family[map[string]Denials] { return ofRules }
 
 var ofRules = []Family[map[string]Denials]{
-	{Name: "weir_rule_denials_total", Help: "Denials by the limits of a rule in force; (other) has those of all limits that the node does not count apart.",
+	{Name: "weir_rule_denials_total", Help: "Denials by a rule in force; (other) has those of limits without their own series.",
 		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]Denials, emit Emit) {
 			for rule, n := range *s {
 				emit(float64(n.Enforced), label(rule))
 			}
 		}},
-	{Name: "weir_rule_shadow_denials_total", Help: "What the limits of a rule would have denied while it was a shadow; (other) as above.",
+	{Name: "weir_rule_shadow_denials_total", Help: "Denials by a rule as a shadow, not enforced; (other) as above.",
 		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]Denials, emit Emit) {
 			for rule, n := range *s {
 				emit(float64(n.Shadowed), label(rule))
@@ -50,24 +50,24 @@ func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 func OfBook() []Family[rules.BookStats] { return ofBook }
 
 var ofBook = []Family[rules.BookStats]{
-	gauge("weir_rules_version", "The version of the rules in force. Exact below 2^53.",
+	gauge("weir_rules_version", "Version of the rules in force; exact below 2^53.",
 		func(s *rules.BookStats) float64 { return float64(s.Version) }),
-	{Name: "weir_rules_info", Help: "Always 1; the hash is of the text in force: the first 12 hexadecimal digits of its SHA-256.",
+	{Name: "weir_rules_info", Help: "Always 1; hash is the first 12 hexadecimal digits of the SHA-256 of the text in force.",
 		Kind: Gauge, Labels: []string{"hash"}, Read: func(s *rules.BookStats, emit Emit) { emit(1, s.Hash) }},
-	gauge("weir_rules_in_force", "1 if the file as it is now is in force, 0 if it was refused, cannot be read or is missing.",
+	gauge("weir_rules_in_force", "1 if the current file is in force, 0 if it was refused, unreadable or missing.",
 		func(s *rules.BookStats) float64 { return truth(s.LastError == nil) }),
-	gauge("weir_rules_missing", "1 if the file is not there; the last good version is in force.",
+	gauge("weir_rules_missing", "1 if the file is missing; the last good version is in force.",
 		func(s *rules.BookStats) float64 { return truth(s.Missing) }),
 	gauge("weir_rules_loaded_timestamp_seconds", "When the version in force was loaded, in Unix time.",
 		func(s *rules.BookStats) float64 { return float64(s.LoadedAt.UnixNano()) / float64(time.Second) }),
-	counter("weir_rules_loads_total", "Versions that were loaded.",
+	counter("weir_rules_loads_total", "Versions loaded.",
 		func(s *rules.BookStats) float64 { return float64(s.Loads) }),
-	counter("weir_rules_refused_total", "Versions that were refused.",
+	counter("weir_rules_refused_total", "Versions refused.",
 		func(s *rules.BookStats) float64 { return float64(s.Refused) }),
 	gauge("weir_rules", "Rules in force.",
 		func(s *rules.BookStats) float64 { return float64(s.Rules) }),
 	gauge("weir_rules_limits", "Limits of the rules in force.",
 		func(s *rules.BookStats) float64 { return float64(s.Limits) }),
-	gauge("weir_rules_overrides", "Overrides that hold.",
+	gauge("weir_rules_overrides", "Overrides in force.",
 		func(s *rules.BookStats) float64 { return float64(s.Overrides) }),
 }

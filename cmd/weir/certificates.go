@@ -14,7 +14,7 @@ import (
 // A certificate is read for each connection, so that it may change.
 type files struct {
 	Cert string `placeholder:"FILE" help:"${cert}"`
-	Key  string `placeholder:"FILE" help:"a file with its key"`
+	Key  string `placeholder:"FILE" help:"its key file"`
 	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
 }
 

@@ -31,65 +31,65 @@ type serveOptions struct {
 }
 
 type servingFlags struct {
-	Rules        string `placeholder:"FILE" help:"a file of rules, which is watched (docs/rules.md); none if empty"`
-	Checks       string `default:"127.0.0.1:8080" help:"where services ask for checks over HTTP; off if empty"`
-	ChecksTokens string `placeholder:"FILE" help:"a file with the tokens of those services, one a line; needed unless -checks is a loopback's address, a unix:/path, or behind certificates"`
-	Admin        string `default:"127.0.0.1:8081" help:"where the status and admin API and its page are; off without -admin_tokens and certificates"`
-	AdminTokens  string `placeholder:"FILE" help:"a file with the tokens of operators, one a line"`
-	Web          files  `kong:"embed,prefix='http_',set='cert=a file with the certificate of -checks and -admin',set='ca=a file with the certificates that sign those of clients, who all need one then'"`
-	Health       string `default:"127.0.0.1:8082" help:"where /ready, /live and /metrics are; off if empty"`
+	Rules        string `placeholder:"FILE" help:"rules file, watched (docs/rules.md); none if empty"`
+	Checks       string `default:"127.0.0.1:8080" help:"check API for services; off if empty"`
+	ChecksTokens string `placeholder:"FILE" help:"file with services' tokens, one a line; optional at loopback, unix:/path or with -http_ca"`
+	Admin        string `default:"127.0.0.1:8081" help:"admin API and page; off without -admin_tokens and -http_ca"`
+	AdminTokens  string `placeholder:"FILE" help:"file with operators' tokens, one a line"`
+	Web          files  `kong:"embed,prefix='http_',set='cert=certificate file of -checks and -admin',set='ca=CA file; clients of both then need certificates'"`
+	Health       string `default:"127.0.0.1:8082" help:"/ready, /live and /metrics; off if empty"`
 }
 
 type envoyFlags struct {
-	Envoy             string               `placeholder:"HOST:PORT" help:"where Envoy asks over gRPC, like :8083; off if empty"`
-	EnvoyConfig       string               `placeholder:"PATH" help:"the configuration of envoyproxy/ratelimit: a file, or a directory of files with a domain each, unless there is -envoy_merge_domains; it is watched"`
-	XDS               string               `name:"envoy_xds" placeholder:"HOST:PORT" help:"host:port of a management server that has the configuration, in the place of -envoy_config"`
-	XDSNode           string               `name:"envoy_xds_node" placeholder:"ID" help:"the id that the management server knows this service by"`
-	EnvoyFiles        files                `kong:"embed,prefix='envoy_',set='cert=a file with the certificate to serve Envoy with, and to show the management server; with -envoy_key and -envoy_ca',set='ca=a file with the certificates that sign Envoy\\'s and the management server\\'s'"`
-	EnvoySliding      bool                 `help:"count Envoy's descriptors by sliding windows"`
-	EnvoyShadow       bool                 `help:"decide on Envoy's requests, and let everything pass"`
-	EnvoyDebitMany    bool                 `help:"more than one hit is a cost that may be known afterwards, and spent where anything is left"`
-	EnvoyMergeDomains bool                 `help:"several files of -envoy_config, or resources of -envoy_xds, may have one domain"`
-	EnvoyMetadata     bool                 `help:"answer Envoy with dynamic metadata: what matched, which quotas are used up, and the metadata of the configuration"`
-	EnvoyPartition    weir.PartitionPolicy `default:"majority_share" help:"what holds of Envoy's limits while members are missing: majority_share, fair_share, fail_open or fail_closed"`
-	EnvoyHeaders      bool                 `help:"tell Envoy's clients of their limits, in x-ratelimit-limit, -remaining and -reset"`
+	Envoy             string               `placeholder:"HOST:PORT" help:"gRPC port for Envoy, like :8083; off if empty"`
+	EnvoyConfig       string               `placeholder:"PATH" help:"configuration of envoyproxy/ratelimit, watched: a file, or a directory with one file a domain"`
+	XDS               string               `name:"envoy_xds" placeholder:"HOST:PORT" help:"management server that sends the configuration, instead of -envoy_config"`
+	XDSNode           string               `name:"envoy_xds_node" placeholder:"ID" help:"ID of this service at the management server"`
+	EnvoyFiles        files                `kong:"embed,prefix='envoy_',set='cert=certificate file for Envoy and the management server; with -envoy_key and -envoy_ca',set='ca=CA file for Envoy and the management server'"`
+	EnvoySliding      bool                 `help:"count by sliding windows"`
+	EnvoyShadow       bool                 `help:"decide, but let every request pass"`
+	EnvoyDebitMany    bool                 `help:"debit requests of several hits: they pass if a unit is left"`
+	EnvoyMergeDomains bool                 `help:"allow several files or resources for a domain"`
+	EnvoyMetadata     bool                 `help:"send dynamic metadata: matches, exhausted quotas, the configuration's metadata"`
+	EnvoyPartition    weir.PartitionPolicy `default:"majority_share" help:"policy while members are missing: majority_share, fair_share, fail_open or fail_closed"`
+	EnvoyHeaders      bool                 `help:"send clients x-ratelimit-limit, -remaining and -reset"`
 }
 
 type nodeFlags struct {
-	Name             string        `help:"a label of this node; the host's name if empty"`
-	Bind             string        `placeholder:"HOST:PORT" help:"host:port for the other nodes, TCP and UDP; with -shared, unless it is a loopback's. A cluster of one if empty"`
-	Advertise        string        `placeholder:"HOST:PORT" help:"host:port that the others dial, if it is not -bind's; IPv6 needs no brackets if the port is -bind's"`
-	Join             list          `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; DNS names are looked up again"`
-	JoinTimeout      time.Duration `help:"how long /ready waits for the first other node of -join; 10s if 0"`
-	Expect           int           `help:"how many nodes the cluster normally has: below it, a node spends its share of them. No floor if 0"`
-	Shared           string        `placeholder:"FILE" help:"a file with the secrets and the seed of all nodes, as weir secret prints them"`
-	Insecure         bool          `help:"take a -bind that other machines reach though there are no secrets"`
-	Peer             files         `kong:"embed,prefix='peer_',set='cert=a file with the certificate of this node, for TLS between nodes; with -peer_key and -peer_ca',set='ca=a file with the certificates that sign those of the nodes'"`
-	CertificateNames lists         `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: by which names certificates say that they are of that region; may be repeated, or separated by semicolons"`
-	Region           string        `help:"the region of this node"`
-	Regions          lists         `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS of nodes of another region; may be repeated, or separated by semicolons"`
-	RegionShares     shares        `placeholder:"REGION=N" help:"REGION=N: with how much of each global limit each region begins, in relation to the others; may be repeated, or separated by semicolons"`
-	RegionSecrets    texts         `placeholder:"REGION=FILE" help:"REGION=FILE: a file with the secrets that this region shares with that one alone; may be repeated, or separated by semicolons"`
-	Timeout          time.Duration `help:"the most that a check waits for other nodes; 100ms if 0"`
-	Forget           time.Duration `help:"how long the dead stay in the roster; 5m if 0"`
-	Replicas         int           `help:"how many other nodes have each count; 1 if 0, none if -1"`
-	MaxKeys          int           `help:"counts held at once; 5000000 if 0, some 350 MB"`
-	TopKeys          int           `help:"how many of the keys asked for and denied most this node remembers with their text; 256 if 0, none if -1"`
-	ShowSecretKeys   bool          `help:"show API keys and other credentials among the top keys as they are; else at most their last four characters are kept"`
-	LeaveWithin      time.Duration `default:"15s" help:"how long an orderly end may take: counts go to the other nodes, and what is asked is answered"`
+	Name             string        `help:"label of this node; host name if empty"`
+	Bind             string        `placeholder:"HOST:PORT" help:"address for other nodes, TCP and UDP; beyond loopback with -shared. A cluster of one if empty"`
+	Advertise        string        `placeholder:"HOST:PORT" help:"address that other nodes dial, if not -bind; IPv6 with -bind's port needs no brackets"`
+	Join             list          `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; looked up repeatedly"`
+	JoinTimeout      time.Duration `help:"how long /ready waits for a first other node; 10s if 0"`
+	Expect           int           `help:"normal number of nodes: fewer spend only their share. No floor if 0"`
+	Shared           string        `placeholder:"FILE" help:"file with all nodes' secrets and seed, from weir secret"`
+	Insecure         bool          `help:"allow a -bind beyond loopback without secrets"`
+	Peer             files         `kong:"embed,prefix='peer_',set='cert=certificate file for TLS between nodes; with -peer_key and -peer_ca',set='ca=CA file for nodes'"`
+	CertificateNames lists         `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: names in the certificates of that region"`
+	Region           string        `help:"region of this node"`
+	Regions          lists         `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS: nodes of another region"`
+	RegionShares     shares        `placeholder:"REGION=N" help:"REGION=N: initial share of global limits, relative to the others"`
+	RegionSecrets    texts         `placeholder:"REGION=FILE" help:"REGION=FILE: secrets shared with that region only"`
+	Timeout          time.Duration `help:"maximum wait for other nodes; 100ms if 0"`
+	Forget           time.Duration `help:"how long dead members stay in the roster; 5m if 0"`
+	Replicas         int           `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
+	MaxKeys          int           `help:"counts held at once; 5000000 if 0, about 350 MB"`
+	TopKeys          int           `help:"top keys kept with their text; 256 if 0, none if -1"`
+	ShowSecretKeys   bool          `help:"keep credentials among top keys in full, not just their last four characters"`
+	LeaveWithin      time.Duration `default:"15s" help:"the most that an orderly end takes"`
 	LogLevel         slog.Level    `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string        `default:"text" help:"text or json"`
 }
 
 type auditFlags struct {
-	Audit       string  `placeholder:"FILE" help:"a file that a line of JSON is appended to for each denial of a check that this node was asked for (docs/audit.md); - for standard output. SIGHUP opens it again. None if empty"`
-	AuditSample float64 `placeholder:"PART" help:"of this part of the keys, 0 to 1, each decision is recorded, not denials alone"`
-	AuditKeys   bool    `help:"record the text of keys too, not their ids alone"`
+	Audit       string  `placeholder:"FILE" help:"file for denials, in lines of JSON (docs/audit.md), reopened on SIGHUP; - is standard output"`
+	AuditSample float64 `placeholder:"PART" help:"part of the keys, 0 to 1, of which all decisions are recorded"`
+	AuditKeys   bool    `help:"record key text too, not only IDs"`
 }
 
 // Help is what weir serve -h says before its flags.
 func (*serveOptions) Help() string {
-	return "Each flag can be given in the environment as well: -log_level as WEIR_LOG_LEVEL. A flag comes first."
+	return "Each flag can be given in the environment as well: -log_level as WEIR_LOG_LEVEL. A flag comes first. A flag with REGION= may be repeated, or have several values separated by semicolons."
 }
 
 // list is a flag of texts that commas separate.

@@ -262,7 +262,7 @@ func (s *Busy) ask(load BusyLoad) {
 
 func isLonely(key int) bool { return key%lonely == 0 }
 
-// isHot says of a key that it is of the hundredth that Zipf's law has asked for most.
+// isHot reports whether a key is of the hundredth that is asked for most under Zipf's law.
 func isHot(key int) bool { return key < busyZipfKeys/hottest }
 
 // burn uses a core for so long.

@@ -52,7 +52,7 @@ func dialEcho(tb testing.TB, addr string, callers int) *echo {
 
 var errEchoGone = errors.New("bench: the echo is gone")
 
-// ask is a contestant. Whoever finds nobody writing yields once, so that others
+// ask is a contestant. A caller that finds nobody writing yields once, so that others
 // add their frames, and writes all that has queued.
 func (e *echo) ask(caller int) error {
 	var frame [requestBytes]byte

@@ -27,7 +27,7 @@ type verdict struct {
 // units alone.
 //
 // At least min(asked, q.units) must be admitted, as each algorithm grants so much to
-// whoever has used nothing. What it regains besides, before the last ask, is not asked
+// a key that has used nothing. What it regains besides, before the last ask, is not asked
 // of it: so what is called denied was denied falsely by any clock.
 func judge(counts []count, algorithm string, q quota, took time.Duration) (v verdict) {
 	most := q.units

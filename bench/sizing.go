@@ -34,7 +34,7 @@ type Sizer struct {
 	before  int64               // bytes in the heap before it is asked for keys
 }
 
-// SizerSetup says which cluster it is in. Its own address is the answer.
+// SizerSetup names the cluster that it is in. Its own address is the answer.
 type SizerSetup struct {
 	Join  []string
 	Keys  int // that it has room for

@@ -236,7 +236,7 @@ func printMarkdown(out io.Writer, e environment, rows []row) error {
 	return nil
 }
 
-// notesOf says of the contenders what they do less, or else, each once.
+// notesOf returns what each contender does less, or otherwise, each once.
 func notesOf(rows []row) (notes []string) {
 	for i := range rows {
 		c := rows[i].contender

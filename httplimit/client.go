@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// ClientAddress says which address a request comes from. Whatever a client sends
+// ClientAddress finds the address that a request comes from. Whatever a client sends
 // it can invent, so a header is to be trusted only as far as a proxy of yours
 // writes it: too much trust lets an attacker escape a limit, and lock out any client
 // it names.

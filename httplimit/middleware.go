@@ -41,8 +41,8 @@ type Options struct {
 	// and those by that of servers that decode the whole of it first.
 	RefuseAmbiguousPaths bool
 
-	// Skip says of a request that it is not looked at, like one for a health
-	// check. Nil: none is. A rule leaves requests out with match.not.
+	// Skip reports whether a request is not limited, like one for a health
+	// check. Nil: all are limited. A rule leaves requests out with match.not.
 	Skip func(*http.Request) bool
 
 	// Key says whose count a request spends from: the text that is counted, such as a

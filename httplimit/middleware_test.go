@@ -100,8 +100,7 @@ rules:
 	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"), "nothing is known to be nothing")
 }
 
-// Whoever asks of a node that is closed must not fill its log, and who is gone is
-// nobody's fault.
+// Requests to a closed node do not fill its log, and a client that is gone is no failure.
 func TestWhatGoesWrongIsLoggedOnceInTenSeconds(t *testing.T) {
 	var log bytes.Buffer
 	m := newLimiter(t, threeLimits, Options{}, weir.Config{})

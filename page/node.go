@@ -16,8 +16,8 @@ import (
 // those of all members that answer, and latency is this node's. It has no buttons.
 type Node struct {
 	Node *weir.Node
-	// Book has the limits whose keys can be watched, as the default tier has them, and
-	// Limiters has further ones. With neither no key can be.
+	// A viewer can watch keys of the limits of Book, as the default tier has them, and of
+	// Limiters. With neither it can watch none.
 	Book     *rules.Book
 	Limiters []*weir.Limiter
 }

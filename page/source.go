@@ -53,7 +53,7 @@ type Snapshot struct {
 	Rules    *Rules            // nil if there are none
 }
 
-// Rules says which rules are in force.
+// Rules describes the rules in force.
 type Rules struct {
 	Version   uint64    `json:"version"`
 	Hash      string    `json:"hash"` // of the text, its first digits

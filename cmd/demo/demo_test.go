@@ -123,7 +123,7 @@ func requireGone(t *testing.T, pids map[int]bool) {
 	}, "processes left over, of %v", pids)
 }
 
-// running says whether there is such a process. One that has ended and waits for
+// running reports whether there is such a process. One that has ended and waits for
 // a parent that does not care, as children without one may in a container, is none.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {

@@ -63,7 +63,7 @@ func (g guarantee) String() string {
 	return [...]string{"healthy", "deploy", "crash", "timeout"}[g]
 }
 
-// means says which windows a guarantee judges, and where its figure comes from.
+// means names the windows that a guarantee judges, and the source of its figure.
 func (p promise) means(g guarantee) string {
 	switch g {
 	case deployed:

@@ -72,7 +72,7 @@ func (f *traffic) end(t *testing.T, what string) {
 	require.NoError(t, errors.Join(f.failed...), "%s: of %d", what, f.asked.Load())
 }
 
-// A member leaves under traffic, and those who ask it go over to the other: over HTTP as
+// A member leaves under traffic, and its callers go over to the other: over HTTP as
 // soon as an answer ends the connection or there is none to be had, and over gRPC by the
 // health, as Envoy does.
 func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
@@ -82,7 +82,7 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	waitReady(t, a, b)
 
-	var gone atomic.Bool // a, to those who ask over HTTP
+	var gone atomic.Bool // a, to callers over HTTP
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer client.CloseIdleConnections()
 	http1 := send(t, func(ctx context.Context, key string) error {

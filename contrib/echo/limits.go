@@ -28,7 +28,7 @@ type Options struct {
 	// not known. They are for New alone.
 	User, APIKey, Tier func(*echo.Context) string
 
-	// Skip says of a request that it is not looked at.
+	// Skip reports whether a request is not limited.
 	Skip func(*echo.Context) bool
 
 	// Denied answers a request that is denied, or returns an error of its own for the

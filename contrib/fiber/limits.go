@@ -31,7 +31,7 @@ type Options struct {
 	// not known. They are for New alone.
 	User, APIKey, Tier func(fiber.Ctx) string
 
-	// Skip says of a request that it is not looked at.
+	// Skip reports whether a request is not limited.
 	Skip func(fiber.Ctx) bool
 
 	// Denied answers a request that is denied, or returns an error of its own for the

@@ -32,7 +32,7 @@ type Options struct {
 	// not known. They are for New alone.
 	User, APIKey, Tier func(*gin.Context) string
 
-	// Skip says of a request that it is not looked at.
+	// Skip reports whether a request is not limited.
 	Skip func(*gin.Context) bool
 
 	// Denied answers a request that is denied, in place of the body of docs/http.md. The

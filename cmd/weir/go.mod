@@ -46,8 +46,5 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 )
 
-replace github.com/weir-go/weir => ../../
 
-replace github.com/weir-go/weir/contrib/envoy => ../../contrib/envoy
 
-replace github.com/weir-go/weir/contrib/prometheus => ../../contrib/prometheus

@@ -124,7 +124,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 			{second, short(3, 3, false), ""},
 			{second, short(2, 3, false), ""},
 			{outage.Quiet - second - 1, short(2, 3, false), ""},
-			{1, short(2, 3, false), "began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say\" since=1s lasted=5s missing=[] reached=2 roster=2 expect=3"},
+			{1, short(2, 3, false), "began: checks may be decided without their owners\" since=1s lasted=5s missing=[] reached=2 roster=2 expect=3"},
 			{second, short(3, 3, false), ""},
 			{outage.Quiet - second, short(2, 3, false), ""},
 			{outage.Quiet, short(3, 3, false), "ended"},

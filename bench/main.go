@@ -55,7 +55,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask those that ask another process, over all nodes; one for each CPU asks the others")
 	only := flags.String("only", "", "`regexp` of workload/contender/algorithm; all if empty")
 	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
-	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/README.md")
+	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/tables.txt")
 	flags.BoolVar(&o.sizing, "sizing", false, "print what a check takes of CPU and a key of memory, as docs/deploy.md has it, and nothing else; -for is how long each way is asked")
 	o.keys = []int{million, 3 * million}
 	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,3000000)", func(text string) (err error) {

@@ -349,6 +349,7 @@ func (r *replica) leave(t *testing.T) {
 // the chart is rendered with other ports for each.
 func TestNodesOfIPv6FindEachOther(t *testing.T) {
 	t.Parallel()
+	full.Only(t, "TestServicesHaveTheFamiliesThatAreAskedFor, and TestEachContainerRunsAsItsManifestSays over IPv4")
 	l, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Skip("this machine has no IPv6: ", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
 )
 
 func TestPausesComeOnceInEachPeriod(t *testing.T) {
@@ -181,6 +182,7 @@ func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
 		t.Run(fmt.Sprintf("gossip %v", gossip), func(t *testing.T) {
 			pause := 300 * time.Millisecond
 			if gossip {
+				full.Only(t, "the same with simulated membership")
 				pause = 220 * time.Millisecond // of both, as its timers run on
 			}
 			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond, 6000)

@@ -19,7 +19,7 @@ import (
 func TestThreeProcessesStartAndStopTogether(t *testing.T) {
 	t.Parallel()
 	const nodes = 3
-	for round := range full.Pick(t, 2, 20) {
+	for round := range full.Pick(t, 1, 20) {
 		var addrs []string
 		for range nodes {
 			addrs = append(addrs, freeport.Addr(t))

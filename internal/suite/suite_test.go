@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/full"
 )
 
 func TestASlowMachineHasMoreTime(t *testing.T) {
@@ -51,6 +53,7 @@ func TestLimitFailsWithItsCommand(t *testing.T) {
 
 // A module of its own whose test fails with two processors alone.
 func TestFlakesFindsATestThatFailsNowAndThen(t *testing.T) {
+	full.Only(t, "make flakes itself")
 	dir := t.TempDir()
 	for file, text := range map[string]string{
 		"go.mod": "module example.com/flaky\n\ngo 1.26\n",

@@ -130,7 +130,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 	eventually(t, "the limit is asked for", func() bool { return asked.Load() > rate })
 	end()
 	t.Logf("%d of %d admitted", admitted.Load(), asked.Load())
-	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/partitions.md)")
+	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/guarantees.md)")
 	require.GreaterOrEqual(t, admitted.Load(), int64(rate/2))
 
 	n := serving["eu"][0]

@@ -132,7 +132,7 @@ func askAll(t *testing.T, c *weirtest.Cluster, change int) func() []deployed {
 	}
 }
 
-// Run it with -deploys 1000 for the figure of docs/partitions.md.
+// Run it with -deploys 1000 for the figure of docs/guarantees.md.
 func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 	t.Parallel()
 	changes := *deploys

@@ -73,8 +73,8 @@ func TestDocumentsStayWithinTheirSizes(t *testing.T) {
 			require.LessOrEqual(t, len([]rune(line)), 400, "README.md:%d", i+1)
 		}
 	}
-	require.LessOrEqual(t, docs, 37_000, "words of docs")
-	require.LessOrEqual(t, all, 66_000, "words of all documents")
+	require.LessOrEqual(t, docs, 30_000, "words of docs")
+	require.LessOrEqual(t, all, 50_000, "words of all documents")
 }
 
 // style is what ../../CONTRIBUTING.md asks of English, as far as a pattern can find it.

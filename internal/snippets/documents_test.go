@@ -83,7 +83,7 @@ var style = []struct {
 	pattern       *regexp.Regexp
 }{
 	{"who as a subject", "name the node, member or caller", regexp.MustCompile(`(^|[.;:,] |\| |\()[Ww]ho(ever)? [a-z]+|\b([Oo]ne|[Tt]hose|[Tt]hat) who\b`)},
-	{"is whether", "reports whether", regexp.MustCompile(`\bis whether\b`)},
+	{"a bool that is explained", "reports whether", regexp.MustCompile(`\bis\s+whether\b`)},
 	{"says that", "reports whether, or states", regexp.MustCompile(`^[A-Za-z.]+ says (that|whether|of|since|which)\b`)},
 	{"has X be done", "name the action", regexp.MustCompile(`\bhas (a|an|the|what|it|each|all|nothing|this|those|others) [a-z ]{0,24}\bbe\b`)},
 }

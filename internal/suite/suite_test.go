@@ -114,7 +114,7 @@ func TestPackagesAreListedByWhatTheirTestsNeed(t *testing.T) {
 		return strings.ReplaceAll(out, module, "")
 	}
 	require.Equal(t, "cluster\nsync\n", listed("raced", "cluster", "simulations", "soak", "cmd/demo", "internal/snippets", "ring", "internal/wire", "sync"))
-	require.Equal(t, "simulations\n", listed("full", "simulations", "internal/suite"))
+	require.Equal(t, "simulations\n", listed("full", "simulations", "internal/clamp"))
 }
 
 // The race detector sees nothing in the tests of these packages.

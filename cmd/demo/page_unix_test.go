@@ -5,8 +5,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"flag"
 	"fmt"
+	"html"
 	"image"
 	"image/color"
 	"image/png"
@@ -34,8 +36,8 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// go test ./cmd/demo -run TestThePageIsDrawn -pictures "$PWD/docs" draws those of the documents.
-var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png")
+// go test ./cmd/demo -run Drawn -pictures "$PWD/docs" draws those of the documents.
+var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
 // browser is a Chromium with one page open, and what it complains of and asks for.
 type browser struct {
@@ -386,6 +388,30 @@ func TestThePageIsDrawn(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(*pictures, picture.name+".png"), small, 0o644))
 		require.Less(t, len(small), 150<<10, picture.name)
 	}
+}
+
+// The picture has what the demo prints at its end: the verdict and its table.
+func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("without -pictures there is nowhere to draw it")
+	}
+	b := openBrowser(t)
+	d := startDemo(t)
+	d.readUntil("")
+	require.Zero(t, d.wait(t))
+	_, end, ok := strings.Cut(d.output.String(), "Every promise held.")
+	require.True(t, ok)
+	page := `<body style="margin: 0; background: #fff"><pre id="end" style="font: 13px/1.4 monospace; margin: 16px; width: max-content">Every promise held.` +
+		html.EscapeString(strings.TrimRight(end, "\n")) + `</pre>`
+	b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate("data:text/html;charset=utf-8;base64,"+base64.StdEncoding.EncodeToString([]byte(page))))
+	wide := evaluated[float64](b, `document.getElementById("end").getBoundingClientRect().width`)
+	high := evaluated[float64](b, `document.getElementById("end").getBoundingClientRect().height`)
+	b.do(chromedp.EmulateViewport(int64(wide)+32, int64(high)+32))
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(t, err)
+	small := withPalette(t, shot)
+	require.NoError(t, os.WriteFile(filepath.Join(*pictures, "demo.png"), small, 0o644))
+	require.Less(t, len(small), 150<<10)
 }
 
 // withPalette is a PNG in the 64 colours that it has most, which takes a third of the bytes.

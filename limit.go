@@ -21,6 +21,7 @@ const (
 	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the key's first ask, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
 	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves in order at the rate
+	InFlight      = bucket.InFlight      // at most Rate units held at once: only Hold, WaitHold and Peek; without Per
 )
 
 // Scope says over what a limit counts.

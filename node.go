@@ -50,6 +50,7 @@ type Node struct {
 type pools struct {
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
+	held      heldHere
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx

@@ -25,10 +25,13 @@ const (
 	// LeakyBucket is TokenBucket's arithmetic as a queue: at most Burst units
 	// wait, and they are served at Rate per Per.
 	LeakyBucket
+	// InFlight has at most Rate units held at once. They come back as they are released,
+	// not with time, so that a Store does not count them.
+	InFlight
 )
 
 // algorithmNames are those that files, metrics and logs have.
-var algorithmNames = spelling.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket"}}
+var algorithmNames = spelling.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight"}}
 
 // String returns the name that rules files have, like "sliding_window".
 func (a Algorithm) String() string { return algorithmNames.String(a) }
@@ -81,7 +84,7 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 
 // Validate reports everything that is wrong with the limit at once, each with
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
-// SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
+// SlidingLog, to 100,000), a Per outside 1 ms to 366 days (of InFlight, any), a Burst outside 0 to
 // 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
 // years to refill, a Whole outside 0 to 10¹², and a Start for any but FixedWindow and
 // SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
@@ -90,15 +93,19 @@ func (l *Limit) Validate() error {
 	report := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf(format, args...))
 	}
-	if l.Algorithm > LeakyBucket {
-		report("Algorithm is %d: choose SlidingWindow, SlidingLog, FixedWindow, TokenBucket or LeakyBucket", uint8(l.Algorithm))
+	if l.Algorithm > InFlight {
+		report("Algorithm is %d: choose SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket or InFlight", uint8(l.Algorithm))
 	}
 	if l.Rate < 1 || l.Rate > maxUnits {
 		report("Rate is %d: it must be from 1 to %d units", l.Rate, int64(maxUnits))
 	} else if l.Algorithm == SlidingLog && l.Rate > maxLogged {
 		report("Rate is %d: a sliding_log remembers every admission, and takes at most %d; use sliding_window", l.Rate, maxLogged)
 	}
-	if l.Per < minPer || l.Per > maxPer {
+	if l.Algorithm == InFlight {
+		if l.Per != 0 {
+			report("Per is %v: units of in_flight come back as they are released; leave it zero", l.Per)
+		}
+	} else if l.Per < minPer || l.Per > maxPer {
 		report("Per is %v: it must be from %v to %v", l.Per, minPer, maxPer)
 	}
 	switch {

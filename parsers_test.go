@@ -38,6 +38,7 @@ var fuzzed = map[string]string{
 	"internal/publish ParseQuestion":   "internal/publish FuzzKVMessages",
 	"internal/publish parseDifference": "internal/publish FuzzKVMessages",
 	"internal/registry parseLimits":    "internal/registry FuzzLimits",
+	"internal/sealed Box.Open":         "internal/sealed FuzzOpen",
 	"internal/stats ParseTop":          "internal/stats FuzzTop",
 	"internal/stats ParseTotals":       "internal/stats FuzzTotals",
 

@@ -1,0 +1,113 @@
+// Package sealed encrypts short records as texts that clients carry from one node of a
+// cluster to another, and can neither read nor change.
+//
+// A text is base64url of
+//
+//	version 1 | salt 16 | AES-256-GCM of the record, and its tag
+//
+// Each text has a key of its own, derived from the Box's key and the salt. So no nonce is
+// ever used twice with one key, however many texts a cluster seals.
+package sealed
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strings"
+)
+
+const (
+	version   = 1
+	saltBytes = 16
+	keyBytes  = 32
+	tagBytes  = 16
+	// MaxBytes bounds a record. A longer text is refused before anything is computed.
+	MaxBytes = 512
+)
+
+var encoding = base64.RawURLEncoding.Strict()
+
+// ErrForeign is the error of a text that was sealed with none of the Box's secrets, is of
+// another kind or for another use, or was changed. It does not tell which.
+var ErrForeign = errors.New("weir: the text is not sealed by this cluster for this use")
+
+// Box seals and opens texts. Its methods are safe for concurrent use.
+type Box struct {
+	keys [][]byte // the first one seals, all open
+}
+
+// New returns a Box of secrets that all nodes of a cluster share: the first one seals, and
+// each opens, so that secrets can be rotated. Empty secrets are left out. Without any the
+// key is a random one, and only this Box opens what it has sealed.
+func New(secrets [][]byte) *Box {
+	b := new(Box)
+	for _, secret := range secrets {
+		if len(secret) > 0 {
+			b.keys = append(b.keys, derive(secret))
+		}
+	}
+	if b.keys == nil {
+		secret := make([]byte, keyBytes)
+		_, _ = rand.Read(secret) // never fails
+		b.keys = [][]byte{derive(secret)}
+	}
+	return b
+}
+
+// derive separates the key from all else that a secret is used for.
+func derive(secret []byte) []byte {
+	key, err := hkdf.Key(sha256.New, secret, nil, "weir sealed text", keyBytes)
+	if err != nil {
+		panic(err) // only for lengths above 255 hashes
+	}
+	return key
+}
+
+// Seal returns plain, at most MaxBytes, as a text. Open needs the same kind and ad, which the
+// text does not contain: ad is what the text is bound to, a count's ID for example.
+func (b *Box) Seal(kind byte, ad, plain []byte) string {
+	text := make([]byte, 1+saltBytes, 1+saltBytes+len(plain)+tagBytes)
+	text[0] = version
+	_, _ = rand.Read(text[1:]) // never fails
+	return encoding.EncodeToString(cipherOf(b.keys[0], kind, text).Seal(text, nonce[:], plain, ad))
+}
+
+// Open returns what Seal was given. The error is ErrForeign.
+func (b *Box) Open(kind byte, ad []byte, text string) ([]byte, error) {
+	if len(text) > encoding.EncodedLen(1+saltBytes+MaxBytes+tagBytes) || strings.ContainsAny(text, "\r\n") { // which DecodeString skips
+		return nil, ErrForeign
+	}
+	bytes, err := encoding.DecodeString(text)
+	if err != nil || len(bytes) < 1+saltBytes+tagBytes || bytes[0] != version {
+		return nil, ErrForeign
+	}
+	for _, key := range b.keys {
+		if plain, err := cipherOf(key, kind, bytes).Open(nil, nonce[:], bytes[1+saltBytes:], ad); err == nil {
+			return plain, nil
+		}
+	}
+	return nil, ErrForeign
+}
+
+// nonce is that of each text's only message.
+var nonce [12]byte
+
+// cipherOf is the cipher of the one text that begins with this version and salt.
+func cipherOf(key []byte, kind byte, text []byte) cipher.AEAD {
+	h := hmac.New(sha256.New, key)
+	h.Write(append([]byte{kind}, text[:1+saltBytes]...))
+	block, err := aes.NewCipher(h.Sum(nil))
+	if err != nil {
+		panic(err) // only for keys of other lengths
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // only for blocks of other lengths
+	}
+	return aead
+}

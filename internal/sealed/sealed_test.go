@@ -1,0 +1,103 @@
+package sealed
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	old, next = []byte("a secret of sixteen bytes or more"), []byte("the one that replaces it")
+	ad        = []byte("limit and key")
+	plain     = []byte("what is sealed")
+)
+
+func TestTextOpensWithAnySecretOfTheBox(t *testing.T) {
+	text := New([][]byte{old}).Seal(1, ad, plain)
+	for name, secrets := range map[string][][]byte{
+		"the same":        {old},
+		"during rotation": {next, old},
+		"an empty one":    {nil, old},
+	} {
+		got, err := New(secrets).Open(1, ad, text)
+		require.NoError(t, err, name)
+		require.Equal(t, plain, got, name)
+	}
+}
+
+func TestTextOpensForItsUseAlone(t *testing.T) {
+	b := New([][]byte{old})
+	text := b.Seal(1, ad, plain)
+	for name, open := range map[string]func() ([]byte, error){
+		"another secret": func() ([]byte, error) { return New([][]byte{next}).Open(1, ad, text) },
+		"no secret":      func() ([]byte, error) { return New(nil).Open(1, ad, text) },
+		"another kind":   func() ([]byte, error) { return b.Open(2, ad, text) },
+		"another use":    func() ([]byte, error) { return b.Open(1, []byte("limit and another"), text) },
+		"empty":          func() ([]byte, error) { return b.Open(1, ad, "") },
+		"lengthened":     func() ([]byte, error) { return b.Open(1, ad, text+"AAAA") },
+		"with a newline": func() ([]byte, error) { return b.Open(1, ad, text+"\n") },
+		"far too long":   func() ([]byte, error) { return b.Open(1, ad, strings.Repeat("A", 1<<20)) },
+	} {
+		got, err := open()
+		require.ErrorIs(t, err, ErrForeign, name)
+		require.Nil(t, got, name)
+	}
+	for i := range text {
+		_, err := b.Open(1, ad, text[:i])
+		require.ErrorIs(t, err, ErrForeign, "truncated to %d", i)
+		other := byte('A')
+		if text[i] == other {
+			other = 'B'
+		}
+		_, err = b.Open(1, ad, text[:i]+string(other)+text[i+1:])
+		require.ErrorIs(t, err, ErrForeign, "changed at %d", i)
+	}
+}
+
+func TestBoxWithoutSecretsOpensItsOwn(t *testing.T) {
+	b := New(nil)
+	got, err := b.Open(1, ad, b.Seal(1, ad, plain))
+	require.NoError(t, err)
+	require.Equal(t, plain, got)
+}
+
+// Two texts of one record differ, so that a client cannot compare what they contain.
+func TestNoTwoTextsAreEqual(t *testing.T) {
+	b := New([][]byte{old})
+	first, second := b.Seal(1, ad, plain), b.Seal(1, ad, plain)
+	require.NotEqual(t, first, second)
+	require.NotContains(t, first, string(plain))
+}
+
+func TestLongestRecordOpens(t *testing.T) {
+	b := New(nil)
+	long := make([]byte, MaxBytes)
+	got, err := b.Open(1, nil, b.Seal(1, nil, long))
+	require.NoError(t, err)
+	require.Equal(t, long, got)
+}
+
+func FuzzOpen(f *testing.F) {
+	b := New([][]byte{old, next})
+	sealed := b.Seal(1, ad, plain)
+	f.Add(sealed, byte(1))
+	f.Add(sealed[:len(sealed)-1], byte(1))
+	f.Add(strings.ToLower(sealed), byte(2))
+	f.Add("", byte(0))
+	f.Fuzz(func(t *testing.T, text string, kind byte) {
+		got, err := b.Open(kind, ad, text)
+		if err == nil {
+			require.Equal(t, sealed, text, "no text is made up")
+			require.True(t, slices.Equal(plain, got))
+		}
+	})
+}
+
+func BenchmarkSeal(b *testing.B) {
+	box, record := New([][]byte{old}), make([]byte, 64)
+	for b.Loop() {
+		box.Seal(1, ad, record)
+	}
+}

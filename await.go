@@ -4,8 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -26,23 +28,40 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 			v = n.handover.View()
 		}
 		h.Wait = max(1, h.Wait-time.Since(begun))
-		now := n.env.Now()
-		if n.handover.Fenced(v, now) {
-			trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
-			return
-		}
-		if member, flags := v.Onward(h, request, n.env.SteadyAt(now)); member >= 0 {
-			h.Flags = flags
-			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
-				f(life) // it has a slot
-				return true
-			})
-			return
-		}
-		got, err := n.owner.Answer(v, h, request, nil, now)
-		if err == nil {
-			n.meters.Served.Add(uint64(h.Asks))
-		}
-		trip.later(h, request, answer)(got)
+		n.goOn(life, v, h, request, trip, answer)
 	})
+}
+
+// goOn has a check that was kept go its way now, in a slot that it has already.
+func (n *Node) goOn(life context.Context, v *view.View, h wire.Header, request []byte, trip *trip, answer cluster.Later) {
+	now := n.env.Now()
+	if n.handover.Fenced(v, now) {
+		trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
+		return
+	}
+	if member, flags := v.Onward(h, request, n.env.SteadyAt(now)); member >= 0 {
+		h.Flags = flags
+		n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
+			f(life)
+			return true
+		})
+		return
+	}
+	got, err := n.answer(v, h, request, now)
+	if err == nil {
+		n.meters.Served.Add(uint64(h.Asks))
+	}
+	trip.later(h, request, answer)(got)
+}
+
+// answer carries out a request here.
+func (n *Node) answer(v *view.View, h wire.Header, request []byte, now int64) ([]byte, error) {
+	if !wire.OfHolds(h, request) {
+		return n.owner.Answer(v, h, request, nil, now)
+	}
+	a, err := wire.ParseAsk(request, 0, new(bucket.Limit))
+	if err != nil {
+		return nil, err
+	}
+	return n.clients.holds.Answer(v, h, &a, nil, n.env.SteadyAt(now)), nil
 }

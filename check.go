@@ -25,7 +25,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 	as := view.AsSelf
 	switch {
 	case way.Way == view.Here && !n.handover.Fenced(v, now):
-		n.owner.Do(v, view.AsOwner, op, flags, a, now, r)
+		n.do(v, view.AsOwner, op, flags, a, now, r)
 		return nil
 	case way.Way == view.StandIn && way.To == v.Self:
 		as = view.AsStandIn
@@ -66,8 +66,17 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	}
 	// What is decided without waiting must not crowd out what reads answers.
 	runtime.Gosched()
-	n.owner.Do(v, as, op, flags, a, now, r)
+	n.do(v, as, op, flags, a, now, r)
 	return nil
+}
+
+// do carries out op on what is counted here, or held.
+func (n *Node) do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	if a.Limit.Algorithm == bucket.InFlight {
+		n.clients.holds.Do(v, as, op, flags, a, n.env.SteadyAt(now), r)
+		return
+	}
+	n.owner.Do(v, as, op, flags, a, now, r)
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.
@@ -221,9 +230,9 @@ func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	}
 	switch {
 	case way.Way == view.NoWay:
-		n.owner.Do(v, view.AsSelf, op, flags, a, now, new(wire.Result))
+		n.do(v, view.AsSelf, op, flags, a, now, new(wire.Result))
 	case way.To == v.Self:
-		n.owner.Do(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
+		n.do(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
 	default:
 		v.Members[way.Hop].Peer.Tell(requestOf(nil, v, by, op, 0, []wire.Ask{*a}))
 	}

@@ -23,6 +23,7 @@ import (
 var mayImport = map[string][]string{
 	".": {
 		"internal/handover",
+		"internal/holds",
 		"internal/regions",
 		"internal/asker",
 		"internal/owner",
@@ -54,6 +55,7 @@ var mayImport = map[string][]string{
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
 	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
+	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
 	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},

@@ -18,7 +18,7 @@ func (l *Limiter) ForgetPushback(key string) {
 func (l *Limiter) Placed(key string) int64 {
 	var a wire.Ask
 	_ = l.ask(context.Background(), key, 1, &a)
-	s := &l.node.waiting.shards[a.ID.Lo%owner.QueueShards]
+	s := &l.node.clients.waiting.shards[a.ID.Lo%owner.QueueShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.of[lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}]

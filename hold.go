@@ -2,75 +2,139 @@ package weir
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
 )
+
+// HoldTerm is for how long units stay held that nobody renews, as the process that holds them
+// has died or is frozen. Nodes look once a second, so that they come back within two seconds
+// more.
+const HoldTerm = holds.Term
 
 // Hold is units of an InFlight limit that the caller has until it releases them. Its
 // methods are safe for concurrent use. One that was denied holds nothing: to release it
 // does nothing.
 //
-// The node that it was asked for renews it in the background. Where that process dies, the
-// units come back within HoldTerm and two seconds.
+// The node renews its holds in the background. Where the process dies, the units come back
+// after HoldTerm; where the node is closed, at once.
 type Hold struct {
-	l        *Limiter
-	id       bucket.ID
-	units    int64
+	node     *Node
+	held     *holds.Hold // nil if it was denied
 	decision Decision
-	lost     chan struct{}
-	once     sync.Once
 }
-
-// HoldTerm is how long a hold stays that its node does not renew.
-const HoldTerm = 10 * time.Second
 
 // Hold asks for units of an InFlight limit, 1 to its Rate, which the caller has until
-// Release. Where they are all held, the Decision denies. With an error the Hold is a denial
-// too; it is never nil.
+// Release. Where there are not as many left, the Decision denies, with a RetryAfter of some
+// milliseconds, as units come back at any time. Errors are those of AllowN. The Hold is
+// never nil, and with an error it is a denial.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
-	h := &Hold{l: l, id: l.id(key), units: units, lost: make(chan struct{})}
-	h.decision.Name = l.limit.Name
-	if l.limit.Algorithm != InFlight {
-		return h, fmt.Errorf("%w limit: %q is %v: only in_flight has holds", ErrInvalid, l.limit.Name, l.limit.Algorithm)
-	}
-	if units < 1 || units > l.limit.Rate {
-		return h, fmt.Errorf("%w units: %d: hold 1 to %d of %q", ErrInvalid, units, l.limit.Rate, l.limit.Name)
-	}
-	if err := cancelled(ctx); err != nil {
-		return h, err
-	}
-	s := &l.node.pools.held
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = make(map[bucket.ID]int64)
-	}
-	h.decision = Decision{Limit: l.limit.Rate, Name: l.limit.Name, Source: Owner}
-	if s.of[h.id]+units <= l.limit.Rate {
-		s.of[h.id] += units
-		h.decision.Allowed = true
-	} else {
-		h.decision.RetryAfter = 10 * time.Millisecond
-	}
-	h.decision.Remaining = max(0, l.limit.Rate-s.of[h.id])
-	return h, nil
+	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, 0}, key, units)
 }
 
-// WaitHold is Hold, and waits until the units are held, in order of arrival, or ctx is
-// done. It returns ctx.Err then.
+// WaitHold is Hold, and waits until the units are held or ctx is done. On one node callers
+// are served in order of arrival, and nodes take turns. While some wait, Hold is denied. The
+// error is ctx's, context.DeadlineExceeded at once where the deadline would pass before the
+// next try, or one of AllowN's.
 func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold, error) {
-	for {
-		h, err := l.Hold(ctx, key, units)
+	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
+	ask := holdAsk{l.node.clients.holds.Number(), wire.FlagTentative, 0}
+	if len(key) > wire.MaxKeyBytes {
+		return l.hold(ctx, ask, key, units) // which says what is wrong
+	}
+	next, err := l.node.clients.holds.Turn(ctx, l.id(key))
+	defer next()
+	for err == nil {
+		h, err = l.hold(ctx, ask, key, units)
 		if err != nil || h.decision.Allowed {
 			return h, err
 		}
-		if err := l.node.sleep(ctx, h.decision.RetryAfter); err != nil {
-			return h, err
+		err = l.node.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
+	}
+	if l.node.env.Ended() {
+		err = ErrClosed
+	}
+	return h, err
+}
+
+// holdAsk is how a hold is asked for.
+type holdAsk struct {
+	number uint64
+	flags  uint8
+	ttl    time.Duration // of a client's; 0 for one of this process
+}
+
+// hold asks for units.
+func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64) (*Hold, error) {
+	n, h := l.node, &Hold{node: l.node}
+	begun := n.observedSince()
+	var (
+		a wire.Ask
+		r wire.Result
+	)
+	err := l.prepare(ctx, key, units, &a)
+	switch {
+	case err != nil:
+	case l.limit.Algorithm != InFlight:
+		err = fmt.Errorf("%w limit: %q is %v: only an in_flight limit has holds; use Allow or Reserve", ErrInvalid, l.limit.Name, l.limit.Algorithm)
+	default:
+		err = l.grants(units)
+	}
+	if err == nil {
+		if ask.ttl > 0 {
+			numbers := *a.Limit
+			numbers.Per = ask.ttl
+			a.Limit = &numbers
+		}
+		n.clients.holds.Name(&a, ask.number)
+		var sent int64
+		if sent, err = n.decideHold(ctx, ask.flags, &a, &r); err == nil {
+			if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
+				l.measure(key, &a, &r, true, weight)
+			}
+			if r.Allowed {
+				until := int64(0)
+				if ask.ttl > 0 {
+					until = sent + int64(ask.ttl)
+				}
+				h.held = n.clients.holds.Has(&a, sent, until)
+			}
 		}
 	}
+	if err != nil {
+		n.meters.Failed(err)
+	}
+	l.tell(&h.decision, &r)
+	if n.cfg.Observer != nil {
+		n.observe(ctx, l, key, units, h.decision, err, begun, false)
+	}
+	return h, err
+}
+
+// decideHold is decide, once this node knows what is held where it is the one to decide. It
+// returns when the ask was sent.
+func (n *Node) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
+	for range 3 { // authority may come and go meanwhile
+		v := n.handover.View()
+		sent = n.env.Steady()
+		way, as := v.Route(a.ID, sent), view.AsOwner
+		if way.Way == view.StandIn {
+			as = view.AsStandIn
+		}
+		if way.To == v.Self && v.Self >= 0 {
+			n.clients.holds.Learn(ctx, as, a.ID)
+		}
+		*r = wire.Result{}
+		if err = n.decide(ctx, wire.OpHold, flags, a, r); err != nil || r.Allowed || way.To != v.Self || n.clients.holds.Knows(n.handover.View(), as, a.ID) {
+			break
+		}
+	}
+	return sent, err
 }
 
 // Decision is the answer that the hold was asked for. While it is Allowed the units are held
@@ -79,43 +143,97 @@ func (h *Hold) Decision() Decision { return h.decision }
 
 // Release gives the units back. It waits for nobody. To call it again does nothing.
 func (h *Hold) Release() {
-	h.once.Do(func() {
-		if !h.decision.Allowed {
-			return
-		}
-		s := &h.l.node.pools.held
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.of[h.id] -= h.units
-	})
+	if h.held != nil {
+		h.node.clients.holds.Release(h.held)
+	}
 }
 
 // Lost returns a channel that is closed if the units may have gone to others: the process
-// was frozen past HoldTerm, or no member that may decide has renewed the hold for as long.
-// What is done under the hold is to stop then.
-func (h *Hold) Lost() <-chan struct{} { return h.lost }
-
-type heldHere struct {
-	mu sync.Mutex
-	of map[bucket.ID]int64
+// was frozen for almost HoldTerm, or no member that may decide has renewed the hold for as
+// long. What is done under the hold is to stop then. Of a denied one it is never closed.
+func (h *Hold) Lost() <-chan struct{} {
+	if h.held == nil {
+		return nil
+	}
+	return h.held.Lost()
 }
+
+// The range of what a client's hold may last that is not renewed.
+const (
+	minHoldFor = time.Second
+	maxHoldFor = time.Hour
+)
 
 // HoldFor holds units for a client in another process, which has the text as long as it
 // renews it: the hold ends ttl after the last renewal, 1 s to an hour. The text is sealed and
 // good for this limit and key on every node of the cluster. It is empty where the Decision
 // denies.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
-	h, err := l.Hold(ctx, key, units)
-	return "", h.decision, err
+	if err := checkTTL(ttl); err != nil {
+		return "", Decision{Name: l.limit.Name}, err
+	}
+	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, ttl}, key, units)
+	if h.held != nil {
+		text = l.sealHold(h.held)
+	}
+	return text, h.decision, err
 }
 
 // RenewHold lets a hold of HoldFor go on for ttl from now, on any node. The error is
-// ErrInvalid for a text of another limit, key or cluster, and ErrExpired for a hold that is
-// released, lost or over.
+// ErrInvalid for a text of another limit, key or cluster, ErrExpired for a hold that is
+// released, lost or over, or that no member could be asked.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
-	return ErrExpired
+	if err := checkTTL(ttl); err != nil {
+		return err
+	}
+	c, err := l.openHold(ctx, key, text)
+	if err != nil {
+		return err
+	}
+	if err = l.node.clients.holds.Renew(ctx, c, ttl); errors.Is(err, holds.ErrOver) {
+		return fmt.Errorf("%w: the hold was released, or nobody renewed it", ErrExpired)
+	}
+	return err
 }
 
 // ReleaseHold ends a hold of HoldFor, on any node. To release it again does nothing. The
-// error is ErrInvalid for a text of another limit, key or cluster.
-func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error { return nil }
+// error is ErrInvalid for a text of another limit, key or cluster, or that no member could
+// be asked.
+func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
+	c, err := l.openHold(ctx, key, text)
+	if err != nil {
+		return err
+	}
+	return l.node.clients.holds.Drop(ctx, c)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < minHoldFor || ttl > maxHoldFor {
+		return fmt.Errorf("%w ttl: %v: hold for %v to %v", ErrInvalid, ttl, minHoldFor, maxHoldFor)
+	}
+	return nil
+}
+
+// sealedHold is the kind of the texts that HoldFor seals.
+const sealedHold = 'h'
+
+func (l *Limiter) sealHold(o *holds.Hold) string {
+	c := o.Client()
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
+	id := bytesOf(o.ID)
+	return l.node.clients.texts.Seal(sealedHold, id[:], b)
+}
+
+// openHold opens a text of sealHold.
+func (l *Limiter) openHold(ctx context.Context, key, text string) (c holds.Client, err error) {
+	var a wire.Ask
+	if err := l.prepare(ctx, key, 1, &a); err != nil {
+		return c, err
+	}
+	id := bytesOf(a.ID)
+	b, err := l.node.clients.texts.Open(sealedHold, id[:], text)
+	if err != nil || len(b) != 16 {
+		return c, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
+	}
+	return holds.Client{ID: a.ID, Holder: binary.LittleEndian.Uint64(b), Number: binary.LittleEndian.Uint64(b[8:])}, nil
+}

@@ -112,6 +112,15 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		wrong("Name has %d bytes: use at most %d", len(l.Name), wire.MaxNameBytes)
 	}
 	numbers := l.numbers()
+	if l.Algorithm == InFlight {
+		if l.Per != 0 {
+			wrong("Per is %v and Algorithm in_flight: leave Per zero, units come back as they are released", l.Per)
+			numbers.Per = 0
+		}
+		if l.Scope == Global {
+			wrong("Scope is global and Algorithm in_flight: holds are counted in one region; use regional")
+		}
+	}
 	if l.Calendar != NoCalendar {
 		numbers.Per = 24 * time.Hour
 	}
@@ -169,6 +178,9 @@ func (l *Limit) declared() registry.Limit {
 // describe is what a limit's numbers are in a log.
 func describe(l registry.Limit) string {
 	text := fmt.Sprintf("%d per %s", l.Rate, spelling.Duration(l.Per))
+	if l.Algorithm == InFlight {
+		text = fmt.Sprintf("%d at once", l.Rate)
+	}
 	if c := Calendar(l.Calendar); c != NoCalendar {
 		text = fmt.Sprintf("%d per calendar %v of %s", l.Rate, c, l.Zone)
 	}

@@ -142,7 +142,11 @@ func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64
 		a wire.Ask
 		r wire.Result
 	)
-	err = l.ask(ctx, key, units, &a)
+	if op == wire.OpPeek {
+		err = l.prepare(ctx, key, units, &a)
+	} else {
+		err = l.ask(ctx, key, units, &a)
+	}
 	if err == nil && op == wire.OpTake {
 		err = l.grants(units)
 	}
@@ -174,8 +178,16 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 	}
 }
 
-// ask looks the caller's question over and writes it to a.
+// ask is prepare, of what counts.
 func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
+	if l.limit.Algorithm == InFlight {
+		return fmt.Errorf("%w limit: %q is in_flight: use Hold and Release", ErrInvalid, l.limit.Name)
+	}
+	return l.prepare(ctx, key, units, a)
+}
+
+// prepare looks the caller's question over and writes it to a.
+func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.node.env.Ended() {
 		return ErrClosed
 	}

@@ -14,12 +14,14 @@ import (
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/registry"
+	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
@@ -40,7 +42,7 @@ type Node struct {
 	meters    stats.Meters
 	asker     *asker.Asker
 	owner     *owner.Owner
-	waiting   waiting // the waiters of this node
+	clients   clients
 	pools     pools
 	joining   joining
 	outage    outage.Tracker // the outage under way
@@ -50,7 +52,13 @@ type Node struct {
 type pools struct {
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
-	held      heldHere
+}
+
+// clients are what callers of this node wait for and hold.
+type clients struct {
+	waiting waiting
+	holds   *holds.Holds
+	texts   *sealed.Box // seals what clients carry
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -101,6 +109,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Tell: n.tell})
+	n.clients.texts = sealed.New(cfg.textSecrets())
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
@@ -125,6 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.env.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
 	n.env.Go(n.asker.Run)
+	n.env.Go(n.clients.holds.Run)
 	if n.regions.Holdings != nil {
 		n.env.Go(n.regions.Run)
 	}
@@ -144,6 +155,7 @@ func (n *Node) swapped(v *view.View) {
 	now := n.env.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.published.Changed()
+	n.clients.holds.Swapped(v)
 }
 
 // Limiter checks l and returns what checks keys against it. It is cheap and may
@@ -211,6 +223,7 @@ func (n *Node) Stats() Stats {
 		Regions:   regionStats(n.regions),
 		Outage:    OutageStats(n.outage.Stats()),
 		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
+		Holds:     HoldStats(n.clients.holds.Stats()),
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,
 	}
@@ -285,6 +298,9 @@ func (n *Node) Leave(ctx context.Context) error {
 // Close stops the node at once, like a crash, and waits for what it started.
 // From then on every check is ErrClosed.
 func (n *Node) Close() error {
+	if !n.env.Ended() {
+		n.clients.holds.ReleaseAll()
+	}
 	return n.env.Close(n.cluster.Close)
 }
 

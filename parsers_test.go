@@ -34,6 +34,12 @@ var fuzzed = map[string]string{
 	"internal/wire ParseResult":     "internal/wire FuzzAnswer",
 	"internal/handover ParseRanges": ". FuzzHashes",
 
+	"internal/holds parseRenew":   "internal/holds FuzzMessages",
+	"internal/holds parseHeld":    "internal/holds FuzzMessages",
+	"internal/holds parsePage":    "internal/holds FuzzMessages",
+	"internal/holds page.parseAt": "internal/holds FuzzMessages",
+	"internal/holds parseClaim":   "internal/holds FuzzMessages",
+
 	"internal/publish parseEntries":    "internal/publish FuzzKVMessages",
 	"internal/publish ParseQuestion":   "internal/publish FuzzKVMessages",
 	"internal/publish parseDifference": "internal/publish FuzzKVMessages",

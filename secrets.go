@@ -109,3 +109,12 @@ func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
 		wrong("Seed " + remedy)
 	}
 }
+
+// textSecrets are what texts that clients carry are sealed with: the Secrets, or the Seed
+// where there are none. Without either, texts are good on this node alone.
+func (c *Config) textSecrets() [][]byte {
+	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
+		return [][]byte{c.Seed}
+	}
+	return c.Secrets
+}

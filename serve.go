@@ -85,7 +85,7 @@ func (s *serving) admit(r *request) bool {
 	if h.Flags&wire.FlagTraced != 0 {
 		r.trip, r.bytes = s.n.arrive(s.b, h, r.bytes)
 	}
-	check := h.Op < wire.OpReset
+	check := h.Op.Checks()
 	switch {
 	case check && h.Wait > 0 && s.waited > h.Wait:
 		// The asker waits no more, and has been answered by others. What is told
@@ -141,6 +141,12 @@ func (s *serving) told(r *request) bool {
 		n.serveTop(s.from, body, s.b.Later(r.i))
 	case wire.OpTotals:
 		n.serveTotals(s.from, body, s.b.Later(r.i))
+	case wire.OpRenew:
+		s.answer(r, n.clients.holds.ServeRenew)
+	case wire.OpHeld:
+		s.answer(r, n.clients.holds.ServeHeld)
+	case wire.OpAdopt:
+		s.answer(r, n.clients.holds.ServeAdopt)
 	case wire.OpExchange:
 		n.regions.Serve(s.from, r.bytes, r.h, s.b.Later(r.i))
 	case wire.OpLocate:
@@ -164,6 +170,9 @@ func (s *serving) decide(r *request) {
 		// This node has left, and found no member to pass this on to. It could tell none what it did.
 		s.unreached(r)
 		return
+	case wire.OfHolds(r.h, r.bytes):
+		s.hold(r)
+		return
 	case r.h.Op == wire.OpReset && !resetsInTime(r.h, r.bytes, s.now):
 		s.b.Reply(r.i, nil)
 		return
@@ -176,6 +185,41 @@ func (s *serving) decide(r *request) {
 	s.x.answer = answer
 	s.n.meters.Served.Add(uint64(r.h.Asks))
 	s.reply(r, answer)
+}
+
+// hold carries out an ask for a hold, once this node knows what is held.
+func (s *serving) hold(r *request) {
+	n := s.n
+	a, err := wire.ParseAsk(r.bytes, 0, new(bucket.Limit))
+	if err != nil {
+		s.b.Reply(r.i, nil)
+		return
+	}
+	as := s.v.Standing(a.ID)
+	if r.h.Op == wire.OpRelease || n.clients.holds.Knows(s.v, as, a.ID) {
+		s.x.answer = n.clients.holds.Answer(s.v, r.h, &a, s.x.answer[:0], n.env.SteadyAt(s.now))
+		n.meters.Served.Add(1)
+		s.b.Reply(r.i, s.x.answer)
+		return
+	}
+	h, request, from, answer := r.h, append([]byte(nil), r.bytes...), s.from, s.b.Later(r.i)
+	if !n.serveApart(from, func(ctx context.Context) {
+		n.clients.holds.Learn(ctx, as, a.ID)
+		n.goOn(ctx, n.handover.View(), h, request, nil, answer)
+	}) {
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+	}
+}
+
+// answer answers what is no check by what f appends to the header of an answer.
+func (s *serving) answer(r *request, f func(message, dst []byte) ([]byte, error)) {
+	answer, err := f(r.bytes[wire.HeaderBytes:], wire.AppendAnswer(s.x.answer[:0], wire.Done, 0))
+	if err != nil {
+		s.b.Reply(r.i, nil)
+		return
+	}
+	s.x.answer = answer
+	s.b.Reply(r.i, answer)
 }
 
 // taken answers what was told, which has nothing to say unless it was refused.
@@ -262,7 +306,7 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	answer, err := n.owner.Answer(v, h, request, nil, n.env.Now())
+	answer, err := n.answer(v, h, request, n.env.Now())
 	if err != nil {
 		return nil
 	}
@@ -275,7 +319,7 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 // remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := wire.ParseHeader(request)
-	if err != nil || h.Op != wire.OpTake && h.Op != wire.OpDebit && h.Op != wire.OpWait && h.Op != wire.OpLend {
+	if err != nil || h.Op != wire.OpTake && h.Op != wire.OpDebit && h.Op != wire.OpWait && h.Op != wire.OpLend && h.Op != wire.OpHold {
 		return
 	}
 	if s, err := wire.ParseAnswer(answer, int(h.Asks)); err != nil || s != wire.Done {
@@ -298,6 +342,11 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		case h.Op == wire.OpLend:
 		case !r.Allowed:
 			denied = denied || !a.Shadow
+		case h.Op == wire.OpHold:
+			if in.n.clients.holds.Late(&a) {
+				b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: h.To}.Append(nil)
+				from.Tell(a.Append(b))
+			}
 		default:
 			if h.Op == wire.OpWait {
 				a.Units = int64(r.Lease.Units)

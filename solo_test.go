@@ -373,8 +373,8 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
 		require.Zero(t, n.owner.Lines())
-		for i := range n.waiting.shards {
-			require.Empty(t, n.waiting.shards[i].of)
+		for i := range n.clients.waiting.shards {
+			require.Empty(t, n.clients.waiting.shards[i].of)
 		}
 	})
 }

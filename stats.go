@@ -44,6 +44,7 @@ type Stats struct {
 	Stream    StreamStats            // of what keeps the replicas
 	Published PublishedStats         // of Publish
 	Holdings  HoldingStats           // of Global limits
+	Holds     HoldStats              // of InFlight limits
 	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
 	Outage    OutageStats            // of checks that are not decided by nodes that own their keys
 	// Unjoined is for how long, since Start, this node has counted alone though
@@ -52,6 +53,13 @@ type Stats struct {
 	// no others.
 	Unjoined time.Duration
 	Cluster  cluster.Stats // of the peer port and the membership
+}
+
+// HoldStats says what is held of InFlight limits.
+type HoldStats struct {
+	Held  int    // holds of this node's callers and clients
+	Known int    // holds of all nodes of which this one knows, as it answers for their counts or did so lately
+	Lost  uint64 // holds of this node that nobody has renewed for HoldTerm; it only grows
 }
 
 // LeaseStats says what is lent: units that their owner has debited, and that the

@@ -102,7 +102,7 @@ func (l *Limiter) join(ctx context.Context, a *wire.Ask) (r wire.Result, err err
 
 // enter has a waiter join the line of what it asks for, which it begins if there is none.
 func (n *Node) enter(a *wire.Ask, one *waiter) *line {
-	s, of := &n.waiting.shards[a.ID.Lo%owner.QueueShards], lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
+	s, of := &n.clients.waiting.shards[a.ID.Lo%owner.QueueShards], lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one.arrived = n.env.Steady() // under the lock, so that a line is in order of it

@@ -108,7 +108,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 	}
 	stands := h.Flags&wire.FlagStandIn != 0
 	switch {
-	case h.Op >= wire.OpLend, h.Flags&wire.PassBits >= wire.MaxPasses:
+	case !h.Op.Moves(), h.Flags&wire.PassBits >= wire.MaxPasses:
 		return -1, 0
 	case h.Op == wire.OpRefund:
 		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
@@ -148,7 +148,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 // Awaits reports whether a check has come to a node that waits for authority over what it
 // asks for, and has been with whoever had that: it is on its way, and nobody has it.
 func (v *View) Awaits(h wire.Header, request []byte) bool {
-	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || h.Op >= wire.OpReset || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
+	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || !h.Op.Checks() || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
 		return false
 	}
 	for i := range int(h.Asks) {

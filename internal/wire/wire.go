@@ -83,7 +83,21 @@ const (
 	OpLocate   // or ranges, of which the sender asks who has authority over them
 	OpTop      // or nothing: the sender asks which keys are asked for most here
 	OpTotals   // or nothing: the sender asks what was decided here
+	OpHold     // wants units held: receipt is the hold's number, resetNumber its holder, the limit's Per its term
+	OpRelease  // ends such a hold
+	OpRenew    // what follows is no asks, but digests of the holds that the sender has here, or a list of them
+	OpHeld     // or ranges, of which the sender asks what is held
+	OpAdopt    // or a hold of a client, which goes on here or ends
 )
+
+// Checks reports whether an op is carried out on a count by the member that answers for it.
+func (o Op) Checks() bool { return o < OpReset || o == OpHold || o == OpRelease }
+
+// hasAsks reports whether asks follow the header.
+func (o Op) hasAsks() bool { return o < OpStream || o == OpHold || o == OpRelease }
+
+// Moves reports whether a member that does not answer for the count passes the op on.
+func (o Op) Moves() bool { return o < OpLend || o == OpHold || o == OpRelease }
 
 // Flags of a request. The lowest bits count how often a member that has no
 // authority over the id has passed it on.
@@ -92,7 +106,7 @@ const (
 	FlagOnlyLast = 8  // refund only if nothing was taken since
 	FlagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
 	// FlagTentative: a take that is given back if another member denies, and what
-	// settles it: a refund, of no units if it is kept.
+	// settles it: a refund, of no units if it is kept. Of a hold: its asker waits in line.
 	FlagTentative = 32
 	// FlagAbroad: it began in another region, as the member that hands it on says,
 	// and is held to what that region may ask.
@@ -305,12 +319,13 @@ func ParseHeader(b []byte) (Header, error) {
 		size += TraceBytes
 	}
 	switch {
-	case h.Op > OpTotals:
+	case h.Op > OpAdopt:
 		return Header{}, ErrUnknownOp
 	case h.Op < OpTake || h.Hops > MaxHops,
 		h.Op > OpWait && h.Flags&FlagTraced != 0,
-		h.Op >= OpStream && h.Asks != 0,
-		h.Op < OpStream && (h.Asks == 0 || len(b) != size):
+		(h.Op == OpHold || h.Op == OpRelease) && h.Asks != 1,
+		!h.Op.hasAsks() && h.Asks != 0,
+		h.Op.hasAsks() && (h.Asks == 0 || len(b) != size):
 		return Header{}, ErrMalformed
 	}
 	return h, nil
@@ -340,10 +355,18 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	a.Shadow = b[83]&shadowBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.StoodIn = b[83]&stoodInBit != 0
-	if a.Units < 0 || a.Partition > FailClosed || a.Limit.Validate() != nil {
+	op := Op(request[0])
+	holds := op == OpHold || op == OpRelease || op == OpPeek && a.Limit.Algorithm == bucket.InFlight
+	if a.Units < 0 || a.Partition > FailClosed || a.Limit.Validate() != nil || holds != (a.Limit.Algorithm == bucket.InFlight) {
 		return Ask{}, ErrMalformed
 	}
 	return a, nil
+}
+
+// OfHolds reports whether a request that ParseHeader has accepted is of a hold: of one ask,
+// for a limit that is InFlight.
+func OfHolds(h Header, request []byte) bool {
+	return h.Op == OpHold || h.Op == OpRelease || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
 }
 
 // IDOf is the id of ask i of a request that ParseHeader has accepted.

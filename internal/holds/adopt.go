@@ -1,0 +1,115 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// ErrOver is the error where a client's hold was released, or was not renewed in time.
+var ErrOver = errors.New("weir: the hold is over")
+
+// Client names the hold of a client, as its sealed text does.
+type Client struct {
+	ID             bucket.ID
+	Holder, Number uint64
+}
+
+// Client names a hold that a client has.
+func (o *Hold) Client() Client { return Client{o.ID, o.holder, o.Number} }
+
+// Renew has a client's hold go on for ttl, wherever it is: at the node that has it, or where
+// that is gone at the member that answers for its count, which takes it over. The error is
+// ErrOver, or that no member could be asked.
+func (h *Holds) Renew(ctx context.Context, c Client, ttl time.Duration) error {
+	return h.claim(ctx, claim{verbRenew, ref{c.ID, c.Holder, c.Number}, int64(ttl)})
+}
+
+// Drop ends a client's hold, wherever it is. It is no error that it is over.
+func (h *Holds) Drop(ctx context.Context, c Client) error {
+	err := h.claim(ctx, claim{verbRelease, ref{c.ID, c.Holder, c.Number}, 0})
+	if errors.Is(err, ErrOver) {
+		return nil
+	}
+	return err
+}
+
+// claim asks the holder, and after that the member that answers for the count.
+func (h *Holds) claim(ctx context.Context, c claim) (err error) {
+	v := h.cfg.View()
+	holder, known := v.Named[c.of.holder]
+	way := v.Route(c.of.id, h.cfg.Clock.Steady())
+	asked := -1
+	for _, to := range [...]int{holder, way.To} {
+		if to < 0 || to == asked || to == holder && !known {
+			continue
+		}
+		asked = to
+		var held bool
+		if held, err = h.claimAt(ctx, v, to, c); held {
+			return nil
+		}
+	}
+	if err == nil {
+		err = ErrOver
+	}
+	return err
+}
+
+func (h *Holds) claimAt(ctx context.Context, v *view.View, to int, c claim) (held bool, err error) {
+	if to == v.Self {
+		return h.claimed(c), nil
+	}
+	peer, member := h.peerOf(v, v.Hashes[to])
+	if peer == nil {
+		return false, env.ErrUnreached
+	}
+	header := wire.Header{Op: wire.OpAdopt, Hops: wire.MaxHops, Wait: h.cfg.Timeout / 2, To: member}
+	answer, err := env.Call(ctx, peer, header, c.append(nil), h.cfg.Timeout)
+	return len(answer) == 1 && answer[0] == 1, err
+}
+
+// claimed carries out a claim here: of a hold of this node, or of one of a node that is gone.
+func (h *Holds) claimed(c claim) bool {
+	now := h.cfg.Clock.Steady()
+	o := h.own.find(c.of.id, c.of.number)
+	if c.verb == verbRelease {
+		if o != nil {
+			h.Release(o)
+		}
+		return h.table.end(c.of) || o != nil
+	}
+	if o != nil {
+		return h.own.extend(o, now+c.ttl)
+	}
+	v := h.cfg.View()
+	if i, known := v.Named[c.of.holder]; known && v.Next[i] >= 0 {
+		return false // it is there, and says that it is over
+	}
+	units, term, held := h.table.adopt(c.of, h.self(), now)
+	if held {
+		o = &Hold{
+			ID: c.of.id, Number: c.of.number, Units: units, holder: h.self(), term: term, lost: make(chan struct{}), renewed: now, until: now + c.ttl,
+		}
+		o.at = renewedAt(v, o.ID, o.partition, now)
+		h.own.add(o)
+	}
+	return held
+}
+
+// ServeAdopt answers claim, after the header of the answer.
+func (h *Holds) ServeAdopt(message, dst []byte) ([]byte, error) {
+	c, err := parseClaim(message)
+	if err != nil {
+		return nil, err
+	}
+	if h.claimed(c) {
+		return append(dst, 1), nil
+	}
+	return append(dst, 0), nil
+}

@@ -1,0 +1,284 @@
+// Package holds counts what is held of InFlight limits: units that come back as they are
+// released, and not with time.
+//
+// A hold is a fact that one node alone knows at first hand, the holder. The member that
+// answers for a count keeps an entry for each of its holds, and grants no more than the
+// limit. What keeps the two in agreement is this:
+//
+//   - A holder tells each member once a second what it has there, by a digest of each shard.
+//     Where digests differ, it sends the list. So an entry that was missed comes, and an entry
+//     whose release was lost is not renewed, and ends after its term.
+//   - There are no copies. A member that has come to answer for a count first asks all others
+//     what they hold of it, and grants nothing before. Holders outlive owners, and know best.
+//   - An entry is named by holder and number, so that a hold which two members say, or which is
+//     granted twice, counts once.
+//   - What is held is held: an entry that a holder reports is never refused for being above the
+//     limit. Nothing is revoked, and nothing new granted until there is room.
+//   - A holder gives up a hold before the others do, should nobody have renewed it for its term.
+package holds
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// Term is for how long a hold stays that its holder does not renew.
+	Term = 10 * time.Second
+	// renewEvery is the time between two digests to a member.
+	renewEvery = time.Second
+	// renewWait is how long a member may take to answer one.
+	renewWait = time.Second / 2
+	// endWait is how long a node that ends waits until others know what it holds no more.
+	endWait = time.Second / 4
+	// callsAtOnce bounds the members that are asked at a time.
+	callsAtOnce = 64
+	// denyFor is the RetryAfter of a denial: units come back at any time.
+	denyFor = 10 * time.Millisecond
+	// knownFor is how long a stand-in goes by what the members have told it, at least.
+	knownFor = 100 * time.Millisecond
+)
+
+// Config is what a Holds needs of its node.
+type Config struct {
+	Clock   env.Clock
+	Life    *env.Life
+	View    func() *view.View // the present one
+	Timeout time.Duration
+	Most    int // holds that are known of at most
+	// Tell carries out a release where it has to be done, and waits for no answer.
+	Tell func(op wire.Op, flags uint8, a *wire.Ask)
+}
+
+// Holds is what this node holds, and what it knows that is held of the counts that it answers
+// for.
+type Holds struct {
+	cfg    Config
+	table  *table
+	own    own
+	turns  turns
+	number atomic.Uint64
+	wake   chan struct{} // the view has changed
+	looked atomic.Int64  // when Run last looked, by the steady clock
+	busy   atomic.Bool   // members are being told
+	lost   atomic.Uint64
+	known  known
+}
+
+// Stats says what is held.
+type Stats struct {
+	Held  int    // holds that this node has
+	Known int    // holds of all nodes that this node knows of, as it answers for their counts
+	Lost  uint64 // holds of this node that ended as nobody renewed them; it only grows
+}
+
+// New returns a Holds that nothing is held of.
+func New(c Config) *Holds {
+	h := &Holds{cfg: c, table: newTable(c.Most), wake: make(chan struct{}, 1)}
+	h.number.Store(rand.Uint64())
+	return h
+}
+
+// Stats returns what is held now.
+func (h *Holds) Stats() Stats { return Stats{h.own.count(), h.table.len(), h.lost.Load()} }
+
+// Number returns that of a new hold.
+func (h *Holds) Number() uint64 { return h.number.Add(1) }
+
+// Name makes a an ask for the hold of this node that has the number. To ask again by the same
+// number, until it is granted, is to wait in line.
+func (h *Holds) Name(a *wire.Ask, number uint64) {
+	a.Receipt, a.ResetNumber = bucket.Receipt(number), h.self()
+}
+
+// Has takes note that an ask of Name was granted, when it was sent, by the steady clock. A
+// client's hold ends at until unless it is renewed; 0 is for one of this process.
+func (h *Holds) Has(a *wire.Ask, sent, until int64) *Hold {
+	o := &Hold{
+		ID: a.ID, Number: uint64(a.Receipt), Units: a.Units, holder: a.ResetNumber, partition: a.Partition,
+		term: termOf(a.Limit), lost: make(chan struct{}), renewed: sent, until: until,
+	}
+	o.at = renewedAt(h.cfg.View(), o.ID, o.partition, h.cfg.Clock.Steady())
+	h.own.add(o)
+	return o
+}
+
+// Late reports whether an ask of Name that was granted too late is not held: it is to be
+// released.
+func (h *Holds) Late(a *wire.Ask) bool { return h.own.find(a.ID, uint64(a.Receipt)) == nil }
+
+// Release ends a hold of this node. It waits for nobody: where what it says is lost, the
+// units come back as the hold's term is over. To end it again does nothing.
+func (h *Holds) Release(o *Hold) {
+	if at, held := h.own.remove(o); held {
+		h.release(o, at)
+	}
+}
+
+// release tells the members that may have an entry for a hold that it has ended.
+func (h *Holds) release(o *Hold, at uint64) {
+	v := h.cfg.View()
+	a := o.ask()
+	h.cfg.Tell(wire.OpRelease, 0, &a)
+	to, known := v.Named[at]
+	way := v.Route(o.ID, h.cfg.Clock.Steady())
+	switch {
+	case !known || to == way.To:
+	case to == v.Self:
+		h.table.end(o.ref())
+	case v.Next[to] >= 0:
+		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: at}.Append(nil)
+		v.Members[v.Next[to]].Peer.Tell(a.Append(b))
+	}
+}
+
+// ask is what releases a hold.
+func (o *Hold) ask() wire.Ask {
+	return wire.Ask{
+		ID: o.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: max(1, o.Units)}, Partition: o.partition, Units: o.Units,
+		Receipt: bucket.Receipt(o.Number), ResetNumber: o.holder,
+	}
+}
+
+// ReleaseAll ends all holds of this process, as the node is about to end, and tells the
+// members so. It waits for no more than a moment. Holds of clients go on until their terms
+// are over, or another node renews them.
+func (h *Holds) ReleaseAll() {
+	ended := make(map[uint64][]*Hold) // by the member that they are renewed at
+	for shard := range shards {
+		var holds []*Hold
+		for from, done := 0, false; !done; done = from == 0 {
+			from = h.own.each(shard, from, func(o *Hold) {
+				if o.until == 0 {
+					holds = append(holds, o)
+				}
+			})
+		}
+		for _, o := range holds {
+			if at, held := h.own.remove(o); held {
+				ended[at] = append(ended[at], o)
+			}
+		}
+	}
+	v := h.cfg.View()
+	members := slices.Collect(maps.Keys(ended))
+	env.Gather(len(members), callsAtOnce, func(i int) {
+		ctx, cancel := context.WithTimeout(h.cfg.Life.Context(), endWait)
+		defer cancel()
+		h.list(ctx, v, members[i], kindEnded, ended[members[i]], func([]*Hold) {})
+	})
+}
+
+// Do carries out an ask for a hold, its release, or a look at what is held, within what this
+// node may grant.
+func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	r.StoodIn = as != view.AsOwner
+	most, denied := int64(-1), false
+	if r.Source = wire.Owner; as != view.AsOwner || !v.Complete {
+		var s view.Share
+		s, r.Source = v.Share(as, a.ID, a.Partition)
+		if denied = r.Source == wire.FailedClosed; !s.All {
+			part := s.Limit(a.Limit)
+			most = part.Rate
+		}
+	}
+	switch {
+	case op == wire.OpRelease:
+		h.table.end(refOf(a))
+	case denied:
+		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
+	case op == wire.OpPeek:
+		h.table.peek(a, most, now, r)
+	case as == view.AsOwner && !h.Knows(v, as, a.ID):
+		r.RetryAfter = denyFor // authority has come just now
+	default:
+		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
+	}
+}
+
+// Answer carries out the ask of a request here and appends the answer.
+func (h *Holds) Answer(v *view.View, header wire.Header, a *wire.Ask, dst []byte, now int64) []byte {
+	var r wire.Result
+	h.Do(v, v.Standing(a.ID), header.Op, header.Flags, a, now, &r)
+	return r.Append(wire.AppendAnswer(dst, wire.Done, 1))
+}
+
+// Run renews what this node holds, and forgets what others have not renewed, until the
+// node's life ends.
+func (h *Holds) Run() {
+	tick := time.NewTimer(renewEvery + h.cfg.View().Offset(renewEvery))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			tick.Reset(renewEvery)
+		case <-h.wake: // holds may have to be renewed elsewhere
+		case <-h.cfg.Life.Done():
+			return
+		}
+		h.look()
+	}
+}
+
+// look is one turn of Run.
+func (h *Holds) look() {
+	v, now := h.cfg.View(), h.cfg.Clock.Steady()
+	if h.frozen(now) {
+		h.known.forget() // others may have answered for what this node has
+	}
+	h.looked.Store(now)
+	var ended []*Hold
+	to := make(map[uint64][]shardDigest)
+	for shard := range shards {
+		for done := false; !done; {
+			var lost int
+			ended, lost, done = h.own.look(shard, v, now, ended)
+			h.lost.Add(uint64(lost))
+		}
+		for !h.table.sweep(shard, now) {
+		}
+		h.own.digests(shard, func(member, sum uint64) {
+			if member != 0 {
+				to[member] = append(to[member], shardDigest{shard, sum})
+			}
+		})
+	}
+	for _, o := range ended {
+		h.release(o, o.at)
+	}
+	members := slices.Collect(maps.Keys(to))
+	if !h.busy.CompareAndSwap(false, true) {
+		return // what they are told is no older than renewWait
+	}
+	if !h.cfg.Life.Try(func(context.Context) {
+		defer h.busy.Store(false)
+		env.Gather(len(members), callsAtOnce, func(i int) { h.renew(v, members[i], to[members[i]], now) })
+	}) {
+		h.busy.Store(false)
+	}
+}
+
+// frozen reports whether Run is so late that this node may have been frozen.
+func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late) }
+
+func (h *Holds) self() uint64 {
+	if v := h.cfg.View(); v.Self >= 0 {
+		return v.Hashes[v.Self]
+	}
+	return 0
+}
+
+// refOf names the hold of an ask.
+func refOf(a *wire.Ask) ref { return ref{a.ID, a.ResetNumber, uint64(a.Receipt)} }
+
+// termOf is the term of a hold of a limit: the limit's Per, if that is longer than Term.
+func termOf(l *bucket.Limit) time.Duration { return max(Term, l.Per) }

@@ -1,0 +1,228 @@
+package holds
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// known is the part of this node's authority of which it knows all holds, as it has asked
+// every member that it reaches. A range stays known while this node has authority over it:
+// nobody else grants holds of it then. It is asked for anew once a member is reached that was
+// not, since that may have holds which others granted meanwhile, or this node may have been
+// the one that was not reached.
+type known struct {
+	ranges atomic.Pointer[countsync.Ranges]
+
+	mu      sync.Mutex
+	reached map[uint64]bool // members, in the view of before
+	losses  uint64          // how often ranges were lost of it
+	round   chan struct{}   // closed once the round under way is over; nil if there is none
+}
+
+// late is how long Run may be late before this node takes itself for frozen, and asks anew.
+const late = view.HoldDown + renewEvery/2
+
+// Swapped has what is known follow a view that takes the place of another.
+func (h *Holds) Swapped(v *view.View) {
+	k := &h.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	reached, more := make(map[uint64]bool, len(v.Members)), false
+	for i, member := range v.Hashes {
+		if v.Next[i] >= 0 {
+			reached[member] = true
+			more = more || !k.reached[member]
+		}
+	}
+	k.reached = reached
+	var left countsync.Ranges
+	had := k.load()
+	if !more {
+		left = had.Intersect(v.Held)
+	}
+	if more || !left.Equal(had) {
+		k.losses++
+		k.ranges.Store(&left)
+	}
+	env.Signal(h.wake)
+}
+
+// forget makes this node ask anew for all.
+func (k *known) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.losses++
+	k.ranges.Store(new(countsync.Ranges))
+}
+
+func (k *known) load() countsync.Ranges {
+	if r := k.ranges.Load(); r != nil {
+		return *r
+	}
+	return nil
+}
+
+// Knows reports whether this node knows all holds of an id, so that it may decide about them.
+func (h *Holds) Knows(v *view.View, as view.Standing, id bucket.ID) bool {
+	now := h.cfg.Clock.Steady()
+	switch as {
+	case view.AsOwner:
+		return !h.frozen(now) && h.known.load().Contains(id.Hi)
+	case view.AsStandIn:
+		return h.table.knows(id, now)
+	}
+	return true // on its own, it reaches nobody
+}
+
+// Learn asks the members that this node reaches what they hold, unless it knows. It returns
+// when it knows, or ctx is done, or Timeout is over.
+func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
+	defer cancel()
+	for v := h.cfg.View(); !h.Knows(v, as, id) && ctx.Err() == nil; v = h.cfg.View() {
+		switch {
+		case as == view.AsStandIn:
+			h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})
+			h.table.know(id, h.cfg.Clock.Steady())
+		case !v.Holds(id):
+			return
+		default:
+			select {
+			case <-h.begin(v):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// begin begins a round of asking for all that this node has authority over and does not know,
+// or joins the one under way. It returns what is closed at its end.
+func (h *Holds) begin(v *view.View) <-chan struct{} {
+	k := &h.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.round != nil {
+		return k.round
+	}
+	round, losses := make(chan struct{}), k.losses
+	ranges := v.Held.Minus(k.load())
+	if h.frozen(h.cfg.Clock.Steady()) {
+		ranges = v.Held
+	}
+	if !h.cfg.Life.Try(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+		defer cancel()
+		h.ask(ctx, v, ranges)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.losses == losses {
+			all := k.load().Union(ranges)
+			k.ranges.Store(&all)
+			h.looked.Store(h.cfg.Clock.Steady())
+		}
+		k.round = nil
+		close(round)
+	}) {
+		close(round)
+		return round
+	}
+	k.round = round
+	return round
+}
+
+// ask takes in what all members that are reached hold and know of in ranges, this node's own
+// holds included. It is over in Timeout: a member that has not answered by then is missing.
+func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) {
+	env.Gather(len(v.Members), callsAtOnce, func(i int) {
+		if i == v.Self {
+			h.learnOwn(ranges)
+		} else if peer, to := h.peerOf(v, v.Hashes[i]); peer != nil {
+			h.askMember(ctx, peer, to, ranges)
+		}
+	})
+}
+
+func (h *Holds) learnOwn(ranges countsync.Ranges) {
+	now := h.cfg.Clock.Steady()
+	for shard := range shards {
+		for from := 0; ; {
+			var list []entry
+			from = h.own.each(shard, from, func(o *Hold) {
+				if ranges.Contains(o.ID.Hi) {
+					list = append(list, o.entry(now))
+				}
+			})
+			for i := range list {
+				h.table.put(list[i])
+			}
+			if from == 0 {
+				break
+			}
+		}
+	}
+}
+
+// askMember reads page after page of what one member has.
+func (h *Holds) askMember(ctx context.Context, peer cluster.Peer, to uint64, ranges countsync.Ranges) {
+	for next := (page{own: true}); ctx.Err() == nil; {
+		next.ranges = ranges
+		wait := h.cfg.Timeout / 2
+		header := wire.Header{Op: wire.OpHeld, Hops: wire.MaxHops, Wait: wait / 2, To: to}
+		answer, err := env.Call(ctx, peer, header, next.append(nil), wait)
+		if err != nil {
+			return
+		}
+		var list []entry
+		if next, list, err = parseHeld(answer, h.cfg.Clock.Steady()); err != nil {
+			return
+		}
+		for i := range list {
+			h.table.put(list[i])
+		}
+		if next.shard == shards {
+			return
+		}
+	}
+}
+
+// ServeHeld answers ask, after the header of the answer: a page of what this node holds, and
+// after that of what it knows.
+func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
+	p, err := parsePage(message)
+	if err != nil || p.shard >= shards {
+		return nil, wire.ErrMalformed
+	}
+	now := h.cfg.Clock.Steady()
+	var list []byte
+	for len(list) < pageBytes {
+		if p.own {
+			p.from = h.own.each(p.shard, p.from, func(o *Hold) {
+				if p.ranges.Contains(o.ID.Hi) {
+					e := o.entry(now)
+					list = appendEntry(list, &e, now)
+				}
+			})
+		} else {
+			p.from = h.table.each(p.shard, p.from, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
+		}
+		if p.from > 0 {
+			continue
+		}
+		if p.shard++; p.shard < shards {
+			continue
+		}
+		if !p.own {
+			break // that was all
+		}
+		p.own, p.shard = false, 0
+	}
+	return append(p.appendAt(dst), list...), nil
+}

@@ -1,0 +1,171 @@
+package holds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+func askFor(id, holder, number uint64, units, rate int64) *wire.Ask {
+	return &wire.Ask{
+		ID: bucket.ID{Hi: id << 60, Lo: id}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: units,
+		Receipt: bucket.Receipt(number), ResetNumber: holder,
+	}
+}
+
+// The oracle is a plain list of holds, each with the time until which it stays.
+func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
+	const rate = 10
+	rapid.Check(t, func(t *rapid.T) {
+		type oracle struct {
+			units int64
+			until int64
+		}
+		var (
+			table = newTable(1 << 20)
+			held  = make(map[ref]oracle)
+			now   = int64(time.Hour)
+		)
+		used := func(id bucket.ID) (units int64) {
+			for r, o := range held {
+				if r.id == id && o.until >= now {
+					units += o.units
+				}
+			}
+			return units
+		}
+		sweep := func() {
+			for shard := range shards {
+				for !table.sweep(shard, now) {
+				}
+			}
+			for r, o := range held {
+				if o.until < now {
+					delete(held, r)
+				}
+			}
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			a := askFor(rapid.Uint64Range(0, 2).Draw(t, "id"), rapid.Uint64Range(1, 3).Draw(t, "holder"), rapid.Uint64Range(0, 5).Draw(t, "number"), rapid.Int64Range(1, rate).Draw(t, "units"), rate)
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0, 1:
+				var r wire.Result
+				before, known := held[refOf(a)]
+				want := known || used(a.ID)+a.Units <= rate
+				table.hold(a, -1, false, now, &r)
+				require.Equal(t, want, r.Allowed)
+				if want {
+					if !known {
+						before.units = a.Units
+					}
+					held[refOf(a)] = oracle{before.units, now + int64(Term)}
+				}
+				require.Equal(t, max(0, rate-used(a.ID)), r.Remaining)
+				require.Equal(t, int64(rate), r.Limit)
+			case 2:
+				_, known := held[refOf(a)]
+				require.Equal(t, known, table.end(refOf(a)))
+				delete(held, refOf(a))
+			case 3: // a holder renews what it has in a shard, or has another idea of it
+				var sum uint64
+				for r, o := range held {
+					if r.holder == a.ResetNumber && shardOf(r.id) == shardOf(a.ID) {
+						sum ^= r.hash(o.units)
+					}
+				}
+				if rapid.Bool().Draw(t, "differs") {
+					require.False(t, table.renew(a.ResetNumber, shardOf(a.ID), sum+1, now))
+				} else if table.renew(a.ResetNumber, shardOf(a.ID), sum, now) {
+					for r, o := range held {
+						if r.holder == a.ResetNumber && shardOf(r.id) == shardOf(a.ID) {
+							held[r] = oracle{o.units, now + int64(Term)}
+						}
+					}
+				}
+			case 4:
+				now += rapid.Int64Range(0, int64(Term)/2).Draw(t, "time")
+				sweep()
+			case 5: // what is listed is never refused, and the same hold counts once
+				table.put(entry{refOf(a), a.Units, int64(Term), now})
+				o, known := held[refOf(a)]
+				if !known {
+					o.units = a.Units
+				}
+				held[refOf(a)] = oracle{o.units, now + int64(Term)}
+			}
+		}
+		sweep()
+		require.Equal(t, len(held), table.len())
+		var listed int
+		for shard := range shards {
+			for from, done := 0, false; !done; done = from == 0 {
+				from = table.each(shard, from, countsync.All(), now, func(e *entry) {
+					listed++
+					require.Equal(t, held[e.ref].units, e.units)
+				})
+			}
+		}
+		require.Equal(t, len(held), listed)
+		now += 2 * int64(Term)
+		sweep()
+		require.Zero(t, table.len())
+		for i := range table.shards {
+			s := &table.shards[i]
+			require.Empty(t, s.counts)
+			require.Empty(t, s.holders)
+			require.Empty(t, s.at)
+		}
+	})
+}
+
+func TestAFullTableDenies(t *testing.T) {
+	table := newTable(shards)
+	var r wire.Result
+	table.hold(askFor(1, 1, 1, 1, 10), -1, false, 0, &r)
+	require.True(t, r.Allowed)
+	r = wire.Result{}
+	table.hold(askFor(1, 1, 2, 1, 10), -1, false, 0, &r)
+	require.False(t, r.Allowed)
+	require.Positive(t, r.RetryAfter)
+}
+
+func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
+	table := newTable(1 << 20)
+	hold := func(number uint64, rate int64, version uint64) bool {
+		a, r := askFor(1, 1, number, 1, rate), wire.Result{}
+		a.Limit.Version = version
+		table.hold(a, -1, false, 0, &r)
+		return r.Allowed
+	}
+	require.True(t, hold(1, 3, 1))
+	require.True(t, hold(2, 3, 1))
+	require.False(t, hold(3, 2, 2))
+	require.False(t, hold(4, 3, 1), "an older version")
+	require.True(t, hold(5, 3, 3))
+}
+
+func TestALineIsServedInOrderAndForgetsWhatLeaves(t *testing.T) {
+	table := newTable(1 << 20)
+	now := int64(0)
+	hold := func(number uint64, waits bool) bool {
+		a, r := askFor(1, 1, number, 1, 1), wire.Result{}
+		table.hold(a, -1, waits, now, &r)
+		return r.Allowed
+	}
+	require.True(t, hold(1, false))
+	require.False(t, hold(2, true))
+	require.False(t, hold(3, true))
+	require.True(t, table.end(refOf(askFor(1, 1, 1, 1, 1))))
+	require.False(t, hold(4, false), "it does not wait, and others do")
+	require.False(t, hold(3, true), "it is the second")
+	require.True(t, hold(2, true))
+	require.True(t, table.end(refOf(askFor(1, 1, 2, 1, 1))))
+	now += int64(waitsFor) + 1
+	require.True(t, hold(4, false), "the one that waits has not asked for long")
+}

@@ -25,7 +25,7 @@ const HoldTerm = holds.Term
 // after HoldTerm; where the node is closed, at once.
 type Hold struct {
 	node     *Node
-	held     *holds.Hold // nil if it was denied
+	held     holds.Hold // holds nothing if it was denied
 	decision Decision
 }
 
@@ -102,7 +102,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				if ask.ttl > 0 {
 					until = sent + int64(ask.ttl)
 				}
-				h.held = n.clients.holds.Has(&a, sent, until)
+				n.clients.holds.Has(&h.held, &a, sent, until)
 			}
 		}
 	}
@@ -143,8 +143,8 @@ func (h *Hold) Decision() Decision { return h.decision }
 
 // Release gives the units back. It waits for nobody. To call it again does nothing.
 func (h *Hold) Release() {
-	if h.held != nil {
-		h.node.clients.holds.Release(h.held)
+	if h.held.Holds() {
+		h.node.clients.holds.Release(&h.held)
 	}
 }
 
@@ -152,10 +152,10 @@ func (h *Hold) Release() {
 // was frozen for almost HoldTerm, or no member that may decide has renewed the hold for as
 // long. What is done under the hold is to stop then. Of a denied one it is never closed.
 func (h *Hold) Lost() <-chan struct{} {
-	if h.held == nil {
+	if !h.held.Holds() {
 		return nil
 	}
-	return h.held.Lost()
+	return h.node.clients.holds.Lost(&h.held)
 }
 
 // The range of what a client's hold may last that is not renewed.
@@ -173,8 +173,8 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 		return "", Decision{Name: l.limit.Name}, err
 	}
 	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, ttl}, key, units)
-	if h.held != nil {
-		text = l.sealHold(h.held)
+	if h.held.Holds() {
+		text = l.sealHold(&h.held)
 	}
 	return text, h.decision, err
 }
@@ -220,7 +220,7 @@ const sealedHold = 'h'
 func (l *Limiter) sealHold(o *holds.Hold) string {
 	c := o.Client()
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
-	id := bytesOf(o.ID)
+	id := bytesOf(o.ID())
 	return l.node.clients.texts.Seal(sealedHold, id[:], b)
 }
 

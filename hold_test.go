@@ -405,3 +405,54 @@ func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
 		require.Equal(t, 1, n.Stats().Holds.Held)
 	})
 }
+
+// A holder that reaches nobody, and may grant as much to nobody, learns that it has lost what
+// it holds before others have it.
+func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		h := w.hold(t, "", 1)
+		h.key = keyOf(t, h.ls["b"])
+		require.True(t, h.take("a", 1))
+		lost := h.holds["a"][0].Lost()
+		w.network.Host("a").Freeze()
+		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			hold, err := h.ls["c"].Hold(t.Context(), h.key, 1)
+			require.NoError(t, err)
+			if hold.Decision().Allowed {
+				require.Less(t, time.Since(begun), weir.HoldTerm+2*time.Second)
+				break
+			}
+		}
+		select {
+		case <-lost:
+		default:
+			t.Fatal("its holder does not know yet")
+		}
+		w.network.Host("a").Thaw()
+		time.Sleep(3 * time.Second)
+		h.units = 0
+		require.False(t, h.take("a", 1))
+	})
+}
+
+// An owner that was frozen knows of no hold that its stand-in granted meanwhile, until it
+// has asked.
+func TestAnOwnerThatWasFrozenAsksWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		h := w.hold(t, "", 4)
+		h.key = keyOf(t, h.ls["b"])
+		require.True(t, h.take("a", 1))
+		w.network.Host("b").Freeze()
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 3, h.takeAll("a", "c"), "a has one already")
+		w.network.Host("b").Thaw()
+		for range 50 {
+			require.Zero(t, h.takeAll("a", "c", "d"))
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}

@@ -21,7 +21,7 @@ type Client struct {
 }
 
 // Client names a hold that a client has.
-func (o *Hold) Client() Client { return Client{o.ID, o.holder, o.Number} }
+func (o *Hold) Client() Client { return Client{o.id, o.holder, o.number} }
 
 // Renew has a client's hold go on for ttl, wherever it is: at the node that has it, or where
 // that is gone at the member that answers for its count, which takes it over. The error is
@@ -93,11 +93,9 @@ func (h *Holds) claimed(c claim) bool {
 	}
 	units, term, held := h.table.adopt(c.of, h.self(), now)
 	if held {
-		o = &Hold{
-			ID: c.of.id, Number: c.of.number, Units: units, holder: h.self(), term: term, lost: make(chan struct{}), renewed: now, until: now + c.ttl,
-		}
-		o.at = renewedAt(v, o.ID, o.partition, now)
-		h.own.add(o)
+		limit := bucket.Limit{Algorithm: bucket.InFlight, Rate: units, Per: term}
+		a := wire.Ask{ID: c.of.id, Limit: &limit, Units: units, Receipt: bucket.Receipt(c.of.number), ResetNumber: h.self()}
+		h.Has(new(Hold), &a, now, now+c.ttl)
 	}
 	return held
 }

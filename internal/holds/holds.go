@@ -100,16 +100,12 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Receipt, a.ResetNumber = bucket.Receipt(number), h.self()
 }
 
-// Has takes note that an ask of Name was granted, when it was sent, by the steady clock. A
+// Has makes o what was granted to an ask of Name that was sent then, by the steady clock. A
 // client's hold ends at until unless it is renewed; 0 is for one of this process.
-func (h *Holds) Has(a *wire.Ask, sent, until int64) *Hold {
-	o := &Hold{
-		ID: a.ID, Number: uint64(a.Receipt), Units: a.Units, holder: a.ResetNumber, partition: a.Partition,
-		term: termOf(a.Limit), lost: make(chan struct{}), renewed: sent, until: until,
-	}
-	o.at = renewedAt(h.cfg.View(), o.ID, o.partition, h.cfg.Clock.Steady())
+func (h *Holds) Has(o *Hold, a *wire.Ask, sent, until int64) {
+	*o = Hold{ref: refOf(a), units: a.Units, limit: *a.Limit, partition: a.Partition, renewed: sent, until: until}
+	o.at = renewedAt(h.cfg.View(), o, sent)
 	h.own.add(o)
-	return o
 }
 
 // Late reports whether an ask of Name that was granted too late is not held: it is to be
@@ -124,18 +120,24 @@ func (h *Holds) Release(o *Hold) {
 	}
 }
 
-// release tells the members that may have an entry for a hold that it has ended.
+// release tells the members that may have an entry for a hold that it has ended: the one that
+// answers for the count, and the one that has renewed it.
 func (h *Holds) release(o *Hold, at uint64) {
 	v := h.cfg.View()
-	a := o.ask()
-	h.cfg.Tell(wire.OpRelease, 0, &a)
+	way := v.Route(o.id, h.cfg.Clock.Steady())
+	if way.To == v.Self || way.Way == view.NoWay {
+		h.table.end(o.ref)
+	} else {
+		a := o.ask()
+		h.cfg.Tell(wire.OpRelease, 0, &a)
+	}
 	to, known := v.Named[at]
-	way := v.Route(o.ID, h.cfg.Clock.Steady())
 	switch {
 	case !known || to == way.To:
 	case to == v.Self:
-		h.table.end(o.ref())
+		h.table.end(o.ref)
 	case v.Next[to] >= 0:
+		a := o.ask()
 		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: at}.Append(nil)
 		v.Members[v.Next[to]].Peer.Tell(a.Append(b))
 	}
@@ -144,8 +146,7 @@ func (h *Holds) release(o *Hold, at uint64) {
 // ask is what releases a hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
-		ID: o.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: max(1, o.Units)}, Partition: o.partition, Units: o.Units,
-		Receipt: bucket.Receipt(o.Number), ResetNumber: o.holder,
+		ID: o.id, Limit: &o.limit, Partition: o.partition, Units: o.units, Receipt: bucket.Receipt(o.number), ResetNumber: o.holder,
 	}
 }
 

@@ -85,6 +85,9 @@ func (h *Holds) Knows(v *view.View, as view.Standing, id bucket.ID) bool {
 // Learn asks the members that this node reaches what they hold, unless it knows. It returns
 // when it knows, or ctx is done, or Timeout is over.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
+	if h.Knows(h.cfg.View(), as, id) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
 	for v := h.cfg.View(); !h.Knows(v, as, id) && ctx.Err() == nil; v = h.cfg.View() {
@@ -156,7 +159,7 @@ func (h *Holds) learnOwn(ranges countsync.Ranges) {
 		for from := 0; ; {
 			var list []entry
 			from = h.own.each(shard, from, func(o *Hold) {
-				if ranges.Contains(o.ID.Hi) {
+				if ranges.Contains(o.id.Hi) {
 					list = append(list, o.entry(now))
 				}
 			})
@@ -205,7 +208,7 @@ func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	for len(list) < pageBytes {
 		if p.own {
 			p.from = h.own.each(p.shard, p.from, func(o *Hold) {
-				if p.ranges.Contains(o.ID.Hi) {
+				if p.ranges.Contains(o.id.Hi) {
 					e := o.entry(now)
 					list = appendEntry(list, &e, now)
 				}

@@ -79,8 +79,8 @@ func appendDigests(b []byte, holder uint64, of []shardDigest) []byte {
 }
 
 func appendListed(b []byte, o *Hold) []byte {
-	b = append64(appendID(b, o.ID), o.Number)
-	return appendMillis(binary.AppendUvarint(b, uint64(o.Units)), int64(o.term))
+	b = append64(appendID(b, o.id), o.number)
+	return appendMillis(binary.AppendUvarint(b, uint64(o.units)), int64(o.term()))
 }
 
 // parseRenew reads a message of digests, or a list of holds that are renewed now, or ended.

@@ -13,7 +13,7 @@ import (
 
 func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	const now = int64(time.Hour)
-	o := &Hold{ID: bucket.ID{Hi: 1, Lo: 2}, Number: 3, Units: 4, holder: 5, term: time.Minute}
+	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: bucket.Limit{Per: time.Minute}}
 	holder, digests, list, ended, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)
 	require.NoError(t, err)
 	require.Equal(t, uint64(5), holder)
@@ -45,7 +45,7 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 // computes with, or the message is malformed.
 func FuzzMessages(f *testing.F) {
 	const now = int64(24 * time.Hour)
-	o := &Hold{ID: bucket.ID{Hi: 1, Lo: 2}, Number: 3, Units: 4, holder: 5, term: time.Minute}
+	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: bucket.Limit{Per: time.Minute}}
 	e := o.entry(now)
 	f.Add(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}))
 	f.Add(appendListed(append64([]byte{kindList}, 5), o))

@@ -103,7 +103,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 }
 
 // entry is what another member knows of a hold.
-func (o *Hold) entry(now int64) entry { return entry{o.ref(), o.Units, int64(o.term), now} }
+func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, int64(o.term()), now} }
 
 // shardSet is a set of shards.
 type shardSet [shards / 8]byte

@@ -49,8 +49,8 @@ type shard struct {
 	mu      sync.Mutex
 	entries []entry
 	at      map[ref]int32 // in entries
-	counts  map[bucket.ID]*count
-	holders map[uint64]*digest
+	counts  map[bucket.ID]count
+	holders map[uint64]digest
 	lines   lines
 	swept   int                       // where the next sweep goes on
 	asked   [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
@@ -69,7 +69,8 @@ type entry struct {
 type count struct {
 	units   int64
 	entries int
-	limit   bucket.Limit // of those asked by, the one with the highest Version
+	version uint64 // the highest of the limits that were asked by, and its Rate
+	rate    int64
 }
 
 // digest stands for all that one holder has in a shard.
@@ -84,8 +85,8 @@ func newTable(most int) *table {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.at = make(map[ref]int32)
-		s.counts = make(map[bucket.ID]*count)
-		s.holders = make(map[uint64]*digest)
+		s.counts = make(map[bucket.ID]count)
+		s.holders = make(map[uint64]digest)
 	}
 	return t
 }
@@ -95,13 +96,16 @@ func newTable(most int) *table {
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lock(a.ID)
 	defer s.mu.Unlock()
-	c := s.count(a.ID)
-	defer s.tidy(a.ID, c)
-	if a.Limit.Version >= c.limit.Version {
-		c.limit = *a.Limit
-	}
-	if most < 0 {
-		most = c.limit.Rate
+	c, counted := s.counts[a.ID]
+	if counted && a.Limit.Version < c.version {
+		if most < 0 {
+			most = c.rate
+		}
+	} else {
+		if most < 0 {
+			most = a.Limit.Rate
+		}
+		c.version, c.rate = a.Limit.Version, a.Limit.Rate
 	}
 	of := refOf(a)
 	i, known := s.at[of]
@@ -116,9 +120,10 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		r.RetryAfter = denyFor
 	default:
 		s.lines.leave(of)
-		s.add(c, entry{of, a.Units, int64(termOf(a.Limit)), now})
+		s.add(&c, entry{of, a.Units, int64(termOf(a.Limit)), now})
 		r.Allowed = true
 	}
+	s.keep(a.ID, &c)
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
@@ -126,19 +131,16 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 func (t *table) peek(a *wire.Ask, most int64, now int64, r *wire.Result) {
 	s := t.lock(a.ID)
 	defer s.mu.Unlock()
-	var units int64
-	limit := a.Limit
-	if c := s.counts[a.ID]; c != nil {
-		units = c.units
-		if c.limit.Version > limit.Version {
-			limit = &c.limit
-		}
+	c := s.counts[a.ID]
+	switch {
+	case most >= 0:
+	case c.version > a.Limit.Version:
+		most = c.rate
+	default:
+		most = a.Limit.Rate
 	}
-	if most < 0 {
-		most = limit.Rate
-	}
-	r.Limit, r.Remaining = most, max(0, most-units)
-	if r.Allowed = units+a.Units <= most && s.lines.first(ref{id: a.ID}, now); !r.Allowed {
+	r.Limit, r.Remaining = most, max(0, most-c.units)
+	if r.Allowed = c.units+a.Units <= most && s.lines.first(ref{id: a.ID}, now); !r.Allowed {
 		r.RetryAfter = denyFor
 	}
 }
@@ -152,10 +154,9 @@ func (t *table) put(e entry) {
 		s.entries[i].renewed = max(s.entries[i].renewed, e.renewed)
 		return
 	}
-	if c := s.count(e.id); len(s.entries) < t.most && c.units+e.units <= mostHeld {
-		s.add(c, e)
-	} else {
-		s.tidy(e.id, c)
+	if c := s.counts[e.id]; len(s.entries) < t.most && c.units+e.units <= mostHeld {
+		s.add(&c, e)
+		s.keep(e.id, &c)
 	}
 }
 
@@ -183,7 +184,9 @@ func (t *table) adopt(of ref, holder uint64, now int64) (units int64, term time.
 	e := s.entries[i]
 	s.remove(int(i))
 	e.holder, e.renewed = holder, now
-	s.add(s.count(of.id), e)
+	c := s.counts[of.id]
+	s.add(&c, e)
+	s.keep(of.id, &c)
 	return e.units, time.Duration(e.term), true
 }
 
@@ -193,11 +196,12 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.holders[holder]
-	if d == nil || d.sum != sum {
+	d, known := s.holders[holder]
+	if !known || d.sum != sum {
 		return false
 	}
 	d.renewed = now
+	s.holders[holder] = d
 	return true
 }
 
@@ -221,8 +225,8 @@ func (t *table) sweep(shard int, now int64) (done bool) {
 	}
 	s.swept = 0
 	for _, id := range s.lines.sweep(now) {
-		if c := s.counts[id]; c != nil {
-			s.tidy(id, c)
+		if c, counted := s.counts[id]; counted {
+			s.keep(id, &c)
 		}
 	}
 	return true
@@ -246,9 +250,7 @@ func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func
 	for i := from; i < len(s.entries) && i < from+sweepAtOnce; i++ {
 		if e := &s.entries[i]; ranges.Contains(e.id.Hi) && !s.over(e, now) {
 			seen := *e
-			if d := s.holders[e.holder]; d != nil {
-				seen.renewed = max(seen.renewed, d.renewed)
-			}
+			seen.renewed = max(seen.renewed, s.holders[e.holder].renewed)
 			f(&seen)
 		}
 	}
@@ -275,19 +277,11 @@ func (t *table) lock(id bucket.ID) *shard {
 	return s
 }
 
-// count is that of an id, which it makes if there is none. s.mu is held.
-func (s *shard) count(id bucket.ID) *count {
-	c := s.counts[id]
-	if c == nil {
-		c = new(count)
-		s.counts[id] = c
-	}
-	return c
-}
-
-// tidy forgets a count of which nothing is held. s.mu is held.
-func (s *shard) tidy(id bucket.ID, c *count) {
-	if c.entries == 0 && !s.lines.any(id) {
+// keep puts a count in place, unless nothing is held of it and nothing waits. s.mu is held.
+func (s *shard) keep(id bucket.ID, c *count) {
+	if c.entries > 0 || s.lines.any(id) {
+		s.counts[id] = *c
+	} else {
 		delete(s.counts, id)
 	}
 }
@@ -298,13 +292,13 @@ func (s *shard) add(c *count, e entry) {
 	s.entries = append(s.entries, e)
 	c.units += e.units
 	c.entries++
-	d := s.holders[e.holder]
-	if d == nil {
-		d = &digest{renewed: e.renewed}
-		s.holders[e.holder] = d
+	d, known := s.holders[e.holder]
+	if !known {
+		d.renewed = e.renewed
 	}
 	d.sum ^= e.hash(e.units)
 	d.entries++
+	s.holders[e.holder] = d
 }
 
 // remove takes out entry i, and puts the last in its place. s.mu is held.
@@ -317,25 +311,22 @@ func (s *shard) remove(i int) {
 	}
 	s.entries[last] = entry{}
 	s.entries = s.entries[:last]
-	if c := s.counts[e.id]; c != nil {
-		c.units -= e.units
-		c.entries--
-		s.tidy(e.id, c)
-	}
+	c := s.counts[e.id]
+	c.units -= e.units
+	c.entries--
+	s.keep(e.id, &c)
 	d := s.holders[e.holder]
 	d.sum ^= e.hash(e.units)
 	if d.entries--; d.entries == 0 {
 		delete(s.holders, e.holder)
+	} else {
+		s.holders[e.holder] = d
 	}
 }
 
 // over reports whether nobody has renewed an entry for its term. s.mu is held.
 func (s *shard) over(e *entry, now int64) bool {
-	renewed := e.renewed
-	if d := s.holders[e.holder]; d != nil {
-		renewed = max(renewed, d.renewed)
-	}
-	return now-renewed > e.term
+	return now-max(e.renewed, s.holders[e.holder].renewed) > e.term
 }
 
 // know notes that all members were asked what they hold of an id.

@@ -1,0 +1,116 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// renewing is a crowd whose members grant every hold, agree to every renewal, and count what
+// they are asked.
+type renewing struct {
+	*crowd
+	mu    sync.Mutex
+	asked map[wire.Op]int
+}
+
+func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
+	c.handler.Heard()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op := wire.Op(request[0])
+	c.asked[op]++
+	switch op {
+	case wire.OpHold:
+		r := wire.Result{Source: wire.Owner}
+		r.Allowed = true
+		return r.Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+	case wire.OpRenew:
+		return append(wire.AppendAnswer(answer[:0], wire.Done, 0), make([]byte, 32)...), nil
+	}
+	return wire.AppendAnswer(answer[:0], wire.Done, 0), nil
+}
+
+// Holds are renewed by a message to each owner, however many there are.
+func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
+	const members, holds, seconds = 4, 100_000, 20
+	synctest.Test(t, func(t *testing.T) {
+		c := &renewing{crowd: newCrowd(members, 0), asked: make(map[wire.Op]int)}
+		for i := range c.view.Members {
+			if i > 0 {
+				c.view.Members[i].Peer = c
+			}
+		}
+		n := solo(t, Config{Cluster: c, Logger: quiet, Replicas: -1})
+		l := limiter(t, n, Limit{Algorithm: InFlight, Rate: 10})
+		var all []*Hold
+		for i := range holds {
+			h, err := l.Hold(t.Context(), fmt.Sprint(i), 1)
+			require.NoError(t, err)
+			if h.Decision().Allowed {
+				all = append(all, h)
+			}
+		}
+		require.Len(t, all, holds)
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		before := c.asked[wire.OpRenew]
+		c.mu.Unlock()
+		time.Sleep(seconds * time.Second)
+		c.mu.Lock()
+		renewals := c.asked[wire.OpRenew] - before
+		c.mu.Unlock()
+		require.InDelta(t, (members-1)*seconds, renewals, members)
+		require.Equal(t, holds, n.Stats().Holds.Held)
+		require.Zero(t, n.Stats().Holds.Lost)
+		for _, h := range all {
+			h.Release()
+		}
+		require.Zero(t, n.Stats().Holds.Held)
+	})
+}
+
+// BenchmarkHold is a hold and its release beside two checks, where this node owns the key.
+func BenchmarkHold(b *testing.B) {
+	n, err := Start(b.Context(), Config{Logger: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	ctx := b.Context()
+	held, err := n.Limiter(Limit{Name: "held", Algorithm: InFlight, Rate: 1000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	counted, err := n.Limiter(Limit{Name: "counted", Rate: 1e12, Per: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("hold and release", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			h, err := held.Hold(ctx, "key", 1)
+			if err != nil || !h.Decision().Allowed {
+				b.Fatal(h.Decision(), err)
+			}
+			h.Release()
+		}
+	})
+	b.Run("two checks", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for range 2 {
+				if d, err := counted.Allow(ctx, "key"); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		}
+	})
+}

@@ -39,7 +39,7 @@ func requireNames[T interface {
 }
 
 func TestAllThatHasANameIsReadByTheNameThatIsWritten(t *testing.T) {
-	requireNames[Algorithm](t, "sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket")
+	requireNames[Algorithm](t, "sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight")
 	requireNames[Scope](t, "regional", "global")
 	requireNames[PartitionPolicy](t, "majority_share", "fair_share", "fail_open", "fail_closed")
 	requireNames[Calendar](t, "none", "day", "week", "month")
@@ -54,7 +54,7 @@ func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
 		{new(Algorithm), "sliding-window", `unknown algorithm "sliding-window": did you mean "sliding_window"?`},
 		{new(Algorithm), "TokenBucket", `unknown algorithm "TokenBucket": did you mean "token_bucket"?`},
 		{new(Algorithm), "FIXED_WINDOW", `unknown algorithm "FIXED_WINDOW": did you mean "fixed_window"?`},
-		{new(Algorithm), "", `unknown algorithm "": known are sliding_window, sliding_log, fixed_window, token_bucket, leaky_bucket`},
+		{new(Algorithm), "", `unknown algorithm "": known are sliding_window, sliding_log, fixed_window, token_bucket, leaky_bucket, in_flight`},
 		{new(PartitionPolicy), "fail-open", `unknown partition policy "fail-open": did you mean "fail_open"?`},
 		{new(PartitionPolicy), "MajorityShare", `unknown partition policy "MajorityShare": did you mean "majority_share"?`},
 		{new(Scope), "Global", `unknown scope "Global": did you mean "global"?`},

@@ -32,6 +32,10 @@ func (k *count) debit(now, units int64) Result {
 	return r
 }
 
+func (k *count) debitAt(now, units int64, r Receipt) (Result, int64) {
+	return k.Limit.debitSpent(&k.c, k.g, now, units, Spent{Receipt: r})
+}
+
 func (k *count) peek(now, units int64) Result { return k.Limit.peek(&k.c, k.g, now, units) }
 func (k *count) recovers() int64              { return k.Limit.recovers(&k.c) }
 func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
@@ -132,7 +136,7 @@ func agreesWithOracle(t *rapid.T) {
 		used := ceil(before)
 		require.Equal(t, used, k.used(now), "used")
 		fits := used+units <= capacity
-		switch op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "debit", "refund"}).Draw(t, "op"); op {
+		switch op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "debit", "debit at", "refund"}).Draw(t, "op"); op {
 		case "take":
 			promised(t, k, now, units)
 			r := k.take(now, units)
@@ -163,6 +167,40 @@ func agreesWithOracle(t *rapid.T) {
 			require.Equal(t, used+units <= capacity, r.Allowed, "a debt is no admission")
 			require.Equal(t, r.Allowed, r.RetryAfter == 0)
 			require.Equal(t, max(capacity-used-spent, 0), r.Remaining, "remaining")
+			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
+		case "debit at":
+			if len(receipts) == 0 {
+				continue
+			}
+			receipt := rapid.SampledFrom(append(receipts, receipts[len(receipts)-1]+1)).Draw(t, "receipt")
+			spent := min(units, max(2*capacity-used, 0))
+			if window, ok := o.(*slidingOracle); ok && int64(receipt) != window.at(now) {
+				spent = min(spent, max(2*capacity-window.in(window.at(now)-int64(l.Per)), 0))
+			}
+			log, logs := o.(*logOracle)
+			if logs {
+				spent = min(units, 2*capacity)
+			}
+			if used == 0 {
+				spent = min(units, 2*capacity)
+			}
+			was := k.clone()
+			counts := o.debitAt(now, spent, receipt)
+			if logs && counts {
+				log.forget(max(0, ceil(o.used(now))-max(used, 2*capacity)))
+			}
+			r, counted := k.debitAt(now, units, receipt)
+			if !counts {
+				require.Zero(t, counted)
+				require.False(t, r.Allowed)
+				require.Equal(t, was, k.clone(), "what is over is not debited")
+				continue
+			}
+			require.Equal(t, spent, counted)
+			used = ceil(o.used(now))
+			require.Equal(t, spent == units && used <= capacity, r.Allowed)
+			require.Equal(t, r.Allowed, r.RetryAfter == 0)
+			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
 		case "refund":
 			receipt := Receipt(0)

@@ -46,7 +46,13 @@ func logKeepsItsEntries(t *rapid.T) {
 	for range rapid.IntRange(1, 300).Draw(t, "steps") {
 		now += rapid.Int64Range(-step/8, step).Draw(t, "step")
 		units := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, l.Rate)).Draw(t, "units")
-		if op := rapid.IntRange(0, 9).Draw(t, "op"); op == 0 && len(o.all) > 0 {
+		if op := rapid.IntRange(0, 9).Draw(t, "op"); op == 2 && len(o.all) > 0 {
+			r := Receipt(rapid.SampledFrom(o.all).Draw(t, "entry").t + rapid.Int64Range(0, step/4).Draw(t, "after it"))
+			if units = min(units, 2*l.Rate-ceil(o.used(now))); units > 0 {
+				o.debitAt(now, units, r)
+				k.debitAt(now, units, r)
+			}
+		} else if op == 0 && len(o.all) > 0 {
 			r := Receipt(rapid.SampledFrom(o.all).Draw(t, "entry").t)
 			require.Equal(t, o.refund(now, units, r, false), k.refund(now, units, r, false))
 		} else if op == 1 {
@@ -123,6 +129,8 @@ func FuzzLogBytes(f *testing.F) {
 		l.take(&c, g, now, units)
 		l.refund(&c, g, now, units, 0, false, Lease{})
 		l.debit(&c, g, now, units)
+		l.debitSpent(&c, g, now, units, Spent{Receipt(at), now - 1})
+		l.find(c, g, now, Spent{Receipt(units), at})
 		l.recovers(&c)
 	})
 }

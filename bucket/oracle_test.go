@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"slices"
@@ -16,6 +17,8 @@ type oracle interface {
 	// spend adds n units and returns the receipt.
 	spend(now, n int64) Receipt
 	refund(now, n int64, r Receipt, onlyIfLast bool) bool
+	// debitAt adds n units to those that the receipt is of, and reports whether they count yet.
+	debitAt(now, n int64, r Receipt) bool
 }
 
 func newOracle(l *Limit) oracle {
@@ -118,6 +121,20 @@ func (o *fixedOracle) refund(now, n int64, r Receipt, _ bool) bool {
 	return true
 }
 
+func (o *fixedOracle) debitAt(now, n int64, r Receipt) bool {
+	start, in := o.at(now)
+	if sum(in) == 0 {
+		start = min(int64(r), now)
+		if elapsed(start, now).Cmp(rat(int64(o.l.Per))) >= 0 {
+			return false
+		}
+	} else if int64(r) != start {
+		return false
+	}
+	o.start, o.in = start, append(in, admission{now, n})
+	return true
+}
+
 // slidingOracle: every admission under the start of its window. Those of the window
 // before are taken as having come evenly spread, each at a time of its own.
 type slidingOracle struct {
@@ -216,6 +233,30 @@ func (o *slidingOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 	return gave
 }
 
+func (o *slidingOracle) debitAt(now, n int64, r Receipt) bool {
+	start, per := o.at(now), int64(o.l.Per)
+	if o.used(now).Sign() == 0 {
+		at := min(int64(r), now)
+		e := elapsed(at, now)
+		switch {
+		case o.opens(at) != at || e.Cmp(plus(rat(per), rat(per))) >= 0:
+			return false
+		case e.Cmp(rat(per)) >= 0:
+			o.start = at + per
+		default:
+			o.start = at
+		}
+		o.all = []admission{{at, n}}
+		return true
+	}
+	if int64(r) != start && int64(r) != start-per {
+		return false
+	}
+	o.start = start
+	o.all = append(o.all, admission{int64(r), n})
+	return true
+}
+
 // logOracle: every admission.
 type logOracle struct {
 	l   *Limit
@@ -282,6 +323,22 @@ func (o *logOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 	return gave
 }
 
+func (o *logOracle) debitAt(now, n int64, r Receipt) bool {
+	all, t := o.live(now), int64(r)
+	switch latest := o.latest(); {
+	case len(all) == 0:
+		t = min(t, now)
+	case t > latest:
+		t = max(latest, min(t, now))
+	}
+	if elapsed(t, now).Cmp(rat(int64(o.l.Per))) >= 0 {
+		return false
+	}
+	o.all = append(all, admission{t, n})
+	slices.SortStableFunc(o.all, func(a, b admission) int { return cmp.Compare(a.t, b.t) })
+	return true
+}
+
 // levelOracle: a rational level.
 type levelOracle struct {
 	l     *Limit
@@ -340,5 +397,10 @@ func (o *levelOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 		return false
 	}
 	o.level = minus(o.level, give)
+	return true
+}
+
+func (o *levelOracle) debitAt(now, n int64, _ Receipt) bool {
+	o.spend(now, n)
 	return true
 }

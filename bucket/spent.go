@@ -1,0 +1,245 @@
+package bucket
+
+import (
+	"slices"
+	"time"
+)
+
+// Spent names units that were spent: by the receipt of their take, and by the time that the
+// receipt stands for on this store's clock, as far as that is known. The store that gave the
+// receipt finds the units by it alone. One that has got the count from another store has the
+// same windows and entries at slightly other times, and finds them by Near.
+type Spent struct {
+	Receipt Receipt
+	Near    int64 // 0 if it is not known
+}
+
+// within is how far a receipt of this store may be from Near: as long as messages take. It
+// matters to the buckets alone, whose receipts no count confirms.
+const within = uint64(100 * time.Millisecond)
+
+// RefundSpent is RefundBeside of the units that at names. Where the store did not give the
+// receipt, it takes them of the window that began nearest to at.Near, within half of Per, or
+// of the nearest entry of a log, and then of the newest. It does nothing if that window is
+// over or the entry has expired.
+func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
+	sh, h := s.locate(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c, l := sh.held(id, h, &s.placement, l, now)
+	if c == nil {
+		return false
+	}
+	g := sh.logOf(l, c)
+	log := open(g)
+	v, _ := l.advance(c.cell, &log, now)
+	r := l.find(v, &log, now, at)
+	if r == 0 {
+		return false
+	}
+	refunded, changed := l.refund(&c.cell, g, now, units, r, false, lent)
+	if refunded < units && l.Algorithm == SlidingLog && r != at.Receipt {
+		rest, more := l.refund(&c.cell, g, now, units-refunded, 0, false, lent)
+		refunded, changed = refunded+rest, changed || more
+	}
+	if changed {
+		s.note(sh, c, l, -refunded)
+	}
+	return changed
+}
+
+// DebitSpent is Debit of units that are spent with those that at names: in the same window of
+// a FixedWindow, the same counter of a SlidingWindow, or at the same time of a log. Where
+// these are over it spends nothing, and the Result is not Allowed. A bucket is debited now,
+// as its level has no place for earlier.
+func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
+	sh, h := s.locate(id)
+	sh.mu.Lock()
+	c, l := sh.held(id, h, &s.placement, l, now)
+	inserts := c == nil
+	var first slot
+	if inserts {
+		first = sh.fresh(id, l)
+		c = &first
+	}
+	r, counted := l.debitSpent(&c.cell, sh.logOf(l, c), now, units, at)
+	if counted > 0 {
+		s.note(sh, c, l, counted)
+	}
+	inserts, unused := inserts && counted > 0, inserts && counted == 0
+	if inserts {
+		s.insert(sh, first, l, sh.changes.own(), now)
+	} else if unused {
+		sh.release(l, &first)
+	}
+	sh.mu.Unlock()
+	if inserts {
+		s.trim(id, now)
+	}
+	return r
+}
+
+// debitSpent is debit of units with those that at names. counted is what it spent.
+func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Result, counted int64) {
+	if l.IsBucket() {
+		return l.debit(c, g, now, units)
+	}
+	h := open(g)
+	v, used := l.advance(*c, &h, now)
+	n, capacity := whole(units), l.capacity()
+	if v, at, ok := l.where(v, &h, now, used, at); ok && n > 0 {
+		v, n = l.spendAt(v, &h, at, n, used)
+		counted = int64(n)
+		r.Receipt = at
+		if n > 0 {
+			*c = v
+			save(g, &h)
+		}
+	}
+	v, used = l.advance(*c, &h, now)
+	r.Allowed = counted == max(units, 0) && used <= capacity
+	r.Limit = int64(capacity)
+	r.Remaining = int64(sub(capacity, used))
+	l.setTimes(&r, v, &h, now, whole(units))
+	return r, counted
+}
+
+// where returns the count with the window that at names, and the receipt to spend in it by.
+// Of a count of which nothing is used, which keeps no window, it begins that window again.
+func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
+	per := l.per()
+	if used > 0 && l.Algorithm != SlidingLog {
+		r = l.find(v, g, now, at)
+		return v, r, r != 0
+	}
+	r = at.Receipt
+	if used > 0 { // a log
+		if found := l.find(v, g, now, at); found != r && at.Near != 0 {
+			r = Receipt(at.Near)
+		}
+		if int64(r) > v.at {
+			r = Receipt(max(v.at, min(int64(r), now)))
+		}
+		return v, r, since(int64(r), now) < per
+	}
+	if at.Near != 0 && l.Start == 0 {
+		r = Receipt(at.Near)
+	}
+	r = Receipt(min(int64(r), now))
+	e := since(int64(r), now)
+	switch {
+	case l.calendar():
+		return v, r, int64(r) == v.at
+	case l.opens(int64(r)) != int64(r):
+		return v, r, false
+	case l.Algorithm == SlidingWindow && e >= per:
+		return cell{at: after(int64(r), per)}, r, e < 2*per
+	}
+	return cell{at: int64(r)}, r, e < per
+}
+
+// spendAt adds up to n units to a count, at the receipt that where returned.
+func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spent uint64) {
+	most := l.most()
+	if l.Algorithm == SlidingLog {
+		n = min(n, most)
+		return g.forget(g.insert(v, int64(r), n), min(n, sub(used+n, most))), n
+	}
+	n = min(n, sub(most, used))
+	if int64(r) != v.at { // the window before
+		n = min(n, sub(most, v.y))
+		v.y += n
+		return v, n
+	}
+	v.x = add(v.x, n)
+	return v, n
+}
+
+// find returns the receipt of what at names in a count that is up to date: the one that at
+// has, if it is of this store, and else that of what is nearest to at.Near; 0 if there is
+// nothing of it. Where windows have names, all stores give the same receipts.
+func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
+	per, named := l.per(), l.Start != 0
+	near := func(t int64, within uint64) bool { return at.Near != 0 && !named && apart(t, at.Near) < within }
+	switch l.Algorithm {
+	case SlidingLog:
+		return g.find(v, per, now, at)
+	case TokenBucket, LeakyBucket:
+		last := after(v.at, l.drain(v.x, v.y)) == int64(at.Receipt)
+		if last || at.Near == 0 || near(int64(at.Receipt), within) {
+			return at.Receipt
+		}
+		return Receipt(at.Near)
+	}
+	previous := before(v.at, per)
+	sliding := l.Algorithm != FixedWindow
+	switch {
+	case v.at == int64(at.Receipt), sliding && previous == int64(at.Receipt):
+		return at.Receipt
+	case near(v.at, (per+1)/2):
+		return Receipt(v.at)
+	case sliding && near(previous, (per+1)/2):
+		return Receipt(previous)
+	}
+	return 0
+}
+
+// find is Limit.find of a log.
+func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
+	if c.x == 0 {
+		return 0
+	}
+	known := at.Near != 0 && since(at.Near, now) < per
+	earliest := int64(at.Receipt)
+	if known {
+		earliest = min(earliest, at.Near)
+	}
+	for t, end := c.at, len(g.buf); ; {
+		if t == int64(at.Receipt) {
+			return at.Receipt
+		}
+		if known && (r == 0 || apart(t, at.Near) < apart(int64(r), at.Near)) {
+			r = Receipt(t)
+		}
+		start, delta, _ := g.last(end)
+		if start <= g.head || t < earliest {
+			return r
+		}
+		t, end = before(t, delta), start
+	}
+}
+
+// insert adds n units at t, which is no later than the newest entry or now.
+func (g *log) insert(c cell, t int64, n uint64) cell {
+	if n == 0 || c.x == 0 || t >= c.at {
+		return g.spend(c, t, n)
+	}
+	var room [2 * maxEntry]byte
+	for next, end := c.at, len(g.buf); ; {
+		start, delta, units := g.last(end)
+		first := start <= g.head
+		switch previous := before(next, delta); {
+		case next == t:
+			g.splice(start, end, appendEntry(room[:0], delta, units+n))
+		case first:
+			c.y = uint64(t)
+			g.splice(start, end, appendEntry(appendEntry(room[:0], 0, n), since(t, next), units))
+		case previous < t:
+			g.splice(start, end, appendEntry(appendEntry(room[:0], since(previous, t), n), since(t, next), units))
+		default:
+			next, end = previous, start
+			continue
+		}
+		c.x += n
+		return c
+	}
+}
+
+// splice puts entries in the place of what is in buf[start:end].
+func (g *log) splice(start, end int, entries []byte) {
+	g.edits++
+	g.buf = slices.Replace(g.buf, start, end, entries...)
+}
+
+// apart is how far two times are from each other.
+func apart(a, b int64) uint64 { return max(since(a, b), since(b, a)) }

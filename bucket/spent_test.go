@@ -1,0 +1,133 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/race"
+)
+
+// A count goes from a store to another one with a clock of its own, and its receipts are
+// good there: what they give back or debit is what it would have been in the first store.
+func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
+	race.SkipOneGoroutine(t)
+	rapid.Check(t, func(t *rapid.T) {
+		l := Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"), Rate: rapid.Int64Range(1, 100).Draw(t, "rate"), Per: time.Minute}
+		per := int64(l.Per)
+		a, b, id := newStore(10, 1), newStore(10, 1), ID{1, 2}
+		now := origin
+		type take struct {
+			at    Spent
+			units int64
+		}
+		var takes []take
+		for range rapid.IntRange(1, 12).Draw(t, "takes") {
+			now += rapid.Int64Range(1, per/4).Draw(t, "step")
+			units := rapid.Int64Range(1, l.Rate).Draw(t, "units")
+			if r := a.Take(id, &l, now, units); r.Allowed {
+				takes = append(takes, take{Spent{Receipt: r.Receipt}, units})
+			}
+		}
+		var c Count
+		a.Export(id, now, Mark{}, &c)
+		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // no window of one clock is one of the other
+		b.Import(id, sent(t, &c), now+ahead, 0)
+		for _, k := range rapid.Permutation(indices(len(takes))).Draw(t, "order") {
+			now += rapid.Int64Range(0, per/8).Draw(t, "later")
+			there := takes[k].at
+			there.Near = int64(there.Receipt) + ahead
+			if !l.IsBucket() && l.Algorithm != SlidingLog {
+				there.Near += rapid.Int64Range(-per/4, per/4).Draw(t, "unsure")
+			}
+			units := rapid.Int64Range(1, takes[k].units).Draw(t, "of them")
+			if rapid.Bool().Draw(t, "debits") {
+				require.Equal(t, a.DebitSpent(id, &l, now, units, takes[k].at).Allowed, b.DebitSpent(id, &l, now+ahead, units, there).Allowed)
+			} else {
+				require.Equal(t, a.RefundSpent(id, &l, now, units, takes[k].at, Lease{}), b.RefundSpent(id, &l, now+ahead, units, there, Lease{}))
+			}
+			for _, later := range []int64{0, 1, per / 3, per - 1, per, per + per/2} {
+				require.Equal(t, a.Peek(id, &l, now+later, 1).Remaining, b.Peek(id, &l, now+ahead+later, 1).Remaining, "%v later", later)
+			}
+			checkStore(t, a)
+			checkStore(t, b)
+		}
+	})
+}
+
+func indices(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// A log's entries are a moment later in the store that has got it: as many units are given
+// back all the same.
+func TestARefundNearALogsEntriesLosesNoUnit(t *testing.T) {
+	l := Limit{Algorithm: SlidingLog, Rate: 100, Per: time.Minute}
+	s, id := newStore(10, 1), ID{1, 2}
+	for i := range int64(20) {
+		require.True(t, s.Take(id, &l, origin+1000*i, 2).Allowed)
+	}
+	at := Spent{Receipt: 1, Near: origin + 7100} // no entry is there
+	require.True(t, s.RefundSpent(id, &l, origin+int64(time.Second), 9, at, Lease{}))
+	require.EqualValues(t, 100-40+9, s.Peek(id, &l, origin+int64(time.Second), 1).Remaining)
+	require.EqualValues(t, 100-40+9+2*7, s.Peek(id, &l, origin+int64(time.Minute)+6999, 1).Remaining, "the entries before it are whole")
+	checkStore(t, s)
+}
+
+func TestWhatIsOverIsNeitherRefundedNorDebited(t *testing.T) {
+	minute := int64(time.Minute)
+	for algorithm, over := range map[Algorithm]int64{FixedWindow: minute, SlidingWindow: 2 * minute, SlidingLog: minute} {
+		for _, newer := range []bool{false, true} {
+			l := Limit{Algorithm: algorithm, Rate: 100, Per: time.Minute}
+			s, id := newStore(10, 1), ID{1, 2}
+			r := s.Take(id, &l, origin, 50)
+			if newer {
+				s.Take(id, &l, origin+over, 10)
+			}
+			for _, at := range []Spent{{Receipt: r.Receipt}, {Receipt: 1, Near: origin}, {Receipt: r.Receipt, Near: origin}} {
+				left := s.Peek(id, &l, origin+over, 1).Remaining
+				require.False(t, s.RefundSpent(id, &l, origin+over, 5, at, Lease{}), algorithm)
+				require.False(t, s.DebitSpent(id, &l, origin+over, 5, at).Allowed, algorithm)
+				require.Equal(t, left, s.Peek(id, &l, origin+over, 1).Remaining, algorithm)
+			}
+			checkStore(t, s)
+		}
+	}
+}
+
+// A count that was evicted, or of which all was given back, has no window any more: a debit
+// begins the one that it is for, and not one of its own.
+func TestADebitOfAnEmptyCountEndsWithItsWindow(t *testing.T) {
+	minute := int64(time.Minute)
+	for algorithm, ends := range map[Algorithm]int64{FixedWindow: minute, SlidingWindow: 2 * minute, SlidingLog: minute} {
+		l := Limit{Algorithm: algorithm, Rate: 100, Per: time.Minute}
+		s, id := newStore(10, 1), ID{1, 2}
+		d := s.DebitSpent(id, &l, origin+minute/2, 30, Spent{Receipt: Receipt(origin)})
+		require.True(t, d.Allowed, algorithm)
+		require.EqualValues(t, 70, d.Remaining, algorithm)
+		require.EqualValues(t, 100, s.Peek(id, &l, origin+ends, 1).Remaining, algorithm)
+		require.Less(t, s.Peek(id, &l, origin+minute-1, 1).Remaining, int64(100), algorithm)
+		checkStore(t, s)
+	}
+	s, id := newStore(10, 1), ID{1, 2}
+	l := Limit{Algorithm: SlidingWindow, Rate: 100, Per: time.Minute}
+	d := s.DebitSpent(id, &l, origin+minute+minute/2, 30, Spent{Receipt: Receipt(origin)})
+	require.EqualValues(t, 100-14, d.Remaining, "half of the window before has slid out")
+}
+
+func TestADebitByReceiptIsCollectedAsOneIs(t *testing.T) {
+	for _, algorithm := range algorithms {
+		l := Limit{Algorithm: algorithm, Rate: 100, Per: time.Minute}
+		s, id := newStore(10, 1), ID{1, 2}
+		s.Track(1, origin, nil)
+		r := s.Take(id, &l, origin, 50)
+		s.DebitSpent(id, &l, origin+1, 7, Spent{Receipt: r.Receipt})
+		s.RefundSpent(id, &l, origin+1, 3, Spent{Receipt: r.Receipt}, Lease{})
+		require.EqualValues(t, 54, s.Uncollected(id), algorithm)
+	}
+}

@@ -107,7 +107,11 @@ func (t *taking) verdict(s *rules.Snapshot) (Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	return Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, overrun: count.Soft, policy: count.Policy}, nil
+	v := Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, overrun: count.Soft, policy: count.Policy}
+	if of.InFlight() {
+		v.asked = forHold // which is refused here
+	}
+	return v, nil
 }
 
 // taken has limits decide together, as they do on a request that meets their rules:

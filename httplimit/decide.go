@@ -25,6 +25,8 @@ type scratch struct {
 	header    []byte
 	names     [maxFields]string
 	outcome   Outcome
+	ends      bool       // whoever asked ends the admission
+	admission *Admission // what the request has until it ends; nil if nothing
 }
 
 // forget drops what belongs to a request, and keeps the room.
@@ -33,7 +35,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.web, s.http, s.request = web{}, nil, rules.Request{}
+	s.web, s.http, s.request, s.ends, s.admission = web{}, nil, rules.Request{}, false, nil
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
@@ -62,9 +64,27 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 // judge has the limits of the Verdicts decide together, and fills in the rest of the
 // outcome.
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
+	m.ask(ctx, s)
+	if s.admission != nil && s.outcome.Status != 0 {
+		s.admission.release()
+		s.admission = nil
+	}
+}
+
+// ask is judge, but for the holds of a request that another limit denies. Holds come first,
+// because what they hold is given back without waiting for anybody.
+func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if s.tooLarge() {
 		o.Status = http.StatusRequestEntityTooLarge
+		return
+	}
+	if err := m.hold(ctx, s); err != nil {
+		m.unjudged(s, err)
+		return
+	}
+	if s.denied() {
+		o.Status = s.denial()
 		return
 	}
 	if err := m.take(ctx, s); err != nil {
@@ -128,7 +148,7 @@ func (s *scratch) meet() {
 		for range rule.Limits {
 			o.Verdicts = append(o.Verdicts, Verdict{})
 			v := &o.Verdicts[len(o.Verdicts)-1]
-			v.Rule, v.Units, v.begin, v.end, v.queued = rule, units, begin, len(s.keys), rule.Queue > 0
+			v.Rule, v.Units, v.begin, v.end = rule, units, begin, len(s.keys)
 		}
 	}
 	keys := string(s.keys) // one text, of which each key is a part
@@ -138,7 +158,7 @@ func (s *scratch) meet() {
 			v, l := &o.Verdicts[i], &rule.Limits[j]
 			v.Key = keys[v.begin:v.end]
 			count := o.Snapshot.Count(l, s.request.Tier, v.Key)
-			v.Limiter, v.overrun, v.policy = count.Limiter, count.Soft, count.Policy
+			v.Limiter, v.overrun, v.policy, v.asked = count.Limiter, count.Soft, count.Policy, askedBy(rule, l.InFlight())
 			i++
 		}
 	}
@@ -160,11 +180,11 @@ func (s *scratch) tooLarge() (is bool) {
 	return is
 }
 
-// take asks all limits but the queues, and notes their answers.
+// take asks the limits whose units stay spent, and notes their answers.
 func (m *Middleware) take(ctx context.Context, s *scratch) error {
 	s.asks = s.asks[:0]
 	for i := range s.outcome.Verdicts {
-		if v := &s.outcome.Verdicts[i]; !v.queued {
+		if v := &s.outcome.Verdicts[i]; v.asked == together {
 			s.asks = append(s.asks, weir.Ask{Limiter: v.Limiter, Key: v.Key, Units: v.Units, Shadow: v.Rule.Shadow})
 		}
 	}
@@ -177,7 +197,7 @@ func (m *Middleware) take(ctx context.Context, s *scratch) error {
 	}
 	at := 0
 	for i := range s.outcome.Verdicts {
-		if v := &s.outcome.Verdicts[i]; !v.queued {
+		if v := &s.outcome.Verdicts[i]; v.asked == together {
 			v.Decision = s.decisions[at]
 			at++
 		}
@@ -213,7 +233,7 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	at := 0
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.queued {
+		if v.asked != together {
 			continue
 		}
 		ask := &s.asks[at]
@@ -234,7 +254,7 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	at = 0
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.queued {
+		if v.asked != together {
 			continue
 		}
 		if v.denies() {
@@ -257,7 +277,7 @@ func (s *scratch) giveBack(ctx context.Context) error {
 	var errs []error
 	for i := range s.outcome.Verdicts {
 		v := &s.outcome.Verdicts[i]
-		if v.queued || !v.Decision.Allowed {
+		if v.asked != together || !v.Decision.Allowed {
 			continue
 		}
 		spent := v.Limiter

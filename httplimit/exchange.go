@@ -30,7 +30,8 @@ type Exchange interface {
 
 // Serve decides on a request, tells its Exchange what to answer, and reports whether the
 // request goes on. It waits where a limit has a queue. The functions of Options are not
-// called: what they do is up to the Exchange.
+// called: what they do is up to the Exchange. Nothing tells it when the request ends: one
+// that meets an in_flight limit is answered with 503.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)

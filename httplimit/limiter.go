@@ -11,13 +11,15 @@ import (
 
 // one is the limit of ByLimiter.
 type one struct {
-	limiter *weir.Limiter
-	rule    *rules.Rule
-	policy  string // as a field tells it
+	limiter  *weir.Limiter
+	rule     *rules.Rule
+	policy   string // as a field tells it
+	inFlight bool
 }
 
 // ByLimiter is a Middleware of one limit, without a file of rules: each request costs one
-// unit of the count that Options.Key names. All else is as with rules: fields, bodies,
+// unit of the count that Options.Key names, or holds one until it ends where the limit is
+// InFlight. All else is as with rules: fields, bodies,
 // queues, clients that are gone and a node that is closed. Outcomes have no Snapshot. The
 // error is weir.ErrInvalid for what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
@@ -28,14 +30,14 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	switch {
 	case o.User != nil || o.APIKey != nil || o.Tier != nil:
 		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: rules ask for them: use Key, or New with rules", weir.ErrInvalid)
-	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket:
-		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
+	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
+		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return nil, fmt.Errorf("%w httplimit.ByLimiter: a header cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
 	}
 	return newMiddleware(&Middleware{node: l.Node(), o: o, one: &one{
 		limiter: l, rule: rules.Single(limit.Name, o.Key != nil, o.Queue),
-		policy: string(ratelimit.AppendPolicy(nil, limit, false)),
+		policy: string(ratelimit.AppendPolicy(nil, limit, false)), inFlight: limit.Algorithm == weir.InFlight,
 	}})
 }
 
@@ -43,6 +45,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 func (l *one) meet(s *scratch) {
 	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // an address always stands for a key
 	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{
-		Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy, queued: l.rule.Queue > 0,
+		Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy,
+		asked: askedBy(l.rule, l.inFlight),
 	})
 }

@@ -48,6 +48,7 @@ func TestOneLimitAnswersAsARuleDoes(t *testing.T) {
 		{"without RateLimit", "key: ip, limit: " + window, perMinute, Options{NoIETFHeaders: true}, nil, false, []int{200, 200, 429}},
 		{"a closed node", "key: ip, limit: " + window, perMinute, Options{}, nil, true, []int{503}},
 		{"a closed node that fails open", "key: ip, partition: fail_open, limit: " + window, weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute, Partition: weir.FailOpen}, Options{}, nil, true, []int{200}},
+		{"units in flight", "key: ip, limit: {algorithm: in_flight, rate: 2}", weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 2}, Options{}, nil, false, []int{200, 200, 200}},
 		{"a queue without room", "key: ip, queue: 10ms, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 1}", weir.Limit{Name: "r", Algorithm: weir.LeakyBucket, Rate: 1, Per: 30 * time.Second, Burst: 1}, Options{Queue: 10 * time.Millisecond}, nil, false, []int{200, 429}},
 	} {
 		t.Run(c.about, func(t *testing.T) {

@@ -51,7 +51,7 @@ type Options struct {
 	Key func(*http.Request) string
 
 	// Queue is how long a request may wait for its turn. It is for ByLimiter alone, and its
-	// Limiter has to be a LeakyBucket. None wait if zero.
+	// Limiter has to be a LeakyBucket or InFlight. None wait if zero.
 	Queue time.Duration
 
 	// Denied answers a request that goes no further, in place of the body that docs/http.md
@@ -123,18 +123,24 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 // Handler has next answer the requests that all limits allow. The header's fields
 // are set before next is called, which may change them, and finds there what was
 // decided. next gets the ResponseWriter as it is: it can flush, hijack, and
-// whatever else its server offers.
+// whatever else its server offers. Where the request holds units until it ends, next gets
+// one that passes all of that on; http.ResponseController finds the rest.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a *Admission
 		if m.o.Skip == nil || !m.o.Skip(r) {
 			s := m.scratches.Get().(*scratch)
-			s.web = web{m, w, r}
+			s.web, s.ends = web{m, w, r}, true
 			admitted := m.serve(r.Context(), s, &s.web)
-			r = s.web.r
+			r, a = s.web.r, s.admission
 			m.done(s)
 			if !admitted {
 				return
 			}
+		}
+		if a != nil {
+			a.serve(next, w, r)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -186,7 +192,9 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 }
 
 // Check decides on a request that does not come by net/http: a message on a
-// WebSocket, or a call of another protocol. It waits where a rule has a queue.
+// WebSocket, or a call of another protocol. It waits where a rule has a queue. Nothing tells
+// it when the event ends: one that meets an in_flight limit has Status 503, and Err names
+// the limit.
 // Without a rule that the request meets, the Outcome has no Verdicts, and Status 0:
 // it goes on. Skip, OnDecision and what is about headers have no part in it. The
 // Outcome may be kept.

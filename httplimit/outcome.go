@@ -49,9 +49,29 @@ type Verdict struct {
 
 	overrun *weir.Limiter // that may admit it, or has
 	policy  string        // as a field tells it; empty where no Snapshot has it
-	queued  bool          // the request waits for its turn
-	begin   int           // of its key among all
+	asked   way
+	begin   int // of its key among all
 	end     int
+}
+
+// way is how a limit is asked.
+type way uint8
+
+const (
+	together way = iota // with the others, for units that stay spent
+	inTurn              // the request waits for its turn
+	forHold             // for units that the request holds until it ends
+)
+
+// askedBy is how a request asks a limit of the rule.
+func askedBy(rule *rules.Rule, inFlight bool) way {
+	switch {
+	case rule.Queue > 0:
+		return inTurn
+	case inFlight:
+		return forHold
+	}
+	return together
 }
 
 // Soft reports whether the request went on only because a rule allows an overrun.

@@ -21,13 +21,13 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if !v.queued {
+		if v.asked != inTurn {
 			continue
 		}
 		err := readAhead(s.http)
 		if err == nil {
 			begun := time.Now()
-			err = m.wait(ctx, v)
+			err = m.wait(ctx, s, v)
 			o.Waited += time.Since(begun)
 		}
 		if err == nil && v.Decision.Allowed {
@@ -76,8 +76,8 @@ func readAhead(r *http.Request) error {
 }
 
 // wait waits for a turn, and decides. The error is why it cannot be said.
-func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
-	err := m.waitForPlace(ctx, v)
+func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
+	err := m.waitForPlace(ctx, s, v)
 	switch {
 	case ctx.Err() != nil: // the client is gone, and its place free
 		return ctx.Err()
@@ -101,7 +101,7 @@ func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
 }
 
 // waitForPlace waits for a turn, unless as many of the rule as may wait do already.
-func (m *Middleware) waitForPlace(ctx context.Context, v *Verdict) error {
+func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) error {
 	waiting, ok := m.waiting.Load(v.Rule.Name)
 	if !ok {
 		waiting, _ = m.waiting.LoadOrStore(v.Rule.Name, semaphore.NewWeighted(int64(m.o.MaxWaiting)))
@@ -113,5 +113,13 @@ func (m *Middleware) waitForPlace(ctx context.Context, v *Verdict) error {
 	defer places.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, v.Rule.Queue)
 	defer cancel()
+	if l := v.Limiter.Limit(); l.Algorithm == weir.InFlight {
+		if !s.ends {
+			return endless(l.Name)
+		}
+		h, err := v.Limiter.WaitHold(ctx, v.Key, v.Units)
+		s.keep(m, h)
+		return err
+	}
 	return v.Limiter.Wait(ctx, v.Key, v.Units)
 }

@@ -198,6 +198,9 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.queue(r, m.Get("queue"))
+	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
+		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
+	}
 	if r.Shadow && r.Soft.Over > 0 {
 		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of both")
 	}
@@ -301,8 +304,8 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	}
 	r.Queue = duration(v, time.Millisecond, maxQueue)
 	switch {
-	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket:
-		v.Errorf("queue in a rule whose limit is not one leaky_bucket: requests take turns in a leaky_bucket alone")
+	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
+		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: requests take turns in these alone")
 	case r.Shadow:
 		v.Errorf("queue in a rule with shadow: true: a shadow makes nobody wait, remove one of both")
 	case r.Soft.Over > 0:

@@ -80,12 +80,27 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	switch per := m.Get("per"); {
 	case calendar.Present() && per.Present():
 		per.Errorf("per with calendar: the calendar says how long, remove one of both")
+	case l.base.Algorithm == weir.InFlight:
+		refusePer(per)
 	case !calendar.Present():
 		l.base.Per = p.per(per.Required())
 	}
 	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
-	good := l.base.Rate > 0 && (l.base.Per > 0 || l.base.Calendar != weir.NoCalendar) && p.valid(v, l.base, l.soft)
+	good := isWhole(&l.base) && p.valid(v, l.base, l.soft)
 	p.limitTiers(r, l, v, m.Get("tiers"), good)
+}
+
+// isWhole reports whether the numbers are there that the limit needs. What is missing was
+// told.
+func isWhole(l *weir.Limit) bool {
+	return l.Rate > 0 && (l.Per > 0 || l.Calendar != weir.NoCalendar || l.Algorithm == weir.InFlight)
+}
+
+// refusePer reports a per of an in_flight limit.
+func refusePer(per strictyaml.Value) {
+	if per.Present() {
+		per.Errorf("per with in_flight: its units come back when requests end, not with time; remove it")
+	}
 }
 
 // valid reports what a node would refuse.
@@ -183,7 +198,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 		}
 		changed = changed || t != l.base
 		variants[i] = t
-		if t == l.base || t.Rate == 0 || t.Per == 0 && t.Calendar == weir.NoCalendar {
+		if t == l.base || !isWhole(&t) {
 			continue
 		}
 		if t.Rate > maxRate || t.Burst > maxRate {
@@ -202,7 +217,9 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 // own is a limit with the numbers that a tier has of its own.
 func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
-	if per := m.Get("per"); per.Present() {
+	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
+		refusePer(per)
+	} else if per.Present() {
 		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
 			per.Errorf("per with calendar: the calendar says how long, remove one of both")
 			t.Per = 0

@@ -21,7 +21,7 @@ type Rule struct {
 	Limits  []Limit // at least one; all must allow
 	Shadow  bool    // counted and reported, never enforced
 	Soft    Soft
-	Queue   time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket
+	Queue   time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket or InFlight
 	methods methods
 	tiers   uint64 // a bit for each that it is for, of Set.tiers; all if zero
 	key     key
@@ -153,6 +153,9 @@ type Limit struct {
 // that changes its tier keeps its count.
 func (l *Limit) For(tier string) weir.Limit { return l.of(l.variant(tier)) }
 
+// InFlight reports whether requests hold its units until they end.
+func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }
+
 // of is one of the limit's variants: 0 is as the file says, and i is that of the
 // tier i-1.
 func (l *Limit) of(variant int) weir.Limit {
@@ -189,19 +192,21 @@ func Capacity(l weir.Limit) int64 {
 }
 
 // Describe is a limit's numbers in the words of a file, like "1000 per 1h,
-// sliding_window, majority_share".
+// sliding_window, majority_share" or "10 in_flight, majority_share".
 func Describe(l weir.Limit) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d per ", l.Rate)
-	if l.Calendar == weir.NoCalendar {
-		b.WriteString(spelling.Duration(l.Per))
-	} else {
-		fmt.Fprintf(&b, "calendar %v of %s", l.Calendar, cmp.Or(l.Zone, "UTC"))
+	switch {
+	case l.Algorithm == weir.InFlight:
+		fmt.Fprintf(&b, "%d ", l.Rate)
+	case l.Calendar == weir.NoCalendar:
+		fmt.Fprintf(&b, "%d per %s, ", l.Rate, spelling.Duration(l.Per))
+	default:
+		fmt.Fprintf(&b, "%d per calendar %v of %s, ", l.Rate, l.Calendar, cmp.Or(l.Zone, "UTC"))
 	}
 	if l.Burst > 0 {
-		fmt.Fprintf(&b, ", burst %d", l.Burst)
+		fmt.Fprintf(&b, "burst %d, ", l.Burst)
 	}
-	fmt.Fprintf(&b, ", %v, %v", l.Algorithm, l.Partition)
+	fmt.Fprintf(&b, "%v, %v", l.Algorithm, l.Partition)
 	if l.Scope != weir.Regional {
 		fmt.Fprintf(&b, ", %v", l.Scope)
 	}

@@ -17,8 +17,9 @@ const (
 )
 
 // AppendPolicy appends what a limit grants, as an item of RateLimit-Policy: q units,
-// which are bytes or requests, in w seconds. That is what a bucket holds, in the
-// time in which it fills. Of a month, whose length varies, w is left out.
+// which are bytes, requests, or requests at once, in w seconds. That is what a bucket holds, in the
+// time in which it fills. Of a month, whose length varies, and of what is in flight, w is
+// left out.
 func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 	b = appendItem(b, l.Name)
 	b = append(b, ";q="...)
@@ -31,7 +32,10 @@ func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, w, 10)
 	}
-	if bytes {
+	switch {
+	case l.Algorithm == weir.InFlight:
+		b = append(b, `;qu="concurrent-requests"`...)
+	case bytes:
 		b = append(b, `;qu="content-bytes"`...)
 	}
 	return b
@@ -56,13 +60,18 @@ func window(l weir.Limit) int64 {
 }
 
 // AppendState appends what is left of a limit, as an item of RateLimit: r units,
-// which are all that there are in the next t seconds.
+// which are all that there are in the next t seconds. Of units in flight, which may come back
+// at any time, t is left out.
 func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	b = appendItem(b, d.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
+	after := ResetAfter(d, l)
+	if after == 0 && l.Limit().Algorithm == weir.InFlight {
+		return b
+	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, Seconds(ResetAfter(d, l)), 10)
+	return strconv.AppendInt(b, Seconds(after), 10)
 }
 
 // appendItem appends a limit's name as a String, and begins its parameters. Rules

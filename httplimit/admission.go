@@ -2,29 +2,56 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
-// Admission is what a request that goes on has until it ends: units of in_flight limits.
+// Admission is what a request that goes on has until it ends: holds of in_flight limits, and
+// reservations of limits that are settled then.
 type Admission struct {
-	m     *Middleware
-	holds []*weir.Hold
-	once  sync.Once // it ended
+	m       *Middleware
+	r       *http.Request // nil of what is no request of net/http
+	holds   []*weir.Hold
+	charges []charge
+	once    sync.Once // it ended
+}
+
+// charge is a reservation under a rule.
+type charge struct {
+	rule        *rules.Rule
+	reservation *weir.Reservation
+}
+
+// Ended is how a request ended.
+type Ended struct {
+	// Status is that of the response, 101 for a connection that was hijacked, and 500 if the
+	// handler panicked before it sent one. It is 0 if the client left before.
+	Status int
+	// Aborted reports whether the response may be incomplete: the handler panicked, or the
+	// client left.
+	Aborted bool
+	Header  http.Header // of the response
+}
+
+// kept returns the Admission of the request, which has something to keep now.
+func (s *scratch) kept(m *Middleware) *Admission {
+	if s.admission == nil {
+		s.admission = &Admission{m: m}
+	}
+	return s.admission
 }
 
 // keep adds a hold to the request's Admission.
 func (s *scratch) keep(m *Middleware, h *weir.Hold) {
-	if !h.Decision().Allowed {
-		return
+	if h.Decision().Allowed {
+		a := s.kept(m)
+		a.holds = append(a.holds, h)
 	}
-	if s.admission == nil {
-		s.admission = &Admission{m: m}
-	}
-	s.admission.holds = append(s.admission.holds, h)
 }
 
 // endless is the error of what cannot hold units, as nothing tells when it ends.
@@ -32,57 +59,126 @@ func endless(limit string) error {
 	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends; only Middleware.Handler holds its units", weir.ErrInvalid, limit)
 }
 
-// hold asks the in_flight limits, one after the other, until one denies.
-func (m *Middleware) hold(ctx context.Context, s *scratch) error {
-	for i := range s.outcome.Verdicts {
-		v := &s.outcome.Verdicts[i]
-		if v.asked != forHold {
-			continue
-		}
-		l := v.Limiter.Limit()
-		switch {
-		case !s.ends && !v.Rule.Shadow:
-			return endless(l.Name)
-		case !s.ends:
-			var err error
-			if v.Decision, err = v.Limiter.Peek(ctx, v.Key); err != nil {
+// admit asks the limits for what the request has until it ends, one after the other, until
+// one denies. Holds come first, and then reservations.
+func (m *Middleware) admit(ctx context.Context, s *scratch) error {
+	for _, way := range [...]way{forHold, ahead} {
+		for i := range s.outcome.Verdicts {
+			v := &s.outcome.Verdicts[i]
+			if v.asked != way {
+				continue
+			}
+			if err := m.admitBy(ctx, s, v); err != nil {
 				return err
 			}
-		case v.Units > l.Rate: // of a shadow
-			v.Decision = weir.Decision{Name: l.Name, Limit: l.Rate, Source: weir.Owner}
-		default:
-			h, err := v.Limiter.Hold(ctx, v.Key, v.Units)
-			if err != nil {
-				return err
+			v.Decision.Shadow = v.Rule.Shadow
+			if v.denies() {
+				return nil
 			}
-			v.Decision = h.Decision()
-			s.keep(m, h)
-		}
-		v.Decision.Shadow = v.Rule.Shadow
-		if v.denies() {
-			return nil
 		}
 	}
 	return nil
 }
 
-// release gives back what the request has. To call it again does nothing.
-func (a *Admission) release() {
+// admitBy asks one limit.
+func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err error) {
+	l := v.Limiter.Limit()
+	switch most := rules.Capacity(l); {
+	case v.asked == forHold && !s.ends && !v.Rule.Shadow:
+		return endless(l.Name)
+	case v.asked == forHold && !s.ends:
+		v.Decision, err = v.Limiter.Peek(ctx, v.Key)
+	case v.Units > most: // of a shadow
+		v.Decision = weir.Decision{Name: l.Name, Limit: most, Source: weir.Owner}
+	case v.asked == forHold:
+		var h *weir.Hold
+		if h, err = v.Limiter.Hold(ctx, v.Key, v.Units); err == nil {
+			v.Decision = h.Decision()
+			s.keep(m, h)
+		}
+	default:
+		var of *weir.Reservation
+		if of, err = v.Limiter.Reserve(ctx, v.Key, v.Units); err == nil {
+			v.Decision = of.Decision()
+			if v.Decision.Allowed {
+				a := s.kept(m)
+				a.charges = append(a.charges, charge{v.Rule, of})
+			}
+		}
+	}
+	return err
+}
+
+// abandon gives back what a request has that does not go on.
+func (s *scratch) abandon() {
+	a := s.admission
+	s.admission = nil
+	for i := range s.outcome.Verdicts {
+		if v := &s.outcome.Verdicts[i]; (v.asked == forHold || v.asked == ahead) && v.Decision.Allowed {
+			v.Decision.Remaining += v.Units
+		}
+	}
 	a.once.Do(func() {
-		for _, h := range a.holds {
-			h.Release()
+		a.release()
+		for i := range a.charges {
+			a.giveBack(&a.charges[i])
 		}
 	})
+}
+
+func (a *Admission) release() {
+	for _, h := range a.holds {
+		h.Release()
+	}
+}
+
+func (a *Admission) giveBack(c *charge) {
+	a.tell(c.reservation.Cancel(context.Background()))
+}
+
+// tell logs what went wrong with a reservation.
+func (a *Admission) tell(err error) {
+	if err == nil || errors.Is(err, weir.ErrClosed) {
+		return
+	}
+	if unlogged, logs := a.m.logs(&a.m.ungiven, err); logs {
+		a.m.o.Logger.Error("units of a request that has ended may stay spent", "error", err, "unlogged", unlogged)
+	}
+}
+
+// end releases the holds, and settles the reservations by how the request ended. To call it
+// again does nothing.
+func (a *Admission) end(e *Ended) {
+	a.once.Do(func() {
+		a.release()
+		for i := range a.charges {
+			a.settle(&a.charges[i], e)
+		}
+	})
+}
+
+func (a *Admission) settle(c *charge, e *Ended) {
+	if !a.counts(c.rule, e) {
+		a.giveBack(c)
+	}
+}
+
+func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
+	if a.m.o.Count != nil {
+		return a.m.o.Count(a.r, rule, e)
+	}
+	return rule.Counts(e.Status)
 }
 
 // serve has next answer the request, which ends when next returns or panics, or when the
 // connection that next has hijacked is closed.
 func (a *Admission) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	a.r = r
 	rw := &response{ResponseWriter: w, a: a}
 	panics := true
 	defer func() {
 		if panics || !rw.hijacked {
-			a.release()
+			a.end(rw.ended(panics))
 		}
 	}()
 	next.ServeHTTP(rw.full(), r)

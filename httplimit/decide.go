@@ -25,7 +25,7 @@ type scratch struct {
 	header    []byte
 	names     [maxFields]string
 	outcome   Outcome
-	ends      bool       // whoever asked ends the admission
+	ends      bool       // the caller ends the admission
 	admission *Admission // what the request has until it ends; nil if nothing
 }
 
@@ -66,20 +66,19 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	m.ask(ctx, s)
 	if s.admission != nil && s.outcome.Status != 0 {
-		s.admission.release()
-		s.admission = nil
+		s.abandon()
 	}
 }
 
-// ask is judge, but for the holds of a request that another limit denies. Holds come first,
-// because what they hold is given back without waiting for anybody.
+// ask is judge, but for what a request has that another limit denies. What can be given back
+// without waiting for anybody comes first.
 func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if s.tooLarge() {
 		o.Status = http.StatusRequestEntityTooLarge
 		return
 	}
-	if err := m.hold(ctx, s); err != nil {
+	if err := m.admit(ctx, s); err != nil {
 		m.unjudged(s, err)
 		return
 	}
@@ -158,7 +157,7 @@ func (s *scratch) meet() {
 			v, l := &o.Verdicts[i], &rule.Limits[j]
 			v.Key = keys[v.begin:v.end]
 			count := o.Snapshot.Count(l, s.request.Tier, v.Key)
-			v.Limiter, v.overrun, v.policy, v.asked = count.Limiter, count.Soft, count.Policy, askedBy(rule, l.InFlight())
+			v.Limiter, v.overrun, v.policy, v.asked = count.Limiter, count.Soft, count.Policy, s.askedBy(rule, l.InFlight(), rule.Reserves())
 			i++
 		}
 	}

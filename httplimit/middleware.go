@@ -54,6 +54,12 @@ type Options struct {
 	// Limiter has to be a LeakyBucket or InFlight. None wait if zero.
 	Queue time.Duration
 
+	// Count reports whether a request counts, once it has ended: the units are spent before,
+	// and given back if it does not. It is for the limit of ByLimiter, and for rules with
+	// count or refund_on, in place of their statuses. Nil: with ByLimiter all count. It must
+	// not block.
+	Count func(*http.Request, *rules.Rule, *Ended) bool
+
 	// Denied answers a request that goes no further, in place of the body that docs/http.md
 	// has. The fields are set, with Retry-After; the Outcome has the Status, a Problem and a
 	// Body, and must not be kept. A client that is gone is not answered.

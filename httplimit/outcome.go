@@ -61,15 +61,19 @@ const (
 	together way = iota // with the others, for units that stay spent
 	inTurn              // the request waits for its turn
 	forHold             // for units that the request holds until it ends
+	ahead               // for units that are settled when the request ends
 )
 
-// askedBy is how a request asks a limit of the rule.
-func askedBy(rule *rules.Rule, inFlight bool) way {
+// askedBy is how a request asks a limit of the rule. Of one that nobody ends, what is spent
+// ahead stays spent.
+func (s *scratch) askedBy(rule *rules.Rule, inFlight, reserves bool) way {
 	switch {
 	case rule.Queue > 0:
 		return inTurn
 	case inFlight:
 		return forHold
+	case reserves && s.ends:
+		return ahead
 	}
 	return together
 }

@@ -12,15 +12,58 @@ import (
 type response struct {
 	http.ResponseWriter
 	a        *Admission
+	status   int  // that the client was sent
+	gone     bool // the client left before
 	hijacked bool
+}
+
+// ended is how the request ended.
+func (w *response) ended(panics bool) *Ended {
+	e := &Ended{Status: w.status, Aborted: panics || w.a.r.Context().Err() != nil, Header: w.Header()}
+	switch {
+	case e.Status != 0:
+	case w.gone || w.a.r.Context().Err() != nil:
+	case panics:
+		e.Status = http.StatusInternalServerError
+	default:
+		e.Status = http.StatusOK
+	}
+	return e
+}
+
+// begin notes the status of the response, of which the first that is final is sent. A client
+// that is gone sees none: what a proxy answers it then is about the client.
+func (w *response) begin(status int) {
+	if w.status != 0 || w.gone || status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	if w.gone = w.a.r.Context().Err() != nil; !w.gone {
+		w.status = status
+	}
+}
+
+func (w *response) WriteHeader(status int) {
+	w.begin(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *response) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
+func (w *response) WriteString(s string) (int, error) {
+	w.begin(http.StatusOK)
+	return io.WriteString(w.ResponseWriter, s)
+}
 
-func (w *response) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, r) }
+func (w *response) ReadFrom(r io.Reader) (int64, error) {
+	w.begin(http.StatusOK)
+	return io.Copy(w.ResponseWriter, r)
+}
 
 // full returns w with those of the methods Flush, Hijack and Push that the server offers:
 // handlers ask for them.
@@ -73,6 +116,7 @@ type flusher struct{ of *response }
 func (f flusher) Flush() { _ = f.FlushError() } // as net/http's own
 
 func (f flusher) FlushError() error {
+	f.of.begin(http.StatusOK)
 	return http.NewResponseController(f.of.ResponseWriter).Flush()
 }
 
@@ -85,7 +129,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.of.hijacked = true
 	c := &hijackedConn{conn, h.of.a}
-	runtime.AddCleanup(c, (*Admission).release, c.a) // where its handler forgets to close it
+	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // where its handler forgets to close it
 	if _, closes := conn.(closeWriter); closes {
 		return halfClosed{c}, buffered, nil
 	}
@@ -101,9 +145,11 @@ type hijackedConn struct {
 
 // Close closes the connection and ends the request.
 func (c *hijackedConn) Close() error {
-	defer c.a.release()
+	defer c.a.endHijacked()
 	return c.Conn.Close()
 }
+
+func (a *Admission) endHijacked() { a.end(&Ended{Status: http.StatusSwitchingProtocols}) }
 
 // NetConn returns the server's own connection, as that of tls.Conn does.
 func (c *hijackedConn) NetConn() net.Conn { return c.Conn }

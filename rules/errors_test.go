@@ -165,6 +165,13 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a burst of units in flight", one("key: ip\nlimit: {algorithm: in_flight, rate: 1, burst: 2}"), `rules.yaml:4:49: burst with in_flight: only token_bucket and leaky_bucket have one`},
 		{"a calendar of units in flight", one("key: ip\nlimit: {algorithm: in_flight, rate: 1, calendar: day}"), `rules.yaml:4:52: calendar with in_flight: calendar windows are of fixed_window`},
 		{"an overrun of units in flight", one("key: ip\nsoft: {over: 20%, for: 1m}\nlimit: {algorithm: in_flight, rate: 1}"), `rules.yaml:4:9: soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each`},
+		{"a status that none is", one("count: {status: [401, 6xx]}" + good), `rules.yaml:3:25: status is "6xx": use one from 100 to 599, or all of a kind, like 5xx`},
+		{"a status as a text", one("refund_on: {status: failed}" + good), `rules.yaml:3:23: status is "failed": use one from 100 to 599, or all of a kind, like 5xx`},
+		{"no status", one("count: {}" + good), `rules.yaml:3:10: status is missing`},
+		{"count and refund_on", one("count: {status: 401}\nrefund_on: {status: 5xx}" + good), `rules.yaml:4:14: refund_on in a rule with count: count says what is given back, remove one of both`},
+		{"an outcome of a queue", one("count: {status: 401}\nqueue: 2s\nkey: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:3:10: count in a rule with queue: nothing gives a turn back, use a rule for each`},
+		{"an outcome of an overrun", one("refund_on: {status: 5xx}\nsoft: {over: 20%, for: 1m}" + good), `rules.yaml:3:14: refund_on in a rule with soft: no overrun is given back, use a rule for each`},
+		{"an outcome of units in flight", one("count: {status: 401}\nkey: ip\nlimit: {algorithm: in_flight, rate: 1}"), `rules.yaml:3:10: count in a rule whose limits are all in_flight: their units come back whatever the response is, remove it`},
 		{"a queue of two limits", one("key: ip\nqueue: 2s\nlimits: [{rate: 1, per: 1s, algorithm: leaky_bucket}, {rate: 1, per: 1h}]"), `rules.yaml:4:10: queue in a rule whose limit is not one leaky_bucket or in_flight: requests take turns in these alone`},
 		{"a queue that is too long", one("key: ip\nqueue: 2h\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue is 2h: use 1ms to 1m0s`},
 		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
@@ -186,6 +193,7 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(large(20))
 	f.Add(one("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
+	f.Add(one("count: {status: [401, '5xx', 600]}\nrefund_on: {status: 2xx}\nkey: ip\nlimits: [{rate: 5, algorithm: in_flight}, {rate: 1, per: 1s}]"))
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
 	f.Add(one("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {

@@ -8,17 +8,18 @@ import (
 
 // The fields that a file may have, by where they are. The Schema has the same.
 var (
-	fileFields   = []string{"$schema", "version", "enabled", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
-	tierFields   = []string{"multiply"}
-	exemptFields = []string{"ip", "user", "api_key"}
-	ruleFields   = []string{"name", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "shadow", "soft", "queue"}
-	matchFields  = []string{"method", "host", "path", "header", "tier", "not"}
-	notFields    = []string{"method", "host", "path", "header", "tier"}
-	limitFields  = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
-	numberFields = []string{"rate", "per", "burst"}
-	costFields   = []string{"from", "default", "unit"}
-	exactFields  = []string{"exact"}
-	softFields   = []string{"over", "for"}
+	fileFields    = []string{"$schema", "version", "enabled", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
+	tierFields    = []string{"multiply"}
+	exemptFields  = []string{"ip", "user", "api_key"}
+	ruleFields    = []string{"name", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "shadow", "soft", "queue", "count", "refund_on"}
+	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
+	notFields     = []string{"method", "host", "path", "header", "tier"}
+	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
+	numberFields  = []string{"rate", "per", "burst"}
+	costFields    = []string{"from", "default", "unit"}
+	exactFields   = []string{"exact"}
+	outcomeFields = []string{"status"}
+	softFields    = []string{"over", "for"}
 )
 
 // The bounds of a file's numbers.

@@ -198,6 +198,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.queue(r, m.Get("queue"))
+	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}

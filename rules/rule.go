@@ -13,19 +13,22 @@ import (
 
 // Rule is one rule of a Set. It is shared, and must not be changed.
 type Rule struct {
-	Name    string
-	Index   int // in Set.Rules
-	When    Condition
-	By      string  // what the key is made of, like "ip" or "user|header:X-Plan"
-	Cost    string  // in words, like "1" or "header:X-Cost, or 1"
-	Limits  []Limit // at least one; all must allow
-	Shadow  bool    // counted and reported, never enforced
-	Soft    Soft
-	Queue   time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket or InFlight
-	methods methods
-	tiers   uint64 // a bit for each that it is for, of Set.tiers; all if zero
-	key     key
-	cost    cost
+	Name   string
+	Index  int // in Set.Rules
+	When   Condition
+	By     string  // what the key is made of, like "ip" or "user|header:X-Plan"
+	Cost   string  // in words, like "1" or "header:X-Cost, or 1"
+	Limits []Limit // at least one; all must allow
+	Shadow bool    // counted and reported, never enforced
+	Soft   Soft
+	Queue  time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket or InFlight
+	// Count has the statuses of the responses that count, and RefundOn of those that do not.
+	// All count where both are empty. The units are spent before, and given back.
+	Count, RefundOn Statuses
+	methods         methods
+	tiers           uint64 // a bit for each that it is for, of Set.tiers; all if zero
+	key             key
+	cost            cost
 }
 
 // Condition selects the requests that a rule is for. What is empty does not matter.

@@ -74,6 +74,7 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		"limit":    {root.Defs["limit"], limitFields},
 		"numbers":  {root.Defs["numbers"], numberFields},
 		"cost":     {cost, costFields},
+		"outcome":  {root.Defs["outcome"], outcomeFields},
 		"soft":     {root.Defs["soft"], softFields},
 	} {
 		var has []string
@@ -235,7 +236,8 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		one("key: ip\nlimit: {rate: 0, per: 1s}"), one("key: ip\nlimit: {rate: 1}"), one("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
 		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("limits: []" + good), one("cost: -1" + good),
 		one("cost: size" + good), one("cost: {default: 1}" + good), one("soft: {over: 20%}" + good), one("soft: {over: 2, for: 1m}" + good),
-		one("partition: fail-open" + good), one("shadow: 1" + good), "tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
+		one("count: 401" + good), one("count: {status: []}" + good), one("refund_on: {status: 600}" + good), one("refund_on: {status: 9xx}" + good),
+		one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"), one("partition: fail-open" + good), one("shadow: 1" + good), "tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))
 		require.Error(t, err, text)

@@ -1,0 +1,177 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// byPath is a handler that answers as the path says.
+var byPath = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	switch last := strings.TrimPrefix(r.URL.Path, "/"); last {
+	case "nothing":
+	case "panic":
+		panic(http.ErrAbortHandler)
+	case "body":
+		w.Write([]byte("hello"))
+	case "early":
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusUnauthorized)
+	case "401 and panic":
+		w.WriteHeader(http.StatusUnauthorized)
+		panic(http.ErrAbortHandler)
+	case "gone and 502": // as a reverse proxy answers a client that has left
+		r.Context().Value(leaves{}).(context.CancelFunc)()
+		w.WriteHeader(http.StatusBadGateway)
+	case "gone":
+		r.Context().Value(leaves{}).(context.CancelFunc)()
+	default:
+		status, err := strconv.Atoi(last)
+		if err != nil {
+			panic(err)
+		}
+		w.WriteHeader(status)
+	}
+})
+
+// leaves is what the client of a context does to leave.
+type leaves struct{}
+
+// asks returns the status that a path is answered with.
+func asks(t *testing.T, h http.Handler, path string) int {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := get("/", "192.0.2.1").WithContext(context.WithValue(ctx, leaves{}, cancel))
+	r.URL.Path = path
+	w := httptest.NewRecorder()
+	defer func() { _ = recover() }()
+	h.ServeHTTP(w, r)
+	return w.Code
+}
+
+func TestAResponseCountsByItsStatus(t *testing.T) {
+	for _, c := range []struct {
+		rule      string
+		path      string
+		wantUnits int64
+	}{
+		{"count: {status: 401}", "/401", 1},
+		{"count: {status: [403, 401]}", "/401", 1},
+		{"count: {status: 401}", "/200", 0},
+		{"count: {status: 401}", "/early", 1},
+		{"count: {status: 401}", "/401 and panic", 1},
+		{"count: {status: 401}", "/nothing", 0},
+		{"count: {status: 2xx}", "/nothing", 1},
+		{"count: {status: 2xx}", "/body", 1},
+		{"count: {status: 5xx}", "/503", 1},
+		{"count: {status: 5xx}", "/panic", 1},
+		{"count: {status: 401}", "/panic", 0},
+		{"count: {status: 401}", "/gone", 1},
+		{"count: {status: 401}", "/gone and 502", 1},
+		{"refund_on: {status: 5xx}", "/200", 1},
+		{"refund_on: {status: 5xx}", "/599", 0},
+		{"refund_on: {status: 5xx}", "/panic", 0},
+		{"refund_on: {status: 5xx}", "/gone and 502", 1},
+		{"cost: 3, refund_on: {status: [404, 5xx]}", "/404", 0},
+		{"cost: 3, refund_on: {status: [404, 5xx]}", "/403", 3},
+	} {
+		t.Run(c.rule+c.path, func(t *testing.T) {
+			m := newLimiter(t, "rules:\n- {name: r, key: ip, "+c.rule+", limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{}, weir.Config{})
+			asks(t, m.Handler(byPath), c.path)
+			require.Equal(t, 9-c.wantUnits, left(t, m, "r", "192.0.2.1"))
+		})
+	}
+}
+
+func TestAHijackedConnectionCountsAs101(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: r, key: 'header:X-Who', count: {status: 101}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n"+
+		"- {name: s, key: 'header:X-Who', refund_on: {status: 101}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{}, weir.Config{})
+	done := make(chan struct{})
+	taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			require.NoError(t, err)
+			conn.Close()
+		})).ServeHTTP(w, r)
+		close(done)
+	}))
+	<-done
+	require.Equal(t, int64(8), left(t, m, "r", "192.0.2.1"))
+	require.Equal(t, int64(9), left(t, m, "s", "192.0.2.1"))
+}
+
+func TestAFunctionDecidesWhichResponsesCount(t *testing.T) {
+	failed := func(_ *http.Request, rule *rules.Rule, e *Ended) bool {
+		return rule.Name == "r" && e.Header.Get("X-Login") == "failed" && e.Status == 200 && !e.Aborted
+	}
+	limit := weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 9, Per: perMinute.Per}
+	for about, m := range map[string]*Middleware{
+		"of a rule":    newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 9, per: 1m}}\n", Options{Count: failed}, weir.Config{}),
+		"of a Limiter": byLimiter(t, limit, Options{Count: failed}, weir.Config{}),
+	} {
+		t.Run(about, func(t *testing.T) {
+			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Login", r.URL.Path[1:]) }))
+			for _, path := range []string{"/failed", "/good", "/failed", "/good"} {
+				require.Equal(t, 200, answer(h, get(path, "192.0.2.1")).Code)
+			}
+			require.Equal(t, "6", answer(h, get("/good", "192.0.2.1")).Header().Get("X-RateLimit-Remaining"))
+		})
+	}
+}
+
+// Whatever is asked at the same time, no more than the limit's failures are let through.
+func TestConcurrentFailuresNeverExceedTheLimit(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 5, per: 1h}}\n", Options{}, weir.Config{})
+	var failures atomic.Int64
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad" {
+			failures.Add(1)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for range 10 {
+				answer(h, get([]string{"/good", "/bad"}[i%2], "192.0.2.1"))
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, int64(5), failures.Load())
+	require.Equal(t, 429, answer(h, get("/good", "192.0.2.1")).Code)
+}
+
+func TestAnotherLimitsDenialGivesReservationsBack(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: failures, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 5, per: 1h}}
+- {name: all, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
+`, Options{}, weir.Config{})
+	h := m.Handler(byPath)
+	for range 2 {
+		require.Equal(t, 401, asks(t, h, "/401"))
+	}
+	w := answer(h, get("/200", "192.0.2.1"))
+	require.Equal(t, 429, w.Code)
+	require.Contains(t, w.Header().Get("RateLimit"), `"failures";r=3`)
+	require.Equal(t, int64(3), left(t, m, "failures", "192.0.2.1"))
+}
+
+func TestWhatNobodyEndsStaysSpent(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}\n", Options{}, weir.Config{})
+	for i := range 2 {
+		o := m.Check(t.Context(), &rules.Request{Path: "/"})
+		require.Equal(t, []int{0, 429}[i], o.Status)
+	}
+}

@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Statuses is a set of statuses of responses, such as 401 and all from 500 to 599.
+type Statuses []statusRange
+
+type statusRange struct{ first, last int }
+
+// Has reports whether a status is in the set.
+func (s Statuses) Has(status int) bool {
+	for _, r := range s {
+		if r.first <= status && status <= r.last {
+			return true
+		}
+	}
+	return false
+}
+
+// String is the set as a file has it, like "401, 5xx".
+func (s Statuses) String() string {
+	var all []string
+	for _, r := range s {
+		if r.first == r.last {
+			all = append(all, strconv.Itoa(r.first))
+		} else {
+			all = append(all, fmt.Sprintf("%dxx", r.first/100))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Counts reports whether a request counts whose response had the status; 0 is that of a
+// client that left before one was sent, which counts.
+func (r *Rule) Counts(status int) bool {
+	switch {
+	case status == 0:
+		return true
+	case len(r.Count) > 0:
+		return r.Count.Has(status)
+	}
+	return !r.RefundOn.Has(status)
+}
+
+// Reserves reports whether the units are spent ahead, and settled when the request ends.
+func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 }
+
+// outcome reads which responses count.
+func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
+	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
+	if count.Present() && refundOn.Present() {
+		refundOn.Errorf("refund_on in a rule with count: count says what is given back, remove one of both")
+	}
+	p.ahead(r, "count", count)
+	p.ahead(r, "refund_on", refundOn)
+}
+
+// ahead refuses what does not go with a field by which units are spent ahead.
+func (p *parser) ahead(r *Rule, field string, v strictyaml.Value) {
+	switch {
+	case !v.Present():
+	case r.Queue > 0:
+		v.Errorf("%s in a rule with queue: nothing gives a turn back, use a rule for each", field)
+	case r.Soft.Over > 0:
+		v.Errorf("%s in a rule with soft: no overrun is given back, use a rule for each", field)
+	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm != weir.InFlight }):
+		v.Errorf("%s in a rule whose limits are all in_flight: their units come back whatever the response is, remove it", field)
+	}
+}
+
+// statuses reads one or more statuses.
+func statuses(v strictyaml.Value) (all Statuses) {
+	if !v.Present() {
+		return nil
+	}
+	for _, item := range some(v.Map(outcomeFields...).Get("status").Required()) {
+		text := item.Literal()
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSuffix(text, "xx"))
+		switch whole := strings.HasSuffix(text, "xx"); {
+		case err == nil && whole && len(text) == 3 && 1 <= n && n <= 5:
+			all = append(all, statusRange{n * 100, n*100 + 99})
+		case err == nil && !whole && 100 <= n && n <= 599:
+			all = append(all, statusRange{n, n})
+		default:
+			item.Errorf("status is %q: use one from 100 to 599, or all of a kind, like 5xx", text)
+		}
+	}
+	return all
+}

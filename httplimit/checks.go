@@ -29,7 +29,8 @@ type CheckOptions struct {
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
 // theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the
 // question brings along. POST /v1/debit spends what is known only afterwards, and POST
-// /v1/refund gives units back. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
+// /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
+// /v1/reserve and /v1/settle a Reservation's. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
 // proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
 // A client that may ask can use up any limit, give back what was spent, and change no limit.
 // Bounds and errors are those of Admin.
@@ -53,6 +54,7 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 	for _, r := range adminRoutes {
 		switch r.path {
 		case "/v1/check", "/v1/take", "/v1/take_all", "/v1/request", "/v1/debit", "/v1/refund",
+			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
 			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
 			routes = append(routes, r)
 		}
@@ -85,9 +87,13 @@ type taking struct {
 
 func (t *taking) fields() []adminField {
 	t.units = 1
+	return append(t.named(), adminField{name: "units", into: &t.units})
+}
+
+// named are the fields that name a count.
+func (t *taking) named() []adminField {
 	return []adminField{
-		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true},
-		{name: "units", into: &t.units}, {name: "tier", into: &t.tier},
+		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true}, {name: "tier", into: &t.tier},
 	}
 }
 
@@ -130,9 +136,7 @@ func (a *admin) taken(ctx context.Context, s *rules.Snapshot, takes []taking) (O
 	}
 	if !s.Enabled() {
 		for i := range o.Verdicts {
-			v := &o.Verdicts[i]
-			l := v.Limiter.Limit()
-			v.Decision = weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
+			o.Verdicts[i].Decision = unasked(o.Verdicts[i].Limiter.Limit())
 		}
 		return *o, nil
 	}
@@ -141,6 +145,11 @@ func (a *admin) taken(ctx context.Context, s *rules.Snapshot, takes []taking) (O
 	}
 	a.rulesOf.judge(ctx, &work)
 	return *o, o.Err
+}
+
+// unasked is the answer for a limit of rules that are switched off.
+func unasked(l weir.Limit) weir.Decision {
+	return weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
 }
 
 // impossible returns an error for more units than an enforced limit can ever grant,
@@ -183,6 +192,53 @@ func (a *admin) oneTaking(r *adminRequest, more ...adminField) (*rules.Snapshot,
 	return s, takes, wrong.err()
 }
 
+// oneVerdict reads a question for one limit of the rules, which may have more fields. The
+// limit has not decided yet, and is the only one of the Outcome.
+func (a *admin) oneVerdict(r *adminRequest, more ...adminField) (*Verdict, *Outcome, error) {
+	s, takes, err := a.oneTaking(r, more...)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := takes[0].verdict(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &Outcome{Snapshot: s, Verdicts: []Verdict{v}}
+	if s.Enabled() {
+		err = o.impossible()
+	}
+	return &o.Verdicts[0], o, err
+}
+
+// asks reports whether the limit is to be asked: where the rules are switched off it grants
+// everything, and a shadow that can never grant the units denies them.
+func (o *Outcome) asks(v *Verdict) bool {
+	l := v.Limiter.Limit()
+	if !o.Snapshot.Enabled() {
+		v.Decision = unasked(l)
+		return false
+	}
+	if most := rules.Capacity(l); v.Units > most {
+		v.Decision = weir.Decision{Name: l.Name, Limit: most}
+		return false
+	}
+	return true
+}
+
+// answer is what the only limit of the Outcome says, which h tells too.
+func (o *Outcome) answer(h http.Header) takeAnswer {
+	v := &o.Verdicts[0]
+	if work := (scratch{outcome: *o}); o.Status == 0 && v.denies() {
+		o.Status = work.denial()
+	}
+	answer := answerOfVerdict(v, time.Now())
+	if answer.Allowed = o.Status == 0; answer.Allowed {
+		answer.RetryAfterS = 0
+	}
+	setHeader(h, o)
+	return answer
+}
+
 // take asks one limit of the rules for units.
 func (a *admin) take(r *adminRequest) (int, any, error) {
 	s, takes, err := a.oneTaking(r)
@@ -193,14 +249,7 @@ func (a *admin) take(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	v := &o.Verdicts[0]
-	answer := answerOfVerdict(v, time.Now())
-	answer.Allowed = o.Status == 0
-	if answer.Allowed {
-		answer.RetryAfterS = 0
-	}
-	setHeader(r.w.Header(), &o)
-	return http.StatusOK, answer, nil
+	return http.StatusOK, o.answer(r.w.Header()), nil
 }
 
 // setHeader sets the fields that a client of the caller can be given as they are. Rules that

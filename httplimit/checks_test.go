@@ -91,6 +91,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 	for _, r := range adminRoutes {
 		switch r.path {
 		case "/v1/take", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
+			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
 			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
 			continue
 		}
@@ -117,6 +118,11 @@ func FuzzChecks(f *testing.F) {
 	f.Add("/v1/request", `{"method":"POST","path":"/v1/a%2fb","host":"h","ip":"::1","user":"u","api_key":"k","length":1,"headers":{"X-Plan":"gold"}}`)
 	f.Add("/v1/debit", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)
 	f.Add("/v1/refund", `{"limit":"address","key":"1","units":2,"soft":true}`)
+	f.Add("/v1/hold", `{"limit":"address","key":"1","units":2,"tier":"premium","ttl":"30s"}`)
+	f.Add("/v1/renew", `{"limit":"address","key":"1","hold":"x","ttl":"1h"}`)
+	f.Add("/v1/release", `{"limit":"address","key":"1","hold":"x"}`)
+	f.Add("/v1/reserve", `{"limit":"address","key":"1","units":2}`)
+	f.Add("/v1/settle", `{"limit":"address","key":"1","reservation":"x","units":0}`)
 	f.Add("/v1/check", `{"key":"a","limit":1,"window_ms":60000}`)
 	f.Fuzz(func(t *testing.T, path, body string) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
@@ -124,7 +130,7 @@ func FuzzChecks(f *testing.F) {
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
-		require.Contains(t, []int{200, 204, 400, 404, 405, 413}, w.Code, w.Body.String())
+		require.Contains(t, []int{200, 204, 400, 404, 405, 409, 410, 413}, w.Code, w.Body.String())
 		require.Equal(t, w.Code != 204, json.Valid(w.Body.Bytes()))
 	})
 }

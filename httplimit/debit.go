@@ -3,9 +3,6 @@ package httplimit
 import (
 	"net/http"
 	"time"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // debit spends units of one limit of the rules without asking, for a cost that is known only
@@ -22,8 +19,7 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 	if s.Enabled() {
 		v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
 	} else {
-		l := v.Limiter.Limit()
-		v.Decision = weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
+		v.Decision = unasked(v.Limiter.Limit())
 	}
 	if err != nil {
 		return 0, nil, err

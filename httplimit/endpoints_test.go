@@ -32,6 +32,14 @@ func endpoints(a *adminOf) map[string]func(limit, user string) (allowed, soft, s
 			require.Equal(a.t, took.Soft, h.Get("X-RateLimit-Soft") != "")
 			return took.Allowed, took.Soft, took.ShadowDenied
 		},
+		"reserve": func(limit, user string) (bool, bool, bool) {
+			var told reserveAnswer
+			h := a.get("POST", "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &told)
+			require.Equal(a.t, !told.Allowed, h.Get("Retry-After") != "")
+			require.Equal(a.t, !told.Allowed, told.RetryAfterS > 0)
+			require.Equal(a.t, told.Soft, h.Get("X-RateLimit-Soft") != "")
+			return told.Allowed, told.Soft, told.ShadowDenied
+		},
 		"take_all": func(limit, user string) (bool, bool, bool) {
 			var took takeAllAnswer
 			h := a.get("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":%q}]}`, limit, user), 200, &took)

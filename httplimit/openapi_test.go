@@ -256,7 +256,9 @@ func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
 		names = append(names, s.String())
 	}
 	require.Equal(t, names, d.Components.Schemas["LimitStatus"].Properties["source"].Enum)
-	require.Equal(t, names, d.Components.Schemas["Taken"].Properties["source"].Enum)
+	for _, schema := range []string{"Taken", "Held", "Reserved"} {
+		require.Equal(t, names, d.Components.Schemas[schema].Properties["source"].Enum)
+	}
 	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["decisions"].PropertyNames.Enum)
 	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["latency"].PropertyNames.Enum)
 }
@@ -325,6 +327,15 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 		{"POST", "/v1/refund", `{"limit":"address","key":"1","units":100,"soft":false}`, "/v1/refund", 204},
 		{"POST", "/v1/refund", `{"limit":"api/burst","key":"1","soft":true}`, "/v1/refund", 400},
 		{"POST", "/v1/refund", `{"limit":"none","key":"1"}`, "/v1/refund", 404},
+		{"POST", "/v1/hold", `{"limit":"none","key":"1"}`, "/v1/hold", 404},
+		{"POST", "/v1/hold", `{"limit":"address","key":"1"}`, "/v1/hold", 400},
+		{"POST", "/v1/hold", `{"limit":"address","key":"1","units":1000000000}`, "/v1/hold", 413},
+		{"POST", "/v1/renew", `{"limit":"address","key":"1","hold":"x","ttl":"2h"}`, "/v1/renew", 400},
+		{"POST", "/v1/release", `{"limit":"none","key":"1","hold":"x"}`, "/v1/release", 404},
+		{"POST", "/v1/reserve", `{"limit":"address","key":"3","units":4}`, "/v1/reserve", 200},
+		{"POST", "/v1/reserve", `{"limit":"address","key":"3","units":4}`, "/v1/reserve", 200},
+		{"POST", "/v1/reserve", `{"limit":"address","key":"3","units":6}`, "/v1/reserve", 413},
+		{"POST", "/v1/settle", `{"limit":"address","key":"3","units":6,"reservation":"x"}`, "/v1/settle", 400},
 		{"GET", "/v1/forward_auth", "", "/v1/forward_auth", 400},
 		{"GET", "/v1/auth_request?hops=0", "", "/v1/auth_request", 400},
 		{"GET", "/v1/ext_authz/x", "", "/v1/ext_authz/{path}", 400},

@@ -1,0 +1,111 @@
+package httplimit
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
+)
+
+// What a hold may last without a renewal.
+const (
+	adminHoldTTL      = 30 * time.Second // where the question leaves it out
+	adminLeastHoldTTL = time.Second
+	adminMostHoldTTL  = time.Hour
+)
+
+// holdAnswer is what an in-flight limit says. Hold and ExpiresAt are there if units are held.
+type holdAnswer struct {
+	takeAnswer
+	Hold      string     `json:"hold,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// hold holds units of one in-flight limit of the rules. They come back by release, or once
+// ttl has passed since the last renewal.
+func (a *admin) hold(r *adminRequest) (int, any, error) {
+	ttl := adminHoldTTL
+	v, o, err := a.oneVerdict(r, adminField{name: "ttl", into: &ttl})
+	if err == nil {
+		err = holdTTL(ttl)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	var answer holdAnswer
+	begun := time.Now()
+	if o.asks(v) {
+		if answer.Hold, v.Decision, err = v.Limiter.HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
+			return 0, nil, err
+		}
+	}
+	if answer.Hold != "" {
+		answer.ExpiresAt = expiry(begun.Add(ttl))
+	}
+	answer.takeAnswer = o.answer(r.w.Header())
+	return http.StatusOK, answer, nil
+}
+
+// holdTTL returns an error for a ttl that no hold may have.
+func holdTTL(ttl time.Duration) error {
+	if ttl < adminLeastHoldTTL || ttl > adminMostHoldTTL {
+		return adminRefusal(http.StatusBadRequest, "ttl is %s: use %s to %s", spelling.Duration(ttl), spelling.Duration(adminLeastHoldTTL), spelling.Duration(adminMostHoldTTL))
+	}
+	return nil
+}
+
+// expiry is a time as the API shows it, rounded down: a client that renews or settles before
+// it is not too late.
+func expiry(at time.Time) *time.Time {
+	at = at.UTC().Truncate(time.Millisecond)
+	return &at
+}
+
+// carriedText reads a text of hold or reserve, in the field of that name, and returns the
+// limit that it is about.
+func (a *admin) carriedText(r *adminRequest, field string, more ...adminField) (v Verdict, text string, err error) {
+	s, err := a.current()
+	if err != nil {
+		return Verdict{}, "", err
+	}
+	var of taking
+	fields := append(of.named(), adminField{name: field, into: &text, required: true})
+	if err := r.body(append(fields, more...)...); err != nil {
+		return Verdict{}, "", err
+	}
+	var wrong adminWrongs
+	wrong.key(of.key)
+	wrong.tier(of.tier, s)
+	if err := wrong.err(); err != nil {
+		return Verdict{}, "", err
+	}
+	v, err = of.verdict(s)
+	return v, text, err
+}
+
+// renew lets a hold go on.
+func (a *admin) renew(r *adminRequest) (int, any, error) {
+	ttl := adminHoldTTL
+	v, text, err := a.carriedText(r, "hold", adminField{name: "ttl", into: &ttl})
+	if err == nil {
+		err = holdTTL(ttl)
+	}
+	if err == nil {
+		err = v.Limiter.RenewHold(r.Context(), v.Key, text, ttl)
+	}
+	if errors.Is(err, weir.ErrExpired) {
+		err = adminRefusal(http.StatusGone, "the hold is released, lost or over, and its units may be others': stop what it is for, and take a new one")
+	}
+	return http.StatusNoContent, nil, err
+}
+
+// release gives back what a hold has. To do so again does nothing.
+func (a *admin) release(r *adminRequest) (int, any, error) {
+	v, text, err := a.carriedText(r, "hold")
+	if err == nil {
+		err = v.Limiter.ReleaseHold(r.Context(), v.Key, text)
+	}
+	return http.StatusNoContent, nil, err
+}

@@ -1,0 +1,90 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// reserveAnswer is what a limit says of an estimate. Reservation and ExpiresAt are there if
+// it is spent.
+type reserveAnswer struct {
+	takeAnswer
+	Reservation string     `json:"reservation,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+}
+
+// reserve spends an estimate of one limit of the rules, which settle replaces by the cost.
+func (a *admin) reserve(r *adminRequest) (int, any, error) {
+	v, o, err := a.oneVerdict(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var answer reserveAnswer
+	if o.asks(v) {
+		spent, err := v.reserve(r.Context())
+		if err != nil {
+			return 0, nil, err
+		}
+		if spent.Decision().Allowed {
+			answer.Reservation, answer.ExpiresAt = spent.Text(), expiry(spent.Expires())
+		}
+	}
+	answer.takeAnswer = o.answer(r.w.Header())
+	return http.StatusOK, answer, nil
+}
+
+// reserve asks the limit for the units, and then the overrun that its rule allows.
+func (v *Verdict) reserve(ctx context.Context) (*weir.Reservation, error) {
+	spent, err := v.Limiter.Reserve(ctx, v.Key, v.Units)
+	v.Decision = spent.Decision()
+	if err != nil || !v.denies() || v.overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.overrun.Limit().Rate {
+		return spent, err
+	}
+	over, err := v.overrun.Reserve(ctx, v.Key, v.Units)
+	if err == nil && over.Decision().Allowed {
+		v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
+		return over, nil
+	}
+	return spent, err
+}
+
+// settle replaces the estimate of a reservation by what was spent, once.
+func (a *admin) settle(r *adminRequest) (int, any, error) {
+	var units int64
+	v, text, err := a.carriedText(r, "reservation", adminField{name: "units", into: &units, required: true})
+	if err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	if wrong.between("units", units, 0, adminMaxUnits); len(wrong) > 0 {
+		return 0, nil, wrong.err()
+	}
+	reservation, err := v.reservation(text)
+	if err == nil {
+		err = reservation.Settle(r.Context(), units)
+	}
+	switch {
+	case errors.Is(err, weir.ErrSettled):
+		err = adminRefusal(http.StatusConflict, "the reservation is settled or cancelled already: this has changed nothing")
+	case errors.Is(err, weir.ErrExpired):
+		err = adminRefusal(http.StatusGone, "the reservation has expired: its estimate stays spent")
+	}
+	return http.StatusNoContent, nil, err
+}
+
+// reservation opens a text of the limit, or of the overrun that its rule allows.
+func (v *Verdict) reservation(text string) (*weir.Reservation, error) {
+	spent, err := v.Limiter.OpenReservation(v.Key, text)
+	if v.overrun == nil || !errors.Is(err, weir.ErrInvalid) {
+		return spent, err
+	}
+	over, overErr := v.overrun.OpenReservation(v.Key, text)
+	if errors.Is(overErr, weir.ErrInvalid) {
+		return nil, err
+	}
+	return over, overErr
+}

@@ -27,16 +27,21 @@ type client struct {
 // patience is the most that a command waits for a node.
 const patience = 20 * time.Second
 
-// asking are the flags of every command that asks a node.
-type asking struct {
+// reaching are the flags of every command that asks a node.
+type reaching struct {
 	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node, or unix:/path; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
-	JSON      bool   `name:"json" help:"print what it answers"`
 	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
 }
 
+// asking are the flags of those that print an answer.
+type asking struct {
+	reaching
+	JSON bool `name:"json" help:"print what it answers"`
+}
+
 // ask runs a command that asks a node.
-func (a *asking) ask(name string, stdout, stderr io.Writer, do func(ctx context.Context, c *client) (int, error)) int {
+func (a *reaching) ask(name string, stdout, stderr io.Writer, do func(ctx context.Context, c *client) (int, error)) int {
 	c, err := a.client(stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "weir %s: %v\n", name, err)
@@ -52,7 +57,7 @@ func (a *asking) ask(name string, stdout, stderr io.Writer, do func(ctx context.
 	return code
 }
 
-func (a *asking) client(stdout io.Writer) (*client, error) {
+func (a *reaching) client(stdout io.Writer) (*client, error) {
 	address := cmp.Or(a.Admin, "http://127.0.0.1:8081")
 	c := &client{base: strings.TrimSuffix(address, "/"), stdout: stdout}
 	transport := &http.Transport{ResponseHeaderTimeout: patience}
@@ -95,7 +100,7 @@ func (a *asking) client(stdout io.Writer) (*client, error) {
 // maxAnswer is more than a node answers.
 const maxAnswer = 64 << 20
 
-// call asks, and reads the answer into what is given, and as it is.
+// call asks, and reads the answer into what is given, if anything, and as it is.
 func (c *client) call(ctx context.Context, method, path string, question, into any) (text []byte, status int, err error) {
 	var body io.Reader
 	if question != nil {
@@ -134,6 +139,9 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 			p.Detail += ": give -token_file the file with it"
 		}
 		return nil, answer.StatusCode, errors.New(p.Detail)
+	}
+	if into == nil {
+		return text, answer.StatusCode, nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return nil, 0, fmt.Errorf("what answers there is no node of Weir: %w", err)

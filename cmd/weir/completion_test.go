@@ -22,9 +22,9 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check peek reset rules envoy secret version completion"},
-		{[]string{""}, "serve live status check peek reset rules envoy secret version completion"},
-		{[]string{"s"}, "serve status secret"},
+		{nil, "serve live status check reserve settle hold peek reset rules envoy secret version completion"},
+		{[]string{""}, "serve live status check reserve settle hold peek reset rules envoy secret version completion"},
+		{[]string{"s"}, "serve status settle secret"},
 		{[]string{"rules", ""}, "check schema"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},

@@ -181,7 +181,7 @@ func TestExitCodes(t *testing.T) {
 		{"no address", []string{"rules", "check", "FILE", "-ip", "x"}, usage, "weir rules check: --ip: ParseAddr(\"x\"): unable to parse IP" + rulesUsage},
 		{"no field", []string{"rules", "check", "FILE", "-header", "x"}, usage, "weir rules check: -header: \"x\" is no field: use 'Name: value'" + rulesUsage},
 		{"no URL", []string{"rules", "check", "FILE", "-request", "GET x"}, usage, "weir rules check: -request: \"x\" is neither a URL, like https://api.example.com/v1, nor a path, like /v1" + rulesUsage},
-		{"no command", nil, usage, "weir: expected one of \"serve\", \"live\", \"status\", \"check\", \"peek\", ..." + weirUsage},
+		{"no command", nil, usage, "weir: expected one of \"serve\", \"live\", \"status\", \"check\", \"reserve\", ..." + weirUsage},
 		{"an unknown command", []string{"stauts"}, usage, "weir: unknown command stauts, did you mean \"status\"?" + weirUsage},
 		{"one below another", []string{"rules", "chekc"}, usage, "weir rules: unknown command chekc, did you mean \"check\"?\nusage: weir rules <command> [flags]\nweir rules --help says more\n"},
 		{"an argument that is missing", []string{"peek", "api/hourly"}, usage, "weir peek: expected \"<key>\"\nusage: weir peek <limit> <key> [flags]\nweir peek --help says more\n"},

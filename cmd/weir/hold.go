@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The exit codes of a command that did not run, as shells and env have them.
+const (
+	notExecutable = 126
+	notFound      = 127
+	signalled     = 128 // and the signal's number
+)
+
+// stopWithin is how long a command has to end once it is told to.
+const stopWithin = 10 * time.Second
+
+// holdCommand runs a command while units of an in-flight limit are held for it.
+type holdCommand struct {
+	reaching
+	countOf
+	Command    []string      `arg:"" passthrough:"" placeholder:"-- COMMAND" help:"what to run, after --"`
+	Units      int64         `default:"1" help:"how many"`
+	Tier       string        `help:"the tier of the key"`
+	TTL        time.Duration `name:"ttl" default:"30s" help:"how long the units stay held if this process dies"`
+	Wait       time.Duration `help:"how long to ask again if they are denied; not at all if 0"`
+	StopIfLost bool          `help:"end the command if the hold is lost"`
+}
+
+// Help says what becomes of the command.
+func (*holdCommand) Help() string {
+	return "The exit code is the command's, or 3 if the units are denied.\n\n  weir hold exports alice -- pg_dump shop"
+}
+
+// Validate takes the dashes off the command.
+func (q *holdCommand) Validate() error {
+	if len(q.Command) < 2 || q.Command[0] != "--" {
+		return errors.New("put -- before the command, as in weir hold exports alice -- pg_dump shop")
+	}
+	q.Command = q.Command[1:]
+	return nil
+}
+
+func (q *holdCommand) run(stdout, stderr io.Writer) int {
+	fail := func(code int, err error) int {
+		fmt.Fprintf(stderr, "weir hold: %v\n", err)
+		return code
+	}
+	if _, err := exec.LookPath(q.Command[0]); err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return fail(notExecutable, err)
+		}
+		return fail(notFound, err)
+	}
+	c, err := q.client(stderr) // stdout is the command's
+	if err != nil {
+		return fail(bad, err)
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	h, v, err := q.take(c, signals)
+	switch {
+	case err != nil:
+		return fail(bad, err)
+	case v.code() != ok:
+		return c.tell(v, "held", "denied")
+	}
+	defer func() {
+		if err := h.release(); err != nil {
+			fail(bad, fmt.Errorf("the units come back after %v: %w", q.TTL, err))
+		}
+	}()
+	code, err := q.runHeld(h, signals, stdout, stderr)
+	if err != nil {
+		return fail(code, err)
+	}
+	return code
+}
+
+// take asks for the units, again and again for as long as the caller waits.
+func (q *holdCommand) take(c *client, signals <-chan os.Signal) (*held, *verdict, error) {
+	begun := time.Now()
+	for {
+		h := &held{client: c, ttl: q.TTL, count: heldCount{Limit: q.Limit, Key: q.countOf.Key, Tier: q.Tier, TTL: q.TTL.String()}, renewed: time.Now()}
+		question := struct {
+			heldCount
+			Units int64 `json:"units"`
+		}{h.count, q.Units}
+		var answer struct {
+			verdict
+			Hold string `json:"hold"`
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/hold", &question, &answer)
+		cancel()
+		h.count.Hold = answer.Hold
+		again := max(time.Second, time.Duration(answer.RetryAfterS)*time.Second)
+		if err != nil || answer.verdict.code() == ok || time.Since(begun)+again > q.Wait {
+			return h, &answer.verdict, err
+		}
+		select {
+		case <-time.After(again):
+		case s := <-signals:
+			return nil, nil, fmt.Errorf("ended by %v while it waited for units", s)
+		}
+	}
+}
+
+// runHeld runs the command, renews the hold meanwhile, and returns the command's exit code.
+func (q *holdCommand) runHeld(h *held, signals <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
+	lost, lose := context.WithCancel(context.Background())
+	defer lose()
+	run := exec.Command(q.Command[0], q.Command[1:]...)
+	if q.StopIfLost {
+		run = exec.CommandContext(lost, q.Command[0], q.Command[1:]...)
+		run.Cancel, run.WaitDelay = func() error { return run.Process.Signal(syscall.SIGTERM) }, stopWithin
+	}
+	run.Stdin, run.Stdout, run.Stderr = os.Stdin, stdout, stderr
+	if err := run.Start(); err != nil {
+		return notExecutable, err
+	}
+	ended, end := context.WithCancel(context.Background())
+	working := make(chan struct{})
+	go func() {
+		defer close(working)
+		if err := h.keep(ended, signals, run.Process); err != nil {
+			fmt.Fprintf(stderr, "weir hold: the hold is lost: %v\n", err)
+			lose()
+			h.forward(ended, signals, run.Process)
+		}
+	}()
+	err := run.Wait()
+	end()
+	<-working
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		if status, is := exit.Sys().(syscall.WaitStatus); is && status.Signaled() {
+			return signalled + int(status.Signal()), nil
+		}
+		return exit.ExitCode(), nil
+	case err != nil && run.ProcessState == nil:
+		return bad, err
+	}
+	return run.ProcessState.ExitCode(), nil
+}
+
+// heldCount is what a hold is of, as the API has it.
+type heldCount struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key"`
+	Tier  string `json:"tier"`
+	TTL   string `json:"ttl,omitempty"`
+	Hold  string `json:"hold,omitempty"`
+}
+
+// held is units that a node holds for this process.
+type held struct {
+	*client
+	count   heldCount
+	ttl     time.Duration
+	renewed time.Time // when the last question began that has held or renewed them
+}
+
+// keep renews the hold, and passes signals on to the process, until ctx is done. An error
+// means that the hold is lost.
+func (h *held) keep(ctx context.Context, signals <-chan os.Signal, process *os.Process) error {
+	if h.count.Hold == "" { // rules that are switched off, or a shadow
+		h.forward(ctx, signals, process)
+		return nil
+	}
+	wait := h.ttl / 3
+	for {
+		due, cancel := context.WithTimeout(ctx, min(wait, h.ttl-time.Since(h.renewed)))
+		h.forward(due, signals, process)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		begun := time.Now()
+		within, cancel := context.WithDeadline(ctx, h.renewed.Add(h.ttl))
+		_, status, err := h.call(within, http.MethodPost, "/v1/renew", &h.count, nil)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			h.renewed, wait = begun, h.ttl/3
+		case status == http.StatusGone, time.Since(h.renewed) >= h.ttl:
+			return err
+		default:
+			wait = h.ttl / 10
+		}
+	}
+}
+
+// forward passes signals on to the process until ctx is done. An interrupt is not: a terminal
+// sends it to both.
+func (h *held) forward(ctx context.Context, signals <-chan os.Signal, process *os.Process) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-signals:
+			if s != os.Interrupt {
+				_ = process.Signal(s) // it may have ended
+			}
+		}
+	}
+}
+
+// release gives the units back.
+func (h *held) release() error {
+	if h.count.Hold == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	h.count.TTL = ""
+	_, _, err := h.call(ctx, http.MethodPost, "/v1/release", &h.count, nil)
+	return err
+}

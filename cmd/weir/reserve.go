@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// reserveCommand spends an estimate, and prints what settles it.
+type reserveCommand struct {
+	asking
+	countOf
+	Units int64  `default:"1" help:"the estimate"`
+	Tier  string `help:"the tier of the key"`
+}
+
+// Help says how the reservation is settled.
+func (*reserveCommand) Help() string {
+	return "It prints the reservation, and to stderr what is left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
+}
+
+func (q *reserveCommand) run(stdout, stderr io.Writer) int {
+	return q.ask("reserve", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
+		question := struct {
+			Limit string `json:"limit"`
+			Key   string `json:"key"`
+			Units int64  `json:"units"`
+			Tier  string `json:"tier"`
+		}{q.Limit, q.countOf.Key, q.Units, q.Tier}
+		var answer struct {
+			verdict
+			Reservation string `json:"reservation"`
+		}
+		text, _, err := c.call(ctx, http.MethodPost, "/v1/reserve", &question, &answer)
+		if err != nil {
+			return 0, err
+		}
+		if q.JSON {
+			stdout.Write(text)
+			return answer.code(), nil
+		}
+		if answer.Reservation != "" {
+			fmt.Fprintln(stdout, answer.Reservation)
+		}
+		return c.tell(&answer.verdict, "reserved", "denied"), nil
+	})
+}
+
+// settleCommand replaces the estimate of a reservation by what was spent.
+type settleCommand struct {
+	reaching
+	countOf
+	Reservation string `arg:"" help:"as weir reserve printed it; nothing is settled if it is empty, as reserve prints none where rules are switched off"`
+	Units       int64  `arg:"" help:"what was spent; 0 cancels"`
+	Tier        string `help:"the tier of the key"`
+}
+
+func (q *settleCommand) run(_, stderr io.Writer) int {
+	if q.Reservation == "" {
+		return ok
+	}
+	return q.reaching.ask("settle", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
+		question := struct {
+			Limit       string `json:"limit"`
+			Key         string `json:"key"`
+			Tier        string `json:"tier"`
+			Reservation string `json:"reservation"`
+			Units       int64  `json:"units"`
+		}{q.Limit, q.countOf.Key, q.Tier, q.Reservation, q.Units}
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/settle", &question, nil)
+		return ok, err
+	})
+}

@@ -39,7 +39,8 @@ func (h *Holds) Drop(ctx context.Context, c Client) error {
 	return err
 }
 
-// claim asks the holder, and after that the member that answers for the count.
+// claim asks the holder, and after that the member that answers for the count. The hold is over
+// if all that were asked say so: a holder that was not reached may have it yet.
 func (h *Holds) claim(ctx context.Context, c claim) (err error) {
 	v := h.cfg.View()
 	holder, known := v.Named[c.of.holder]
@@ -50,10 +51,11 @@ func (h *Holds) claim(ctx context.Context, c claim) (err error) {
 			continue
 		}
 		asked = to
-		var held bool
-		if held, err = h.claimAt(ctx, v, to, c); held {
+		held, unasked := h.claimAt(ctx, v, to, c)
+		if held {
 			return nil
 		}
+		err = errors.Join(err, unasked)
 	}
 	if err == nil {
 		err = ErrOver

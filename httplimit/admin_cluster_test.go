@@ -32,12 +32,18 @@ type adminMember struct {
 }
 
 func startMember(t *testing.T, network *weirtest.Network, host string) *adminMember {
+	return startMemberOf(t, network, host, adminRules, weir.Config{})
+}
+
+// startMemberOf is startMember, by other rules, and with the secrets of cfg.
+func startMemberOf(t *testing.T, network *weirtest.Network, host, text string, cfg weir.Config) *adminMember {
 	m := &adminMember{adminOf: &adminOf{t: t}, host: network.Host(host)}
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	m.node, err = weir.Start(t.Context(), weir.Config{Cluster: m.host.Cluster(cluster.Config{}), Logger: quiet})
+	cfg.Cluster, cfg.Logger = m.host.Cluster(cluster.Config{}), quiet
+	m.node, err = weir.Start(t.Context(), cfg)
 	require.NoError(t, err)
-	set, err := rules.Parse("rules.yaml", []byte(adminRules))
+	set, err := rules.Parse("rules.yaml", []byte(text))
 	require.NoError(t, err)
 	m.book, err = rules.Static(m.node, set)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -98,7 +99,17 @@ func (a *admin) renew(r *adminRequest) (int, any, error) {
 	if errors.Is(err, weir.ErrExpired) {
 		err = adminRefusal(http.StatusGone, "the hold is released, lost or over, and its units may be others': stop what it is for, and take a new one")
 	}
-	return http.StatusNoContent, nil, err
+	return http.StatusNoContent, nil, unanswered(err)
+}
+
+// unanswered returns what tells a client to ask again where err is that other nodes did not
+// answer.
+func unanswered(err error) error {
+	switch {
+	case err == nil, errors.As(err, new(*adminError)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):
+		return err
+	}
+	return adminRefusal(http.StatusGatewayTimeout, "no node that would know has answered: ask again")
 }
 
 // release gives back what a hold has. To do so again does nothing.
@@ -107,5 +118,5 @@ func (a *admin) release(r *adminRequest) (int, any, error) {
 	if err == nil {
 		err = v.Limiter.ReleaseHold(r.Context(), v.Key, text)
 	}
-	return http.StatusNoContent, nil, err
+	return http.StatusNoContent, nil, unanswered(err)
 }

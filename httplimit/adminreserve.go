@@ -73,7 +73,7 @@ func (a *admin) settle(r *adminRequest) (int, any, error) {
 	case errors.Is(err, weir.ErrExpired):
 		err = adminRefusal(http.StatusGone, "the reservation has expired: its estimate stays spent")
 	}
-	return http.StatusNoContent, nil, err
+	return http.StatusNoContent, nil, unanswered(err)
 }
 
 // reservation opens a text of the limit, or of the overrun that its rule allows.

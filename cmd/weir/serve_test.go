@@ -153,7 +153,7 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 // ask runs a command of the client against it.
 func (p *reached) ask(args ...string) (code int, out string) {
 	var said strings.Builder
-	code = run(append(args, "-admin", "http://"+p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")), &said, &said)
+	code = run(slices.Concat(args[:1], []string{"-admin", "http://" + p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")}, args[1:]), &said, &said)
 	return code, said.String()
 }
 

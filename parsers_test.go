@@ -100,6 +100,7 @@ var fuzzed = map[string]string{
 	"contrib/envoy parseFile":             "contrib/envoy FuzzParse",
 	"contrib/envoy Service.read":          "contrib/envoy FuzzRequests",
 	"contrib/envoy Service.readOne":       "contrib/envoy FuzzRequests",
+	"contrib/envoy Service.readAmount":    "contrib/envoy FuzzReservations",
 	"contrib/envoy domainOf":              "contrib/envoy FuzzResources",
 	"cmd/weir parseServe":                 "cmd/weir FuzzServeOptions",
 	"cmd/weir parse":                      "cmd/weir FuzzServeOptions",

@@ -288,12 +288,8 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 // note carries out debits and refunds. A caller that goes away meanwhile does not end it:
 // what it took is spent already.
 func note(ctx context.Context, items []item) error {
-	deadline, ok := ctx.Deadline()
-	if ctx = context.WithoutCancel(ctx); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
+	ctx, cancel := withoutCaller(ctx)
+	defer cancel()
 	for i := range items {
 		it := &items[i]
 		if it.limiter == nil || it.replaced {

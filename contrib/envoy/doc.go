@@ -14,4 +14,7 @@
 // The descriptors of a
 // request are decided together: if one denies, none of the others has spent anything.
 // The README says what else differs, and how to have Envoy ask.
+//
+// The server also answers as Kuadrant's rate limit service, whose reservations replace the
+// estimate of a cost by what it was. Any node of a cluster with Secrets commits them.
 package envoylimit

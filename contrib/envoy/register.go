@@ -10,13 +10,16 @@ import (
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-// Register has a server answer as the rate limit service, as grpc.health.v1 and by
-// reflection. The health is that of weir.Node.Ready, and NOT_SERVING from Drain on: a
+// Register has a server answer as Envoy's rate limit service and as Kuadrant's, as
+// grpc.health.v1 and by reflection. The health is that of weir.Node.Ready, and NOT_SERVING from Drain on: a
 // node that leaves goes on answering clients that still ask.
 func (s *Service) Register(on *grpc.Server) {
 	rls.RegisterRateLimitServiceServer(on, s)
+	kuadrant.RegisterRateLimitServiceServer(on, &kuadrantServer{of: s})
 	health.RegisterHealthServer(on, &healthServer{of: s})
 	reflection.Register(on)
 }
@@ -36,7 +39,7 @@ func (s *Service) isDrained() bool {
 	}
 }
 
-// healthServer reports, of the server as a whole and of the rate limit service, whether the
+// healthServer reports, of the server as a whole and of the rate limit services, whether the
 // node is ready.
 type healthServer struct {
 	health.UnimplementedHealthServer
@@ -54,7 +57,7 @@ func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
 }
 
 func known(service string) bool {
-	return service == "" || service == rls.RateLimitService_ServiceDesc.ServiceName
+	return service == "" || service == rls.RateLimitService_ServiceDesc.ServiceName || service == kuadrant.RateLimitService_ServiceDesc.ServiceName
 }
 
 func (h *healthServer) Check(_ context.Context, req *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
@@ -66,7 +69,9 @@ func (h *healthServer) Check(_ context.Context, req *health.HealthCheckRequest) 
 
 func (h *healthServer) List(context.Context, *health.HealthListRequest) (*health.HealthListResponse, error) {
 	is := &health.HealthCheckResponse{Status: h.status()}
-	return &health.HealthListResponse{Statuses: map[string]*health.HealthCheckResponse{"": is, rls.RateLimitService_ServiceDesc.ServiceName: is}}, nil
+	return &health.HealthListResponse{Statuses: map[string]*health.HealthCheckResponse{
+		"": is, rls.RateLimitService_ServiceDesc.ServiceName: is, kuadrant.RateLimitService_ServiceDesc.ServiceName: is,
+	}}, nil
 }
 
 func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse]) error {

@@ -32,8 +32,11 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 	return r
 }
 
-// unread denies a request that is not decided on.
-func (s *Service) unread(req *rls.RateLimitRequest) *rls.RateLimitResponse {
+// unread denies a request that is not decided on, because of err.
+func (s *Service) unread(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
+	if unlogged, due := s.large.Due(time.Now()); due {
+		s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
+	}
 	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OVER_LIMIT}
 	if s.o.ShadowMode {
 		r.OverallCode = rls.RateLimitResponse_OK

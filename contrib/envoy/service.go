@@ -200,31 +200,55 @@ const watchEvery = 5 * time.Second
 // ShouldRateLimit decides on all descriptors of a request together. A request that is
 // denied changes no count.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return s.answer(ctx, req, asked)
+}
+
+// method is what a request was sent to.
+type method uint8
+
+const (
+	asked    method = iota // Envoy's service
+	checked                // Kuadrant's, to look
+	reported               // Kuadrant's, to debit
+)
+
+func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by method) (*rls.RateLimitResponse, error) {
 	var room [8]item
 	items, err := s.read(ctx, req, room[:0])
 	switch {
 	case errors.Is(err, errTooLarge):
-		if unlogged, due := s.large.Due(time.Now()); due {
-			s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
-		}
-		return s.unread(req), nil
+		return s.unread(req, err), nil
 	case err != nil:
 		return nil, err
 	}
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()
-	denied, err := s.decide(ctx, items)
+	denied := false
+	switch by {
+	case asked:
+		denied, err = s.decide(ctx, items)
+	case checked:
+		denied, err = s.check(ctx, items)
+	case reported:
+		err = s.report(ctx, items)
+	}
 	if err != nil {
 		return nil, refusal(err)
 	}
-	if s.o.OnDecision != nil {
-		for i := range items {
-			if it := &items[i]; it.current != nil && !it.replaced {
-				s.o.OnDecision(ctx, it.told(req))
-			}
+	s.tell(ctx, req, items)
+	return s.respond(req, items, denied), nil
+}
+
+// tell tells Options.OnDecision what became of the descriptors that met a limit.
+func (s *Service) tell(ctx context.Context, req *rls.RateLimitRequest, items []item) {
+	if s.o.OnDecision == nil {
+		return
+	}
+	for i := range items {
+		if it := &items[i]; it.current != nil && !it.replaced {
+			s.o.OnDecision(ctx, it.told(req))
 		}
 	}
-	return s.respond(req, items, denied), nil
 }
 
 // withinTime returns the context of a decision on so many descriptors. It ends before the
@@ -238,6 +262,15 @@ func withinTime(ctx context.Context, descriptors int) (context.Context, context.
 		return context.WithTimeout(ctx, maxWait)
 	}
 	return ctx, func() {}
+}
+
+// withoutCaller returns a context that has the deadline of another one, and does not end
+// when its caller goes away.
+func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	}
+	return context.WithoutCancel(ctx), func() {}
 }
 
 const (
@@ -261,6 +294,8 @@ func refusal(err error) error {
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, weir.ErrInvalid):
 		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
+		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return status.Error(codes.Internal, err.Error())
 }

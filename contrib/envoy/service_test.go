@@ -489,11 +489,12 @@ func TestHealthIsThatOfTheNode(t *testing.T) {
 	require.Equal(t, health.HealthCheckResponse_SERVING, r.Status)
 	require.Equal(t, health.HealthCheckResponse_SERVING, is(""))
 	require.Equal(t, health.HealthCheckResponse_SERVING, is("envoy.service.ratelimit.v3.RateLimitService"))
+	require.Equal(t, health.HealthCheckResponse_SERVING, is("kuadrant.service.ratelimit.v1.RateLimitService"))
 	_, err = h.Check(t.Context(), &health.HealthCheckRequest{Service: "other"})
 	require.Equal(t, codes.NotFound, status.Code(err))
 	all, err := h.List(t.Context(), &health.HealthListRequest{})
 	require.NoError(t, err)
-	require.Len(t, all.Statuses, 2)
+	require.Len(t, all.Statuses, 3)
 
 	require.NoError(t, node.Leave(t.Context()))
 	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is(""))
@@ -514,6 +515,7 @@ func TestReflectionNamesTheService(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	require.Contains(t, names, "envoy.service.ratelimit.v3.RateLimitService")
+	require.Contains(t, names, "kuadrant.service.ratelimit.v1.RateLimitService")
 	require.Contains(t, names, "grpc.health.v1.Health")
 }
 

@@ -27,7 +27,7 @@ func three(t *testing.T, text string) (conns []*grpc.ClientConn) {
 	var nodes []*weir.Node
 	var join []string
 	for _, name := range []string{"a", "b", "c"} {
-		n := start(t, weir.Config{Name: name, Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: join})
+		n := start(t, weir.Config{Name: name, Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: join, Secrets: [][]byte{[]byte("secret for tests")}})
 		join = append(join, n.Members()[0].Addr)
 		nodes = append(nodes, n)
 	}

@@ -61,7 +61,7 @@ func TestEverySnippetOfYAMLIsRead(t *testing.T) {
 		switch s.Key() {
 		case "about": // a scenario, which package simulations reads
 		case "domain": // descriptors, which package envoylimit reads
-		case "http_filters": // Envoy's, which package envoylimit reads
+		case "http_filters", "rate_limits": // Envoy's, which package envoylimit reads
 		case "http": // Traefik's
 			if err := yaml.Unmarshal([]byte(s.Text), new(any)); err != nil {
 				t.Errorf("%s: %v", s.At(), err)

@@ -1,0 +1,251 @@
+package envoylimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/contrib/envoy/kuadrant"
+)
+
+// kuadrantServer is the service that Kuadrant's gateways ask. It has the descriptors, limits
+// and counts of Envoy's.
+type kuadrantServer struct {
+	kuadrant.UnimplementedRateLimitServiceServer
+	of *Service
+}
+
+// CheckRateLimit reports whether each limit has a unit left, and spends nothing.
+func (k *kuadrantServer) CheckRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return k.of.answer(ctx, req, checked)
+}
+
+// Report debits the hits, and denies nothing.
+func (k *kuadrantServer) Report(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return k.of.answer(ctx, req, reported)
+}
+
+// check decides whether all limits have a unit left.
+func (s *Service) check(ctx context.Context, items []item) (denied bool, err error) {
+	for i := range items {
+		items[i].how, items[i].hits = peek, 0
+	}
+	return s.decide(ctx, items)
+}
+
+// report debits what is not given back.
+func (s *Service) report(ctx context.Context, items []item) error {
+	for i := range items {
+		it := &items[i]
+		it.enforced, it.over = s.enforces(it), it.current != nil && it.limiter == nil
+		if it.how != refund && it.hits > 0 {
+			it.how = debit
+		}
+	}
+	return note(ctx, items)
+}
+
+// Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
+// unit is left. It has no use for the ttl: an estimate is spent, and ends with its window.
+func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
+	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
+	items, err := s.readAmount(ctx, request, "amount", req.GetAmount())
+	switch {
+	case errors.Is(err, errTooLarge):
+		return &kuadrant.ReserveResponse{Code: s.unread(request, err).GetOverallCode()}, nil
+	case err != nil:
+		return nil, err
+	}
+	ctx, cancel := withinTime(ctx, len(items))
+	defer cancel()
+	denied, id := false, ""
+	if req.GetAmount() == 0 {
+		denied, err = s.check(ctx, items)
+	} else {
+		denied, id, err = s.reserve(ctx, items)
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	s.tell(ctx, request, items)
+	if denied {
+		return &kuadrant.ReserveResponse{Code: rls.RateLimitResponse_OVER_LIMIT}, nil
+	}
+	return &kuadrant.ReserveResponse{Code: rls.RateLimitResponse_OK, ReservationId: id}, nil
+}
+
+// readAmount is read for a request whose hits are one amount for all descriptors.
+func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, field string, amount uint64) ([]item, error) {
+	if amount > maxHits {
+		return nil, status.Errorf(codes.InvalidArgument, "%s is %d: use at most %d", field, amount, int64(maxHits))
+	}
+	items, err := s.read(ctx, req, nil)
+	if err != nil {
+		return nil, err
+	}
+	for i := range items {
+		items[i].how, items[i].hits = take, int64(amount)
+	}
+	return items, nil
+}
+
+// reserve reserves for all items that can spend, or for none if the request is denied. The
+// id is that of all reservations. Shadows, and quotas beside one with something left, do not
+// deny.
+func (s *Service) reserve(ctx context.Context, items []item) (denied bool, id string, err error) {
+	var all []*weir.Reservation // nil where nothing was reserved
+	quotas, left := 0, 0
+	for i := range items {
+		it := &items[i]
+		it.enforced = s.enforces(it)
+		if !it.canDeny() {
+			continue
+		}
+		if it.limiter == nil {
+			it.over = true
+		} else {
+			var v *weir.Reservation
+			v, err = it.reserve(ctx, items)
+			all = append(all, v)
+		}
+		if s.isQuota(it) {
+			quotas++
+			if !it.over {
+				left++
+			}
+		}
+		if denied = it.over && it.enforced; denied || err != nil {
+			break
+		}
+	}
+	denied = denied || quotas > 0 && left == 0
+	texts, reserved := make([]string, len(all)), false
+	for i, v := range all {
+		switch {
+		case v == nil:
+		case denied || err != nil:
+			_ = v.Cancel(context.WithoutCancel(ctx)) // if it fails, the estimate stays spent
+		default:
+			texts[i], reserved = v.Text(), true
+		}
+	}
+	if reserved {
+		id = strings.Join(texts, textSeparator)
+	}
+	return denied, id, err
+}
+
+// reserve returns nil if the item's limit denies.
+func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, error) {
+	if it.sum(items) > int64(it.current.GetRequestsPerUnit()) {
+		err := it.look(ctx)
+		it.over = true
+		return nil, err
+	}
+	v, err := it.limiter.Reserve(ctx, it.key, it.hits)
+	it.decision, it.decided = v.Decision(), true
+	if it.over = !it.decision.Allowed; it.over {
+		return nil, err
+	}
+	return v, err
+}
+
+// textSeparator is between the texts of a reservation_id: one for each limit that can spend,
+// in the order of the descriptors, and empty where nothing was reserved.
+const textSeparator = "."
+
+// Commit settles what Reserve returned, for the same descriptors. Without an ID it debits
+// the amount, as Report does.
+func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
+	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
+	items, err := s.readAmount(ctx, request, "actual_amount", req.GetActualAmount())
+	if err != nil {
+		if errors.Is(err, errTooLarge) {
+			err = status.Error(codes.InvalidArgument, err.Error())
+		}
+		return nil, err
+	}
+	ctx, cancel := withinTime(ctx, len(items))
+	defer cancel()
+	if req.GetReservationId() != "" {
+		if err := settle(ctx, items, req.GetReservationId()); err != nil {
+			return nil, refusal(err)
+		}
+		return &kuadrant.CommitResponse{ReservationReleased: true}, nil
+	}
+	if err := s.report(ctx, items); err != nil {
+		return nil, refusal(err)
+	}
+	s.tell(ctx, request, items)
+	return new(kuadrant.CommitResponse), nil
+}
+
+// settle settles the reservations of an id by the items' hits. Where one has expired or was
+// settled before, it settles the others: the windows of limits end at different times, and a
+// client that had no answer tries again. The error is theirs if nothing was left to settle.
+func settle(ctx context.Context, items []item, id string) error {
+	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
+	open := make([]*weir.Reservation, len(items))
+	unreserved := []*item{}
+	var tooLate error
+	for i := range items {
+		it := &items[i]
+		if it.limiter == nil || it.replaced {
+			continue
+		}
+		if len(texts) == 0 {
+			return errOtherDescriptors
+		}
+		text := texts[0]
+		texts = texts[1:]
+		if text == "" {
+			unreserved = append(unreserved, it)
+			continue
+		}
+		var err error
+		if open[i], err = it.limiter.OpenReservation(it.key, text); errors.Is(err, weir.ErrExpired) {
+			open[i], tooLate = nil, err
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(texts) > 0 {
+		return errOtherDescriptors
+	}
+	ctx, cancel := withoutCaller(ctx)
+	defer cancel()
+	settled := false
+	for i, v := range open {
+		if v == nil {
+			continue
+		}
+		switch err := v.Settle(ctx, items[i].hits); {
+		case err == nil:
+			settled = true
+		case errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
+			tooLate = err
+		default:
+			return err
+		}
+	}
+	if !settled {
+		return tooLate
+	}
+	for _, it := range unreserved {
+		if it.hits > 0 {
+			if _, err := it.limiter.Debit(ctx, it.key, it.hits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// errOtherDescriptors is of an id that has more or fewer texts than the request has limits.
+var errOtherDescriptors = fmt.Errorf("%w reservation_id: it is of other descriptors: send those of its Reserve", weir.ErrInvalid)

@@ -1,0 +1,55 @@
+package envoylimit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/contrib/envoy/kuadrant"
+)
+
+// FuzzReservations reserves and commits whatever bytes are a request: it is answered, or
+// what is wrong with it.
+func FuzzReservations(f *testing.F) {
+	k := &kuadrantServer{of: serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), tokens, Options{})}
+	for _, m := range []proto.Message{
+		&kuadrant.ReserveRequest{},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("tried", ""), back(7, "quota", "")}, Amount: 60},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("free", "")}, ReservationId: "..", ActualAmount: 5},
+	} {
+		b, err := proto.Marshal(m)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		refused := func(err error) {
+			if err != nil {
+				require.Contains(t, []codes.Code{codes.InvalidArgument, codes.FailedPrecondition}, status.Code(err), err)
+			}
+		}
+		var reserve kuadrant.ReserveRequest
+		if proto.Unmarshal(b, &reserve) == nil {
+			r, err := k.Reserve(ctx, &reserve)
+			refused(err)
+			if r.GetReservationId() != "" {
+				_, err := k.Commit(ctx, &kuadrant.CommitRequest{Domain: reserve.Domain, Descriptors: reserve.Descriptors, ReservationId: r.ReservationId, ActualAmount: reserve.Amount / 2})
+				refused(err)
+			}
+		}
+		var commit kuadrant.CommitRequest
+		if proto.Unmarshal(b, &commit) == nil {
+			_, err := k.Commit(ctx, &commit)
+			refused(err)
+		}
+	})
+}

@@ -15,6 +15,9 @@
 // with its metadata as header: as HTTP/2 carries it. So one rules file serves both
 // HTTP and gRPC.
 //
+// ByLimiter also limits calls that run at once, by an InFlight limit, and costs that a
+// message or the trailer tells (Options.Settle, SettleTrailer).
+//
 // A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for,
 // and google.rpc.QuotaFailure, which names the limits; a call that costs more than
 // its limit can ever grant has no RetryInfo, for it is not to be tried again. Where

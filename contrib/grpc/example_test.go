@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	grpclimit "github.com/weir-go/weir/contrib/grpc"
+	"github.com/weir-go/weir/rules"
 )
 
 func ExampleByLimiter() {
@@ -45,4 +46,37 @@ func ExampleByLimiter() {
 	// OK
 	// OK
 	// ResourceExhausted, retry within the hour: true
+}
+
+// A call spends an estimate, and in the end what its response tells.
+func ExampleByLimiter_settle() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	tokens, err := node.Limiter(weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	type answer struct{ tokens int64 }
+	limits, err := grpclimit.ByLimiter(tokens, grpclimit.Options{
+		Key:      func(context.Context, *rules.Request) (string, bool) { return "customer", true },
+		Estimate: func(context.Context, any) int64 { return 600 },
+		Settle:   func(response any) (int64, bool) { return response.(answer).tokens, true },
+	})
+	if err != nil {
+		panic(err)
+	}
+
+	intercept, info := limits.Unary(), &grpc.UnaryServerInfo{FullMethod: "/models.Chat/Complete"}
+	_, err = intercept(context.Background(), nil, info, func(ctx context.Context, _ any) (any, error) {
+		_, err := intercept(ctx, nil, info, nil)
+		fmt.Println("beside it:", status.Code(err))
+		return answer{tokens: 250}, nil
+	})
+	fmt.Println("itself:", status.Code(err))
+	// Output:
+	// beside it: ResourceExhausted
+	// itself: OK
 }

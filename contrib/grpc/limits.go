@@ -35,6 +35,23 @@ type Options struct {
 	// ByLimiter alone, as rules have their own. ClientKey if nil.
 	Key func(context.Context, *rules.Request) (key string, ok bool)
 
+	// Settle reads the cost of a call from a message that it answers, such as a field for
+	// usage; not ok if the message does not tell, or below zero. It is called with the
+	// response of a call, and with each message that a stream sends, of which the last that
+	// tells decides. It is for ByLimiter alone: with it the units of Estimate are spent
+	// before the call, and replaced by the cost when it ends. It must not block, nor change
+	// the message.
+	Settle func(response any) (units int64, ok bool)
+
+	// SettleTrailer is the name of trailer metadata that tells the cost, as a decimal number
+	// of 0 or more, alone or beside Settle. The trailer decides if both tell.
+	SettleTrailer string
+
+	// Estimate is how many units ByLimiter reserves for a call that Settle or SettleTrailer
+	// settles. The request is nil for a stream, whose messages come later. 1 if nil, and if
+	// less than 1. It must not block.
+	Estimate func(ctx context.Context, request any) int64
+
 	// Messages are asked once for each message that comes on a stream, after
 	// the Limits themselves were asked for the stream. None if nil: then a
 	// stream costs as much as a call.
@@ -47,7 +64,8 @@ type Options struct {
 	Skip func(fullMethod string) bool
 
 	// Logger is warned once of calls without an address, which share one key, as those
-	// of a proxy on a Unix socket that is not trusted. slog.Default if nil.
+	// of a proxy on a Unix socket that is not trusted, and once of calls that told no cost.
+	// slog.Default if nil.
 	Logger *slog.Logger
 
 	// OnDecision is told what became of each call and message that met a limit,
@@ -59,8 +77,10 @@ type Options struct {
 // Limits decide on calls. They are safe for concurrent use, and have nothing to
 // close.
 type Limits struct {
-	o     Options
-	judge func(context.Context, *rules.Request) httplimit.Outcome
+	o         Options
+	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
+	ends      bool // a call has something until it ends
+	unsettled atomic.Bool
 }
 
 // New limits calls by the rules of a Book, as httplimit.New does requests. The
@@ -70,30 +90,52 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Key != nil {
+	switch {
+	case o.Key != nil:
 		return nil, fmt.Errorf("%w Options.Key: rules have their own keys: use ByLimiter, or leave it nil", weir.ErrInvalid)
+	case o.settles() || o.Estimate != nil:
+		return nil, fmt.Errorf("%w Options.Settle, SettleTrailer and Estimate: they are for one limit: use ByLimiter, also beside Limits with rules", weir.ErrInvalid)
 	}
-	return &Limits{o, o.warns(m.Check, (*httplimit.Outcome).LacksAddress)}, nil
+	if err := o.validMessages(); err != nil {
+		return nil, err
+	}
+	warn := o.warns((*httplimit.Outcome).LacksAddress)
+	return &Limits{o: o, judge: func(ctx context.Context, r *rules.Request, _ any) (httplimit.Outcome, *admission) {
+		out := m.Check(ctx, r)
+		warn(ctx, r, &out)
+		return out, nil
+	}}, nil
 }
 
-// warns is judge, and warns once of a call that has no address and shares a key.
-func (o *Options) warns(judge func(context.Context, *rules.Request) httplimit.Outcome, shares func(*httplimit.Outcome) bool) func(context.Context, *rules.Request) httplimit.Outcome {
+func (o *Options) settles() bool { return o.Settle != nil || o.SettleTrailer != "" }
+
+// validMessages refuses Messages whose units are given back or settled at an end.
+func (o *Options) validMessages() error {
+	if o.Messages != nil && o.Messages.ends {
+		return fmt.Errorf("%w Options.Messages: a message has no end at which its units come back or its cost is known: use another limit for messages", weir.ErrInvalid)
+	}
+	return nil
+}
+
+// warns returns what warns once of a call that has no address and shares a key.
+func (o *Options) warns(shares func(*httplimit.Outcome) bool) func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())
 	var warned atomic.Bool
-	return func(ctx context.Context, r *rules.Request) httplimit.Outcome {
-		out := judge(ctx, r)
-		if !r.Client.IsValid() && shares(&out) && warned.CompareAndSwap(false, true) {
-			network := ""
-			if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-				network = p.Addr.Network()
-			}
-			log.Warn("calls without an address share one key; for a Unix socket use ClientAddress.TrustUnix", "network", network)
+	return func(ctx context.Context, r *rules.Request, out *httplimit.Outcome) {
+		if r.Client.IsValid() || !shares(out) || !warned.CompareAndSwap(false, true) {
+			return
 		}
-		return out
+		network := ""
+		if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+			network = p.Addr.Network()
+		}
+		log.Warn("calls without an address share one key; for a Unix socket use ClientAddress.TrustUnix", "network", network)
 	}
 }
 
-// ByLimiter limits calls by one limit: each costs one unit of Options.Key's count.
+// ByLimiter limits calls by one limit: each costs one unit of Options.Key's count. Of an
+// InFlight limit, a call holds one unit until its handler returns, and a stream also only
+// until its client is gone. With Options.Settle or SettleTrailer each costs what it tells.
 // The error is weir.ErrInvalid for what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if l == nil {
@@ -102,22 +144,32 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if err := o.Client.Validate(); err != nil {
 		return nil, err
 	}
+	if err := o.validMessages(); err != nil {
+		return nil, err
+	}
 	if o.Key == nil {
 		o.Key = ClientKey
 	}
-	name := l.Limit().Name
-	if !o.NoMetadata && strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
+	name, inFlight := l.Limit().Name, l.Limit().Algorithm == weir.InFlight
+	switch {
+	case !o.NoMetadata && strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return nil, fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, name)
+	case inFlight && o.settles():
+		return nil, fmt.Errorf("%w Options.Settle and SettleTrailer: %q is in_flight, whose units come back: use another limit, or leave them out", weir.ErrInvalid, name)
+	case o.Estimate != nil && !o.settles():
+		return nil, fmt.Errorf("%w Options.Estimate: nothing settles it: set Settle or SettleTrailer, too", weir.ErrInvalid)
+	case o.SettleTrailer != "" && !isName(o.SettleTrailer):
+		return nil, fmt.Errorf("%w Options.SettleTrailer: %q is no name of text metadata: use small letters, digits, and the signs - _ and .", weir.ErrInvalid, o.SettleTrailer)
 	}
-	rule := &rules.Rule{Name: name}
-	return &Limits{o, o.warns(func(ctx context.Context, r *rules.Request) (out httplimit.Outcome) {
+	limits := &Limits{o: o, ends: inFlight || o.settles()}
+	rule, warn := &rules.Rule{Name: name}, o.warns(func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })
+	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
 		key, ok := o.Key(ctx, r)
 		if !ok {
-			return out
+			return out, nil
 		}
 		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
-		v.Decision, out.Err = l.Allow(ctx, key)
-		if errors.Is(out.Err, weir.ErrClosed) {
+		if a, out.Err = limits.ask(ctx, &v, request, inFlight); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
 				out.Err = nil
 			}
@@ -127,12 +179,16 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 			out.Status = httplimit.StatusClientGone
 		case out.Err != nil || !v.Decision.Allowed && v.Decision.Source == weir.FailedClosed:
 			out.Status = http.StatusServiceUnavailable
+		case !v.Decision.Allowed && v.Units > rules.Capacity(l.Limit()):
+			out.Status = http.StatusRequestEntityTooLarge
 		case !v.Decision.Allowed:
 			out.Status = http.StatusTooManyRequests
 		}
 		out.Verdicts = []httplimit.Verdict{v}
-		return out
-	}, func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })}, nil
+		warn(ctx, r, &out)
+		return out, a
+	}
+	return limits, nil
 }
 
 // ClientKey is for Options.Key: the client's address, of an IPv6 one its /64, as
@@ -151,16 +207,25 @@ func ClientKey(_ context.Context, r *rules.Request) (key string, ok bool) {
 // Unary limits calls with one request and one answer.
 func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		if !l.skips(info.FullMethod) {
-			header, err := l.admit(ctx, l.request(ctx, info.FullMethod))
-			if len(header) > 0 {
-				_ = grpc.SetHeader(ctx, header) // what was said already stands
-			}
-			if err != nil {
-				return nil, err
-			}
+		if l.skips(info.FullMethod) {
+			return handler(ctx, request)
 		}
-		return handler(ctx, request)
+		header, a, err := l.admit(ctx, l.request(ctx, info.FullMethod), request)
+		if len(header) > 0 {
+			_ = grpc.SetHeader(ctx, header) // what was said already stands
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case a == nil:
+			return handler(ctx, request)
+		}
+		defer a.end()
+		response, err := handler(a.watch(ctx), request)
+		if err == nil {
+			a.sent(response)
+		}
+		return response, err
 	}
 }
 
@@ -173,12 +238,17 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 			return handler(srv, stream)
 		}
 		ctx := stream.Context()
-		header, err := l.admit(ctx, l.request(ctx, info.FullMethod))
+		header, a, err := l.admit(ctx, l.request(ctx, info.FullMethod), nil)
 		if len(header) > 0 {
 			_ = stream.SetHeader(header) // what was said already stands
 		}
 		if err != nil {
 			return err
+		}
+		if a != nil {
+			defer context.AfterFunc(ctx, a.release)() // the client is gone
+			defer a.end()
+			stream = &endingStream{stream, a}
 		}
 		if m := l.o.Messages; m != nil && !m.skips(info.FullMethod) {
 			stream = &limitedStream{stream, m, m.request(ctx, info.FullMethod)}
@@ -200,6 +270,6 @@ func (s *limitedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	_, err := s.limits.admit(s.Context(), s.request)
+	_, _, err := s.limits.admit(s.Context(), s.request, m)
 	return err
 }

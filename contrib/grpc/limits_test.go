@@ -61,7 +61,7 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 }
 
 // serve has the service listen on loopback behind the limits.
-func serve(t *testing.T, s *service, limits *Limits) pb.TestServiceClient {
+func serve(t *testing.T, s pb.TestServiceServer, limits *Limits) pb.TestServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 	byOne, err := ByLimiter(l, o)
 	require.NoError(t, err)
 	for _, limits := range []*Limits{byRules, byOne} {
-		header, err := limits.admit(gone, limits.request(gone, "/a.S/M"))
+		header, _, err := limits.admit(gone, limits.request(gone, "/a.S/M"), nil)
 		require.Equal(t, codes.Canceled, status.Code(err))
 		require.Empty(t, header["retry-after"])
 	}
@@ -284,7 +284,7 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}})
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("x-forwarded-for", "192.0.2.1"))
 			for range 2 {
-				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"))
+				_, _, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil)
 				require.NoError(t, err)
 			}
 			require.Equal(t, []string{c.want, c.want}, seen, c.about)
@@ -445,11 +445,11 @@ func TestACallThatIsGivenUpInAQueueSaysSo(t *testing.T) {
 	limits, err := New(node, booked(t, node, "rules: [{name: r, key: global, queue: 30s, limit: {algorithm: leaky_bucket, rate: 1, per: 20s, burst: 2}}]"), Options{})
 	require.NoError(t, err)
 	done := make(chan struct{}, 2)
-	watched := &Limits{limits.o, func(ctx context.Context, r *rules.Request) httplimit.Outcome {
-		o := limits.judge(ctx, r)
+	watched := &Limits{o: limits.o, judge: func(ctx context.Context, r *rules.Request, request any) (httplimit.Outcome, *admission) {
+		o, a := limits.judge(ctx, r, request)
 		code.Store(uint32(status.Code(statusOf(&o))))
 		done <- struct{}{}
-		return o
+		return o, a
 	}}
 	c := serve(t, new(service), watched)
 	_, st := call(t, c)

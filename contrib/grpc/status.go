@@ -22,12 +22,12 @@ import (
 // outageRetry is for where nobody knows when to come back.
 const outageRetry = time.Second
 
-// admit decides on a call or a message: what to tell, and the status if it goes
-// no further.
-func (l *Limits) admit(ctx context.Context, r *rules.Request) (header metadata.MD, err error) {
-	o := l.judge(ctx, r)
+// admit decides on a call or a message: what to tell, what it has until it ends, nil if
+// nothing, and the status if it goes no further.
+func (l *Limits) admit(ctx context.Context, r *rules.Request, request any) (header metadata.MD, a *admission, err error) {
+	o, a := l.judge(ctx, r, request)
 	if len(o.Verdicts) == 0 && o.Status == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if l.o.OnDecision != nil {
 		l.o.OnDecision(ctx, r, &o)
@@ -40,7 +40,7 @@ func (l *Limits) admit(ctx context.Context, r *rules.Request) (header metadata.M
 			header[strings.ToLower(name)] = values
 		}
 	}
-	return header, statusOf(&o)
+	return header, a, statusOf(&o)
 }
 
 // statusOf is the error for an Outcome, nil if it lets the call go on.

@@ -1,0 +1,146 @@
+package grpclimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// admission is what a call has until it ends: a hold, or a reservation.
+type admission struct {
+	limits      *Limits
+	hold        *weir.Hold
+	reservation *weir.Reservation
+	told        atomic.Int64 // cost of the last message that told one, plus 1; 0 if none did
+	trailer     atomic.Int64 // the same of the trailer
+}
+
+// ask asks the limit of ByLimiter. The admission is nil if the call ends nothing, and if it
+// is denied.
+func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any, inFlight bool) (a *admission, err error) {
+	switch {
+	case inFlight:
+		var h *weir.Hold
+		h, err = v.Limiter.Hold(ctx, v.Key, v.Units)
+		v.Decision, a = h.Decision(), &admission{limits: l, hold: h}
+	case l.ends:
+		if l.o.Estimate != nil {
+			v.Units = max(1, l.o.Estimate(ctx, request))
+		}
+		if most := rules.Capacity(v.Limiter.Limit()); v.Units > most { // what Reserve refuses
+			v.Decision = weir.Decision{Name: v.Rule.Name, Limit: most, Source: weir.Owner}
+			return nil, nil
+		}
+		var reservation *weir.Reservation
+		reservation, err = v.Limiter.Reserve(ctx, v.Key, v.Units)
+		v.Decision, a = reservation.Decision(), &admission{limits: l, reservation: reservation}
+	default:
+		v.Decision, err = v.Limiter.Allow(ctx, v.Key)
+	}
+	if err != nil || !v.Decision.Allowed {
+		return nil, err
+	}
+	return a, nil
+}
+
+// release gives a hold back. To call it again does nothing.
+func (a *admission) release() {
+	if a.hold != nil {
+		a.hold.Release()
+	}
+}
+
+// end releases or settles. An estimate of a call that told no cost stays spent.
+func (a *admission) end() {
+	a.release()
+	if a.reservation == nil {
+		return
+	}
+	err := errUntold
+	if told := cmp.Or(a.trailer.Load(), a.told.Load()); told > 0 {
+		err = a.reservation.Settle(context.Background(), told-1) // which waits for no answer
+	}
+	if err != nil && a.limits.unsettled.CompareAndSwap(false, true) {
+		cmp.Or(a.limits.o.Logger, slog.Default()).Warn("a call was not settled; its estimate stays spent", "limit", a.reservation.Decision().Name, "error", err)
+	}
+}
+
+var errUntold = errors.New("grpclimit: neither a message nor the trailer told the cost")
+
+// sent notes the cost that a message tells.
+func (a *admission) sent(message any) {
+	if a.limits.o.Settle == nil {
+		return
+	}
+	if units, ok := a.limits.o.Settle(message); ok && 0 <= units && units < math.MaxInt64 {
+		a.told.Store(units + 1)
+	}
+}
+
+// trails notes the cost that trailer metadata tells.
+func (a *admission) trails(md metadata.MD) {
+	values := md.Get(a.limits.o.SettleTrailer)
+	if a.limits.o.SettleTrailer == "" || len(values) == 0 {
+		return
+	}
+	if units, err := strconv.ParseInt(values[len(values)-1], 10, 63); err == nil && units >= 0 {
+		a.trailer.Store(units + 1)
+	}
+}
+
+// isName reports whether a trailer of this name can be text metadata.
+func isName(name string) bool {
+	return !strings.HasSuffix(name, "-bin") && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	})
+}
+
+// watch returns the context of a handler whose trailer is read.
+func (a *admission) watch(ctx context.Context) context.Context {
+	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && a.limits.o.SettleTrailer != "" {
+		return grpc.NewContextWithServerTransportStream(ctx, &trailerStream{stream, a})
+	}
+	return ctx
+}
+
+// trailerStream is the stream of a call with one request and one answer.
+type trailerStream struct {
+	grpc.ServerTransportStream
+	a *admission
+}
+
+// SetTrailer sets the trailer, and notes the cost in it.
+func (s *trailerStream) SetTrailer(md metadata.MD) error {
+	s.a.trails(md)
+	return s.ServerTransportStream.SetTrailer(md)
+}
+
+// endingStream notes the cost of a stream.
+type endingStream struct {
+	grpc.ServerStream
+	a *admission
+}
+
+// SendMsg sends a message, and notes the cost that it tells.
+func (s *endingStream) SendMsg(m any) error {
+	s.a.sent(m)
+	return s.ServerStream.SendMsg(m)
+}
+
+// SetTrailer sets the trailer, and notes the cost in it.
+func (s *endingStream) SetTrailer(md metadata.MD) {
+	s.a.trails(md)
+	s.ServerStream.SetTrailer(md)
+}

@@ -1,0 +1,292 @@
+package grpclimit
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// model answers with as many bytes as a request asks for, each of which is a unit. Its calls
+// wait for proceed if it is there.
+type model struct {
+	pb.UnimplementedTestServiceServer
+	entered, proceed chan struct{}
+	trailer          string // of each call, if there is one
+}
+
+func (m *model) work() {
+	if m.proceed != nil {
+		m.entered <- struct{}{}
+		<-m.proceed
+	}
+}
+
+func (m *model) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	m.work()
+	if m.trailer != "" {
+		if err := grpc.SetTrailer(ctx, metadata.Pairs("x-cost", m.trailer)); err != nil {
+			return nil, err
+		}
+	}
+	if r.ResponseSize == 0 {
+		return nil, status.Error(codes.InvalidArgument, "nothing to say")
+	}
+	return &pb.SimpleResponse{Payload: &pb.Payload{Body: make([]byte, r.ResponseSize)}}, nil
+}
+
+// StreamingOutputCall sends each message that is asked for: the usage so far.
+func (m *model) StreamingOutputCall(r *pb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
+	m.work()
+	sum := 0
+	for _, p := range r.ResponseParameters {
+		sum += int(p.Size)
+		if err := stream.Send(&pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: make([]byte, sum)}}); err != nil {
+			return err
+		}
+	}
+	if m.trailer != "" {
+		stream.SetTrailer(metadata.Pairs("x-cost", m.trailer))
+	}
+	return nil
+}
+
+// usage reads the size of a payload.
+func usage(response any) (int64, bool) {
+	r, ok := response.(interface{ GetPayload() *pb.Payload })
+	return int64(len(r.GetPayload().GetBody())), ok
+}
+
+func limiter(t *testing.T, l weir.Limit) *weir.Limiter {
+	t.Helper()
+	limiter, err := start(t, weir.Config{}).Limiter(l)
+	require.NoError(t, err)
+	return limiter
+}
+
+func serveModel(t *testing.T, m *model, l *weir.Limiter, o Options) pb.TestServiceClient {
+	t.Helper()
+	limits, err := ByLimiter(l, o)
+	require.NoError(t, err)
+	return serve(t, m, limits)
+}
+
+func ask(ctx context.Context, c pb.TestServiceClient, units int32) error {
+	_, err := c.UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: units})
+	return err
+}
+
+func read(stream grpc.ServerStreamingClient[pb.StreamingOutputCallResponse]) (messages int, err error) {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return messages, err
+		}
+		messages++
+	}
+}
+
+// perMethod is a key for Options.
+func perMethod(_ context.Context, r *rules.Request) (string, bool) { return r.Path, true }
+
+// spends waits until a key has spent so many units of 1000: a settlement waits for nobody.
+func spends(t *testing.T, l *weir.Limiter, key string, units int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d, err := l.Peek(t.Context(), key)
+		return err == nil && d.Remaining == 1000-units
+	}, 10*time.Second, time.Millisecond, "%s spends %d", key, units)
+}
+
+var inFlight = weir.Limit{Name: "calls", Algorithm: weir.InFlight, Rate: 2}
+
+func TestACallHoldsAUnitUntilItsHandlerReturns(t *testing.T) {
+	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
+	c := serveModel(t, m, limiter(t, inFlight), Options{})
+	ctx := t.Context()
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() { ended <- ask(ctx, c, 1) }()
+		<-m.entered
+	}
+	st := status.Convert(ask(ctx, c, 1))
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	retry, quota := details(st)
+	require.NotNil(t, retry)
+	require.Equal(t, "limit:calls", quota.Violations[0].Subject)
+	stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+	require.NoError(t, err)
+	_, err = read(stream)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "streams hold the same units")
+
+	m.proceed <- struct{}{}
+	require.NoError(t, <-ended)
+	go func() { ended <- ask(ctx, c, 1) }()
+	<-m.entered
+	close(m.proceed)
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+}
+
+func TestAHandlerThatPanicsHoldsNothing(t *testing.T) {
+	l := limiter(t, inFlight)
+	limits, err := ByLimiter(l, Options{})
+	require.NoError(t, err)
+	for range 5 {
+		require.PanicsWithValue(t, "oh", func() {
+			_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
+		})
+	}
+}
+
+func TestAStreamHoldsAUnitUntilItsClientIsGone(t *testing.T) {
+	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
+	defer close(m.proceed)
+	c := serveModel(t, m, limiter(t, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 1}), Options{})
+	for range 3 {
+		ctx, leave := context.WithCancel(t.Context())
+		require.Eventually(t, func() bool {
+			stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+			require.NoError(t, err)
+			denied := make(chan struct{})
+			go func() { _, _ = stream.Recv(); close(denied) }()
+			select {
+			case <-m.entered:
+				return true
+			case <-denied:
+				return false
+			}
+		}, 30*time.Second, 10*time.Millisecond, "the handlers before do not return")
+		leave()
+	}
+}
+
+func TestACallCostsWhatItsMessagesTell(t *testing.T) {
+	for about, c := range map[string]struct {
+		settle, settleTrailer bool
+		trailer               string
+		units                 []int32
+		want                  int64
+	}{
+		"less than the estimate":  {settle: true, units: []int32{10}, want: 10},
+		"more than the estimate":  {settle: true, units: []int32{400}, want: 400},
+		"the last message":        {settle: true, units: []int32{50, 60, 70}, want: 180},
+		"the trailer":             {settleTrailer: true, trailer: "7", units: []int32{10}, want: 7},
+		"a cost of nothing":       {settleTrailer: true, trailer: "0", units: []int32{10}, want: 0},
+		"the trailer before all":  {settle: true, settleTrailer: true, trailer: "8", units: []int32{10}, want: 8},
+		"a trailer that is wrong": {settle: true, settleTrailer: true, trailer: "-8", units: []int32{10}, want: 10},
+		"none is told":            {settleTrailer: true, units: []int32{10}, want: 50},
+	} {
+		t.Run(about, func(t *testing.T) {
+			l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
+			log := new(bytes.Buffer)
+			o := Options{Estimate: func(context.Context, any) int64 { return 50 }, Logger: slog.New(slog.NewTextHandler(log, nil))}
+			o.Key = perMethod
+			if c.settle {
+				o.Settle = usage
+			}
+			if c.settleTrailer {
+				o.SettleTrailer = "x-cost"
+			}
+			client := serveModel(t, &model{trailer: c.trailer}, l, o)
+			for range 2 {
+				var r pb.StreamingOutputCallRequest
+				for _, units := range c.units {
+					r.ResponseParameters = append(r.ResponseParameters, &pb.ResponseParameters{Size: units})
+				}
+				stream, err := client.StreamingOutputCall(t.Context(), &r)
+				require.NoError(t, err)
+				n, _ := read(stream)
+				require.Len(t, c.units, n)
+			}
+			spends(t, l, "/grpc.testing.TestService/StreamingOutputCall", 2*c.want)
+			if len(c.units) == 1 {
+				require.NoError(t, ask(t.Context(), client, c.units[0]))
+				spends(t, l, "/grpc.testing.TestService/UnaryCall", c.want)
+			}
+			warnings := 0
+			if c.want == 50 {
+				warnings = 1
+			}
+			require.Equal(t, warnings, strings.Count(log.String(), "its estimate stays spent"), log.String())
+		})
+	}
+}
+
+func TestACallThatFailsKeepsItsEstimate(t *testing.T) {
+	l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
+	c := serveModel(t, new(model), l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 { return 20 }, Key: perMethod})
+	require.Equal(t, codes.InvalidArgument, status.Code(ask(t.Context(), c, 0)))
+	spends(t, l, "/grpc.testing.TestService/UnaryCall", 20)
+}
+
+func TestConcurrentEstimatesNeverExceedTheLimit(t *testing.T) {
+	m := &model{entered: make(chan struct{}, 64), proceed: make(chan struct{})}
+	l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
+	c := serveModel(t, m, l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 {
+		return int64(request.(*pb.SimpleRequest).ResponseSize) * 2
+	}, Key: perMethod})
+	var wg sync.WaitGroup
+	codesOf := make(chan codes.Code, 64)
+	for range 64 {
+		wg.Go(func() {
+			code := status.Code(ask(t.Context(), c, 50))
+			codesOf <- code
+		})
+	}
+	for range 54 {
+		require.Equal(t, codes.ResourceExhausted, <-codesOf, "ten of 100 fill it")
+	}
+	close(m.proceed)
+	wg.Wait()
+	for range 10 {
+		require.Equal(t, codes.OK, <-codesOf)
+	}
+	spends(t, l, "/grpc.testing.TestService/UnaryCall", 500)
+
+	st := status.Convert(ask(t.Context(), c, 501))
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	retry, _ := details(st)
+	require.Nil(t, retry, "it can never be granted")
+}
+
+func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
+	node := start(t, weir.Config{})
+	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 5, per: 1m}}]")
+	tokens, err := node.Limiter(weir.Limit{Name: "tokens", Rate: 9, Per: time.Hour})
+	require.NoError(t, err)
+	calls, err := node.Limiter(inFlight)
+	require.NoError(t, err)
+	holds, err := ByLimiter(calls, Options{})
+	require.NoError(t, err)
+	estimate := func(context.Context, any) int64 { return 1 }
+	for want, o := range map[string]Options{
+		"nothing settles it": {Estimate: estimate},
+		"no name of text":    {SettleTrailer: "Cost-Bin"},
+		"has no end":         {Messages: holds},
+	} {
+		_, err := ByLimiter(tokens, o)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = ByLimiter(calls, Options{Settle: usage})
+	require.ErrorContains(t, err, "is in_flight")
+	for _, o := range []Options{{Settle: usage}, {SettleTrailer: "x-cost"}, {Estimate: estimate}} {
+		_, err = New(node, book, o)
+		require.ErrorContains(t, err, "use ByLimiter")
+	}
+	_, err = New(node, book, Options{Messages: holds})
+	require.ErrorContains(t, err, "has no end")
+}

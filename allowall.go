@@ -322,7 +322,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 	p.settle = func(takes []wire.Ask) {
 		for _, a := range takes {
 			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.env.Now(), new(wire.Result))
-			n.owner.Settle(a.ID)
+			n.owner.Conclude(a.ID)
 		}
 	}
 }

@@ -44,9 +44,10 @@ func New(clock env.Clock, life *env.Life, timeout time.Duration, number func(buc
 }
 
 // Answer reports whether a take is denied by what is remembered, or admitted by a lease,
-// and answers it.
+// and answers it. One without Leases spends of none, since what is spent of a lease has no
+// receipt.
 func (k *Asker) Answer(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
-	return k.pushbacks.deny(a, t, r) || k.leases.spend(a, t, r)
+	return k.pushbacks.deny(a, t, r) || a.Leases && k.leases.spend(a, t, r)
 }
 
 // Denies reports whether a take is denied by what is remembered, and answers it.

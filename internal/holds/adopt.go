@@ -39,23 +39,27 @@ func (h *Holds) Drop(ctx context.Context, c Client) error {
 	return err
 }
 
-// claim asks the holder, and after that the member that answers for the count. The hold is over
-// if all that were asked say so: a holder that was not reached may have it yet.
+// claim asks the holder, and after that the member that answers for the count. The hold is
+// over if both say so. A holder that was not reached may renew it yet; what is released ends
+// at the member that answers.
 func (h *Holds) claim(ctx context.Context, c claim) (err error) {
 	v := h.cfg.View()
 	holder, known := v.Named[c.of.holder]
 	way := v.Route(c.of.id, h.cfg.Clock.Steady())
-	asked := -1
-	for _, to := range [...]int{holder, way.To} {
-		if to < 0 || to == asked || to == holder && !known {
-			continue
-		}
-		asked = to
-		held, unasked := h.claimAt(ctx, v, to, c)
-		if held {
+	if known {
+		var held bool
+		if held, err = h.claimAt(ctx, v, holder, c); held {
 			return nil
 		}
-		err = errors.Join(err, unasked)
+	}
+	if way.To >= 0 && (!known || way.To != holder) {
+		held, unasked := h.claimAt(ctx, v, way.To, c)
+		switch {
+		case held || unasked == nil && c.verb == verbRelease:
+			return nil
+		case unasked != nil:
+			err = unasked
+		}
 	}
 	if err == nil {
 		err = ErrOver

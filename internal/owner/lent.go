@@ -123,11 +123,11 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 	return lease
 }
 
-// settle takes note of what became of a lease of the present count, and reports whether
+// close takes note of what became of a lease of the present count, and reports whether
 // what is left of it is to be given back: not if it is over. Once it is over no refund
 // leaves its units any more (of), so that they may have been given back instead of those
 // that were meant. s.mu is held.
-func (s *lentSet) settle(a *wire.Ask, steady int64) bool {
+func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 	for i := range s.of {
 		c := &s.of[i]
 		if c.id != a.ID {
@@ -227,7 +227,7 @@ func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 		return
 	}
 	steady := o.clock.SteadyAt(now)
-	if s.settle(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
+	if s.close(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
 		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Receipt, s.open(a.ID, steady).lease(steady))
 	}
 }

@@ -20,7 +20,7 @@ import (
 // of an old count comes back into a new one. No lock is held over more than one count.
 type Owner struct {
 	clock     env.Clock
-	timeout   time.Duration // in which a tentative take is settled
+	timeout   time.Duration // in which a tentative take is concluded
 	counts    *bucket.Store
 	stream    *countsync.Stream
 	holdings  *countsync.Holdings // of Global limits; nil where there are no other regions
@@ -106,7 +106,7 @@ func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now
 		}
 		o.soonest(a.ID, &r.Result, now)
 	case wire.OpDebit:
-		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
+		o.debit(a, l, now, r)
 	case wire.OpPeek:
 		r.Result = o.counts.Peek(a.ID, l, now, a.Units)
 		o.soonest(a.ID, &r.Result, now)
@@ -135,7 +135,12 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.applyWait(a, &held, now, r)
 	case wire.OpDebit:
-		r.Result = o.holdings.Debit(a.ID, a.Limit, t, a.Units)
+		if a.Receipt == 0 {
+			r.Result = o.holdings.Debit(a.ID, a.Limit, t, a.Units)
+			return
+		}
+		held := o.holdings.Limit(a.ID, a.Limit, t)
+		o.debit(a, &held, now, r)
 	case wire.OpPeek:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.apply(op, flags, a, &held, now, r)
@@ -155,17 +160,75 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 // before a reset is not in the count any more.
 func (o *Owner) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
 	lent := o.lent.of(a.ID, o.clock.SteadyAt(now))
-	if a.ResetNumber > 0 {
-		s := o.lent.lock(a.ID)
-		defer s.mu.Unlock()
-		if a.ResetNumber < o.ResetNumber(a.ID, now) {
-			return
-		}
+	lock, wasReset := o.resetSince(a, now)
+	if lock != nil {
+		defer lock.mu.Unlock()
 	}
-	gave := o.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
-	if !gave && a.StoodIn && !l.IsBucket() && uint64(now-int64(a.Receipt)) < uint64(l.Per) {
+	if wasReset {
+		return
+	}
+	var gave bool
+	if a.ReceiptAge != 0 {
+		gave = o.counts.RefundSpent(a.ID, l, now, a.Units, spentAt(a, now), lent)
+	} else {
+		gave = o.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
+	}
+	if !gave && amongNewest(a, l, now) {
 		o.counts.Refund(a.ID, l, now, a.Units, 0, false)
 	}
+}
+
+// debit spends without asking: with the units that a receipt was given for, or now. What
+// comes too late for that spends nothing, and is not Allowed. As refund, it finds what was
+// granted without authority among the newest units.
+func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	if a.Receipt == 0 {
+		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
+		return
+	}
+	lock, wasReset := o.resetSince(a, now)
+	if lock != nil {
+		defer lock.mu.Unlock()
+	}
+	if wasReset {
+		r.Result = o.counts.Peek(a.ID, l, now, a.Units)
+		r.Allowed = false
+		return
+	}
+	r.Result = o.counts.DebitSpent(a.ID, l, now, a.Units, spentAt(a, now))
+	if r.Receipt == 0 && amongNewest(a, l, now) {
+		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
+	}
+}
+
+// resetSince reports whether the count was reset since the receipt of an ask was given. It
+// is not reset while the caller has the lock, which is nil where the ask says nothing of
+// resets.
+func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool) {
+	if a.ResetNumber == 0 {
+		return nil, false
+	}
+	lock = o.lent.lock(a.ID)
+	return lock, a.ResetNumber < o.ResetNumber(a.ID, now)
+}
+
+// spentAt is what the receipt of an ask names, by the time now.
+func spentAt(a *wire.Ask, now int64) bucket.Spent {
+	at := bucket.Spent{Receipt: a.Receipt}
+	if a.ReceiptAge != 0 {
+		at.Near = now - int64(a.ReceiptAge)
+	}
+	return at
+}
+
+// amongNewest reports whether the units that a receipt was given for are among the newest
+// of a count, which has none by that receipt.
+func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
+	age := now - int64(a.Receipt)
+	if a.ReceiptAge != 0 {
+		age = int64(a.ReceiptAge)
+	}
+	return a.StoodIn && !l.IsBucket() && uint64(age) < uint64(l.Per)
 }
 
 // Answer carries out a request here and appends the answer.
@@ -198,7 +261,7 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 			o.Do(v, v.Standing(a.ID), h.Op, h.Flags, &a, now, &r)
 		}
 		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
-			o.tentative.settle(a.ID)
+			o.tentative.conclude(a.ID)
 		}
 		r.Firm = h.Op == wire.OpTake && o.Firm(&a, &r, steady)
 		dst = r.Append(dst)

@@ -55,3 +55,64 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 		}
 	}
 }
+
+var windowsAndBuckets = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
+
+// limitOf grants 100 an hour.
+func limitOf(algorithm bucket.Algorithm) bucket.Limit {
+	limit := bucket.Limit{Algorithm: algorithm, Rate: 100, Per: time.Hour, Version: 1}
+	if limit.IsBucket() {
+		limit.Burst = 100
+	}
+	return limit
+}
+
+// The member that has authority by now got the count from the one that granted, whose clock
+// shows another time.
+func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
+	for _, algorithm := range windowsAndBuckets {
+		for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
+			limit := limitOf(algorithm)
+			first, v := lends()
+			second, _ := lends()
+			id, now, ahead := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour), int64(3*time.Hour)
+			var granted wire.Result
+			first.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
+			state := new(bucket.Count)
+			first.counts.Export(id, now, bucket.Mark{}, state)
+			now += int64(70 * time.Millisecond)
+			second.counts.Import(id, state, now+ahead, 0)
+			now += int64(time.Second)
+			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
+			a.ReceiptAge = time.Duration(now - int64(a.Receipt))
+			second.Do(v, view.AsOwner, op, 0, &a, now+ahead, new(wire.Result))
+			used, _, _ := second.counts.Used(id, now+ahead)
+			want := int64(15)
+			if op == wire.OpDebit {
+				want = 25
+			}
+			require.Equal(t, want, used, "%v", algorithm)
+		}
+	}
+}
+
+func TestWhatWasResetSinceIsNeitherRefundedNorDebited(t *testing.T) {
+	for _, algorithm := range windowsAndBuckets {
+		for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
+			limit := limitOf(algorithm)
+			n, v := lends()
+			id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
+			granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
+			n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
+			now += int64(time.Second)
+			n.stream.Reset(id, now)
+			n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
+			a, r := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted), wire.Result{}
+			a.ReceiptAge = time.Second
+			n.Do(v, view.AsOwner, op, 0, &a, now, &r)
+			used, _, _ := n.counts.Used(id, now)
+			require.EqualValues(t, 7, used, "%v", algorithm)
+			require.False(t, r.Allowed, "%v: else its late answer would be refunded", algorithm)
+		}
+	}
+}

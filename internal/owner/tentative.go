@@ -14,9 +14,9 @@ const tentativeSlots = 1 << 10
 
 // tentative counts the takes here of AllowAlls that ask several members. Until the
 // others have answered, such a take may be given back, and a denial that rests on it must
-// not be remembered (wire.Result.Firm). It is settled when it is denied or given back, or when
+// not be remembered (wire.Result.Firm). It is concluded when it is denied or given back, or when
 // the one that took says that it is kept, which it does where little is left. A take that
-// nobody settles counts for one span at least and two at most. All times are by
+// nobody concludes counts for one span at least and two at most. All times are by
 // the steady clock.
 type tentative struct {
 	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first such take
@@ -25,7 +25,7 @@ type tentative struct {
 type tentativeSlot struct {
 	mu          sync.Mutex
 	span        int64 // the number of this span
-	now, before int   // takes of this span and of the one before that are not settled
+	now, before int   // takes of this span and of the one before that are not concluded
 }
 
 // begin counts a take that is about to be made.
@@ -40,9 +40,9 @@ func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	s.now++
 }
 
-// settle counts a take no more: the oldest, as it is not known which one it was, so that
+// conclude counts a take no more: the oldest, as it is not known which one it was, so that
 // none which is open is forgotten before its time.
-func (t *tentative) settle(id bucket.ID) {
+func (t *tentative) conclude(id bucket.ID) {
 	s := t.slot(id)
 	if s == nil {
 		return

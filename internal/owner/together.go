@@ -68,7 +68,7 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	o.begin(flags, asks, o.clock.SteadyAt(now))
 	o.TakeAll(v, as, asks, now, s, results)
-	o.settle(flags, asks, results)
+	o.conclude(flags, asks, results)
 }
 
 // TakeAll takes on all of the counts that are held here, or on none, each
@@ -144,15 +144,15 @@ func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	}
 }
 
-// settle counts those no more of which nothing was taken.
-func (o *Owner) settle(flags uint8, asks []wire.Ask, results []wire.Result) {
+// conclude counts those no more of which nothing was taken.
+func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	if flags&wire.FlagTentative == 0 {
 		return
 	}
 	taken := Allowed(asks, results)
 	for i := range asks {
 		if !taken || !results[i].Allowed {
-			o.tentative.settle(asks[i].ID)
+			o.tentative.conclude(asks[i].ID)
 		}
 	}
 }
@@ -167,5 +167,5 @@ func Allowed(asks []wire.Ask, results []wire.Result) bool {
 	return true
 }
 
-// Settle ends the doubt about a tentative take of an id: it stands, or was given back.
-func (o *Owner) Settle(id bucket.ID) { o.tentative.settle(id) }
+// Conclude ends the doubt about a tentative take of an id: it stands, or was given back.
+func (o *Owner) Conclude(id bucket.ID) { o.tentative.conclude(id) }

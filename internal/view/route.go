@@ -112,7 +112,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 		return -1, 0
 	case h.Op == wire.OpRefund:
 		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
-			return -1, 0 // a receipt means nothing but where it was given
+			return -1, 0 // a receipt without an age means nothing but where it was given
 		}
 	}
 	member = -1

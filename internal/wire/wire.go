@@ -14,6 +14,7 @@ package wire
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/bits"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 //	lease   units 4 | until 4 | term 2 (ms)
 //
 // The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
+// A refund or debit whose receipt has an age has that in the place of a lease: age 8 | ageMark 2.
 // A result that is not allowed may be firm, which is 2.
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
@@ -61,6 +63,9 @@ const (
 	stoodInBit = 1 << 6
 
 	sourceStoodInBit = 1 << 7
+
+	// ageMark is the term of no lease.
+	ageMark = math.MaxUint16
 )
 
 // Op is what a check wants of a count.
@@ -106,7 +111,7 @@ const (
 	FlagOnlyLast = 8  // refund only if nothing was taken since
 	FlagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
 	// FlagTentative: a take that is given back if another member denies, and what
-	// settles it: a refund, of no units if it is kept. Of a hold: its asker waits in line.
+	// ends that: a refund, of no units if it is kept. Of a hold: its asker waits in line.
 	FlagTentative = 32
 	// FlagAbroad: it began in another region, as the member that hands it on says,
 	// and is held to what that region may ask.
@@ -203,7 +208,11 @@ type Ask struct {
 	Name      string // of the limit, empty if another member asks; not on the wire
 	Units     int64
 	Began     int64          // when its decision did, by the steady clock; not on the wire
-	Receipt   bucket.Receipt // of a take: when it was sent
+	Receipt   bucket.Receipt // of a take: when it was sent; of a debit: with which units it is spent, 0 now
+	// ReceiptAge is, of a refund or debit, how long ago the time of Receipt is, below zero if
+	// it is to come, and 0 if that is not known. With it any member finds the units, not only
+	// the one that gave the receipt. Such an ask has no Lease.
+	ReceiptAge time.Duration
 	// ResetNumber is that of the result that gave what is given back. 0 marks nothing.
 	ResetNumber uint64
 	// Lease is what is wanted on top of a take: units, for a term. Of what gives a
@@ -245,7 +254,7 @@ type Result struct {
 
 // Taken is the ask that gives back what r says it took.
 func (a Ask) Taken(r *Result) Ask {
-	a.Receipt, a.StoodIn, a.ResetNumber = r.Receipt, r.StoodIn, r.ResetNumber
+	a.Receipt, a.ReceiptAge, a.StoodIn, a.ResetNumber = r.Receipt, 0, r.StoodIn, r.ResetNumber
 	return a
 }
 
@@ -279,7 +288,12 @@ func (a *Ask) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Receipt))
 	b = binary.LittleEndian.AppendUint64(b, a.ResetNumber)
-	b = a.Lease.Append(b)
+	if a.ReceiptAge != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.ReceiptAge))
+		b = binary.LittleEndian.AppendUint16(b, ageMark)
+	} else {
+		b = a.Lease.Append(b)
+	}
 	partition := byte(a.Partition)
 	if a.Shadow {
 		partition |= shadowBit
@@ -345,7 +359,11 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	a.Units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
 	a.ResetNumber = binary.LittleEndian.Uint64(b[64:])
-	a.Lease = ParseLease(b[72:])
+	if hasAge(b) {
+		a.ReceiptAge = min(max(time.Duration(binary.LittleEndian.Uint64(b[72:])), -longestReset), longestReset)
+	} else {
+		a.Lease = ParseLease(b[72:])
+	}
 	a.Limit.Algorithm = bucket.Algorithm(b[82])
 	a.Limit.Burst, a.Limit.Start = capacity, 0
 	if !a.Limit.IsBucket() {
@@ -369,6 +387,9 @@ func OfHolds(h Header, request []byte) bool {
 	return h.Op == OpHold || h.Op == OpRelease || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
 }
 
+// hasAge reports whether an ask's bytes have the age of a receipt.
+func hasAge(ask []byte) bool { return binary.LittleEndian.Uint16(ask[80:]) == ageMark }
+
 // IDOf is the id of ask i of a request that ParseHeader has accepted.
 func IDOf(request []byte, i int) bucket.ID {
 	b := request[HeaderBytes+i*AskBytes:]
@@ -386,9 +407,11 @@ func IDsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	return ids
 }
 
-// WantNoLease has ask i of such a request ask for no lease.
+// WantNoLease makes ask i of such a request ask for no lease.
 func WantNoLease(request []byte, i int) {
-	clear(request[HeaderBytes+i*AskBytes+72:][:10])
+	if ask := request[HeaderBytes+i*AskBytes:]; !hasAge(ask) {
+		clear(ask[72:82])
+	}
 }
 
 func (c Trace) Append(b []byte) []byte {
@@ -411,9 +434,13 @@ func TraceOf(request []byte, asks int) (c Trace) {
 }
 
 // ReceiptOf is the receipt of the first ask of a request that ParseHeader has
-// accepted, and whether it was given without authority.
+// accepted, if it means nothing but where it was given, and whether that was without
+// authority.
 func ReceiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
 	b := request[HeaderBytes:]
+	if hasAge(b) {
+		return 0, false
+	}
 	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[83]&stoodInBit != 0
 }
 

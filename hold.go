@@ -221,7 +221,7 @@ func (l *Limiter) sealHold(o *holds.Hold) string {
 	c := o.Client()
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
 	id := bytesOf(o.ID())
-	return l.node.clients.texts.Seal(sealedHold, id[:], b)
+	return l.node.clients.box.Seal(sealedHold, id[:], b)
 }
 
 // openHold opens a text of sealHold.
@@ -231,7 +231,7 @@ func (l *Limiter) openHold(ctx context.Context, key, text string) (c holds.Clien
 		return c, err
 	}
 	id := bytesOf(a.ID)
-	b, err := l.node.clients.texts.Open(sealedHold, id[:], text)
+	b, err := l.node.clients.box.Open(sealedHold, id[:], text)
 	if err != nil || len(b) != 16 {
 		return c, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
 	}

@@ -35,11 +35,12 @@ func lender() (*Node, *view.View) {
 	return n, v
 }
 
-// A lease is of the member that was asked, so that whoever hands an ask on asks for none.
+// A lease is of the member that was asked, so that whoever hands an ask on asks for none. The
+// age of a receipt, which has its place, goes on.
 func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
-		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund} { // one is asked, and one told
+		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund, wire.OpDebit} { // one is asked, and the others told
 			t.Run(fmt.Sprint(name, " of ", op), func(t *testing.T) {
 				h := wire.Header{Op: op, Hops: wire.MaxHops, Asks: uint8(asks)}
 				if op == wire.OpTake {
@@ -50,8 +51,11 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				for i := range asks {
 					a := ask1(bucket.ID{Hi: uint64(i), Lo: 2}, limit, int64(i+1))
 					a.Receipt, a.ResetNumber, a.Shadow, a.Partition = 5, 6, true, wire.FailClosed
+					if op == wire.OpDebit {
+						a.ReceiptAge = time.Second
+					}
 					want = append(want, a.Append(nil))
-					a.Lease = wire.Lease{Units: 1<<32 - 1, Term: 1<<16 - 1, Until: 1<<32 - 1}
+					a.Lease = wire.Lease{Units: 1<<32 - 1, Term: 1<<16 - 2, Until: 1<<32 - 1}
 					request = a.Append(request)
 				}
 				n, v := lender()

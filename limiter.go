@@ -135,32 +135,36 @@ func (l *Limiter) Limit() Limit { return l.limit }
 func (l *Limiter) Node() *Node { return l.node }
 
 // check is every method that returns a Decision.
-func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (d Decision, err error) {
+func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (Decision, error) {
+	a, r := wire.Ask{Leases: true}, wire.Result{}
+	return l.checked(ctx, op, key, units, &a, &r)
+}
+
+// checked is check, of an ask that has Leases if it may be answered by one. It fills the ask
+// and its result.
+func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result) (d Decision, err error) {
 	n := l.node
-	begun := n.observedSince()
-	var (
-		a wire.Ask
-		r wire.Result
-	)
+	begun, leases := n.observedSince(), a.Leases
 	if op == wire.OpPeek {
-		err = l.prepare(ctx, key, units, &a)
+		err = l.prepare(ctx, key, units, a)
 	} else {
-		err = l.ask(ctx, key, units, &a)
+		err = l.ask(ctx, key, units, a)
 	}
+	a.Leases = a.Leases && leases
 	if err == nil && op == wire.OpTake {
 		err = l.grants(units)
 	}
 	if err == nil {
-		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
-				l.measure(key, &a, &r, op != wire.OpPeek, weight)
+		if err = n.decide(ctx, op, 0, a, r); err == nil {
+			if weight := l.meter.Decided(a.ID, r, false); weight > 0 {
+				l.measure(key, a, r, op != wire.OpPeek, weight)
 			}
 		}
 	}
 	if err != nil {
 		n.meters.Failed(err)
 	}
-	l.tell(&d, &r)
+	l.tell(&d, r)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun, op == wire.OpPeek)
 	}
@@ -201,12 +205,17 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
-	a.Limit, a.Partition, a.Units, a.Global = &l.numbers, wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
+	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
 	a.Leases = !l.limit.NoLeases
-	if l.window != nil {
-		a.Limit = l.window.numbers(&l.numbers, l.node.env.TimeOfDay())
-	}
 	return nil
+}
+
+// numbersNow are the numbers that an ask is judged by: those of a calendar's window that is open.
+func (l *Limiter) numbersNow() *bucket.Limit {
+	if l.window != nil {
+		return l.window.numbers(&l.numbers, l.node.env.TimeOfDay())
+	}
+	return &l.numbers
 }
 
 // grants returns an error if a take of so many units could never be admitted. What

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -54,11 +55,13 @@ type pools struct {
 	scratches sync.Pool // of *scratch
 }
 
-// clients are what callers of this node wait for and hold.
+// clients are what callers of this node wait for, hold and carry.
 type clients struct {
 	waiting waiting
 	holds   *holds.Holds
-	texts   *sealed.Box // seals what clients carry
+	box     *sealed.Box   // seals the texts that clients carry
+	salt    bucket.Salt   // makes the IDs of markers unlike those of other nodes
+	markers atomic.Uint64 // of reservations that were carried
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -110,7 +113,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Tell: n.tell})
-	n.clients.texts = sealed.New(cfg.textSecrets())
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
@@ -119,6 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
 	n.joining.began = n.env.Steady()
+	n.clients.box, n.clients.salt = cfg.box(), salt
 	n.pools.exchanges.New = func() any { return new(exchange) }
 	n.pools.scratches.New = func() any { return new(scratch) }
 	n.env.Begin()
@@ -215,8 +218,11 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard:   n.handover.View().Unheard(n.env.Steady()),
-		Leases:    n.leaseStats(),
+		Unheard: n.handover.View().Unheard(n.env.Steady()),
+		Leases:  n.leaseStats(),
+
+		Reservations: n.reservationStats(),
+
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
 		Holdings:  holdingStats(n.regions),

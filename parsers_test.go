@@ -48,6 +48,7 @@ var fuzzed = map[string]string{
 	"internal/stats ParseTop":          "internal/stats FuzzTop",
 	"internal/stats ParseTotals":       "internal/stats FuzzTotals",
 
+	". Reservation.parse":        ". FuzzReservation",
 	". ParseSecrets":             ". FuzzParseSecrets",
 	". ReadSecrets":              ". FuzzParseSecrets",
 	"audit ID.UnmarshalText":     "audit FuzzID",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 // maxSecretsFile is more than anybody writes by hand, in bytes.
@@ -53,6 +55,14 @@ func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 		return wrong(1, "has no secret and no seed")
 	}
 	return secrets, seed, nil
+}
+
+// box returns what seals the texts that clients carry from node to node.
+func (c *Config) box() *sealed.Box {
+	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
+		return sealed.New([][]byte{c.Seed})
+	}
+	return sealed.New(c.Secrets)
 }
 
 // ReadSecrets is ParseSecrets of a file, a regular one of 1 MiB at most.
@@ -108,13 +118,4 @@ func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
 	if isSecretText(c.Seed) {
 		wrong("Seed " + remedy)
 	}
-}
-
-// textSecrets are what texts that clients carry are sealed with: the Secrets, or the Seed
-// where there are none. Without either, texts are good on this node alone.
-func (c *Config) textSecrets() [][]byte {
-	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
-		return [][]byte{c.Seed}
-	}
-	return c.Secrets
 }

@@ -39,14 +39,15 @@ type Stats struct {
 
 	// Unheard is the members of the roster that nobody on this node's side hears, and for
 	// how long this node has not.
-	Unheard   map[string]time.Duration
-	Leases    LeaseStats             // of units that nodes lend each other
-	Stream    StreamStats            // of what keeps the replicas
-	Published PublishedStats         // of Publish
-	Holdings  HoldingStats           // of Global limits
-	Holds     HoldStats              // of InFlight limits
-	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
-	Outage    OutageStats            // of checks that are not decided by nodes that own their keys
+	Unheard      map[string]time.Duration
+	Leases       LeaseStats             // of units that nodes lend each other
+	Reservations ReservationStats       // of Limiter.Reserve
+	Holds        HoldStats              // of InFlight limits
+	Stream       StreamStats            // of what keeps the replicas
+	Published    PublishedStats         // of Publish
+	Holdings     HoldingStats           // of Global limits
+	Regions      map[string]RegionStats // by the name of another region, of what Global limits need
+	Outage       OutageStats            // of checks that are not decided by nodes that own their keys
 	// Unjoined is for how long, since Start, this node has counted alone though
 	// Config.Join names other nodes: no other member has ever been met, and
 	// Cluster.Unanswered says why. Zero from the first member on, and if Join names
@@ -69,6 +70,26 @@ type LeaseStats struct {
 	HeldUnits int // that it may spend yet
 	Lent      int // counts that this node has lent of
 	LentUnits int // that others may spend yet, at most
+}
+
+// ReservationStats counts reservations. Of those Made here and not Carried, the ones that are
+// neither Settled, Canceled nor Unsettled are open.
+type ReservationStats struct {
+	Made          uint64 // estimates that were allowed
+	Settled       uint64 // by Settle, here, wherever they were made
+	Canceled      uint64 // by Cancel, likewise
+	Carried       uint64 // of those made here, whose Text was asked for: another process may settle them
+	Unsettled     uint64 // of those made here and not carried, that expired while nobody had settled them: their estimates stay spent
+	UnitsReturned uint64 // that estimates exceeded the actual costs by
+	UnitsDebited  uint64 // that they fell short by
+}
+
+func (n *Node) reservationStats() ReservationStats {
+	m := &n.meters.Reservations
+	return ReservationStats{
+		Made: m.Made.Load(), Settled: m.Settled.Load(), Canceled: m.Canceled.Load(), Carried: m.Carried.Load(),
+		Unsettled: m.Unsettled(n.env.Steady()), UnitsReturned: m.UnitsReturned.Load(), UnitsDebited: m.UnitsDebited.Load(),
+	}
 }
 
 // StreamStats says how far the replicas are behind, and what is to be told yet.

@@ -359,7 +359,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	a.Units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
 	a.ResetNumber = binary.LittleEndian.Uint64(b[64:])
-	if hasAge(b) {
+	if hasAge(request, i) {
 		a.ReceiptAge = min(max(time.Duration(binary.LittleEndian.Uint64(b[72:])), -longestReset), longestReset)
 	} else {
 		a.Lease = ParseLease(b[72:])
@@ -387,8 +387,11 @@ func OfHolds(h Header, request []byte) bool {
 	return h.Op == OpHold || h.Op == OpRelease || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
 }
 
-// hasAge reports whether an ask's bytes have the age of a receipt.
-func hasAge(ask []byte) bool { return binary.LittleEndian.Uint16(ask[80:]) == ageMark }
+// hasAge reports whether ask i of such a request has the age of a receipt.
+func hasAge(request []byte, i int) bool {
+	op := Op(request[0])
+	return (op == OpRefund || op == OpDebit) && binary.LittleEndian.Uint16(request[HeaderBytes+i*AskBytes+80:]) == ageMark
+}
 
 // IDOf is the id of ask i of a request that ParseHeader has accepted.
 func IDOf(request []byte, i int) bucket.ID {
@@ -409,8 +412,8 @@ func IDsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 
 // WantNoLease makes ask i of such a request ask for no lease.
 func WantNoLease(request []byte, i int) {
-	if ask := request[HeaderBytes+i*AskBytes:]; !hasAge(ask) {
-		clear(ask[72:82])
+	if !hasAge(request, i) {
+		clear(request[HeaderBytes+i*AskBytes+72:][:10])
 	}
 }
 
@@ -438,7 +441,7 @@ func TraceOf(request []byte, asks int) (c Trace) {
 // authority.
 func ReceiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
 	b := request[HeaderBytes:]
-	if hasAge(b) {
+	if hasAge(request, 0) {
 		return 0, false
 	}
 	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[83]&stoodInBit != 0

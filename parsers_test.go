@@ -72,13 +72,15 @@ var fuzzed = map[string]string{
 	"cluster arriving.ReadByte":  "cluster FuzzPacketsToALivePort",
 	"cluster remaining.ReadByte": "cluster FuzzPacketsToALivePort",
 
-	"internal/strictyaml Parse": "internal/strictyaml FuzzNoFilePanics",
-	"rules Parse":               "rules FuzzParse",
-	"rules read":                "rules FuzzParse",
-	"rules parsePattern":        "rules FuzzMatch",
-	"rules match.read":          "rules FuzzMatch",
-	"rules readOverride":        "rules FuzzOverride",
-	"rules Book.read":           "rules FuzzOverride",
+	"internal/jsonscan Scanner.name": "internal/jsonscan FuzzScanner",
+	"internal/jsonscan ParsePath":    "internal/jsonscan FuzzParsePath",
+	"internal/strictyaml Parse":      "internal/strictyaml FuzzNoFilePanics",
+	"rules Parse":                    "rules FuzzParse",
+	"rules read":                     "rules FuzzParse",
+	"rules parsePattern":             "rules FuzzMatch",
+	"rules match.read":               "rules FuzzMatch",
+	"rules readOverride":             "rules FuzzOverride",
+	"rules Book.read":                "rules FuzzOverride",
 
 	"httplimit formFor":                   "httplimit FuzzAccept",
 	"httplimit qualityOf":                 "httplimit FuzzAccept",
@@ -127,6 +129,8 @@ var fuzzed = map[string]string{
 // notFuzzed are the others, and why.
 var notFuzzed = map[string]string{
 	"cluster stream.Read":                      "hands on bytes that others read",
+	"httplimit hijackedConn.ReadFrom":          "hands on bytes that others read",
+	"httplimit response.ReadFrom":              "hands on bytes that others read, and internal/jsonscan has a target of its own",
 	"cluster unread.Read":                      "hands on bytes that others read",
 	"cmd/weir/internal/ports requestBody.Read": "hands on bytes that others read",
 	"rules readFile":                           "returns a file's bytes",

@@ -21,9 +21,10 @@ type Admission struct {
 	once    sync.Once // it ended
 }
 
-// charge is a reservation under a rule.
+// charge is a reservation, and the bill that settles it, which is the same for all limits of
+// a rule.
 type charge struct {
-	rule        *rules.Rule
+	bill        *bill
 	reservation *weir.Reservation
 }
 
@@ -101,12 +102,29 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 		if of, err = v.Limiter.Reserve(ctx, v.Key, v.Units); err == nil {
 			v.Decision = of.Decision()
 			if v.Decision.Allowed {
-				a := s.kept(m)
-				a.charges = append(a.charges, charge{v.Rule, of})
+				s.kept(m).charge(v.Rule, of)
 			}
 		}
 	}
 	return err
+}
+
+// charge adds a reservation, those of a rule one after the other.
+func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation) {
+	if n := len(a.charges); n > 0 && a.charges[n-1].bill.rule == rule {
+		a.charges = append(a.charges, charge{a.charges[n-1].bill, of})
+		return
+	}
+	a.charges = append(a.charges, charge{&bill{rule: rule}, of})
+}
+
+// bills calls f with the bill of each rule.
+func (a *Admission) bills(f func(*bill)) {
+	for i := range a.charges {
+		if b := a.charges[i].bill; i == 0 || a.charges[i-1].bill != b {
+			f(b)
+		}
+	}
 }
 
 // abandon gives back what a request has that does not go on.
@@ -132,8 +150,14 @@ func (a *Admission) release() {
 	}
 }
 
-func (a *Admission) giveBack(c *charge) {
-	a.tell(c.reservation.Cancel(context.Background()))
+func (a *Admission) giveBack(c *charge) { a.tell(c.reservation.Cancel(a.ctx())) }
+
+// ctx is the request's, which need not last as long as what it has is settled.
+func (a *Admission) ctx() context.Context {
+	if a.r == nil {
+		return context.Background()
+	}
+	return context.WithoutCancel(a.r.Context())
 }
 
 // tell logs what went wrong with a reservation.
@@ -157,14 +181,8 @@ func (a *Admission) end(e *Ended) {
 	})
 }
 
-func (a *Admission) settle(c *charge, e *Ended) {
-	if !a.counts(c.rule, e) {
-		a.giveBack(c)
-	}
-}
-
 func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
-	if a.m.o.Count != nil {
+	if a.m.o.Count != nil && (a.m.one != nil || len(rule.Count)+len(rule.RefundOn) > 0) {
 		return a.m.o.Count(a.r, rule, e)
 	}
 	return rule.Counts(e.Status)

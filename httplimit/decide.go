@@ -44,13 +44,17 @@ func (s *scratch) forget() {
 func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if m.one != nil {
-		m.one.meet(s)
+		m.one.meet(m, s)
 		m.judge(ctx, s)
 		return
 	}
 	o.Snapshot = m.book.Current()
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
-	s.meet()
+	m.meet(s)
+	if err := s.web.err; err != nil {
+		o.fail(err)
+		return
+	}
 	if len(s.rules) > rules.MaxMet || len(o.Verdicts) > rules.MaxMet {
 		clear(o.Verdicts)
 		o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusServiceUnavailable, errCrowd
@@ -131,12 +135,16 @@ var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits, by se
 
 // meet looks up what the rules want of the request: a Verdict for each of their
 // limits. Those that it costs nothing are none.
-func (s *scratch) meet() {
+func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
 	o.Verdicts, s.keys = o.Verdicts[:0], s.keys[:0]
 	for _, rule := range s.rules {
 		units := rule.Units(&s.request)
-		if units <= 0 {
+		estimate := units
+		if rule.Estimates() {
+			estimate = m.estimate(s, rule)
+		}
+		if units <= 0 && estimate <= 0 {
 			continue
 		}
 		begin := len(s.keys)
@@ -144,23 +152,38 @@ func (s *scratch) meet() {
 		if s.keys, ok = rule.AppendKey(s.keys, &s.request); !ok {
 			continue
 		}
-		for range rule.Limits {
+		for i := range rule.Limits {
+			l := &rule.Limits[i]
+			costs := estimate
+			if l.InFlight() {
+				costs = units
+			}
+			if costs <= 0 {
+				continue
+			}
 			o.Verdicts = append(o.Verdicts, Verdict{})
 			v := &o.Verdicts[len(o.Verdicts)-1]
-			v.Rule, v.Units, v.begin, v.end = rule, units, begin, len(s.keys)
+			v.Rule, v.limit, v.Units, v.begin, v.end = rule, l, costs, begin, len(s.keys)
 		}
 	}
 	keys := string(s.keys) // one text, of which each key is a part
-	for i := 0; i < len(o.Verdicts); {
-		rule := o.Verdicts[i].Rule
-		for j := range rule.Limits {
-			v, l := &o.Verdicts[i], &rule.Limits[j]
-			v.Key = keys[v.begin:v.end]
-			count := o.Snapshot.Count(l, s.request.Tier, v.Key)
-			v.Limiter, v.overrun, v.policy, v.asked = count.Limiter, count.Soft, count.Policy, s.askedBy(rule, l.InFlight(), rule.Reserves())
-			i++
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		v.Key = keys[v.begin:v.end]
+		count := o.Snapshot.Count(v.limit, s.request.Tier, v.Key)
+		v.Limiter, v.overrun, v.policy = count.Limiter, count.Soft, count.Policy
+		v.asked = s.askedBy(v.Rule, v.limit.InFlight(), v.Rule.Reserves())
+	}
+}
+
+// estimate returns what the request may cost under a rule.
+func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
+	if m.o.Reserve != nil {
+		if units, ok := m.o.Reserve(s.http, rule); ok {
+			return max(1, units)
 		}
 	}
+	return rule.Estimate(&s.request)
 }
 
 // tooLarge reports whether an enforced limit can never grant what the request

@@ -77,11 +77,19 @@ type web struct {
 	m *Middleware
 	w http.ResponseWriter
 	r *http.Request
+
+	content
 }
 
 func (e *web) HTTP() *http.Request { return e.r }
 
-func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
+func (e *web) Read(to *rules.Request) {
+	e.m.read(to, e.r)
+	to.Content = e
+}
+
+// Head is for rules that reserve by the content.
+func (e *web) Head() []byte { return e.content.of(e.r, e.m.o.MaxBody) }
 
 func (e *web) Decided(o *Outcome) {
 	if e.m.o.KeepOutcome {

@@ -33,25 +33,30 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: rules ask for them: use Key, or New with rules", weir.ErrInvalid)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
 		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
-	case o.Count != nil && limit.Algorithm == weir.InFlight:
-		return nil, fmt.Errorf("%w Options.Count: %q is in_flight, whose units come back whatever the response is: leave it out", weir.ErrInvalid, limit.Name)
-	case o.Count != nil && o.Queue > 0:
-		return nil, fmt.Errorf("%w Options.Count and Queue: nothing gives a turn back: leave one of both out", weir.ErrInvalid)
+	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && limit.Algorithm == weir.InFlight:
+		return nil, fmt.Errorf("%w Options.Count, Reserve and Settle: %q is in_flight, whose units come back when the request ends: leave them out", weir.ErrInvalid, limit.Name)
+	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && o.Queue > 0:
+		return nil, fmt.Errorf("%w Options.Queue with Count, Reserve or Settle: nothing gives a turn back: leave one out", weir.ErrInvalid)
+	case o.Reserve != nil && o.Settle == nil:
+		return nil, fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
 	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return nil, fmt.Errorf("%w httplimit.ByLimiter: a header cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
 	}
 	return newMiddleware(&Middleware{node: l.Node(), o: o, one: &one{
 		limiter: l, rule: rules.Single(limit.Name, o.Key != nil, o.Queue),
 		policy: string(ratelimit.AppendPolicy(nil, limit, false)), inFlight: limit.Algorithm == weir.InFlight,
-		reserves: o.Count != nil,
+		reserves: o.Count != nil || o.Settle != nil,
 	}})
 }
 
 // meet is scratch.meet of one limit.
-func (l *one) meet(s *scratch) {
+func (l *one) meet(m *Middleware, s *scratch) {
 	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // an address always stands for a key
 	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{
 		Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy,
 		asked: s.askedBy(l.rule, l.inFlight, l.reserves),
 	})
+	if m.o.Reserve != nil {
+		s.outcome.Verdicts[0].Units = m.estimate(s, l.rule)
+	}
 }

@@ -60,6 +60,21 @@ type Options struct {
 	// not block.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
+	// Reserve returns what a request may cost, in units, one at least. It is for the limit of
+	// ByLimiter, and for rules with reserve, where what is not ok is up to the rule. It must
+	// not read the body, nor block.
+	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
+
+	// Settle returns what a request has cost, in units, once it has ended, in place of what
+	// was reserved. It is for the limit of ByLimiter, and for rules with settle, where what is
+	// not ok is up to the rule. It is not called for a response that is no success, unless the
+	// rule has on_error: keep. It must not block.
+	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)
+
+	// MaxBody is how many bytes of a request's body are read ahead where a rule reserves by
+	// a JSON field of it. 1 MiB if zero.
+	MaxBody int64
+
 	// Denied answers a request that goes no further, in place of the body that docs/http.md
 	// has. The fields are set, with Retry-After; the Outcome has the Status, a Problem and a
 	// Body, and must not be kept. A client that is gone is not answered.
@@ -77,7 +92,10 @@ type Options struct {
 	Logger *slog.Logger // slog.Default if nil. Never sees a key
 }
 
-const defaultMaxWaiting = 1024
+const (
+	defaultMaxWaiting = 1024
+	defaultMaxBody    = 1 << 20
+)
 
 // Middleware decides on requests by the rules of a Book, or by one Limiter. It is safe for
 // concurrent use, and has nothing to close.
@@ -91,8 +109,9 @@ type Middleware struct {
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 
-	uncounted, ungiven, passed pace.Pace   // of the lines that say so
-	addressless                atomic.Bool // the line about requests without an address is logged
+	uncounted, ungiven, passed, untold pace.Pace   // of the lines that say so
+	addressless                        atomic.Bool // the line about requests without an address is logged
+	unsettled                          atomic.Uint64
 }
 
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
@@ -118,6 +137,12 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = defaultMaxWaiting
 	}
+	if o.MaxBody < 0 {
+		return nil, fmt.Errorf("%w Options.MaxBody: %d: use 0 for %d, or how many bytes to read", weir.ErrInvalid, o.MaxBody, defaultMaxBody)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -136,7 +161,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		var a *Admission
 		if m.o.Skip == nil || !m.o.Skip(r) {
 			s := m.scratches.Get().(*scratch)
-			s.web, s.ends = web{m, w, r}, true
+			s.web, s.ends = web{m: m, w: w, r: r}, true
 			admitted := m.serve(r.Context(), s, &s.web)
 			r, a = s.web.r, s.admission
 			m.done(s)
@@ -151,6 +176,10 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// Unsettled returns how many responses did not say what their requests had cost though they
+// were complete, so that the estimates stay spent.
+func (m *Middleware) Unsettled() uint64 { return m.unsettled.Load() }
 
 // warnOfNoAddress logs once that requests share a key because they have no address.
 func (m *Middleware) warnOfNoAddress(s *scratch) {

@@ -50,7 +50,8 @@ type Verdict struct {
 	overrun *weir.Limiter // that may admit it, or has
 	policy  string        // as a field tells it; empty where no Snapshot has it
 	asked   way
-	begin   int // of its key among all
+	limit   *rules.Limit // nil where no Snapshot has it
+	begin   int          // of its key among all
 	end     int
 }
 

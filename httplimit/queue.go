@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,11 +66,7 @@ func readAhead(r *http.Request) error {
 	if err != nil && !errors.As(err, &tooLarge) {
 		return fmt.Errorf("%w: the body of a request that is to wait broke off: %w", context.Canceled, err)
 	}
-	rest := r.Body // which is at its end, or has the same error again
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(text[:n]), rest), rest}
+	r.Body = reread(text[:n], r.Body) // which is at its end, or has the same error again
 	return nil
 }
 

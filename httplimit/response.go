@@ -15,18 +15,18 @@ type response struct {
 	status   int  // that the client was sent
 	gone     bool // the client left before
 	hijacked bool
+	reads    bool // a bill reads the body
 }
 
 // ended is how the request ended.
 func (w *response) ended(panics bool) *Ended {
-	e := &Ended{Status: w.status, Aborted: panics || w.a.r.Context().Err() != nil, Header: w.Header()}
-	switch {
-	case e.Status != 0:
-	case w.gone || w.a.r.Context().Err() != nil:
-	case panics:
+	if !panics {
+		w.begin(http.StatusOK) // as the server does for a handler that wrote nothing
+	}
+	gone := w.a.r.Context().Err() != nil
+	e := &Ended{Status: w.status, Aborted: panics || gone, Header: w.Header()}
+	if panics && e.Status == 0 && !gone {
 		e.Status = http.StatusInternalServerError
-	default:
-		e.Status = http.StatusOK
 	}
 	return e
 }
@@ -37,8 +37,20 @@ func (w *response) begin(status int) {
 	if w.status != 0 || w.gone || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
-	if w.gone = w.a.r.Context().Err() != nil; !w.gone {
-		w.status = status
+	if w.gone = w.a.r.Context().Err() != nil; w.gone {
+		return
+	}
+	w.status = status
+	w.a.bills(func(b *bill) {
+		b.begin(w.Header())
+		w.reads = w.reads || b.reads()
+	})
+}
+
+// scan looks at a part of the body that passes.
+func (w *response) scan(p []byte) {
+	if w.reads {
+		w.a.bills(func(b *bill) { b.scan(p) })
 	}
 }
 
@@ -49,19 +61,25 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
-	return w.ResponseWriter.Write(p)
+	n, err := w.ResponseWriter.Write(p)
+	w.scan(p[:min(max(n, 0), len(p))])
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) WriteString(s string) (int, error) {
-	w.begin(http.StatusOK)
+	if w.begin(http.StatusOK); w.reads {
+		return w.Write([]byte(s))
+	}
 	return io.WriteString(w.ResponseWriter, s)
 }
 
 func (w *response) ReadFrom(r io.Reader) (int64, error) {
-	w.begin(http.StatusOK)
+	if w.begin(http.StatusOK); w.reads {
+		return io.Copy(struct{ io.Writer }{w}, r)
+	}
 	return io.Copy(w.ResponseWriter, r)
 }
 

@@ -3,34 +3,65 @@ package rules
 import (
 	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir/internal/jsonscan"
 )
 
 // cost is what a request costs.
 type cost struct {
-	fixed  int64  // also where a request does not say
-	header string // canonical; or else
-	length bool   // the content's
-	unit   int64  // so much of the header's number, or of the length, is one unit
+	fixed int64    // also where a request does not say
+	from  []origin // the first that a request has
+	unit  int64    // so much of the number is one unit
+}
+
+// origin is where a request says a number.
+type origin struct {
+	header string        // canonical; or else
+	path   jsonscan.Path // of the content; or else
+	length bool          // the content's
 }
 
 func (c *cost) of(r *Request) int64 {
-	n := int64(-1)
-	switch {
-	case c.header != "":
-		if lines := r.lines(c.header); len(lines) == 1 {
-			n = count(strings.TrimSpace(lines[0]))
+	for i := range c.from {
+		if n := c.from[i].of(r); n >= 0 {
+			return inUnits(n, c.unit)
 		}
-	case c.length:
-		n = r.Length
 	}
-	if n < 0 {
-		return c.fixed
-	}
-	units := n / c.unit
-	if n%c.unit > 0 {
+	return c.fixed
+}
+
+// inUnits returns how many units a number is, rounded up.
+func inUnits(n, unit int64) int64 {
+	units := n / unit
+	if n%unit > 0 {
 		units++
 	}
 	return units
+}
+
+// of returns the number of a request, -1 if it has none.
+func (o *origin) of(r *Request) int64 {
+	switch {
+	case o.header != "":
+		return single(r.lines(o.header))
+	case o.path != nil && r.Content != nil:
+		s := jsonscan.New([]jsonscan.Path{o.path})
+		s.Scan(r.Content.Head())
+		if n, ok := s.Sum(); ok {
+			return n
+		}
+	case o.length:
+		return r.Length
+	}
+	return -1
+}
+
+// single reads the number in a field that is there once, -1 if there is none.
+func single(lines []string) int64 {
+	if len(lines) != 1 {
+		return -1
+	}
+	return count(strings.TrimSpace(lines[0]))
 }
 
 // count reads digits alone, -1 if there is anything else. What is beyond the
@@ -45,19 +76,25 @@ func count(text string) int64 {
 
 // String is the cost in words.
 func (c *cost) String() string {
-	from := ""
-	switch {
-	case c.header != "":
-		from = headerPrefix + c.header
-	case c.length:
-		from = contentLength
-	default:
-		return strconv.FormatInt(c.fixed, 10)
+	var b strings.Builder
+	for _, o := range c.from {
+		switch {
+		case o.header != "":
+			b.WriteString(headerPrefix + o.header)
+		case o.path != nil:
+			b.WriteString(jsonPrefix + o.path.String())
+		case o.length:
+			b.WriteString(contentLength)
+		}
+		if c.unit != 1 {
+			b.WriteString("/" + strconv.FormatInt(c.unit, 10))
+		}
+		b.WriteString(", or ")
 	}
-	if c.unit != 1 {
-		from += "/" + strconv.FormatInt(c.unit, 10)
-	}
-	return from + ", or " + strconv.FormatInt(c.fixed, 10)
+	return b.String() + strconv.FormatInt(c.fixed, 10)
 }
 
-const contentLength = "content_length"
+const (
+	contentLength = "content_length"
+	jsonPrefix    = "json:"
+)

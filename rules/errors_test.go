@@ -172,6 +172,16 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"an outcome of a queue", one("count: {status: 401}\nqueue: 2s\nkey: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:3:10: count in a rule with queue: nothing gives a turn back, use a rule for each`},
 		{"an outcome of an overrun", one("refund_on: {status: 5xx}\nsoft: {over: 20%, for: 1m}" + good), `rules.yaml:3:14: refund_on in a rule with soft: no overrun is given back, use a rule for each`},
 		{"an outcome of units in flight", one("count: {status: 401}\nkey: ip\nlimit: {algorithm: in_flight, rate: 1}"), `rules.yaml:3:10: count in a rule whose limits are all in_flight: their units come back whatever the response is, remove it`},
+		{"reserve without settle", one("reserve: 5" + good), `rules.yaml:3:12: reserve without settle: nothing would replace the estimate, use cost`},
+		{"reserve and cost", one("cost: 2\nreserve: 5\nsettle: {json: n}" + good), `rules.yaml:3:9: cost in a rule with reserve: only in_flight limits have both, remove one of both`},
+		{"an estimate of a text", one("reserve: size\nsettle: {json: n}" + good), `rules.yaml:3:12: reserve is "size": use a number, content_length, header:X or json:FIELD`},
+		{"a list of estimates", one("reserve: [json:a, 5]\nsettle: {json: n}" + good), `rules.yaml:3:21: reserve is 5, a number: put it in quotes if it is a text`},
+		{"an empty list of estimates", one("reserve: {from: []}\nsettle: {json: n}" + good), `rules.yaml:3:19: the list is empty: remove it, or add to it`},
+		{"a cost by JSON", one("cost: json:n" + good), `rules.yaml:3:9: cost is "json:n": use a number, content_length or header:X`},
+		{"a path through a list", one("settle: {json: 'choices[0].n'}" + good), `rules.yaml:3:18: "choices[0].n" is no path: use names of objects, like usage.total_tokens`},
+		{"settle without a source", one("settle: {on_error: keep}" + good), `rules.yaml:3:11: settle is without a source: name a header, a trailer, or json and sse fields`},
+		{"settle of an unknown error", one("settle: {json: n, on_error: debit}" + good), `rules.yaml:3:31: unknown way to settle an error "debit": known are refund, keep`},
+		{"settle of a queue", one("settle: {json: n}\nqueue: 2s\nkey: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:3:11: settle in a rule with queue: nothing gives a turn back, use a rule for each`},
 		{"a queue of two limits", one("key: ip\nqueue: 2s\nlimits: [{rate: 1, per: 1s, algorithm: leaky_bucket}, {rate: 1, per: 1h}]"), `rules.yaml:4:10: queue in a rule whose limit is not one leaky_bucket or in_flight: requests take turns in these alone`},
 		{"a queue that is too long", one("key: ip\nqueue: 2h\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue is 2h: use 1ms to 1m0s`},
 		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
@@ -194,6 +204,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(large(20))
 	f.Add(one("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
 	f.Add(one("count: {status: [401, '5xx', 600]}\nrefund_on: {status: 2xx}\nkey: ip\nlimits: [{rate: 5, algorithm: in_flight}, {rate: 1, per: 1s}]"))
+	f.Add(one("reserve: {from: [json:max_tokens, header:X, content_length], default: 5, unit: 2}\nsettle: {json: [a, b.c], sse: a, header: X, trailer: Y, unit: 3, on_error: keep}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
 	f.Add(one("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {

@@ -51,7 +51,7 @@ func (r *Rule) Counts(status int) bool {
 }
 
 // Reserves reports whether the units are spent ahead, and settled when the request ends.
-func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 }
+func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Settle != nil }
 
 // outcome reads which responses count.
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {

@@ -185,7 +185,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.match(r, m.Get("match"), v)
 	p.key(r, m.Get("key").Required())
 	r.key.lacking = lacking(slices.Index(lackingNames, oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)))
-	p.cost(r, m.Get("cost"))
+	r.cost = p.costOf(m.Get("cost"), "cost", false)
 	r.Shadow = m.Get("shadow").Bool()
 
 	base := weir.Limit{
@@ -199,6 +199,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.queue(r, m.Get("queue"))
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
+	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}
@@ -252,36 +253,57 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 	}
 }
 
-func (p *parser) cost(r *Rule, v strictyaml.Value) {
-	r.cost = cost{fixed: 1, unit: 1}
+// costOf reads what a request costs, or with estimate what it may cost.
+func (p *parser) costOf(v strictyaml.Value, field string, estimate bool) cost {
+	c := cost{fixed: 1, unit: 1}
 	from := v
 	switch {
 	case !v.Present():
-		return
+		return c
 	case v.IsMap():
 		m := v.Map(costFields...)
 		from = m.Get("from").Required()
 		if n := m.Get("default"); n.Present() {
-			r.cost.fixed = n.Int(0, maxRate)
+			c.fixed = n.Int(0, maxRate)
 		}
 		if n := m.Get("unit"); n.Present() {
-			r.cost.unit = max(1, n.Int(1, maxRate))
+			c.unit = max(1, n.Int(1, maxRate))
 		}
 		if !from.Present() {
-			return
+			return c
 		}
-	case !v.IsText():
-		r.cost.fixed = v.Int(0, maxRate)
-		return
+	case !v.IsText() && !(estimate && v.IsList()):
+		c.fixed = v.Int(0, maxRate)
+		return c
 	}
+	if !estimate {
+		c.from = p.origin(nil, from, field, false)
+		return c
+	}
+	for _, item := range some(from) {
+		c.from = p.origin(c.from, item, field, true)
+	}
+	return c
+}
+
+// origin appends where a request says a number.
+func (p *parser) origin(all []origin, from strictyaml.Value, field string, estimate bool) []origin {
 	text := from.Text()
 	if name, ok := headerName(text); ok {
-		r.cost.header = p.headerName(from, name)
-		return
+		return append(all, origin{header: p.headerName(from, name)})
 	}
-	if r.cost.length = text == contentLength; !r.cost.length && from.IsText() {
-		from.Errorf("cost is %q: use a number, %s or header:X", text, contentLength)
+	if path, ok := strings.CutPrefix(text, jsonPrefix); ok && estimate {
+		return append(all, origin{path: jsonPath(from, path)})
 	}
+	switch {
+	case text == contentLength:
+		return append(all, origin{length: true})
+	case from.IsText() && estimate:
+		from.Errorf("%s is %q: use a number, %s, header:X or %sFIELD", field, text, contentLength, jsonPrefix)
+	case from.IsText():
+		from.Errorf("%s is %q: use a number, %s or header:X", field, text, contentLength)
+	}
+	return all
 }
 
 func (p *parser) soft(r *Rule, v strictyaml.Value) {

@@ -17,6 +17,15 @@ type Request struct {
 	APIKey string
 	Tier   string // one that the file does not have counts as the default tier
 	Length int64  // of the content in bytes, -1 if unknown
+
+	Content Content // is asked where a rule reserves by JSON; nil: it is not known
+}
+
+// Content is that of a request.
+type Content interface {
+	// Head returns the content, or the first part of it where it is long. It needs to hold
+	// until the next call.
+	Head() []byte
 }
 
 // Fields is the header of a request that has no http.Header, so that none is made of it.

@@ -25,10 +25,14 @@ type Rule struct {
 	// Count has the statuses of the responses that count, and RefundOn of those that do not.
 	// All count where both are empty. The units are spent before, and given back.
 	Count, RefundOn Statuses
+	Reserve         string  // what is spent ahead, in words as Cost; empty: Cost
+	Settle          *Settle // what replaces it afterwards; nil: nothing does
 	methods         methods
 	tiers           uint64 // a bit for each that it is for, of Set.tiers; all if zero
 	key             key
 	cost            cost
+	reserve         cost // with estimates
+	estimates       bool
 }
 
 // Condition selects the requests that a rule is for. What is empty does not matter.
@@ -59,7 +63,9 @@ type Soft struct {
 func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
 
 // CountsBytes reports whether the units are the bytes of the content.
-func (r *Rule) CountsBytes() bool { return r.cost.length && r.cost.unit == 1 }
+func (r *Rule) CountsBytes() bool {
+	return len(r.cost.from) == 1 && r.cost.from[0].length && r.cost.unit == 1 && !r.estimates
+}
 
 // Key is the key of a request under this rule; not ok if the rule does not apply
 // to it, as it lacks what the key is made of.

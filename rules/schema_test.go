@@ -75,6 +75,8 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		"numbers":  {root.Defs["numbers"], numberFields},
 		"cost":     {cost, costFields},
 		"outcome":  {root.Defs["outcome"], outcomeFields},
+		"reserve":  {root.Defs["reserve"].OneOf[2], costFields},
+		"settle":   {root.Defs["settle"], settleFields},
 		"soft":     {root.Defs["soft"], softFields},
 	} {
 		var has []string
@@ -93,6 +95,7 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		"calendar":    {root.Defs["limit"].Properties["calendar"], spelled[weir.Calendar]()[1:]},
 		"scope":       {root.Defs["rule"].Properties["scope"], spelled[weir.Scope]()},
 		"partition":   {root.Defs["rule"].Properties["partition"], spelled[weir.PartitionPolicy]()},
+		"on_error":    {root.Defs["settle"].Properties["on_error"], onErrorNames},
 		"missing_key": {root.Defs["rule"].Properties["missing_key"], lackingNames},
 		"key":         {root.Defs["part"].AnyOf[0], keyNames[:len(keyNames)-1]},
 	} {
@@ -237,6 +240,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("limits: []" + good), one("cost: -1" + good),
 		one("cost: size" + good), one("cost: {default: 1}" + good), one("soft: {over: 20%}" + good), one("soft: {over: 2, for: 1m}" + good),
 		one("count: 401" + good), one("count: {status: []}" + good), one("refund_on: {status: 600}" + good), one("refund_on: {status: 9xx}" + good),
+		one("reserve: size\nsettle: {json: a}" + good), one("reserve: {default: 1}\nsettle: {json: a}" + good), one("settle: {unit: 2}" + good), one("settle: {json: []}" + good), one("settle: {json: a, on_error: spend}" + good),
 		one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"), one("partition: fail-open" + good), one("shadow: 1" + good), "tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))

@@ -153,11 +153,27 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	}
 	units := rule.Units(r)
 	fmt.Fprintf(w, "  key:   %s, by %s\n", shown(key), rule.By)
-	fmt.Fprintf(w, "  cost:  %s%s\n", counted(int(units), "unit"), by(rule.Cost, units))
+	estimate := units
+	if rule.Estimates() {
+		estimate = rule.Estimate(r)
+		fmt.Fprintf(w, "  cost:  %s ahead%s\n", counted(int(estimate), "unit"), by(rule.Reserve, estimate))
+	} else {
+		fmt.Fprintf(w, "  cost:  %s%s\n", counted(int(units), "unit"), by(rule.Cost, units))
+	}
+	if len(rule.Count) > 0 {
+		fmt.Fprintf(w, "  count: responses of %s\n", rule.Count)
+	}
+	if len(rule.RefundOn) > 0 {
+		fmt.Fprintf(w, "  refund_on: responses of %s\n", rule.RefundOn)
+	}
 	for i := range rule.Limits {
 		l := rule.Limits[i].For(r.Tier)
 		fmt.Fprintf(w, "  limit: %s: %s\n", l.Name, rules.Describe(l))
-		if units > rules.Capacity(l) {
+		costs := estimate
+		if rule.Limits[i].InFlight() {
+			costs = units
+		}
+		if costs > rules.Capacity(l) {
 			fmt.Fprintf(w, "         never allowed: it costs more than the %d that the limit can grant\n", rules.Capacity(l))
 		}
 	}

@@ -1,0 +1,42 @@
+package httplimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// content is the first part of a request's body, which was read before its handler reads it.
+type content struct {
+	head []byte
+	read bool
+	err  error // the client broke off
+}
+
+// of returns the first bytes of the body, and lets the handler read them too. A body that is
+// encoded has none.
+func (c *content) of(r *http.Request, most int64) []byte {
+	if c.read || r.Body == nil || r.Body == http.NoBody || r.Header["Content-Encoding"] != nil {
+		return c.head
+	}
+	c.read = true
+	var err error
+	c.head, err = io.ReadAll(io.LimitReader(r.Body, most))
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
+		c.err = fmt.Errorf("%w: the body of a request broke off: %w", context.Canceled, err)
+	}
+	r.Body = reread(c.head, r.Body)
+	return c.head
+}
+
+// reread is a body of which the head was read.
+func reread(head []byte, rest io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), rest), rest}
+}

@@ -1,0 +1,120 @@
+package httplimit
+
+import (
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/weir-go/weir/internal/jsonscan"
+	"github.com/weir-go/weir/rules"
+)
+
+// bill is what a response says that its request has cost, under one rule.
+type bill struct {
+	rule    *rules.Rule
+	units   int64 // of the header
+	inField bool  // the header has them
+	encoded bool  // the body cannot be read
+	untold  bool  // it is counted that the response does not say it
+	json    *jsonscan.Scanner
+	events  *jsonscan.Events
+}
+
+// begin looks at the header of the response, whose body comes next.
+func (b *bill) begin(h http.Header) {
+	s := b.rule.Settle
+	if s == nil {
+		return
+	}
+	b.units, b.inField = s.InHeader(h)
+	if b.inField || len(s.JSON)+len(s.Events) == 0 {
+		return
+	}
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		b.encoded = true
+		return
+	}
+	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case mediaType != "text/event-stream" && len(s.JSON) > 0:
+		b.json = jsonscan.New(s.JSON)
+	case mediaType == "text/event-stream" && len(s.Events) > 0:
+		b.events = &jsonscan.Events{Scanner: jsonscan.New(s.Events)}
+	}
+}
+
+// reads reports whether the body may say what the request has cost.
+func (b *bill) reads() bool { return b.json != nil || b.events != nil }
+
+// scan looks at a part of the body that passes.
+func (b *bill) scan(p []byte) {
+	switch {
+	case b.json != nil:
+		b.json.Scan(p)
+	case b.events != nil:
+		b.events.Scan(p)
+	}
+}
+
+// total returns what the response has said. If it is not all, the units are the least that
+// the request has cost.
+func (b *bill) total(h http.Header) (units int64, all bool) {
+	s := b.rule.Settle
+	if s == nil {
+		return 0, false
+	}
+	if units, all = s.InTrailer(h); all {
+		return units, true
+	}
+	switch {
+	case b.inField:
+		return b.units, true
+	case b.json != nil:
+		units, all = b.json.Sum()
+	case b.events != nil:
+		units, all = b.events.Scanner.Sum()
+	}
+	return s.Units(units), all
+}
+
+// settle replaces an estimate by what the request has cost, once it has ended.
+func (a *Admission) settle(c *charge, e *Ended) {
+	s := c.bill.rule.Settle
+	success := e.Status == 0 || e.Status == http.StatusSwitchingProtocols || e.Status/100 == 2
+	switch {
+	case !a.counts(c.bill.rule, e):
+		a.giveBack(c)
+		return
+	case s == nil && a.m.o.Settle == nil:
+		return
+	case !success && (s == nil || !s.KeepOnError):
+		a.giveBack(c)
+		return
+	}
+	units, all := a.cost(c, e)
+	if all || units > c.reservation.Units() {
+		a.tell(c.reservation.Settle(a.ctx(), units))
+	}
+	if all || e.Aborted || !success || c.bill.untold {
+		return
+	}
+	c.bill.untold = true
+	a.m.unsettled.Add(1)
+	if unlogged, due := a.m.untold.Due(a.m.now()); due {
+		why := "the response has not all of the fields that settle names"
+		if c.bill.encoded {
+			why = "the response has a Content-Encoding"
+		}
+		a.m.o.Logger.Warn("a response does not say what its request cost; the estimate stays spent", "rule", c.bill.rule.Name, "why", why, "unlogged", unlogged)
+	}
+}
+
+// cost returns what the request has cost; if that is not all, at least.
+func (a *Admission) cost(c *charge, e *Ended) (units int64, all bool) {
+	if a.m.o.Settle != nil && (a.m.one != nil || c.bill.rule.Settle != nil) {
+		if units, ok := a.m.o.Settle(a.r, c.bill.rule, e); ok {
+			return max(0, units), true
+		}
+	}
+	return c.bill.total(e.Header)
+}

@@ -1,0 +1,283 @@
+// Package jsonscan finds numbers in JSON that passes by in parts, such as the body of a
+// response, without keeping it. Its memory is bounded whatever comes.
+package jsonscan
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Path is where a number is: the names of objects within each other, such as usage and
+// total_tokens. It does not lead through lists.
+type Path []string
+
+// The bounds of a Path, and of what is scanned.
+const (
+	maxNames  = 8
+	maxName   = 64          // bytes
+	maxRaw    = 6 * maxName // of a name as JSON may write it
+	maxNumber = 32          // bytes
+	maxDepth  = 512         // of what is scanned; nothing is found in what is deeper
+)
+
+// ParsePath reads names that dots separate.
+func ParsePath(text string) (Path, error) {
+	names := strings.Split(text, ".")
+	if len(names) > maxNames {
+		return nil, fmt.Errorf("%q has %d names: use at most %d", text, len(names), maxNames)
+	}
+	for _, name := range names {
+		if name == "" || len(name) > maxName || strings.ContainsAny(name, "\"\\ []*") {
+			return nil, fmt.Errorf("%q is no path: use names of objects, like usage.total_tokens", text)
+		}
+	}
+	return names, nil
+}
+
+func (p Path) String() string { return strings.Join(p, ".") }
+
+// Scanner finds the last number at each of its Paths, in one JSON text or in several, one
+// after the other. A value that is no number, or below zero, changes nothing.
+type Scanner struct {
+	paths  []Path
+	found  []int64 // -1 until there is one
+	met    []int   // of each path, how many of its names lead to here
+	state  state
+	isKey  bool // of a text: it is the name of a value
+	depth  int
+	object [maxDepth / 64]uint64 // a bit for each that is open: it is an object, and no list
+	text   []byte                // of a name or number that may matter
+	long   bool                  // it has more than text has
+}
+
+type state uint8
+
+const (
+	beforeValue state = iota
+	beforeName
+	beforeColon
+	inText
+	inEscape
+	inNumber
+	inWord // true, false, null
+	afterValue
+	broken // until Next
+)
+
+// New returns a Scanner of some paths.
+func New(paths []Path) *Scanner {
+	s := &Scanner{paths: paths, found: make([]int64, len(paths)), met: make([]int, len(paths))}
+	for i := range s.found {
+		s.found[i] = -1
+	}
+	return s
+}
+
+// Next begins another text, and keeps what was found.
+func (s *Scanner) Next() {
+	clear(s.met)
+	s.state, s.depth = beforeValue, 0
+}
+
+// Sum returns the sum of the numbers that were found, and reports whether each path has one.
+func (s *Scanner) Sum() (sum int64, all bool) {
+	all = len(s.found) > 0
+	for _, n := range s.found {
+		if n < 0 {
+			all = false
+			continue
+		}
+		sum = add(sum, n)
+	}
+	return sum, all
+}
+
+// add adds numbers that are not below zero; what is beyond the largest is the largest.
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Scan reads what comes next of the text.
+func (s *Scanner) Scan(p []byte) {
+	for i := 0; i < len(p) && s.state != broken; i++ {
+		switch s.state {
+		case inText:
+			i = s.inText(p, i)
+		case inEscape:
+			s.keep(p[i], maxRaw)
+			s.state = inText
+		case inNumber, inWord:
+			s.inBare(p[i])
+		default:
+			s.between(p[i])
+		}
+	}
+}
+
+// inText reads on in a text from i, and returns the place of the last byte that it read.
+func (s *Scanner) inText(p []byte, i int) int {
+	for ; i < len(p); i++ {
+		switch c := p[i]; c {
+		case '"':
+			if s.isKey {
+				s.name()
+				s.state = beforeColon
+			} else {
+				s.state = afterValue
+			}
+			return i
+		case '\\':
+			s.keep(c, maxRaw)
+			s.state = inEscape
+			return i
+		default:
+			s.keep(c, maxRaw)
+		}
+	}
+	return i
+}
+
+// keep keeps a byte of a name or a number.
+func (s *Scanner) keep(c byte, most int) {
+	if s.state != inNumber && !s.isKey {
+		return
+	}
+	if len(s.text) >= most {
+		s.long = true
+		return
+	}
+	s.text = append(s.text, c)
+}
+
+// inBare reads on in a number or a word, which nothing but what follows it ends.
+func (s *Scanner) inBare(c byte) {
+	switch {
+	case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c == '.', c == '-', c == '+', c == 'E':
+		s.keep(c, maxNumber)
+		return
+	case s.state == inNumber:
+		s.number()
+	}
+	s.state = afterValue
+	s.between(c)
+}
+
+// between reads what is between names and values.
+func (s *Scanner) between(c byte) {
+	switch {
+	case c == ' ' || c == '\n' || c == '\t' || c == '\r':
+	case c == '"' && (s.state == beforeValue || s.state == beforeName):
+		s.isKey, s.text, s.long = s.state == beforeName, s.text[:0], false
+		s.state = inText
+	case c == ':' && s.state == beforeColon:
+		s.state = beforeValue
+	case c == ',' && s.state == afterValue && s.depth > 0:
+		s.state = beforeValue
+		if s.inObject() {
+			s.state = beforeName
+		}
+	case c == '}' || c == ']':
+		s.close(c)
+	case s.state != beforeValue && !(s.state == afterValue && s.depth == 0):
+		s.state = broken
+	default:
+		s.begin(c)
+	}
+}
+
+// begin begins a value, such as one that follows another text.
+func (s *Scanner) begin(c byte) {
+	switch {
+	case c == '{' || c == '[':
+		if s.depth == maxDepth {
+			s.state = broken
+			return
+		}
+		bit := uint64(1) << (s.depth % 64)
+		s.object[s.depth/64] &^= bit
+		s.state = beforeValue
+		if c == '{' {
+			s.object[s.depth/64] |= bit
+			s.state = beforeName
+		}
+		s.depth++
+	case c == '-' || c >= '0' && c <= '9':
+		s.isKey, s.text, s.long = false, s.text[:0], false
+		s.state = inNumber
+		s.keep(c, maxNumber)
+	case c == '"':
+		s.isKey, s.state = false, inText
+	case c == 't' || c == 'f' || c == 'n':
+		s.isKey, s.state = false, inWord
+	default:
+		s.state = broken
+	}
+}
+
+// close ends an object or a list, which may be empty.
+func (s *Scanner) close(c byte) {
+	if s.depth == 0 || s.inObject() != (c == '}') || s.state == beforeColon {
+		s.state = broken
+		return
+	}
+	s.depth--
+	for i := range s.met {
+		s.met[i] = min(s.met[i], s.depth)
+	}
+	s.state = afterValue
+}
+
+func (s *Scanner) inObject() bool { return s.object[(s.depth-1)/64]>>((s.depth-1)%64)&1 == 1 }
+
+// name notes which paths the name of a value goes on with.
+func (s *Scanner) name() {
+	name := s.text
+	if slices.Contains(name, '\\') {
+		var text string
+		if json.Unmarshal(slices.Concat([]byte{'"'}, name, []byte{'"'}), &text) == nil {
+			name = []byte(text)
+		}
+	}
+	at := s.depth - 1
+	for i, path := range s.paths {
+		if s.met[i] >= at && len(path) > at && !s.long && path[at] == string(name) {
+			s.met[i] = s.depth
+		} else {
+			s.met[i] = min(s.met[i], at)
+		}
+	}
+}
+
+// number notes a number, if it is at the end of a path.
+func (s *Scanner) number() {
+	for i, path := range s.paths {
+		if s.met[i] != len(path) || s.depth != len(path) || s.long {
+			continue
+		}
+		if n, ok := whole(string(s.text)); ok {
+			s.found[i] = n
+		}
+	}
+}
+
+// whole returns a number as JSON has it, rounded up; not ok if it is below zero or none.
+func whole(text string) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, n >= 0
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || x < 0:
+		return 0, false
+	case x >= math.MaxInt64:
+		return math.MaxInt64, true
+	}
+	return int64(math.Ceil(x)), true
+}

@@ -18,6 +18,7 @@ type Admission struct {
 	r       *http.Request // nil of what is no request of net/http
 	holds   []*weir.Hold
 	charges []charge
+	texts   []heldText
 	once    sync.Once // it ended
 }
 
@@ -26,6 +27,7 @@ type Admission struct {
 type charge struct {
 	bill        *bill
 	reservation *weir.Reservation
+	key         string
 }
 
 // Ended is how a request ended.
@@ -91,6 +93,8 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 		v.Decision, err = v.Limiter.Peek(ctx, v.Key)
 	case v.Units > most: // of a shadow
 		v.Decision = weir.Decision{Name: l.Name, Limit: most, Source: weir.Owner}
+	case v.asked == forHold && s.ttl > 0:
+		v.Decision, err = s.holdFor(ctx, m, v)
 	case v.asked == forHold:
 		var h *weir.Hold
 		if h, err = v.Limiter.Hold(ctx, v.Key, v.Units); err == nil {
@@ -102,7 +106,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 		if of, err = v.Limiter.Reserve(ctx, v.Key, v.Units); err == nil {
 			v.Decision = of.Decision()
 			if v.Decision.Allowed {
-				s.kept(m).charge(v.Rule, of)
+				s.kept(m).charge(v.Rule, of, v.Key)
 			}
 		}
 	}
@@ -110,12 +114,12 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 }
 
 // charge adds a reservation, those of a rule one after the other.
-func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation) {
+func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation, key string) {
 	if n := len(a.charges); n > 0 && a.charges[n-1].bill.rule == rule {
-		a.charges = append(a.charges, charge{a.charges[n-1].bill, of})
+		a.charges = append(a.charges, charge{a.charges[n-1].bill, of, key})
 		return
 	}
-	a.charges = append(a.charges, charge{&bill{rule: rule}, of})
+	a.charges = append(a.charges, charge{&bill{rule: rule}, of, key})
 }
 
 // bills calls f with the bill of each rule.
@@ -148,6 +152,7 @@ func (a *Admission) release() {
 	for _, h := range a.holds {
 		h.Release()
 	}
+	a.releaseTexts()
 }
 
 func (a *Admission) giveBack(c *charge) { a.tell(c.reservation.Cancel(a.ctx())) }

@@ -287,22 +287,27 @@ type requestAnswer struct {
 	RetryAfterS int64        `json:"retry_after_s"`
 	Soft        bool         `json:"soft"`
 	Limits      []takeAnswer `json:"limits"`
+
+	Holds        []carriedHold        `json:"holds,omitempty"`
+	Reservations []carriedReservation `json:"reservations,omitempty"`
 }
 
 // request decides on a request that is described, as a Middleware does on one that it
 // sees: any path that a client can send, and a tier that the rules do not have counts as
-// the default one.
+// the default one. With a ttl the client ends the request: it releases the holds, and settles
+// the reservations.
 func (a *admin) request(r *adminRequest) (int, any, error) {
 	if _, err := a.current(); err != nil {
 		return 0, nil, err
 	}
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
+	var ttl time.Duration
 	if err := r.body(
 		adminField{name: "method", into: &of.Method}, adminField{name: "path", into: &of.Path, required: true},
 		adminField{name: "host", into: &of.Host}, adminField{name: "ip", into: &of.Client},
 		adminField{name: "user", into: &of.User}, adminField{name: "api_key", into: &of.APIKey},
 		adminField{name: "tier", into: &of.Tier}, adminField{name: "length", into: &of.Length},
-		adminField{name: "headers", into: of.Header},
+		adminField{name: "headers", into: of.Header}, adminField{name: "ttl", into: &ttl},
 	); err != nil {
 		return 0, nil, err
 	}
@@ -312,15 +317,22 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
 		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
 	}
-	if err := wrong.err(); err != nil {
+	err := wrong.err()
+	if err == nil && ttl != 0 {
+		err = holdTTL(ttl)
+	}
+	if err != nil {
 		return 0, nil, err
 	}
-	o := a.rulesOf.Check(r.Context(), &of)
+	s := scratch{request: of, ends: ttl > 0, ttl: ttl}
+	a.rulesOf.decide(r.Context(), &s)
+	o := &s.outcome
 	if o.Err != nil {
 		return 0, nil, o.Err
 	}
-	setHeader(r.w.Header(), &o)
-	answer := requestAnswer{o.Status == 0, o.Status, ratelimit.Seconds(o.RetryAfter()), o.Soft(), []takeAnswer{}}
+	setHeader(r.w.Header(), o)
+	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []takeAnswer{}}
+	answer.Holds, answer.Reservations = s.carried()
 	if answer.Allowed {
 		answer.Status = http.StatusOK
 	}

@@ -115,7 +115,7 @@ func FuzzChecks(f *testing.F) {
 	require.NoError(f, err)
 	f.Add("/v1/take", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)
 	f.Add("/v1/take_all", `{"takes":[{"limit":"address","key":"1","units":2,"tier":"premium"},{"limit":"api/burst","key":"u"}]}`)
-	f.Add("/v1/request", `{"method":"POST","path":"/v1/a%2fb","host":"h","ip":"::1","user":"u","api_key":"k","length":1,"headers":{"X-Plan":"gold"}}`)
+	f.Add("/v1/request", `{"method":"POST","path":"/v1/a%2fb","host":"h","ip":"::1","user":"u","api_key":"k","length":1,"headers":{"X-Plan":"gold"},"ttl":"30s"}`)
 	f.Add("/v1/debit", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)
 	f.Add("/v1/refund", `{"limit":"address","key":"1","units":2,"soft":true}`)
 	f.Add("/v1/hold", `{"limit":"address","key":"1","units":2,"tier":"premium","ttl":"30s"}`)

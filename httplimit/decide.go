@@ -25,8 +25,9 @@ type scratch struct {
 	header    []byte
 	names     [maxFields]string
 	outcome   Outcome
-	ends      bool       // the caller ends the admission
-	admission *Admission // what the request has until it ends; nil if nothing
+	ends      bool          // the caller ends the admission
+	ttl       time.Duration // of the holds of a client that ends it by texts; 0 if a handler ends it
+	admission *Admission    // what the request has until it ends; nil if nothing
 }
 
 // forget drops what belongs to a request, and keeps the room.
@@ -35,7 +36,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.web, s.http, s.request, s.ends, s.admission = web{}, nil, rules.Request{}, false, nil
+	s.web, s.http, s.request, s.ends, s.ttl, s.admission = web{}, nil, rules.Request{}, false, 0, nil
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 

@@ -112,6 +112,9 @@ func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) e
 		if !s.ends {
 			return endless(l.Name)
 		}
+		if s.ttl > 0 {
+			return s.waitHoldFor(ctx, m, v)
+		}
 		h, err := v.Limiter.WaitHold(ctx, v.Key, v.Units)
 		s.keep(m, h)
 		return err

@@ -1,0 +1,79 @@
+package httplimit
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// heldText is a hold that a client ends by its text.
+type heldText struct {
+	limiter   *weir.Limiter
+	key, text string
+}
+
+// holdFor is Limiter.Hold on behalf of a client.
+func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict) (weir.Decision, error) {
+	text, d, err := v.Limiter.HoldFor(ctx, v.Key, v.Units, s.ttl)
+	if text != "" {
+		a := s.kept(m)
+		a.texts = append(a.texts, heldText{v.Limiter, v.Key, text})
+	}
+	return d, err
+}
+
+// waitHoldFor is Limiter.WaitHold on behalf of a client, but for the order of arrival.
+func (s *scratch) waitHoldFor(ctx context.Context, m *Middleware, v *Verdict) error {
+	for {
+		d, err := s.holdFor(ctx, m, v)
+		if err != nil || d.Allowed {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(d.RetryAfter, 10*time.Millisecond)):
+		}
+	}
+}
+
+// releaseTexts ends the holds of a request that does not go on.
+func (a *Admission) releaseTexts() {
+	for _, h := range a.texts {
+		ctx, cancel := context.WithTimeout(context.Background(), refundTimeout)
+		a.tell(h.limiter.ReleaseHold(ctx, h.key, h.text))
+		cancel()
+	}
+}
+
+// carriedHold is a hold of a request, as release and renew take it.
+type carriedHold struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key"`
+	Tier  string `json:"tier,omitempty"`
+	Hold  string `json:"hold"`
+}
+
+// carriedReservation is a reservation of a request, as settle takes it with the units.
+type carriedReservation struct {
+	Limit       string `json:"limit"`
+	Key         string `json:"key"`
+	Tier        string `json:"tier,omitempty"`
+	Reservation string `json:"reservation"`
+}
+
+// carried returns what the request has until its client ends it.
+func (s *scratch) carried() (holds []carriedHold, reservations []carriedReservation) {
+	if s.admission == nil {
+		return nil, nil
+	}
+	tier := s.outcome.Snapshot.Tier(s.request.Tier)
+	for _, h := range s.admission.texts {
+		holds = append(holds, carriedHold{h.limiter.Limit().Name, h.key, tier, h.text})
+	}
+	for _, c := range s.admission.charges {
+		reservations = append(reservations, carriedReservation{c.reservation.Decision().Name, c.key, tier, c.reservation.Text()})
+	}
+	return holds, reservations
+}

@@ -153,6 +153,7 @@ type statsAnswer struct {
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
 	Holdings  holdingsAnswer            `json:"holdings"`
+	Holds     holdsAnswer               `json:"holds"`
 	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
 	Outage    outageAnswer              `json:"outage"`
 	Unjoined  int64                     `json:"unjoined_ms"`
@@ -231,6 +232,12 @@ type publishedAnswer struct {
 type holdingsAnswer struct {
 	Keys   int    `json:"keys"`
 	Beyond uint64 `json:"beyond"`
+}
+
+type holdsAnswer struct {
+	Held  int    `json:"held"`
+	Known int    `json:"known"`
+	Lost  uint64 `json:"lost"`
 }
 
 type regionAnswer struct {
@@ -313,7 +320,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
-		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
+		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Holds: holdsAnswer(s.Holds), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered, trips, s.Cluster.Lateness.Milliseconds()},
 		Rules:   statsOf(a.book, s),

@@ -36,7 +36,11 @@ type cluster struct {
 		Keys      int                 `json:"keys"`
 		MaxKeys   int                 `json:"keys_max"`
 		Evicted   uint64              `json:"evicted"`
-		Stream    struct {
+		Holds     struct {
+			Held int    `json:"held"`
+			Lost uint64 `json:"lost"`
+		} `json:"holds"`
+		Stream struct {
 			Unsent int   `json:"unsent"`
 			LagMS  int64 `json:"lag_ms"`
 		} `json:"stream"`
@@ -146,6 +150,9 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printDenied(w)
 	fmt.Fprintf(w, "\nversion: %s\n", s.Version)
 	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
+		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
+	}
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
 		switch {

@@ -26,6 +26,16 @@ func TestStatusShowsTheCountsHeldBesideTheirMaximum(t *testing.T) {
 	}
 }
 
+func TestStatusShowsHoldsWhereThereAreAny(t *testing.T) {
+	var of cluster
+	var text strings.Builder
+	of.print(&text, time.Now())
+	require.NotContains(t, text.String(), "holds:")
+	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"holds":{"held":3,"known":5,"lost":1}}}`), &of))
+	of.print(&text, time.Now())
+	require.Contains(t, text.String(), "holds: 3 of this node's callers and clients; 1 were lost\n")
+}
+
 func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
 	var of cluster
 	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[

@@ -105,6 +105,13 @@ var ofNode = []Family[NodeStats]{
 	gauge("weir_ready", "1 if the node waits for no authority, nor for a first member.",
 		func(s *NodeStats) float64 { return truth(s.Ready) }),
 
+	gauge("weir_holds", "Holds of this node's callers and clients.",
+		func(s *NodeStats) float64 { return float64(s.Holds.Held) }),
+	gauge("weir_holds_known", "Holds of all nodes that this node knows, as it answers for their counts or did so lately.",
+		func(s *NodeStats) float64 { return float64(s.Holds.Known) }),
+	counter("weir_holds_lost_total", "Holds of this node that no member has renewed in time.",
+		func(s *NodeStats) float64 { return float64(s.Holds.Lost) }),
+
 	gauge("weir_leases_held", "Leases that other nodes have lent to this node.",
 		func(s *NodeStats) float64 { return float64(s.Leases.Held) }),
 	gauge("weir_leases_held_units", "Units left in the leases that this node holds.",

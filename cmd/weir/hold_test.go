@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -256,4 +257,54 @@ func TestReserveAndSettleCarryTheReservation(t *testing.T) {
 	require.Equal(t, map[string]any{"limit": "tokens", "key": "alice", "tier": "", "units": 90.0}, h.bodies[0])
 	require.Equal(t, map[string]any{"limit": "tokens", "key": "alice", "tier": "", "reservation": "sealed", "units": 12.0}, h.bodies[2])
 	require.Len(t, h.questions(), 4, "an empty reservation settles nothing")
+}
+
+func TestCommandsOfThreeNodesHoldAndSettleTogether(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"sh", "true"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(err)
+		}
+	}
+	dir := folder(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(`
+rules:
+- {name: exports, key: user, limit: {algorithm: in_flight, rate: 2}}
+- {name: tokens, key: user, limit: {rate: 100, per: 24h}}
+`), 0o600))
+	a := start(t, dir, "-name", "a")
+	b := start(t, dir, "-name", "b", "-join", a.addr(t))
+	c := start(t, dir, "-name", "c", "-join", a.addr(t))
+	waitReady(t, a, b, c)
+
+	told := filepath.Join(t.TempDir(), "told")
+	ended := make(chan string, 1)
+	go func() {
+		code, out := a.ask("hold", "-units", "2", "exports", "alice", "--", "sh", "-c", "while ! [ -e "+told+" ]; do sleep 0.05; done; exit 9")
+		ended <- fmt.Sprint(code, out)
+	}()
+	wait(t, func() bool { code, _ := b.ask("hold", "exports", "alice", "--", "true"); return code == denied }, "it is never held")
+	code, out := c.ask("hold", "exports", "bob", "--", "true")
+	require.Equal(t, []any{ok, ""}, []any{code, out}, "another key")
+	require.NoError(t, os.WriteFile(told, nil, 0o600))
+	require.Equal(t, "9", <-ended)
+	wait(t, func() bool {
+		code, _ := c.ask("hold", "-units", "2", "exports", "alice", "--", "true")
+		return code == ok
+	}, "it is never released")
+
+	code, out = a.ask("reserve", "-units", "60", "tokens", "alice")
+	require.Equal(t, ok, code, out)
+	text := strings.Fields(out)[0]
+	code, out = b.ask("settle", "tokens", "bob", text, "10")
+	require.Equal(t, bad, code, out)
+	code, out = b.ask("settle", "tokens", "alice", text, "10")
+	require.Equal(t, []any{ok, ""}, []any{code, out})
+	code, out = c.ask("settle", "tokens", "alice", text, "0")
+	require.Equal(t, bad, code)
+	require.Contains(t, out, "settled")
+	wait(t, func() bool {
+		_, out := a.ask("peek", "tokens", "alice")
+		return strings.Contains(out, "90 of 100 left")
+	})
 }

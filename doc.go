@@ -44,6 +44,9 @@
 // [Limiter.Wait] waits for units, on a LeakyBucket in order of arrival. [Limiter.Reset]
 // forgets a key's count on every member.
 //
+// A reservation ([Limiter.Reserve]) is an estimate that is spent ahead of a cost which is
+// known only afterwards. To settle it is to replace the estimate by the actual cost.
+//
 // Authority over keys moves when members join and leave, after the counts have moved. The
 // stream that carries the counts also keeps the copies. What [Node.Publish] publishes all
 // nodes have; no check waits for it.

@@ -95,7 +95,8 @@ func (v *Reservation) Expires() time.Time {
 // Settle gives back what the estimate exceeds the actual cost by, 0 or more, or debits what
 // it falls short by, in the window in which the estimate was spent. It has no effect on the
 // count if that window is over, or the count was reset since. It waits for no answer, and
-// ctx may be done, unless the Reservation is carried (Text).
+// ctx may be done, unless the Reservation is carried (Text). What it gives back stays spent if
+// the owner does not answer.
 //
 // The error is ErrInvalid for a cost below zero or a denied Reservation, ErrSettled the
 // second time, or ErrExpired. Of a carried one it may be ErrUnavailable or that of ctx: then

@@ -29,7 +29,7 @@ func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
 // virtually runs a cluster with a Service on each node.
 func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, services map[string]*Service)) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{})
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Secrets: secrets}})
 		require.NoError(t, err)
 		defer c.Close()
 		services := make(map[string]*Service)

@@ -290,7 +290,7 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
-	case errors.Is(err, weir.ErrClosed):
+	case errors.Is(err, weir.ErrClosed), errors.Is(err, weir.ErrUnavailable):
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, weir.ErrInvalid):
 		return status.Error(codes.InvalidArgument, err.Error())

@@ -21,13 +21,16 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
+// secrets seal what nodes hand each other by clients.
+var secrets = [][]byte{[]byte("secret for tests")}
+
 // three starts a cluster of three nodes that gossip, a gRPC server on each.
 func three(t *testing.T, text string) (conns []*grpc.ClientConn) {
 	t.Helper()
 	var nodes []*weir.Node
 	var join []string
 	for _, name := range []string{"a", "b", "c"} {
-		n := start(t, weir.Config{Name: name, Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: join, Secrets: [][]byte{[]byte("secret for tests")}})
+		n := start(t, weir.Config{Name: name, Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: join, Secrets: secrets})
 		join = append(join, n.Members()[0].Addr)
 		nodes = append(nodes, n)
 	}

@@ -1,0 +1,176 @@
+package envoylimit
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/contrib/envoy/kuadrant"
+	"github.com/weir-go/weir/weirtest"
+)
+
+func TestAnotherNodeCommitsAReservation(t *testing.T) {
+	all := gateways(t, tokens)
+	user, everyone := of("user", "u"), of("all", "")
+	for about, c := range map[string]struct {
+		amount, actual uint64
+	}{
+		"less":     {300, 100},
+		"more":     {100, 250},
+		"as much":  {50, 50},
+		"nothing":  {200, 0},
+		"too much": {10, 3000},
+	} {
+		user := of("user", about)
+		r := all[0].reserve(c.amount, user)
+		require.Equal(t, ok, r.Code, about)
+		leaves(t, all, 1000-int(c.amount), user)
+		released, code := all[1].commit(r.ReservationId, c.actual, user)
+		require.Equal(t, codes.OK, code, about)
+		require.True(t, released, about)
+		leaves(t, all, max(0, 1000-int(c.actual)), user)
+	}
+
+	r := all[2].reserve(400, user, of("free", ""), everyone, of("unknown", ""))
+	released, code := all[0].commit(r.ReservationId, 30, user, of("free", ""), everyone, of("unknown", ""))
+	require.Equal(t, codes.OK, code)
+	require.True(t, released)
+	leaves(t, all, 970, user)
+	leaves(t, all, 99970, everyone)
+}
+
+func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
+	all := gateways(t, tokens)
+	user, everyone := of("user", "u"), of("all", "")
+	id := all[0].reserve(400, user, everyone).ReservationId
+	first, second, _ := strings.Cut(id, textSeparator)
+	for about, c := range map[string]struct {
+		id string
+		ds []*ratelimit.RateLimitDescriptor
+	}{
+		"forged":            {"forged.forged", []*ratelimit.RateLimitDescriptor{user, everyone}},
+		"changed":           {id[:40] + "AAAA" + id[44:], []*ratelimit.RateLimitDescriptor{user, everyone}},
+		"another key":       {id, []*ratelimit.RateLimitDescriptor{of("user", "v"), everyone}},
+		"another order":     {id, []*ratelimit.RateLimitDescriptor{everyone, user}},
+		"fewer descriptors": {id, []*ratelimit.RateLimitDescriptor{user}},
+		"more descriptors":  {first, []*ratelimit.RateLimitDescriptor{user, everyone}},
+		"another part":      {second, []*ratelimit.RateLimitDescriptor{user}},
+		"no descriptor":     {id, []*ratelimit.RateLimitDescriptor{of("unknown", "")}},
+	} {
+		_, code := all[1].commit(c.id, 9, c.ds...)
+		require.Equal(t, codes.InvalidArgument, code, about)
+	}
+	leaves(t, all, 600, user)
+	leaves(t, all, 99600, everyone)
+
+	_, code := all[1].commit(id, 100, user, everyone)
+	require.Equal(t, codes.OK, code)
+	for _, g := range all {
+		released, code := g.commit(id, 700, user, everyone)
+		require.Equal(t, codes.FailedPrecondition, code, "it was committed before")
+		require.False(t, released)
+	}
+	leaves(t, all, 900, user)
+	leaves(t, all, 99900, everyone)
+}
+
+func TestConcurrentReservationsNeverOverspend(t *testing.T) {
+	all := gateways(t, tokens)
+	user := of("user", "u")
+	var reserved, committed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			r, err := all[i%3].rpc.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request(user).Descriptors, Amount: 100})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if r.Code != ok {
+				return
+			}
+			reserved.Add(1)
+			for range 3 { // a gateway that had no answer tries again, at any node
+				c, err := all[(i+1)%3].rpc.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: request(user).Descriptors, ReservationId: r.ReservationId, ActualAmount: 100})
+				if c.GetReservationReleased() {
+					committed.Add(1)
+				} else if status.Code(err) != codes.FailedPrecondition {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 10, reserved.Load())
+	require.EqualValues(t, 10, committed.Load(), "each takes effect once")
+	leaves(t, all, 0, user)
+}
+
+func TestALimitWithoutRoomThatDoesNotDenyIsDebitedByTheCommit(t *testing.T) {
+	all := gateways(t, tokens)
+	user, tried := of("user", "u"), of("tried", "")
+	r := all[0].reserve(200, user, tried)
+	require.Equal(t, ok, r.Code)
+	leaves(t, all, 100, tried)
+	_, code := all[1].commit(r.ReservationId, 60, user, tried)
+	require.Equal(t, codes.OK, code)
+	_, code = all[2].commit(r.ReservationId, 60, user, tried)
+	require.Equal(t, codes.FailedPrecondition, code)
+	leaves(t, all, 940, user)
+	leaves(t, all, 40, tried)
+
+	quota := of("quota", "")
+	require.Equal(t, ok, all[0].reserve(100, quota).Code)
+	require.Equal(t, over, all[1].reserve(1, quota, user).Code, "the only quota is used up")
+	leaves(t, all, 940, user)
+}
+
+const windows = `
+domain: d
+descriptors:
+- key: user
+  rate_limit: {unit: minute, requests_per_unit: 1000}
+- key: all
+  rate_limit: {unit: hour, requests_per_unit: 100000}
+`
+
+func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
+	virtually(t, windows, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		a, b := &kuadrantServer{of: services["a"]}, &kuadrantServer{of: services["b"]}
+		ds := request(of("user", "u"), of("all", "")).Descriptors
+		r, err := a.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: ds, Amount: 500})
+		require.NoError(t, err)
+		late, err := a.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: ds, Amount: 500})
+		require.NoError(t, err)
+		left := func(d *ratelimit.RateLimitDescriptor) int {
+			time.Sleep(2 * time.Second)
+			r, err := b.CheckRateLimit(t.Context(), request(d))
+			require.NoError(t, err)
+			return int(r.Statuses[0].LimitRemaining)
+		}
+		commit := func(id string) error {
+			_, err := b.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: ds, ReservationId: id, ActualAmount: 20})
+			return err
+		}
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 1000, left(of("user", "u")), "its window is over")
+		require.Equal(t, 99000, left(of("all", "")))
+		require.NoError(t, commit(r.ReservationId))
+		require.Equal(t, 1000, left(of("user", "u")))
+		require.Equal(t, 99480, left(of("all", "")))
+		require.Equal(t, codes.FailedPrecondition, status.Code(commit(r.ReservationId)))
+
+		time.Sleep(2 * time.Hour)
+		err = commit(late.ReservationId)
+		require.Equal(t, codes.FailedPrecondition, status.Code(err))
+		require.ErrorContains(t, err, "expired")
+		require.Equal(t, 100000, left(of("all", "")))
+	})
+}

@@ -29,9 +29,9 @@ type admission struct {
 
 // ask asks the limit of ByLimiter. The admission is nil if the call ends nothing, and if it
 // is denied.
-func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any, inFlight bool) (a *admission, err error) {
+func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a *admission, err error) {
 	switch {
-	case inFlight:
+	case v.Limiter.Limit().Algorithm == weir.InFlight:
 		var h *weir.Hold
 		h, err = v.Limiter.Hold(ctx, v.Key, v.Units)
 		v.Decision, a = h.Decision(), &admission{limits: l, hold: h}

@@ -141,54 +141,63 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w grpclimit.ByLimiter: it needs a Limiter", weir.ErrInvalid)
 	}
-	if err := o.Client.Validate(); err != nil {
-		return nil, err
-	}
-	if err := o.validMessages(); err != nil {
+	if err := o.validate(l.Limit()); err != nil {
 		return nil, err
 	}
 	if o.Key == nil {
 		o.Key = ClientKey
 	}
-	name, inFlight := l.Limit().Name, l.Limit().Algorithm == weir.InFlight
-	switch {
-	case !o.NoMetadata && strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
-		return nil, fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, name)
-	case inFlight && o.settles():
-		return nil, fmt.Errorf("%w Options.Settle and SettleTrailer: %q is in_flight, whose units come back: use another limit, or leave them out", weir.ErrInvalid, name)
-	case o.Estimate != nil && !o.settles():
-		return nil, fmt.Errorf("%w Options.Estimate: nothing settles it: set Settle or SettleTrailer, too", weir.ErrInvalid)
-	case o.SettleTrailer != "" && !isName(o.SettleTrailer):
-		return nil, fmt.Errorf("%w Options.SettleTrailer: %q is no name of text metadata: use small letters, digits, and the signs - _ and .", weir.ErrInvalid, o.SettleTrailer)
-	}
-	limits := &Limits{o: o, ends: inFlight || o.settles()}
-	rule, warn := &rules.Rule{Name: name}, o.warns(func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })
+	limits := &Limits{o: o, ends: l.Limit().Algorithm == weir.InFlight || o.settles()}
+	rule, warn := &rules.Rule{Name: l.Limit().Name}, o.warns(func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })
 	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
 		key, ok := o.Key(ctx, r)
 		if !ok {
 			return out, nil
 		}
 		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
-		if a, out.Err = limits.ask(ctx, &v, request, inFlight); errors.Is(out.Err, weir.ErrClosed) {
+		if a, out.Err = limits.ask(ctx, &v, request); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
 				out.Err = nil
 			}
 		}
-		switch {
-		case errors.Is(out.Err, context.Canceled):
-			out.Status = httplimit.StatusClientGone
-		case out.Err != nil || !v.Decision.Allowed && v.Decision.Source == weir.FailedClosed:
-			out.Status = http.StatusServiceUnavailable
-		case !v.Decision.Allowed && v.Units > rules.Capacity(l.Limit()):
-			out.Status = http.StatusRequestEntityTooLarge
-		case !v.Decision.Allowed:
-			out.Status = http.StatusTooManyRequests
-		}
-		out.Verdicts = []httplimit.Verdict{v}
+		out.Status, out.Verdicts = statusFor(&v, out.Err), []httplimit.Verdict{v}
 		warn(ctx, r, &out)
 		return out, a
 	}
 	return limits, nil
+}
+
+// validate returns what is wrong with the Options of ByLimiter.
+func (o *Options) validate(l weir.Limit) error {
+	if err := errors.Join(o.Client.Validate(), o.validMessages()); err != nil {
+		return err
+	}
+	switch {
+	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
+		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
+	case l.Algorithm == weir.InFlight && o.settles():
+		return fmt.Errorf("%w Options.Settle and SettleTrailer: %q is in_flight, whose units come back: use another limit, or leave them out", weir.ErrInvalid, l.Name)
+	case o.Estimate != nil && !o.settles():
+		return fmt.Errorf("%w Options.Estimate: nothing settles it: set Settle or SettleTrailer, too", weir.ErrInvalid)
+	case o.SettleTrailer != "" && !isName(o.SettleTrailer):
+		return fmt.Errorf("%w Options.SettleTrailer: %q is no name of text metadata: use small letters, digits, and the signs - _ and .", weir.ErrInvalid, o.SettleTrailer)
+	}
+	return nil
+}
+
+// statusFor is the Status of an Outcome with one Verdict, 0 if the call goes on.
+func statusFor(v *httplimit.Verdict, err error) int {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return httplimit.StatusClientGone
+	case err != nil || !v.Decision.Allowed && v.Decision.Source == weir.FailedClosed:
+		return http.StatusServiceUnavailable
+	case v.Decision.Allowed:
+		return 0
+	case v.Units > rules.Capacity(v.Limiter.Limit()):
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusTooManyRequests
 }
 
 // ClientKey is for Options.Key: the client's address, of an IPv6 one its /64, as

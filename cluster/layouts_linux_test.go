@@ -112,14 +112,14 @@ var layouts = []layout{
 	{about: "a public address, and Docker", links: docker0 + nic("eth0", "5.6.7.8/24") + "route add default via 5.6.7.1", want: "5.6.7.8"},
 	{about: "an address of 240/4, as pods may have", links: nic("eth0", "240.4.0.9/24") + "route add default via 240.4.0.1", want: "240.4.0.9"},
 	{about: "a shared address, as pods may have", links: nic("eth0", "100.64.0.9/32") + "route add 169.254.1.1 dev eth0\nroute add default via 169.254.1.1 dev eth0", want: "100.64.0.9"},
-	{about: "IPv6 alone, global", links: nic("eth0", "2600:1:2::9/64") + "-6 route add default via 2600:1:2::1", want: "2600:1:2::9"},
-	{about: "IPv6 alone, local, as pods may have", links: nic("eth0", "fd00:10:244::9/64") + "-6 route add default via fe80::1 dev eth0", want: "fd00:10:244::9"},
-	{about: "IPv6 alone, and Docker", links: docker0 + nic("eth0", "2600:1:2::9/64") + "-6 route add default via 2600:1:2::1", want: "2600:1:2::9"},
-	{about: "IPv4 and IPv6", links: nic("eth0", "10.1.2.3/24", "2600:1:2::9/64") + "route add default via 10.1.2.1\n-6 route add default via 2600:1:2::1", want: "10.1.2.3"},
+	{about: "IPv6 alone, global", links: nic("eth0", "2600:1:2::9/64") + "route add default via 2600:1:2::1", want: "2600:1:2::9"},
+	{about: "IPv6 alone, local, as pods may have", links: nic("eth0", "fd00:10:244::9/64") + "route add default via fe80::1 dev eth0", want: "fd00:10:244::9"},
+	{about: "IPv6 alone, and Docker", links: docker0 + nic("eth0", "2600:1:2::9/64") + "route add default via 2600:1:2::1", want: "2600:1:2::9"},
+	{about: "IPv4 and IPv6", links: nic("eth0", "10.1.2.3/24", "2600:1:2::9/64") + "route add default via 10.1.2.1\nroute add default via 2600:1:2::1", want: "10.1.2.3"},
 	{about: "IPv4 and IPv6, Bind to all of IPv6", bind: "[::]:0", links: nic("eth0", "10.1.2.3/24", "2600:1:2::9/64") +
-		"route add default via 10.1.2.1\n-6 route add default via 2600:1:2::1", want: "2600:1:2::9"},
+		"route add default via 10.1.2.1\nroute add default via 2600:1:2::1", want: "2600:1:2::9"},
 	{about: "IPv4 and IPv6, Bind to all of IPv4", bind: "0.0.0.0:0", links: nic("eth0", "2600:1:2::9/64", "10.1.2.3/24") +
-		"route add default via 10.1.2.1\n-6 route add default via 2600:1:2::1", want: "10.1.2.3"},
+		"route add default via 10.1.2.1\nroute add default via 2600:1:2::1", want: "10.1.2.3"},
 	{about: "an address of the loopback by which routers know the machine", links: nic("eth0") + nic("eth1") + "addr add 10.255.0.7/32 dev lo\n" +
 		"route add default src 10.255.0.7 nexthop via inet6 fe80::1 dev eth0 nexthop via inet6 fe80::2 dev eth1", want: "10.255.0.7"},
 	{about: "several addresses of one card", links: nic("eth0", "10.1.2.3/24", "10.1.2.200/24") + "route add default via 10.1.2.1", want: "10.1.2.3"},
@@ -132,7 +132,7 @@ var layouts = []layout{
 	{about: "two cards that lead out at one cost, the first at first", links: docker0 + nic("eth0", "10.1.2.3/24") + nic("eth1", "10.9.9.4/24") +
 		"route append default via 10.1.2.1\nroute append default via 10.9.9.1", names: "10.1.2.3 (eth0) 10.9.9.4 (eth1) Advertise", not: "172.17.0.1"},
 	{about: "the same for IPv6", links: nic("eth0", "2600:1:2::9/64") + nic("eth1", "2600:7:7::9/64") +
-		"-6 route append default via 2600:1:2::1\n-6 route append default via 2600:7:7::1", names: "2600:1:2::9 (eth0) 2600:7:7::9 (eth1) Advertise"},
+		"route append default via 2600:1:2::1\nroute append default via 2600:7:7::1", names: "2600:1:2::9 (eth0) 2600:7:7::9 (eth1) Advertise"},
 	{about: "a way out for each half, over two cards", links: nic("eth0", "10.1.2.3/24") + nic("tun0", "10.8.0.6/24") +
 		"route add default via 10.1.2.1\nroute add 0.0.0.0/1 via 10.8.0.1\nroute add 128.0.0.0/1 via 10.8.0.1", want: "10.8.0.6"},
 	{about: "no network", names: "no address Advertise"},
@@ -156,21 +156,20 @@ func namespace(t *testing.T, ip string) string {
 	ns := fmt.Sprintf("weir%08x", rand.Uint32())
 	lay(t, ip, "", "netns add "+ns)
 	t.Cleanup(func() { exec.Command(ip, "netns", "del", ns).Run() })
-	lay(t, ip, ns, "link set lo up")
 	return ns
 }
 
 // lay runs commands of iproute2, one on a line, in a namespace if it is not empty. It skips
 // the test if the kernel cannot do that.
 func lay(t *testing.T, ip, ns, commands string) {
-	for line := range strings.Lines(commands) {
-		args := strings.Fields(line)
-		if ns != "" {
-			args = append([]string{"-n", ns}, args...)
-		}
-		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
-			t.Skipf("this machine cannot make that network: ip %s: %v %s", strings.Join(args, " "), err, out)
-		}
+	args := []string{"-batch", "-"} // one process
+	if ns != "" {
+		args, commands = append([]string{"-n", ns}, args...), "link set lo up\n"+commands
+	}
+	c := exec.Command(ip, args...)
+	c.Stdin = strings.NewReader(commands)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Skipf("this machine cannot make that network: ip: %v %s:\n%s", err, out, commands)
 	}
 }
 
@@ -230,12 +229,12 @@ func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 			machines := [2]string{namespace(t, ip), namespace(t, ip)}
 			lay(t, ip, "", "link add eth0 netns "+machines[0]+" type veth peer name eth0 netns "+machines[1])
 			for i, ns := range machines {
-				nodad, family := "", ""
+				nodad := ""
 				if strings.Contains(c.addresses[i], ":") {
-					nodad, family = " nodad", "-6 "
+					nodad = " nodad"
 				}
-				lay(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad)
-				lay(t, ip, ns, family+"route add default via "+c.addresses[1-i]+"\n"+c.links)
+				lay(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad+
+					"\nroute add default via "+c.addresses[1-i]+"\n"+c.links)
 			}
 			said := [2]chan string{make(chan string, 2), make(chan string, 2)} // each its own address, and the other's
 			for i, ns := range machines {

@@ -1,4 +1,4 @@
-.PHONY: test full alone race flakes fuzz soak sim sim-regions schedules pictures bench figures lint demo
+.PHONY: test full alone manifests race flakes fuzz soak sim sim-regions schedules pictures bench figures lint demo
 
 test:
 	go test work
@@ -11,6 +11,10 @@ full:
 # under siege.
 alone:
 	go test -count=1 -run 'RealNetwork|LostPackets|Siege' .
+
+# Renders deploy/testdata/rendered again, after a change of the chart, its values or a kustomization.
+manifests:
+	cd deploy && go test -count=1 -tags render -run Rendered . -update
 
 race:
 	go test -race -run Siege .
@@ -76,8 +80,8 @@ figures:
 
 lint:
 	gofmt -l . | (! grep .)
-	go vet work
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$(go list work)
+	go vet -tags render work
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags render $$(go list work)
 	./.ci/vulncheck
 
 demo:

@@ -18,15 +18,8 @@ func TestPortsAreThoseOfTheDocuments(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"peersBind": "7946", "checks": "8080", "admin": "8081", "health": "8082", "envoy": "8083"}, documented)
 
-	for name, v := range map[string]string{"kustomize": "", "helm/default": "default", "helm/envoy": "envoy"} {
-		var m *manifests
-		if v == "" {
-			m, err = read(kustomize(t, "kustomize/server"))
-		} else {
-			objects, _, wrong := rendered(installations(t)[v])
-			require.NoError(t, wrong)
-			m, err = read([]byte(objects))
-		}
+	for _, name := range []string{"kustomize/server", "helm/default", "helm/envoy"} {
+		m, err := read(rendered(t, name))
 		require.NoError(t, err)
 		ports := m.workloads()[0].ports()
 		require.Equal(t, documented["peersBind"], fmt.Sprint(ports["peers/TCP"]), name)

@@ -13,7 +13,7 @@ import (
 
 // What the tests hold manifests to, they see.
 func TestEachFaultInManifestsIsSeen(t *testing.T) {
-	text := kustomize(t, "kustomize/server")
+	text := rendered(t, "kustomize/server")
 	policy := func(m *manifests, name string) int {
 		for i, p := range m.policies {
 			if p.Name == name {
@@ -127,7 +127,7 @@ func set(w *workload, begins, arg string) {
 }
 
 func TestFieldsThatKubernetesDoesNotKnowAreRefusedTwice(t *testing.T) {
-	text := string(kustomize(t, "kustomize/server"))
+	text := string(rendered(t, "kustomize/server"))
 	for was, is := range map[string]string{
 		"maxSurge: 1":       "maxSurges: 1",
 		"containerPort:":    "port:",

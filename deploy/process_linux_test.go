@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -44,25 +42,6 @@ func command(t *testing.T, binaries string, c *corev1.Container, args ...string)
 	t.Helper()
 	name, _, _ := strings.Cut(filepath.Base(c.Image), ":")
 	return exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)
-}
-
-// all are the manifests of each kustomization and of the chart with each values.
-func all(t *testing.T) map[string]*manifests {
-	t.Helper()
-	found := make(map[string]*manifests)
-	for _, name := range kustomizations {
-		m, err := read(kustomize(t, "kustomize/"+name))
-		require.NoError(t, err)
-		found["kustomize/"+name] = m
-	}
-	for name, v := range installations(t) {
-		text, _, err := rendered(v)
-		require.NoError(t, err)
-		m, err := read([]byte(text))
-		require.NoError(t, err)
-		found["helm/"+name] = m
-	}
-	return found
 }
 
 func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
@@ -342,53 +321,6 @@ func (r *replica) leave(t *testing.T) {
 		if time.Since(begun) > grace+late.Total() {
 			require.Fail(t, "it has not left", "after %v", allowed)
 		}
-	}
-}
-
-// Each pod has an address of its own and the ports of the chart. Here there is one address, so
-// the chart is rendered with other ports for each.
-func TestNodesOfIPv6FindEachOther(t *testing.T) {
-	t.Parallel()
-	full.Only(t, "TestServicesHaveTheFamiliesThatAreAskedFor, and TestEachContainerRunsAsItsManifestSays over IPv4")
-	l, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("this machine has no IPv6: ", err)
-	}
-	l.Close()
-	built := binaries(t)
-	var all []*workload
-	var join []string
-	var mounts string
-	for range 2 {
-		ports := make(values)
-		for _, name := range []string{"peers", "checks", "admin", "health", "envoy"} {
-			_, text, err := net.SplitHostPort(freeport.Addr(t))
-			require.NoError(t, err)
-			port, err := strconv.Atoi(text)
-			require.NoError(t, err)
-			ports[name] = port
-		}
-		text, _, err := rendered(values{"image": values{"repository": "weir"}, "replicaCount": 2, "ports": ports})
-		require.NoError(t, err)
-		m, err := read([]byte(text))
-		require.NoError(t, err)
-		w := m.workloads()[0]
-		all, join, mounts = append(all, w), append(join, fmt.Sprintf("[::1]:%d", ports["peers"])), mounted(t, m, w)
-	}
-	var nodes []*replica
-	for _, w := range all {
-		nodes = append(nodes, startJoining(t, built, mounts, w, "::1", join))
-	}
-	for _, n := range nodes {
-		require.Eventually(t, func() bool { status, _ := n.get("health", "/ready"); return status == http.StatusOK }, patience, 20*time.Millisecond, "it is not ready")
-		n.well(t, built, mounts)
-	}
-	require.Contains(t, nodes[0].take(t), `"allowed":true`)
-	for _, n := range nodes {
-		n.requireLeft(t, 999, "they count together")
-	}
-	for _, n := range nodes {
-		n.leave(t)
 	}
 }
 

@@ -352,6 +352,9 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 							if d.Source == weir.Leased {
 								leased.Add(1)
 							}
+							if !d.Allowed { // five seconds of denials at full speed show no more
+								time.Sleep(5 * time.Millisecond)
+							}
 						}
 					})
 				}

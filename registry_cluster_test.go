@@ -1,41 +1,21 @@
 package weir_test
 
 import (
-	"bytes"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
 
 // warnings is what was logged at Warn and above.
-type warnings struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type warnings struct{ lab.Text }
 
-func (w *warnings) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *warnings) about(name string) (lines []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for line := range strings.Lines(w.text.String()) {
-		if strings.Contains(line, "limit="+name+" ") {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
+func (w *warnings) about(name string) []string { return w.Lines("limit=" + name + " ") }
 
 // logged is a cluster in virtual time, and its warnings.
 func logged(t *testing.T, o weirtest.Options) (*weirtest.Cluster, *warnings) {

@@ -1,36 +1,19 @@
 package weir
 
 import (
-	"bytes"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // logbook is what was logged at Warn and above, and can be read meanwhile.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logbook) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.FieldsFunc(l.text.String(), func(c rune) bool { return c == '\n' })
-}
+type logbook struct{ lab.Text }
 
 func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -78,20 +61,20 @@ func TestOtherNumbersAtTheSameVersionAreLoggedOnceWithBothAndCounted(t *testing.
 				require.Equal(t, 2*i, n.Stats().Conflicts)
 				limiter(t, n, two)
 				require.Equal(t, 2*i+1, n.Stats().Conflicts)
-				require.Len(t, log.lines(), 1)
+				require.Len(t, log.Lines(), 1)
 				limiter(t, n, two)
 				require.Equal(t, 2*i+1, n.Stats().Conflicts, "the same once more is no conflict")
 			}
 			for _, part := range []string{"level=WARN", `limit="per user"`, "version=0", c.one, c.two} {
-				require.Contains(t, log.lines()[0], part)
+				require.Contains(t, log.Lines()[0], part)
 			}
 
 			one.Version, two.Version = 1, 1
 			limiter(t, n, one)
-			require.Len(t, log.lines(), 1)
+			require.Len(t, log.Lines(), 1)
 			limiter(t, n, two)
-			require.Len(t, log.lines(), 2, "of each version once")
-			require.Contains(t, log.lines()[1], "version=1")
+			require.Len(t, log.Lines(), 2, "of each version once")
+			require.Contains(t, log.Lines()[1], "version=1")
 		})
 	}
 }

@@ -1,12 +1,11 @@
 package weir_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,31 +13,14 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
 
 // heardNetwork is that of a node of which all that it sends is kept.
 type heardNetwork struct {
 	cluster.Network
-	kept *kept
-}
-
-// kept is what was said, and logged.
-type kept struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (k *kept) Write(b []byte) (int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.text.Write(b)
-}
-
-func (k *kept) has(text string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return bytes.Contains(k.text.Bytes(), []byte(text))
+	kept *lab.Text
 }
 
 func (n heardNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -56,7 +38,7 @@ func (n heardNetwork) Listen(ctx context.Context, addr string) (net.Listener, ne
 
 type heardListener struct {
 	net.Listener
-	kept *kept
+	kept *lab.Text
 }
 
 func (l heardListener) Accept() (net.Conn, error) {
@@ -69,7 +51,7 @@ func (l heardListener) Accept() (net.Conn, error) {
 
 type heardConn struct {
 	net.Conn
-	kept *kept
+	kept *lab.Text
 }
 
 func (c heardConn) Write(b []byte) (int, error) {
@@ -79,7 +61,7 @@ func (c heardConn) Write(b []byte) (int, error) {
 
 type heardPackets struct {
 	net.PacketConn
-	kept *kept
+	kept *lab.Text
 }
 
 func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -94,7 +76,7 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const secretive = "203.0.113.77 of somebody"
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		var said kept
+		var said lab.Text
 		nodes := make(map[string]*weir.Node)
 		for _, name := range hosts(3) {
 			network.Host(name)
@@ -138,8 +120,8 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 				network.Host("c").Kill()
 			}
 		}
-		require.True(t, said.has("a limit's name"), "what is said is kept")
-		require.True(t, said.has("level=WARN"), "and what is logged")
-		require.False(t, said.has("somebody"))
+		require.True(t, strings.Contains(said.String(), "a limit's name"), "what is said is kept")
+		require.True(t, strings.Contains(said.String(), "level=WARN"), "and what is logged")
+		require.False(t, strings.Contains(said.String(), "somebody"))
 	})
 }

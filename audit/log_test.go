@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/audit"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -46,24 +47,6 @@ func (k *kept) records() (all []audit.Record) {
 		all = append(all, b...)
 	}
 	return all
-}
-
-// words is what was logged.
-type words struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *words) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *words) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
 }
 
 // open is a Log that the test closes.
@@ -388,7 +371,7 @@ func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testin
 			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 			func(context.Context) (int, error) { return 0, nil }, // no error: all of it
 		}
-		var said words
+		var said lab.Text
 		calls := 0
 		sink := &kept{answer: func(ctx context.Context, _ []audit.Record) (int, error) { calls++; return answers[calls-1](ctx) }}
 		log := open(t, sink, audit.Options{Batch: 4, Timeout: time.Second, Logger: slog.New(slog.NewTextHandler(&said, nil))})
@@ -438,7 +421,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}}
-			var said words
+			var said lab.Text
 			log := open(t, sink, audit.Options{Batch: 4, Timeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 			l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
 			allow(t, l, "k", 2+10)

@@ -17,7 +17,6 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -304,24 +304,10 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		c.CertificateNames = map[string][]string{"near": {"spiffe://example.org/near/{name}"}, "far": {"spiffe://example.org/far/{name}"}}
 		return c
 	}
-	var log bytes.Buffer
-	var mu sync.Mutex
-	logged := func(words ...string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		for line := range strings.Lines(log.String()) {
-			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
-				return true
-			}
-		}
-		return false
-	}
+	var log lab.Text
+	logged := func(words ...string) bool { return len(log.Lines(words...)) > 0 }
 	first := in("near", "a", "spiffe://example.org/near/a")
-	first.Logger = slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return log.Write(b)
-	}), nil))
+	first.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	a := launch(t, first)
 	b := launch(t, in("near", "b", "spiffe://example.org/near/b", a))
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
@@ -369,11 +355,6 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
 	}
 }
-
-// writer is a function that writes.
-type writer func([]byte) (int, error)
-
-func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 // Gossip does not send to members that have left, so the last goodbyes reach nobody.
 func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
@@ -590,7 +571,7 @@ func TestNobodyToJoinIsAWarning(t *testing.T) {
 			}
 		}()
 		nobody := held.Addr().String()
-		log := new(record)
+		log := new(lab.Text)
 		cfg := h.at("a", config("a"))
 		cfg.Join = []string{"nobody.invalid", nobody}
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -606,24 +587,6 @@ func TestNobodyToJoinIsAWarning(t *testing.T) {
 		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)
 	})
-}
-
-// record is a log that can be read while it is written.
-type record struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.String()
 }
 
 func TestSecretsRotateInThreeStages(t *testing.T) {
@@ -764,7 +727,7 @@ func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 func TestCloseLeavesNoGoroutineBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})}
-		log := new(record)
+		log := new(lab.Text)
 		var nodes []*node
 		for i := range 3 {
 			cfg := h.at(hostName(i), config(string(rune('a'+i)), nodes...))

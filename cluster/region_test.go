@@ -7,13 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // reach has p ask region "far" by these addresses.
@@ -35,35 +36,9 @@ func answers(t *testing.T, r *region, within time.Duration) {
 }
 
 // lines is a log that tests read.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+type lines struct{ lab.Text }
 
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *lines) with(all ...string) (count int) {
-next:
-	for line := range strings.Lines(l.String()) {
-		for _, word := range all {
-			if !strings.Contains(line, word) {
-				continue next
-			}
-		}
-		count++
-	}
-	return count
-}
+func (l *lines) with(all ...string) (count int) { return len(l.Lines(all...)) }
 
 // log has peers log to lines.
 func (l *lines) log(c *peersConfig) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // bridged is a host with an address that each host of its kind has, as docker0's is: there
@@ -33,8 +34,8 @@ func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
 func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		on := func(host string, join ...string) (*node, *record) {
-			log := new(record)
+		on := func(host string, join ...string) (*node, *lab.Text) {
+			log := new(lab.Text)
 			cfg := h.at(host, config(host))
 			cfg.Network, cfg.Advertise, cfg.Join = bridged{cfg.Network, host}, bridge, join
 			cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -54,7 +55,7 @@ func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 func TestAnAddressOfJoinThatLeadsBackIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		log := new(record)
+		log := new(lab.Text)
 		cfg := h.at("a", config("a"))
 		cfg.Network, cfg.Join = bridged{cfg.Network, "a"}, []string{bridge, "a:7946", "b:7946"}
 		h.Host("b")

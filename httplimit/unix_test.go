@@ -3,39 +3,19 @@
 package httplimit
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
-
-// lockedLog is a log that a server's goroutines write.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) lines(about string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), about)
-}
 
 // overSocket is a server behind m on a Unix socket, and a client of it.
 func overSocket(t *testing.T, h http.Handler) *http.Client {
@@ -75,7 +55,7 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 		t.Run(c.about, func(t *testing.T) {
 			seen := make(chan string, 3)
 			m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n", Options{Client: c.client}, weir.Config{})
-			log := new(lockedLog)
+			log := new(lab.Text)
 			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			client := overSocket(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				a := m.o.Client.Of(r)
@@ -95,8 +75,8 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 				require.Equal(t, http.StatusOK, w.StatusCode)
 				require.Equal(t, c.want, <-seen)
 			}
-			require.Equal(t, c.warns, log.lines("TrustUnix"), "once")
-			require.Equal(t, c.warns, log.lines("network=unix"))
+			require.Equal(t, c.warns, len(log.Lines("TrustUnix")), "once")
+			require.Equal(t, c.warns, len(log.Lines("network=unix")))
 		})
 	}
 }
@@ -127,17 +107,17 @@ func TestTrustUnixIsRefusedWhereItHasNoEffect(t *testing.T) {
 // Requests that have no need of an address are not warned of.
 func TestNothingIsLoggedWhereNoKeyNeedsAnAddress(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: user, limit: {rate: 9, per: 1h}}\n- {name: g, key: global, limit: {rate: 9, per: 1h}}\n", Options{User: HeaderValue("X-User")}, weir.Config{})
-	log := new(lockedLog)
+	log := new(lab.Text)
 	m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	client := overSocket(t, m.Handler(hello))
 	for _, user := range []string{"ada", ""} { // by address where there is none
 		r, err := http.NewRequest(http.MethodGet, "http://localhost/", nil)
 		require.NoError(t, err)
 		r.Header.Set("X-User", user)
-		before := log.lines("TrustUnix")
+		before := len(log.Lines("TrustUnix"))
 		w, err := client.Do(r)
 		require.NoError(t, err)
 		w.Body.Close()
-		require.Equal(t, user == "", log.lines("TrustUnix") > before, user)
+		require.Equal(t, user == "", len(log.Lines("TrustUnix")) > before, user)
 	}
 }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -29,24 +29,11 @@ func startNode(t testing.TB) *weir.Node {
 }
 
 // journal is a log that can be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
+type journal struct{ lab.Text }
 
 func (j *journal) has(text string) bool { return j.times(text) > 0 }
 
-func (j *journal) times(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.text.String(), text)
-}
+func (j *journal) times(text string) int { return strings.Count(j.String(), text) }
 
 func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
 	log := new(journal)
@@ -687,5 +674,5 @@ func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
 	}
 	b.refresh()
 	require.Equal(t, 1, log.times("cannot be read"))
-	require.Equal(t, 1, log.times("does not fit its limit"), log.text.String())
+	require.Equal(t, 1, log.times("does not fit its limit"), log.String())
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 func write(t *testing.T, text string) (name string) {
@@ -100,7 +101,7 @@ func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...st
 	o.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
 	serving, ended := make(chan *served, 1), make(chan struct{})
 	o.ready = func(s *served) { serving <- s }
-	var log lockedBuffer
+	var log lab.Text
 	go func() {
 		defer close(ended)
 		r.done <- runServe(ctx, t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/json"
@@ -16,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // asWeir has the test's own binary be the command.
@@ -51,25 +50,7 @@ type reached struct {
 type process struct {
 	*exec.Cmd
 	reached
-	out lockedBuffer
-}
-
-// lockedBuffer may be read while it is written to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	out lab.Text
 }
 
 const (

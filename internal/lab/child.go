@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -26,11 +25,14 @@ type Child struct {
 	input io.WriteCloser
 	ended chan struct{}
 	err   error // of Cmd.Wait, once ended is closed
-	last  tail  // of its standard error
+	last  Text  // of its standard error
 }
 
 // maxLine bounds a line of a child's standard output, in bytes. A longer one ends the reading.
 const maxLine = 16 << 20
+
+// lastBytes is how much is kept of what a child wrote to its standard error.
+const lastBytes = 4 << 10
 
 // Start starts this program with more in its environment. Each line that it prints is handed
 // to line, which must not keep it. What it writes to its standard error goes to stderr, or,
@@ -50,7 +52,7 @@ func Start(environment []string, stderr io.Writer, line func([]byte)) (*Child, e
 
 // StartCommand is Start for another command, which has all else that it needs.
 func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (c *Child, err error) {
-	c = &Child{Cmd: cmd, ended: make(chan struct{})}
+	c = &Child{Cmd: cmd, ended: make(chan struct{}), last: Text{Most: lastBytes}}
 	if c.Cmd.Stderr = stderr; stderr == nil {
 		c.Cmd.Stderr = &c.last
 	}
@@ -136,32 +138,8 @@ func (c *Child) Await(within time.Duration) error {
 // after Ended.
 func (c *Child) How() string {
 	how := c.Cmd.ProcessState.String()
-	if words := c.last.String(); words != "" {
+	if words := strings.TrimSpace(c.last.String()); words != "" {
 		how += "; its last words:\n" + words
 	}
 	return how
-}
-
-// tail keeps the end of what is written to it, tailBytes at most.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailBytes = 4 << 10
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, b...)
-	if excess := len(t.buf) - tailBytes; excess > 0 {
-		t.buf = append(t.buf[:0], t.buf[excess:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.buf))
 }

@@ -1,0 +1,47 @@
+package lab
+
+import (
+	"strings"
+	"sync"
+)
+
+// Text is text, such as a log, that can be read while it is written. Its zero value is empty. Its
+// methods are safe for concurrent use.
+type Text struct {
+	Most int // bytes of its end that it keeps; all if zero
+
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer. It never fails.
+func (t *Text) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if excess := len(t.text) - t.Most; t.Most > 0 && excess > 0 {
+		t.text = append(t.text[:0], t.text[excess:]...)
+	}
+	return len(b), nil
+}
+
+// String returns what has been written so far.
+func (t *Text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+// Lines returns the lines that have each of these words, each with its end.
+func (t *Text) Lines(words ...string) (lines []string) {
+next:
+	for line := range strings.Lines(t.String()) {
+		for _, word := range words {
+			if !strings.Contains(line, word) {
+				continue next
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

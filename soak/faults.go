@@ -139,29 +139,11 @@ func (f *fleet) told(i int, r report) {
 	}
 	f.cut += r.Cut
 	m.last, m.at = r, time.Now()
-	of := func(name string) *account {
-		if f.accounts[name] == nil {
-			f.accounts[name] = &account{}
-		}
-		return f.accounts[name]
-	}
-	for name, spans := range h.Admitted {
-		for _, s := range spans {
-			a := of(name)
-			a.admitted = append(a.admitted, span{s[0], s[1]})
-		}
-	}
-	for name, spans := range h.Shared {
-		for _, s := range spans {
-			a := of(name)
-			a.shared = append(a.shared, span{s[0], s[1]})
-		}
-	}
-	for name, spans := range h.Alone {
-		for _, s := range spans {
-			a := of(name)
-			a.alone = append(a.alone, stoodIn{span{s[0], s[1]}, s[2]})
-		}
+	for name, more := range h.Accounts {
+		a := accountOf(f.accounts, name)
+		a.Admitted = append(a.Admitted, more.Admitted...)
+		a.Alone = append(a.Alone, more.Alone...)
+		a.Shared = append(a.Shared, more.Shared...)
 	}
 	t := &f.total
 	t.Asked, t.Denied, t.Given, t.Errors = t.Asked+h.Asked, t.Denied+h.Denied, t.Given+h.Given, t.Errors+h.Errors

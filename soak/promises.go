@@ -29,9 +29,12 @@ func (k kind) String() string {
 }
 
 // span is a time, in Unix nanoseconds. Both ends belong to it.
-type span struct{ from, to int64 }
+type span struct {
+	From int64 `json:"f"`
+	To   int64 `json:"t"`
+}
 
-func (s span) touches(t span) bool { return s.from <= t.to && s.to >= t.from }
+func (s span) touches(t span) bool { return s.From <= t.To && s.To >= t.From }
 
 // fault is something that was done to a node, until every node heard every other again.
 type fault struct {
@@ -47,15 +50,25 @@ const aftermath = 2 * time.Second
 
 // account is what came of the checks of one key under one limit.
 type account struct {
-	admitted []span // when each was asked
-	alone    []stoodIn
-	shared   []span // decided within a share
+	Admitted []span    `json:",omitempty"` // when each was asked
+	Alone    []stoodIn `json:",omitempty"`
+	Shared   []span    `json:",omitempty"` // decided within a share
 }
 
-// stoodIn is when a stand-in decided a check, and for which node.
+// accountOf is that of a limit and key. It is made when it is first asked for.
+func accountOf(accounts map[string]*account, name string) *account {
+	a := accounts[name]
+	if a == nil {
+		a = new(account)
+		accounts[name] = a
+	}
+	return a
+}
+
+// stoodIn is when a stand-in decided a check, and for which node, -1 if that is not known.
 type stoodIn struct {
 	span
-	owner int64
+	Owner int64
 }
 
 // allowance is what a window may hold beyond what the limit grants, because of one
@@ -91,13 +104,13 @@ type finding struct {
 // happen. A window ends with what was last admitted in it, at the latest: what happens
 // afterwards has no part in it.
 func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Duration, found *[kinds]finding) {
-	if len(a.admitted) == 0 {
+	if len(a.Admitted) == 0 {
 		return
 	}
 	var edges []int64
 	last := int64(0)
-	for _, s := range a.admitted {
-		last = max(last, s.to)
+	for _, s := range a.Admitted {
+		last = max(last, s.To)
 	}
 	type occasion struct {
 		fault
@@ -105,34 +118,34 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	}
 	var occasions []occasion
 	for _, f := range faults {
-		edges = append(edges, f.from-int64(l.Per))
+		edges = append(edges, f.From-int64(l.Per))
 		inFlight := int64(0)
 		if f.kind == kill {
 			reach := int64(max(rtt, f.rtt))
-			near := span{f.from - reach, f.from + reach}
-			for _, s := range a.admitted {
+			near := span{f.From - reach, f.From + reach}
+			for _, s := range a.Admitted {
 				if s.touches(near) {
 					inFlight++
 				}
 			}
 		}
-		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.from, f.to + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
+		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.From, f.To + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
 	}
 	// A share is spent where nobody answered. A stand-in for the node that a fault is of
 	// belongs to the fault, and else shows that an owner was late.
 	var late []span
-	late = append(late, a.shared...)
-	for _, s := range a.alone {
-		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.node == s.owner && o.touches(s.span) }) {
+	late = append(late, a.Shared...)
+	for _, s := range a.Alone {
+		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.node == s.Owner && o.touches(s.span) }) {
 			late = append(late, s.span)
 		}
 	}
 	for i := range late {
-		edges = append(edges, late[i].from-int64(l.Per))
-		late[i].to += int64(aftermath)
+		edges = append(edges, late[i].From-int64(l.Per))
+		late[i].To += int64(aftermath)
 	}
-	admission := func(i int) (from, to int64) { return a.admitted[i].from, a.admitted[i].to }
-	for begin, n := range lab.Windows(len(a.admitted), admission, edges, int64(l.Per)) {
+	admission := func(i int) (from, to int64) { return a.Admitted[i].From, a.Admitted[i].To }
+	for begin, n := range lab.Windows(len(a.Admitted), admission, edges, int64(l.Per)) {
 		held, window, worst, most := int64(n), span{begin, min(begin+int64(l.Per)-1, last)}, calm, bounds.Healthy(&l)
 		for _, o := range occasions {
 			if o.touches(window) {
@@ -157,10 +170,10 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 func (a *account) filled(l weir.Limit, calmly []span) (percent int64, ok bool) {
 	var parts []int64
 	for _, s := range calmly {
-		for begin := s.from; begin+int64(l.Per) <= s.to; begin += int64(l.Per) {
+		for begin := s.From; begin+int64(l.Per) <= s.To; begin += int64(l.Per) {
 			held := int64(0)
-			for _, one := range a.admitted {
-				if one.from >= begin && one.from < begin+int64(l.Per) {
+			for _, one := range a.Admitted {
+				if one.From >= begin && one.From < begin+int64(l.Per) {
 					held++
 				}
 			}

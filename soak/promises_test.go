@@ -36,21 +36,21 @@ func broken(found [kinds]finding) (all []kind) {
 var ten = weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Second}
 
 func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
-	right := &account{admitted: every(101*time.Millisecond, time.Minute, 100)}
+	right := &account{Admitted: every(101*time.Millisecond, time.Minute, 100)}
 	require.Empty(t, broken(judged(right, ten)))
 
-	wrong := &account{admitted: every(90*time.Millisecond, time.Minute, 100)}
+	wrong := &account{Admitted: every(90*time.Millisecond, time.Minute, 100)}
 	found := judged(wrong, ten)
 	require.Equal(t, []kind{calm}, broken(found))
 	require.Equal(t, finding{windows: 100, held: 12, most: 10, of: "log 1"}, found[calm])
 
 	v := verdict{filled: 100}
-	v.judge(map[string]*account{"log 1": {admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
+	v.judge(map[string]*account{"log 1": {Admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
 	require.Contains(t, v.broken()[0], `key "log 1" was admitted 25 in a window of kind "calm": 20 at most`)
 }
 
 func TestAnAdmissionOnBothSidesOfAWindowsEndIsNotHeldAgainstIt(t *testing.T) {
-	a := &account{admitted: append(every(time.Millisecond, time.Minute, 10), span{int64(time.Minute + 999*time.Millisecond), int64(time.Minute + 1001*time.Millisecond)})}
+	a := &account{Admitted: append(every(time.Millisecond, time.Minute, 10), span{int64(time.Minute + 999*time.Millisecond), int64(time.Minute + 1001*time.Millisecond)})}
 	require.Empty(t, broken(judged(a, ten)))
 }
 
@@ -69,7 +69,7 @@ func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
 	} {
 		t.Run(test.kind.String(), func(t *testing.T) {
 			spread := func(n int) *account { // half the limit before, the rest from a second after on
-				return &account{admitted: append(every(time.Millisecond, time.Second, 50), every(time.Millisecond, time.Minute+time.Second, n-50)...)}
+				return &account{Admitted: append(every(time.Millisecond, time.Second, 50), every(time.Millisecond, time.Minute+time.Second, n-50)...)}
 			}
 			require.Empty(t, broken(judged(spread(test.most), hundred, fault{kind: test.kind, span: struck})))
 			require.Equal(t, []kind{test.kind}, broken(judged(spread(test.most+1), hundred, fault{kind: test.kind, span: struck})))
@@ -82,32 +82,32 @@ func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
 	killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
 	around := every(time.Millisecond, time.Minute-5*time.Millisecond, 5)
 	for far, want := range map[int][]kind{56: nil, 57: {kill}} { // 5 were in flight, and 106 are allowed besides
-		a := &account{admitted: append(every(time.Millisecond, time.Second, 50), around...)}
-		a.admitted = append(a.admitted, every(time.Millisecond, time.Minute+time.Second, far)...)
+		a := &account{Admitted: append(every(time.Millisecond, time.Second, 50), around...)}
+		a.Admitted = append(a.Admitted, every(time.Millisecond, time.Minute+time.Second, far)...)
 		require.Equal(t, want, broken(judged(a, hundred, killed)))
 	}
 }
 
 func TestAFaultThatIsLongOverAllowsNothing(t *testing.T) {
 	frozen := fault{kind: freeze, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
-	burst := &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath+time.Millisecond, 11)}
+	burst := &account{Admitted: every(time.Millisecond, time.Minute+time.Second+aftermath+time.Millisecond, 11)}
 	require.Equal(t, []kind{calm}, broken(judged(burst, ten, frozen)))
-	burst = &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath-20*time.Millisecond, 11)}
+	burst = &account{Admitted: every(time.Millisecond, time.Minute+time.Second+aftermath-20*time.Millisecond, 11)}
 	require.Empty(t, broken(judged(burst, ten, frozen)))
 }
 
 func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultOfItsOwnerCallsForOne(t *testing.T) {
 	spans := every(time.Millisecond, time.Minute, 20)
-	require.Empty(t, broken(judged(&account{admitted: spans, alone: []stoodIn{{spans[10], 3}}}, ten)))
+	require.Empty(t, broken(judged(&account{Admitted: spans, Alone: []stoodIn{{spans[10], 3}}}, ten)))
 	spans = every(time.Millisecond, time.Minute+100*time.Millisecond, 20)
 	for owner, want := range map[int64][]kind{3: {kill}, 2: nil} {
 		killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}, node: 3}
-		require.Equal(t, want, broken(judged(&account{admitted: spans, alone: []stoodIn{{spans[10], owner}}}, ten, killed)))
+		require.Equal(t, want, broken(judged(&account{Admitted: spans, Alone: []stoodIn{{spans[10], owner}}}, ten, killed)))
 	}
 }
 
 func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
-	accounts := map[string]*account{"log 1": {admitted: append(every(time.Second, time.Second, 200), span{int64(time.Minute - 500*time.Millisecond), int64(time.Minute - 100*time.Millisecond)})}}
+	accounts := map[string]*account{"log 1": {Admitted: append(every(time.Second, time.Second, 200), span{int64(time.Minute - 500*time.Millisecond), int64(time.Minute - 100*time.Millisecond)})}}
 	faults := []fault{{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}, {kind: kill, span: span{int64(2 * time.Minute), int64(3 * time.Minute)}}}
 	new(verdict).judge(accounts, faults, nil)
 	require.Equal(t, 400*time.Millisecond, faults[0].rtt)
@@ -120,11 +120,11 @@ func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
 
 	v = verdict{}
 	asked := []span{{int64(time.Minute), int64(2 * time.Minute)}}
-	v.judge(map[string]*account{"log 1": {admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
+	v.judge(map[string]*account{"log 1": {Admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
 	require.Equal(t, int64(50), v.filled)
 	require.Len(t, v.broken(), 1)
 
-	v.judge(map[string]*account{"log 1": {admitted: every(50*time.Millisecond, time.Minute, 1200)}}, nil, asked)
+	v.judge(map[string]*account{"log 1": {Admitted: every(50*time.Millisecond, time.Minute, 1200)}}, nil, asked)
 	require.Equal(t, int64(100), v.filled)
 	require.Empty(t, v.broken())
 

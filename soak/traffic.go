@@ -80,11 +80,9 @@ type traffic struct {
 type harvest struct {
 	Asked    int
 	Denied   int
-	Sources  map[string]int        `json:",omitempty"` // decisions, by where they were made
-	Admitted map[string][][2]int64 `json:",omitempty"` // by limit and key: from when to when each was asked
-	Alone    map[string][][3]int64 `json:",omitempty"` // decided by a stand-in, and for which node, -1 if that is not known
-	Shared   map[string][][2]int64 `json:",omitempty"` // decided within a share
-	Given    int                   // refunds
+	Sources  map[string]int      `json:",omitempty"` // decisions, by where they were made
+	Accounts map[string]*account `json:",omitempty"` // by limit and key
+	Given    int                 // refunds
 	Errors   int
 	Error    string  // the first
 	Slowest  slowest // check
@@ -231,7 +229,7 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 	d, err := ask()
 	to := time.Now()
 	late := t.late.Total() - before
-	span := [2]int64{from.UnixNano(), to.UnixNano()}
+	asked := span{from.UnixNano(), to.UnixNano()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := &t.now
@@ -243,19 +241,19 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 		return d, false
 	}
 	if h.Sources == nil {
-		h.Sources, h.Admitted = make(map[string]int), make(map[string][][2]int64)
-		h.Alone, h.Shared = make(map[string][][3]int64), make(map[string][][2]int64)
+		h.Sources, h.Accounts = make(map[string]int), make(map[string]*account)
 	}
 	h.Sources[d.Source.String()]++
 	for _, name := range names {
+		a := accountOf(h.Accounts, name)
 		switch {
 		case shared(d.Source):
-			h.Shared[name] = append(h.Shared[name], span)
+			a.Shared = append(a.Shared, asked)
 		case d.Source == weir.StandIn:
-			h.Alone[name] = append(h.Alone[name], [3]int64{span[0], span[1], t.ownerOf(name)})
+			a.Alone = append(a.Alone, stoodIn{asked, t.ownerOf(name)})
 		}
 		if d.Allowed {
-			h.Admitted[name] = append(h.Admitted[name], span)
+			a.Admitted = append(a.Admitted, asked)
 		}
 	}
 	if !d.Allowed {

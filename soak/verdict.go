@@ -45,8 +45,8 @@ func (f *fleet) verdict() *verdict {
 func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []span) {
 	var took []int64
 	for _, a := range accounts {
-		for _, s := range a.admitted {
-			took = append(took, s.to-s.from)
+		for _, s := range a.Admitted {
+			took = append(took, s.To-s.From)
 		}
 	}
 	if len(took) > 0 {
@@ -55,11 +55,11 @@ func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []s
 	}
 	for i := range faults { // what a round trip takes depends on what else the machine does
 		f := &faults[i]
-		before := span{f.from - int64(aftermath), f.from}
+		before := span{f.From - int64(aftermath), f.From}
 		for _, a := range accounts {
-			for _, s := range a.admitted {
-				if f.kind == kill && s.touches(before) && s.to <= f.from {
-					f.rtt = max(f.rtt, time.Duration(s.to-s.from))
+			for _, s := range a.Admitted {
+				if f.kind == kill && s.touches(before) && s.To <= f.From {
+					f.rtt = max(f.rtt, time.Duration(s.To-s.From))
 				}
 			}
 		}

@@ -1,6 +1,9 @@
 package weirtest
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
 // event is something that happens on the network. Network.mu is held.
 type event interface {
@@ -44,8 +47,8 @@ type agenda struct {
 func (n *Network) at(t time.Time, link int, exact bool, e event) {
 	a := &n.agenda
 	a.seq++
-	m := moment{t.Sub(a.start), link, a.seq, exact, e}
-	a.due.push(m)
+	m := &moment{t.Sub(a.start), link, a.seq, exact, e}
+	heap.Push(&a.due, m)
 	if first, _ := a.first(); first.seq == m.seq && !a.running {
 		n.arm(first.at)
 	}
@@ -75,14 +78,14 @@ func (n *Network) proceed() {
 			break
 		}
 		if m.event.void() {
-			from.pop()
+			heap.Pop(from)
 			continue
 		}
 		if m.at > now {
 			n.arm(m.at)
 			break
 		}
-		from.pop()
+		heap.Pop(from)
 		if !m.exact {
 			a.last = m.at
 		}
@@ -95,67 +98,32 @@ func (n *Network) proceed() {
 // is nothing.
 func (a *agenda) first() (m moment, from *queue) {
 	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
-		m := a.due.pop()
+		m := heap.Pop(&a.due).(*moment)
 		m.at = 0
-		a.late.push(m)
+		heap.Push(&a.late, m)
 	}
 	if len(a.late) > 0 {
-		m, from = a.late[0], &a.late
+		m, from = *a.late[0], &a.late
 		m.at = a.last + 1
 	}
 	if len(a.due) > 0 && (from == nil || a.due[0].before(&m)) {
-		m, from = a.due[0], &a.due
+		m, from = *a.due[0], &a.due
 	}
 	return m, from
 }
 
-// queue is a heap of moments.
-type queue []moment
+// queue is a heap of moments, for package container/heap.
+type queue []*moment
 
-func (q *queue) push(m moment) {
-	*q = append(*q, m)
-	h := *q
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !m.before(&h[parent]) {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = m
-}
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].before(q[j]) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(m any)        { *q = append(*q, m.(*moment)) }
 
-// pop takes the first moment off.
-func (q *queue) pop() moment {
-	h := *q
-	first, end := h[0], len(h)-1
-	last := h[end]
-	h[end] = moment{}
-	*q = h[:end]
-	if end > 0 {
-		h[:end].sink(last)
-	}
-	return first
-}
-
-// sink puts m in the place of the first moment, and then where it belongs.
-func (q queue) sink(m moment) {
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= len(q) {
-			break
-		}
-		if right := child + 1; right < len(q) && q[right].before(&q[child]) {
-			child = right
-		}
-		if !q[child].before(&m) {
-			break
-		}
-		q[i] = q[child]
-		i = child
-	}
-	q[i] = m
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	m := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return m
 }

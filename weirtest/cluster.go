@@ -254,18 +254,7 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	} else {
 		cfg.Cluster = host.Cluster(member)
 	}
-	if viewed := c.options.Viewed; viewed != nil {
-		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
-	}
-	with := capped{cfg.Cluster, c.options.Caps}
-	cfg.Cluster = with
-	if spent := c.options.Spent; spent != nil {
-		cfg.Cluster = &observed{
-			capped: with,
-			spent:  func(id [16]byte, reset uint64, units int64) { spent(name, id, reset, units) },
-			resets: make(map[[16]byte]uint64),
-		}
-	}
+	cfg.Cluster = &observed{Cluster: cfg.Cluster, name: name, options: &c.options, resets: make(map[[16]byte]uint64)}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
 	return cfg
@@ -454,60 +443,54 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// watched tells of each view before the node hears of it.
-type watched struct {
-	cluster.Cluster
-	viewed func(*cluster.View)
-}
-
-func (w watched) Start(ctx context.Context, h cluster.Handler) error {
-	return w.Cluster.Start(ctx, watcher{h, w})
-}
-
-type watcher struct {
-	cluster.Handler
-	of watched
-}
-
-func (w watcher) Changed() {
-	w.of.viewed(w.of.View())
-	w.Handler.Changed()
-}
-
-// capped has its node keep to caps.
-type capped struct {
-	cluster.Cluster
-	caps countsync.Caps
-}
-
-func (c capped) Caps() countsync.Caps { return c.caps }
-
-// observed tells of what its node spends.
+// observed has its node keep to the options' caps, and tells of what it sees and spends.
 type observed struct {
-	capped
-	spent func(id [16]byte, reset uint64, units int64)
+	cluster.Cluster
+	name    string // of its host
+	options *Options
 
 	mu     sync.Mutex
 	resets map[[16]byte]uint64 // the number of the last, by count
-}
-
-func (o *observed) Spent(id [16]byte, units int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.spent(id, o.resets[id], units)
-}
-
-func (o *observed) Reset(id [16]byte, number uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.resets[id] = number
-	o.spent(id, number, 0)
 }
 
 var (
 	_ observe.Capper  = (*observed)(nil)
 	_ observe.Spender = (*observed)(nil)
 )
+
+func (o *observed) Caps() countsync.Caps { return o.options.Caps }
+
+func (o *observed) Start(ctx context.Context, h cluster.Handler) error {
+	return o.Cluster.Start(ctx, watcher{h, o})
+}
+
+// watcher tells of each view before the node hears of it.
+type watcher struct {
+	cluster.Handler
+	of *observed
+}
+
+func (w watcher) Changed() {
+	if viewed := w.of.options.Viewed; viewed != nil {
+		viewed(w.of.name, w.of.View())
+	}
+	w.Handler.Changed()
+}
+
+func (o *observed) Spent(id [16]byte, units int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if spent := o.options.Spent; spent != nil {
+		spent(o.name, id, o.resets[id], units)
+	}
+}
+
+func (o *observed) Reset(id [16]byte, number uint64) {
+	o.mu.Lock()
+	o.resets[id] = number
+	o.mu.Unlock()
+	o.Spent(id, 0)
+}
 
 // inBubble reports whether time is virtual.
 func inBubble() (in bool) {

@@ -173,20 +173,27 @@ func (p *process) free() int {
 	}
 }
 
-// Listen opens a listener and a packet connection on one port of the host.
-func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.PacketConn, error) {
+func split(addr string) (host string, port int, err error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, nil, err
+		return "", 0, err
 	}
-	port, err := strconv.ParseUint(service, 10, 16)
+	number, err := strconv.ParseUint(service, 10, 16)
 	if err != nil {
-		return nil, nil, fmt.Errorf("weirtest: listen on %q: the port must be a number: %w", addr, err)
+		err = fmt.Errorf("weirtest: address %q: the port must be a number: %w", addr, err)
+	}
+	return host, int(number), err
+}
+
+// Listen opens a listener and a packet connection on one port of the host.
+func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.PacketConn, error) {
+	host, at, err := split(addr)
+	if err != nil {
+		return nil, nil, err
 	}
 	n := p.host.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	at := int(port)
 	if at == 0 {
 		at = p.free()
 	}
@@ -204,7 +211,7 @@ func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.Pack
 		return fail(syscall.EADDRINUSE)
 	}
 	l := &listener{process: p, addr: local}
-	pc := &packetConn{process: p, addr: &net.UDPAddr{IP: p.host.ip, Port: at}}
+	pc := &packetConn{socket: socket{process: p, local: &net.UDPAddr{IP: p.host.ip, Port: at}}}
 	p.listeners[at], p.packets[at] = l, pc
 	return l, pc, nil
 }
@@ -215,11 +222,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: textAddr(addr), Err: err}
 	}
-	host, service, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fail(err)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
+	host, port, err := split(addr)
 	if err != nil {
 		return fail(err)
 	}
@@ -236,9 +239,9 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		}
 		return fail(syscall.EHOSTUNREACH)
 	}
-	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: int(port)})
+	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: port})
 	answered := make(chan error, 1)
-	n.send(&c.out, call(func() { c.arrive(int(port), answered) }))
+	n.send(&c.out, call(func() { c.arrive(port, answered) }))
 	changed := c.changed.wait()
 	n.mu.Unlock()
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"syscall"
-	"time"
 )
 
 const (
@@ -22,20 +21,15 @@ type packet struct {
 // packetConn carries datagrams: they are lost, and overtake each other, as the
 // links have it.
 type packetConn struct {
-	process       *process
-	addr          *net.UDPAddr
-	queue         []packet
-	closed        bool
-	readDeadline  time.Time
-	writeDeadline time.Time
-	changed       signal
+	socket
+	queue []packet
 }
 
 func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n := c.process.host.net
 	fail := func(err error) (int, net.Addr, error) {
 		n.mu.Unlock()
-		return 0, nil, &net.OpError{Op: "read", Net: "udp", Source: c.addr, Err: err}
+		return 0, nil, &net.OpError{Op: "read", Net: "udp", Source: c.local, Err: err}
 	}
 	for {
 		n.mu.Lock()
@@ -62,7 +56,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	fail := func(err error) (int, error) {
-		return 0, &net.OpError{Op: "write", Net: "udp", Source: c.addr, Addr: addr, Err: err}
+		return 0, &net.OpError{Op: "write", Net: "udp", Source: c.local, Addr: addr, Err: err}
 	}
 	to, err := netip.ParseAddrPort(addr.String())
 	switch {
@@ -79,7 +73,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if len(hosts) == 0 {
 		return fail(syscall.EHOSTUNREACH)
 	}
-	p := packet{c.addr, slices.Clone(b)}
+	p := packet{c.local, slices.Clone(b)}
 	n.sendDatagram(&datagram{from: c.process.host, to: hosts[0], deliver: func() {
 		if there := hosts[0].process.packets[int(to.Port())]; there != nil && len(there.queue) < maxPackets {
 			there.queue = append(there.queue, p)
@@ -97,33 +91,7 @@ func (c *packetConn) Close() error {
 		return net.ErrClosed
 	}
 	c.closed = true
-	delete(c.process.packets, c.addr.Port)
-	c.changed.wake()
-	return nil
-}
-
-func (c *packetConn) LocalAddr() net.Addr { return c.addr }
-
-func (c *packetConn) SetDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.readDeadline, c.writeDeadline = t, t })
-}
-
-func (c *packetConn) SetReadDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.readDeadline = t })
-}
-
-func (c *packetConn) SetWriteDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.writeDeadline = t })
-}
-
-func (c *packetConn) setDeadlines(set func()) error {
-	n := c.process.host.net
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c.closed {
-		return net.ErrClosed
-	}
-	set()
+	delete(c.process.packets, c.local.(*net.UDPAddr).Port)
 	c.changed.wake()
 	return nil
 }

@@ -15,24 +15,50 @@ const socketBuffer = 256 << 10
 
 // conn is one end of a stream.
 type conn struct {
-	process       *process
-	local, remote *net.TCPAddr
-	peer          *conn // nil until the other end has answered
-	out           flow
+	socket
+	remote *net.TCPAddr
+	peer   *conn // nil until the other end has answered
+	out    flow
 
 	unread int    // bytes written here that the peer has not read
 	in     []byte // bytes that have arrived here
 	eof    bool   // the peer wrote its last
 	broken error  // why nothing more comes from the peer nor reaches it
-	closed bool
+}
 
+// socket is what a stream's end and a packet connection have in common.
+type socket struct {
+	process                     *process
+	local                       net.Addr
+	closed                      bool
 	readDeadline, writeDeadline time.Time
 	changed                     signal
 }
 
+func (s *socket) LocalAddr() net.Addr { return s.local }
+func (s *socket) SetDeadline(t time.Time) error {
+	return s.setDeadlines(t, &s.readDeadline, &s.writeDeadline)
+}
+func (s *socket) SetReadDeadline(t time.Time) error  { return s.setDeadlines(t, &s.readDeadline) }
+func (s *socket) SetWriteDeadline(t time.Time) error { return s.setDeadlines(t, &s.writeDeadline) }
+
+func (s *socket) setDeadlines(t time.Time, which ...*time.Time) error {
+	n := s.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s.closed {
+		return &net.OpError{Op: "set", Net: s.local.Network(), Source: s.local, Err: net.ErrClosed}
+	}
+	for _, deadline := range which {
+		*deadline = t
+	}
+	s.changed.wake()
+	return nil
+}
+
 // newConn is an end of a stream to a host. n.mu is held.
 func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *conn {
-	c := &conn{process: p, local: local, remote: remote, out: flow{from: p.host, to: to, stream: true}}
+	c := &conn{socket: socket{process: p, local: local}, remote: remote, out: flow{from: p.host, to: to, stream: true}}
 	p.conns = append(p.conns, c)
 	return c
 }
@@ -46,7 +72,7 @@ func (c *conn) arrive(port int, answered chan<- error) {
 		n.send(&back, call(func() { answered <- syscall.ECONNREFUSED }))
 		return
 	}
-	peer := newConn(p, c.remote, c.process.host, c.local)
+	peer := newConn(p, c.remote, c.process.host, c.local.(*net.TCPAddr))
 	peer.peer, c.peer = c, peer
 	l.backlog = append(l.backlog, peer)
 	l.changed.wake()
@@ -183,29 +209,4 @@ func (c *conn) Close() error {
 	return nil
 }
 
-func (c *conn) LocalAddr() net.Addr  { return c.local }
 func (c *conn) RemoteAddr() net.Addr { return c.remote }
-
-func (c *conn) SetDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.readDeadline, c.writeDeadline = t, t })
-}
-
-func (c *conn) SetReadDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.readDeadline = t })
-}
-
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	return c.setDeadlines(func() { c.writeDeadline = t })
-}
-
-func (c *conn) setDeadlines(set func()) error {
-	n := c.process.host.net
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c.closed {
-		return &net.OpError{Op: "set", Net: "tcp", Source: c.local, Addr: c.remote, Err: net.ErrClosed}
-	}
-	set()
-	c.changed.wake()
-	return nil
-}

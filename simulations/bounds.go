@@ -80,29 +80,39 @@ type stretch struct {
 	situation
 }
 
-// stretches returns for every moment what a window of this length that begins there
-// holds.
-func (c *course) stretches(l *weir.Limit) []stretch {
-	per := l.Per
-	var moments []time.Duration
-	add := func(from, to time.Duration) {
-		moments = append(moments, max(0, from-per+1), max(0, to+1))
-	}
-	for i := range c.events {
-		add(c.events[i].from, c.events[i].to)
-	}
-	for i := range c.eras {
-		add(c.eras[i].from, c.eras[i].to+c.settle-1)
-	}
+// stretches are in the order of time.
+type stretches []stretch
+
+// stretchesOf are from the beginning to an end, where the situation may change at these moments.
+func stretchesOf(moments []time.Duration, end time.Duration, situation func(at time.Duration) situation) (all stretches) {
 	moments = append(moments, 0)
 	slices.Sort(moments)
-	moments = slices.Compact(moments)
-	var all []stretch
-	firstEvent, firstEra := 0, 0
-	for _, at := range moments {
-		if at >= c.eras[len(c.eras)-1].to {
+	for _, at := range slices.Compact(moments) {
+		if at >= end {
 			break
 		}
+		s := situation(at)
+		if n := len(all); n == 0 || all[n-1].situation != s {
+			all = append(all, stretch{at, s})
+		}
+	}
+	return all
+}
+
+// next is the situation of a window that begins then, or at 0, if that is later. It drops the
+// stretches before it: the window of the next call begins no earlier.
+func (s *stretches) next(from time.Duration) *situation {
+	for len(*s) > 1 && (*s)[1].from <= max(0, from) {
+		*s = (*s)[1:]
+	}
+	return &(*s)[0].situation
+}
+
+// stretches returns for every moment what a window of this length that begins there
+// holds.
+func (c *course) stretches(l *weir.Limit) stretches {
+	firstEvent, firstEra := 0, 0
+	return stretchesOf(c.moments(l.Per, 0), c.end(), func(at time.Duration) situation {
 		// What is over by now is over for all that follow.
 		for firstEvent < len(c.events) && c.events[firstEvent].to < at {
 			firstEvent++
@@ -110,10 +120,21 @@ func (c *course) stretches(l *weir.Limit) []stretch {
 		for firstEra < len(c.eras) && c.eras[firstEra].to+c.settle <= at {
 			firstEra++
 		}
-		s := c.situation(l, at, at+per, firstEvent, firstEra)
-		if n := len(all); n == 0 || all[n-1].situation != s {
-			all = append(all, stretch{at, s})
-		}
+		return c.situation(l, at, at+l.Per, firstEvent, firstEra)
+	})
+}
+
+// moments are those at which the situation of a window of this length that begins there may
+// change. What happens is felt for so long after it.
+func (c *course) moments(per, felt time.Duration) (all []time.Duration) {
+	add := func(from, to time.Duration) {
+		all = append(all, max(0, from-per+1), max(0, to+1+felt))
+	}
+	for i := range c.events {
+		add(c.events[i].from, c.events[i].to)
+	}
+	for i := range c.eras {
+		add(c.eras[i].from, c.eras[i].to+c.settle-1)
 	}
 	return all
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"image/color"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,7 +125,7 @@ func chart(j *Journal) (*plot.Plot, error) {
 		}
 		if len(j.Scenario.Faults) <= chartNames {
 			names.XYs = append(names.XYs, plotter.XY{X: at, Y: top * (0.97 - 0.05*float64(i%4))})
-			names.Labels = append(names.Labels, " "+marked(&f))
+			names.Labels = append(names.Labels, " "+marked(f))
 		}
 	}
 	err := errors.Join(
@@ -249,7 +249,7 @@ func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plo
 		in[min(a.place(c.Asked, c.Node), places-1)] += sign * c.Units
 	}
 	stretches := a.stretches()
-	first, next, row := 0, 0, 0
+	first, next := 0, 0
 	for i := range chartSamples + 1 {
 		t := lasts * time.Duration(i) / chartSamples
 		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < t; next++ {
@@ -258,43 +258,23 @@ func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plo
 		for ; first < next && a.checks[a.ends[first]].Answered < t-a.l.Per; first++ {
 			count(a.ends[first], -1)
 		}
-		for row+1 < len(stretches) && stretches[row+1].from <= max(0, t-a.l.Per) {
-			row++
-		}
 		var sum int64
 		for place := range sides {
 			sides[place] = append(sides[place], plotter.XY{X: t.Seconds(), Y: float64(in[place])})
 			sum += in[place]
 		}
 		all = append(all, plotter.XY{X: t.Seconds(), Y: float64(sum)})
-		bound = append(bound, plotter.XY{X: t.Seconds(), Y: float64(stretches[row].bound(a.l))})
+		bound = append(bound, plotter.XY{X: t.Seconds(), Y: float64(stretches.next(t - a.l.Per).bound(a.l))})
 	}
 	return sides, all, bound
 }
 
 // marked is a fault in a few letters.
-func marked(f *Fault) string {
-	switch f.Kind {
-	case FaultSplit:
-		var sides []string
-		for _, side := range f.Sides {
-			sides = append(sides, named(side))
-		}
-		return "split " + strings.Join(sides, " | ")
-	case FaultHeal:
-		return "heal"
-	case FaultCut:
-		return fmt.Sprintf("cut %s→%s", f.From, f.To)
-	case FaultLink:
-		return fmt.Sprintf("link %s→%s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
-	case FaultSkew:
-		return fmt.Sprintf("%s %+v", strings.Join(f.Nodes, " "), f.By)
-	case FaultSlow:
-		if f.Pauses == 0 {
-			return "no pauses " + strings.Join(f.Nodes, " ")
-		}
-		return fmt.Sprintf("slow %s %v", strings.Join(f.Nodes, " "), f.Pauses)
+func marked(f Fault) string {
+	f.Sides = slices.Clone(f.Sides)
+	for i, side := range f.Sides {
+		f.Sides[i] = []string{named(side)}
 	}
-	verb := map[FaultKind]string{FaultKill: "kill", FaultStart: "start", FaultLeave: "leave", FaultFreeze: "freeze", FaultThaw: "thaw"}[f.Kind]
-	return verb + " " + strings.Join(f.Nodes, " ")
+	short, _, _ := strings.Cut(f.says(), ":")
+	return strings.ReplaceAll(short, " → ", "→")
 }

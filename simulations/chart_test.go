@@ -125,7 +125,7 @@ func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 func TestSecondsSumUp(t *testing.T) {
 	s := told(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
 	j := journal(s, spread(64*40, 0, s.Lasts, 0), asked(90*40, 2, 0, s.Lasts, 3))
-	seconds := perSecond(j)
+	seconds := newTrial(j).perSecond()
 	require.Len(t, seconds, 40)
 	for i, second := range seconds {
 		require.EqualValues(t, 154, second.Offered, "second %d", i)
@@ -140,7 +140,7 @@ func TestSecondsSumUp(t *testing.T) {
 	require.EqualValues(t, 160, seconds[5].Bound)
 	require.EqualValues(t, 320, seconds[10].Bound)
 	require.EqualValues(t, 160, seconds[20].Bound)
-	require.Empty(t, perSecond(journal(s)))
+	require.Empty(t, newTrial(journal(s)).perSecond())
 }
 
 func TestTheReportSumsUpWhatEachSideWasGranted(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -48,24 +47,10 @@ type place struct {
 // validName is one that hosts and metrics may have, and that YAML reads as text.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// validate is what check finds, as one error; nil if nothing.
-func (s *Scenario) validate() error {
-	var errs []error
-	s.check(func(_ place, field, message string) {
-		errs = append(errs, fmt.Errorf("%s: %s: %s", s.Name, field, message))
-	})
-	return errors.Join(errs...)
-}
-
 // check reports all that is wrong with a scenario, each with the field of the
-// file that it is about.
+// file that it is about. It relies on the ranges of single fields that a file is read by.
 func (s *Scenario) check(report func(at place, field, message string)) {
 	c := &checker{s: s, report: report}
-	if s.Lasts < time.Second || s.Lasts > maxLasts {
-		c.wrong("lasts", "lasts is %s: use 1s to %s", spelling.Duration(s.Lasts), spelling.Duration(maxLasts))
-	}
-	c.link("network", s.Network)
-	c.link("wan", s.WAN)
 	c.settings()
 	c.nodes()
 	c.limits()
@@ -232,17 +217,9 @@ func (c *checker) load(l Load) {
 	switch {
 	case kinds != 1:
 		c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
-	case l.Rate < 0 || math.IsNaN(l.Rate) || l.Rate > 100_000:
-		c.wrong("rate", "rate is %v/s: use at most 100000/s", l.Rate)
-	case l.Zipf != 0 && !(l.Zipf > 1 && l.Zipf <= 10):
-		c.wrong("zipf", "zipf is %v: use an exponent above 1, at most 10", l.Zipf)
 	case l.Zipf != 0 && l.Keys < 2:
 		c.wrong("zipf", "zipf says how popular keys are: say how many with keys")
-	case l.Keys < 0 || l.Keys > maxKeys:
-		c.wrong("keys", "keys is %d: use 1 to %d", l.Keys, maxKeys)
-	case l.Units < 0:
-		c.wrong("units", "units is %d: use 1 or more", l.Units)
-	case l.Begins < 0 || l.Begins >= c.s.Lasts:
+	case l.Begins >= c.s.Lasts:
 		c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
 	case l.Ends > c.s.Lasts:
 		c.wrong("ends", "ends is %s: the scenario ends at %s", spelling.Duration(l.Ends), spelling.Duration(c.s.Lasts))
@@ -282,12 +259,8 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 
 // any reports whether there is a link that a fault covers.
 func (s *Scenario) any(f *Fault) bool {
-	for i := range s.Nodes {
-		for j := range s.Nodes {
-			if f.covers(&s.Nodes[i], &s.Nodes[j]) {
-				return true
-			}
-		}
+	for range s.between(f) {
+		return true
 	}
 	return len(s.Nodes) == 1
 }
@@ -361,7 +334,7 @@ func (s *Scenario) beginning() map[string]condition {
 // fault checks one, and has it hit the hosts.
 func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
-	if f.At < 0 || f.At >= c.s.Lasts {
+	if f.At >= c.s.Lasts {
 		c.wrong("at", "%s at %s: the scenario ends at %s", field, spelling.Duration(f.At), spelling.Duration(c.s.Lasts))
 		return
 	}
@@ -385,8 +358,6 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
 		case !c.s.any(f):
 			c.wrong(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
-		case f.Kind == FaultLink:
-			c.link(field, f.Link)
 		}
 		return
 	}
@@ -425,17 +396,6 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 			continue
 		}
 		hosts[name] = may[f.Kind].makes
-	}
-}
-
-func (c *checker) link(field string, l weirtest.Link) {
-	for _, part := range []float64{l.Loss, l.Duplicates} {
-		if !(part >= 0 && part <= 1) {
-			c.wrong(field, "%v of the packets: use 0%% to 100%%", part)
-		}
-	}
-	if l.Latency < 0 || l.Jitter < 0 {
-		c.wrong(field, "latency and jitter must not be below zero")
 	}
 }
 

@@ -169,16 +169,6 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	heals := false
 	for _, f := range faults {
 		switch f.Kind {
-		case FaultSplit:
-			for x, side := range f.Sides {
-				for y, other := range f.Sides {
-					for _, i := range w.indices(side) {
-						for _, j := range w.indices(other) {
-							w.cut[i][j] = w.cut[i][j] || x != y
-						}
-					}
-				}
-			}
 		case FaultHeal:
 			for i := range w.cut {
 				clear(w.cut[i])
@@ -187,10 +177,14 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 				}
 			}
 			heals = true
-		case FaultCut:
-			w.each(f, func(i, j int) { w.cut[i][j] = true })
+		case FaultSplit, FaultCut:
+			for i, j := range w.scenario.between(&f) {
+				w.cut[i][j] = true
+			}
 		case FaultLink:
-			w.each(f, func(i, j int) { w.link[i][j] = f.Link })
+			for i, j := range w.scenario.between(&f) {
+				w.link[i][j] = f.Link
+			}
 		}
 	}
 	if !slices.EqualFunc(before, w.edges(), slices.Equal[[]bool]) {
@@ -277,17 +271,6 @@ func (w *world) reachesSuccessor(i int) bool {
 		last = last && (j == i || !w.begun[j] || w.left[j])
 	}
 	return last
-}
-
-// each calls do for each link that a fault is about.
-func (w *world) each(f Fault, do func(i, j int)) {
-	for _, i := range w.members {
-		for _, j := range w.members {
-			if f.covers(&w.scenario.Nodes[i], &w.scenario.Nodes[j]) {
-				do(i, j)
-			}
-		}
-	}
 }
 
 // apply applies a fault to one node. Where it is not calm, a node that comes or goes

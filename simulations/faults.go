@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -17,23 +16,19 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
 		s.cluster.Cut(f.Sides...)
-		for i, side := range f.Sides {
-			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
-				for _, name := range side {
-					s.cut(name, other, f.Breaks)
-				}
-			}
+		for from, to := range s.between(&f) {
+			s.cut(from, to, f.Breaks)
 		}
 	case FaultHeal:
 		s.cluster.Heal()
 		clear(s.links)
 	case FaultCut:
-		s.each(f, func(from, to string) {
-			s.cluster.Network().Cut(from, to)
+		for from, to := range s.between(&f) {
+			s.cluster.Network().Cut(s.hosts[from].name, s.hosts[to].name)
 			s.cut(from, to, f.Breaks)
-		})
+		}
 	case FaultLink:
-		s.each(f, func(from, to string) { s.cluster.Network().SetLink(from, to, f.Link) })
+		s.relink(&f)
 		if s.usual(&f) == s.Network { // it covers links within a region
 			s.witness.slowest(f.Link)
 		}
@@ -72,23 +67,19 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 	s.remember(s.now())
 }
 
-// each calls do for every direction that a fault names.
-func (s *stage) each(f Fault, do func(from, to string)) {
-	for _, from := range s.hosts {
-		for _, to := range s.hosts {
-			if f.covers(&s.Nodes[from.index], &s.Nodes[to.index]) {
-				do(from.name, to.name)
-			}
-		}
+// relink changes the links that a FaultLink covers.
+func (s *stage) relink(f *Fault) {
+	for from, to := range s.between(f) {
+		s.cluster.Network().SetLink(s.hosts[from].name, s.hosts[to].name, f.Link)
 	}
 }
 
 // cut notes that a link is down, and ends the connections across it if they are to break.
-func (s *stage) cut(from, to string, breaks bool) {
-	s.links[[2]int{s.named[from].index, s.named[to].index}] = true
+func (s *stage) cut(from, to int, breaks bool) {
+	s.links[[2]int{from, to}] = true
 	if breaks {
 		s.witness.breakOff(s.now())
-		s.cluster.Network().Break(from, to)
+		s.cluster.Network().Break(s.hosts[from].name, s.hosts[to].name)
 	}
 }
 

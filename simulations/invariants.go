@@ -143,21 +143,18 @@ func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 		limit  int16
 		region string
 	}
-	known := make(map[course][]stretch)
+	known := make(map[course]stretches)
 	for _, a := range r.asks {
 		of := course{a.limit, a.region}
 		if known[of] == nil {
 			known[of] = a.stretches()
 		}
-		stretches, at := known[of], 0
+		stretches := known[of]
 		var worst window
 		var worstAllowed int64
 		var row situation
 		a.windows(a.l.Per, func(w window) {
-			for at+1 < len(stretches) && stretches[at+1].from <= w.from {
-				at++
-			}
-			s := &stretches[at].situation
+			s := stretches.next(w.from)
 			allowed := s.bound(a.l)
 			if w.units <= allowed {
 				return
@@ -183,7 +180,7 @@ func ownWindows(r *trial, broken func(time.Duration, string, ...any)) {
 		if a.l.Algorithm != weir.FixedWindow || a.course.eras[0].slow > 0 || a.course.eras[0].sides > 1 {
 			continue
 		}
-		end := a.course.eras[len(a.course.eras)-1].to
+		end := a.course.end()
 		for _, f := range a.course.scenario.Faults {
 			end = min(end, f.At)
 		}
@@ -268,7 +265,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			continue // of a Global limit each region knows its own
 		}
 		quiets, at := a.course.quiets(), 0
-		stretches, before := a.course.stretches(a.l), 0
+		stretches := a.course.stretches(a.l)
 		var worst *Check
 		var most, allowed int64
 		a.held(func(c *Check, units int64) {
@@ -279,10 +276,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 				return
 			}
 			from := c.Answered - a.l.Per
-			for before+1 < len(stretches) && stretches[before+1].from <= max(0, from) {
-				before++
-			}
-			s := &stretches[before].situation
+			s := stretches.next(from)
 			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 {
 				return
 			}
@@ -546,7 +540,7 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		q := quiets[len(quiets)-1]
-		if q.to != a.course.eras[len(a.course.eras)-1].to || q.sides != 1 || q.missing || a.course.below(&q) {
+		if q.to != a.course.end() || q.sides != 1 || q.missing || a.course.below(&q) {
 			continue
 		}
 		from, to := q.from+recovered(a.l, a.l.Rate), min(q.to, a.course.scenario.Lasts)

@@ -267,12 +267,21 @@ func (s *stage) wait(ctx context.Context, q question) {
 	c := Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: witness, Node: int16(q.host.index)}
 	c.Err = l.Wait(ctx, s.keys[q.limit][q.key], q.units)
 	c.Answered, c.Allowed, c.Source = s.now(), c.Err == nil, last.Source
+	s.record(p, c)
+}
+
+// record notes what a process answered. Callers that asked one that was killed have died with it.
+func (s *stage) record(p *process, checks ...Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.killed {
-		s.checks = append(s.checks, c)
+	for _, c := range checks {
+		if !p.killed {
+			s.checks = append(s.checks, c)
+		}
+		if c.Limit == witness {
+			s.witness.note(c, p.killed)
+		}
 	}
-	s.witness.note(c, p.killed)
 }
 
 // lastDecision is what a context has a *weir.Decision under, if its caller asks for what
@@ -305,26 +314,22 @@ func (s *stage) askWitness(ctx context.Context, q question) {
 		ds, err = p.node.AllowAll(ctx, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[0]], Units: q.units}, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[1]], Units: q.units})
 	}
 	answered := s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	var checks []Check
 	for i, key := range keys {
 		c := Check{Asked: asked, Answered: answered, Units: q.units, Key: int32(key), Limit: witness, Node: int16(q.host.index), Err: err}
 		if i < len(ds) {
 			c.Allowed, c.Source = err == nil && (q.deed == debit || ds.Allowed()), ds[i].Source
 		}
-		if !p.killed {
-			s.checks = append(s.checks, c)
-		}
-		s.witness.note(c, p.killed)
+		checks = append(checks, c)
 	}
+	s.record(p, checks...)
 }
 
-// check asks a host, and notes what it answers. Callers that asked a process that
-// was killed have died with it.
-func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed, asked bool) {
+// check asks a host, and notes what it answers.
+func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed bool) {
 	p, l := s.asked(h, limit)
 	if p == nil {
-		return false, false
+		return false
 	}
 	c := Check{Asked: s.now(), Units: units, Key: int32(key), Limit: int16(limit), Node: int16(h.index)}
 	if limit == len(s.Limits) {
@@ -332,16 +337,8 @@ func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64)
 	}
 	d, err := l.AllowN(ctx, s.keys[limit][key], units)
 	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !p.killed {
-		s.checks = append(s.checks, c)
-	}
-	if limit == len(s.Limits) {
-		s.witness.note(c, p.killed)
-	}
-	return d.Allowed, !p.killed
+	s.record(p, c)
+	return d.Allowed
 }
 
 // attack asks at the worst moments: a burst at every node around every fault,
@@ -392,7 +389,7 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 				break
 			}
 			s.asking.Go(func() {
-				if allowed, _ := s.check(ctx, h, a.limit, key, units); !allowed {
+				if !s.check(ctx, h, a.limit, key, units) {
 					mu.Lock()
 					denied++
 					mu.Unlock()

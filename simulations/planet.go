@@ -59,38 +59,14 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 
 // strikes has a fault cut links, and reports whether it is of some between regions.
 func (p *planet) strikes(cut map[[2]int]bool, f *Fault) (abroad bool) {
-	nodes := p.scenario.Nodes
-	switch f.Kind {
-	case FaultHeal:
+	if f.Kind == FaultHeal {
 		clear(cut)
-		return true
-	case FaultCut, FaultLink:
-		for i := range nodes {
-			for j := range nodes {
-				if f.covers(&nodes[i], &nodes[j]) && nodes[i].Region != nodes[j].Region {
-					abroad = true
-					cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind == FaultCut
-				}
-			}
-		}
-		return abroad
-	case FaultSplit:
-		sideOf := make(map[string]int)
-		for side, names := range f.Sides {
-			for _, name := range names {
-				sideOf[name] = side + 1
-			}
-		}
-		for i, from := range nodes {
-			for j, to := range nodes {
-				if a, b := sideOf[from.Name], sideOf[to.Name]; a > 0 && b > 0 && a != b {
-					cut[[2]int{i, j}] = true
-				}
-			}
-		}
-		return true
 	}
-	return false
+	for i, j := range p.scenario.between(f) {
+		abroad = abroad || p.scenario.Nodes[i].Region != p.scenario.Nodes[j].Region
+		cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind != FaultLink
+	}
+	return abroad || f.Kind == FaultHeal || f.Kind == FaultSplit
 }
 
 // apart reports whether some region does not reach another.
@@ -124,36 +100,15 @@ func (p *planet) region(node int16) int {
 }
 
 // stretches is course.stretches of all regions together.
-func (p *planet) stretches(l *weir.Limit) []stretch {
+func (p *planet) stretches(l *weir.Limit) stretches {
 	var moments []time.Duration
-	add := func(from, to time.Duration) {
-		moments = append(moments, max(0, from-l.Per+1), max(0, to+1+granted))
-	}
 	for _, c := range p.courses {
-		for i := range c.events {
-			add(c.events[i].from, c.events[i].to)
-		}
-		for i := range c.eras {
-			add(c.eras[i].from, c.eras[i].to+c.settle-1)
-		}
+		moments = append(moments, c.moments(l.Per, granted)...)
 	}
 	for _, t := range p.torn {
 		moments = append(moments, max(0, t.from-l.Per+1), t.to+1)
 	}
-	moments = append(moments, 0)
-	slices.Sort(moments)
-	moments = slices.Compact(moments)
-	var all []stretch
-	for _, at := range moments {
-		if at >= p.courses[0].end() {
-			break
-		}
-		s := p.situation(l, at, at+l.Per)
-		if n := len(all); n == 0 || all[n-1].situation != s {
-			all = append(all, stretch{at, s})
-		}
-	}
-	return all
+	return stretchesOf(moments, p.courses[0].end(), func(at time.Duration) situation { return p.situation(l, at, at+l.Per) })
 }
 
 // situation adds up those of all regions. What a crash has cost of the memory of

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -101,13 +102,7 @@ func (f *Fault) says() string {
 		b.WriteString(" " + strings.Join(f.Nodes, " "))
 	}
 	if f.Kind == FaultCut || f.Kind == FaultLink {
-		everyone := func(name string) string {
-			if name == "" {
-				return "all"
-			}
-			return name
-		}
-		fmt.Fprintf(b, " %s → %s", everyone(f.From), everyone(f.To))
+		fmt.Fprintf(b, " %s → %s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
 	}
 	if f.Kind == FaultLink {
 		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", spelling.Duration(f.Link.Latency), spelling.Duration(f.Link.Jitter), percent(f.Link.Loss))

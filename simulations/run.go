@@ -458,8 +458,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 		return
 	}
 	// A question that is lost, or late, would be answered from a copy of another.
-	prompt := weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}
-	s.each(Fault{}, func(from, to string) { s.cluster.Network().SetLink(from, to, prompt) })
+	s.relink(&Fault{Kind: FaultLink, Link: weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}})
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -103,6 +104,31 @@ func (f *Fault) covers(from, to *Node) bool {
 	return from.Name != to.Name && end(f.From, from, to) && end(f.To, to, from)
 }
 
+// between yields each direction between two nodes that a split, a cut or a link is about, by
+// their indices in Nodes.
+func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		indices := make(map[string]int)
+		for i := range s.Nodes {
+			indices[s.Nodes[i].Name] = i
+			for j := range s.Nodes {
+				if (f.Kind == FaultCut || f.Kind == FaultLink) && f.covers(&s.Nodes[i], &s.Nodes[j]) && !yield(i, j) {
+					return
+				}
+			}
+		}
+		for i, side := range f.Sides {
+			for _, to := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
+				for _, from := range side {
+					if !yield(indices[from], indices[to]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
 // regions are the names of the regions, in the order of the nodes; one that is
 // empty, if there are none.
 func (s *Scenario) regions() (names []string) {
@@ -122,13 +148,11 @@ func (s *Scenario) wan() weirtest.Link {
 	return s.WAN
 }
 
-// usual is what the links that a fault covers are like without faults.
+// usual is what the links that a FaultLink covers are like without faults.
 func (s *Scenario) usual(f *Fault) weirtest.Link {
-	for i := range s.Nodes {
-		for j := range s.Nodes {
-			if f.covers(&s.Nodes[i], &s.Nodes[j]) && s.Nodes[i].Region == s.Nodes[j].Region {
-				return s.Network
-			}
+	for i, j := range s.between(f) {
+		if s.Nodes[i].Region == s.Nodes[j].Region {
+			return s.Network
 		}
 	}
 	return s.wan()

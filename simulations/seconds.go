@@ -33,8 +33,6 @@ func (r *trial) mostAsked() *asks {
 }
 
 // perSecond is a run second by second, of the key that was asked most.
-func perSecond(j *Journal) []second { return newTrial(j).perSecond() }
-
 func (r *trial) perSecond() []second {
 	a := r.mostAsked()
 	if a == nil {
@@ -63,8 +61,7 @@ func (r *trial) perSecond() []second {
 		}
 		s.Admitted[side] += c.Units
 	}
-	stretches, at, first, units := a.stretches(), 0, 0, int64(0)
-	next := 0
+	stretches, first, next, units := a.stretches(), 0, 0, int64(0)
 	for i := range all {
 		s := &all[i]
 		from, to := s.At+time.Second-a.l.Per, s.At+time.Second
@@ -74,12 +71,8 @@ func (r *trial) perSecond() []second {
 		for ; first < next && a.checks[a.ends[first]].Answered < from; first++ {
 			units -= a.checks[a.ends[first]].Units
 		}
-		for at+1 < len(stretches) && stretches[at+1].from <= max(0, from) {
-			at++
-		}
-		s.Window = units
-		s.Bound = stretches[at].bound(a.l) + a.inFlight(from, to)
-		s.Row = stretches[at].row()
+		of := stretches.next(from)
+		s.Window, s.Bound, s.Row = units, of.bound(a.l)+a.inFlight(from, to), of.row()
 	}
 	return all
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -248,24 +251,11 @@ func (s *Scenario) withoutNodes(from, to int) {
 
 // clone shares nothing with s.
 func (s *Scenario) clone() *Scenario {
-	c := *s
-	c.Nodes = slices.Clone(s.Nodes)
-	c.RegionShares = maps.Clone(s.RegionShares)
-	c.Limits = slices.Clone(s.Limits)
-	c.Loads = slices.Clone(s.Loads)
-	for i := range c.Loads {
-		c.Loads[i].From = slices.Clone(c.Loads[i].From)
+	c, text := new(Scenario), new(bytes.Buffer)
+	if err := errors.Join(json.NewEncoder(text).Encode(s), json.NewDecoder(text).Decode(c)); err != nil {
+		panic(err) // it has what JSON has
 	}
-	c.Faults = slices.Clone(s.Faults)
-	for i := range c.Faults {
-		f := &c.Faults[i]
-		f.Nodes = slices.Clone(f.Nodes)
-		f.Sides = slices.Clone(f.Sides)
-		for j := range f.Sides {
-			f.Sides[j] = slices.Clone(f.Sides[j])
-		}
-	}
-	return &c
+	return c
 }
 
 func (s *Scenario) equal(o *Scenario) bool { return reflect.DeepEqual(s, o) }

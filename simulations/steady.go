@@ -32,12 +32,9 @@ func (r *trial) steadySplits() map[weir.PartitionPolicy]steady {
 		if a.planet != nil || a.l.Partition == weir.FailOpen {
 			continue
 		}
-		stretches, at := a.stretches(), 0
+		stretches := a.stretches()
 		a.windows(a.l.Per, func(w window) {
-			for at+1 < len(stretches) && stretches[at+1].from <= w.from {
-				at++
-			}
-			s := &stretches[at].situation
+			s := stretches.next(w.from)
 			if undisturbed := (situation{sides: s.sides, nodes: s.nodes}); s.sides > 1 && *s == undisturbed {
 				sum := all[a.l.Partition]
 				sum.add(steady{1, w.units, healthy(a.l)})

@@ -31,7 +31,7 @@ type asks struct {
 }
 
 // stretches returns for every moment what a window of Per that begins there holds.
-func (a *asks) stretches() []stretch {
+func (a *asks) stretches() stretches {
 	if a.planet != nil {
 		return a.planet.stretches(a.l)
 	}

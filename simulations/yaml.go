@@ -1,261 +1,188 @@
 package main
 
 import (
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/weirtest"
-	"go.yaml.in/yaml/v3"
 )
 
 // yaml is the scenario as a file, which parse reads as an equal Scenario.
 func (s *Scenario) yaml() []byte {
-	top := new(mapping)
-	top.text("about", s.About)
-	if s.Seed != defaultSeed {
-		top.plain("seed", strconv.FormatUint(s.Seed, 10))
-	}
-	top.duration("lasts", s.Lasts)
+	membership, wan := "", (*yaml.Node)(nil)
 	if s.Gossip {
-		top.text("membership", memberships[1])
+		membership = memberships[1]
 	}
-	top.add("network", flow(linkMapping(s.Network, weirtest.Link{})))
 	if s.WAN != (weirtest.Link{}) {
-		top.add("wan", flow(linkMapping(s.WAN, weirtest.Link{})))
+		wan = mapping(linkFields(s.WAN, weirtest.Link{})...)
 	}
-	s.addNodes(top, "nodes", false)
-	s.addNodes(top, "later", true)
-
-	settings := new(mapping)
-	settings.int("replicas", int64(s.Replicas))
-	settings.int("expect", int64(s.Expect))
-	settings.nonzero("timeout", s.Timeout)
-	settings.nonzero("forget", s.Forget)
-	settings.int("max_keys", int64(s.MaxKeys))
-	if len(s.RegionShares) > 0 {
-		shares := new(mapping)
-		for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {
-			shares.plain(region, strconv.FormatInt(s.RegionShares[region], 10))
-		}
-		settings.add("region_shares", flow(shares))
+	var shares, lower []any
+	for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {
+		shares = append(shares, region, plain(s.RegionShares[region]))
 	}
-	settings.int("hot", int64(s.Hot))
-	lower := new(mapping)
 	names, fields := caps(&s.Caps)
 	for i, name := range names {
-		lower.int(name, int64(*fields[i]))
+		lower = append(lower, name, *fields[i])
 	}
-	if len(lower.nodes) > 0 {
-		settings.add("caps", flow(lower))
-	}
-	if len(settings.nodes) > 0 {
-		top.add("settings", flow(settings))
-	}
-
 	var limits, loads, faults []*yaml.Node
 	for _, l := range s.Limits {
-		limits = append(limits, flow(limitMapping(l)))
+		limits = append(limits, limitEntry(l))
 	}
 	for _, l := range s.Loads {
-		loads = append(loads, flow(loadMapping(l)))
+		loads = append(loads, loadEntry(l))
 	}
 	for _, f := range s.Faults {
-		faults = append(faults, flow(faultMapping(f, s.usual(&f))))
+		faults = append(faults, faultEntry(f, s.usual(&f)))
 	}
-	top.add("limits", block(limits))
-	top.add("load", block(loads))
-	if len(faults) > 0 {
-		top.add("faults", block(faults))
-	}
-	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: top.nodes})
+	top := mapping(
+		"about", text(s.About), "seed", plain(s.Seed), "lasts", s.Lasts, "membership", membership,
+		"network", mapping(linkFields(s.Network, weirtest.Link{})...), "wan", wan, "nodes", s.nodesEntry(false), "later", s.nodesEntry(true),
+		"settings", mapping(
+			"replicas", s.Replicas, "expect", s.Expect, "timeout", s.Timeout, "forget", s.Forget, "max_keys", s.MaxKeys,
+			"region_shares", mapping(shares...), "hot", s.Hot, "caps", mapping(lower...)),
+		"limits", sequence(0, limits), "load", sequence(0, loads), "faults", sequence(0, faults))
+	top.Style = 0
+	written, err := yaml.Marshal(top)
 	if err != nil {
 		panic(err) // it is a tree of scalars, which are always marshalled
 	}
-	return text
+	return written
 }
 
-func (s *Scenario) addNodes(top *mapping, field string, later bool) {
-	byRegion := make(map[string][]string)
-	var regions []string
+// nodesEntry is the names of the nodes, or of each region's.
+func (s *Scenario) nodesEntry(later bool) *yaml.Node {
+	of := make(map[string][]string)
 	for _, n := range s.Nodes {
-		if n.Later != later {
-			continue
+		if n.Later == later {
+			of[n.Region] = append(of[n.Region], n.Name)
 		}
-		if byRegion[n.Region] == nil {
-			regions = append(regions, n.Region)
-		}
-		byRegion[n.Region] = append(byRegion[n.Region], n.Name)
 	}
-	switch {
-	case len(regions) == 0:
-	case len(regions) == 1 && regions[0] == "":
-		top.add(field, texts(byRegion[""]))
-	default:
-		m := new(mapping)
-		for _, region := range regions {
-			m.add(region, texts(byRegion[region]))
-		}
-		top.add(field, flow(m))
+	if names := of[""]; names != nil && len(of) == 1 {
+		return node(names)
 	}
+	var fields []any
+	for _, region := range s.regions() {
+		fields = append(fields, region, of[region])
+	}
+	return mapping(fields...)
 }
 
-// linkMapping leaves out parts that are as usual.
-func linkMapping(l, usual weirtest.Link) *mapping {
-	m := new(mapping)
-	m.duration("latency", l.Latency)
-	m.duration("jitter", l.Jitter)
+// linkFields leaves out parts that are as usual.
+func linkFields(l, usual weirtest.Link) []any {
+	fields := []any{"latency", node(l.Latency), "jitter", node(l.Jitter)}
 	if l.Loss != usual.Loss {
-		m.plain("loss", percent(l.Loss))
+		fields = append(fields, "loss", plain(percent(l.Loss)))
 	}
 	if l.Duplicates != usual.Duplicates {
-		m.plain("duplicates", percent(l.Duplicates))
+		fields = append(fields, "duplicates", plain(percent(l.Duplicates)))
 	}
-	return m
+	return fields
 }
 
-func limitMapping(l weir.Limit) *mapping {
-	m := new(mapping)
-	m.text("name", l.Name)
-	m.text("algorithm", l.Algorithm.String())
-	m.int("rate", l.Rate)
-	m.duration("per", l.Per)
-	m.int("burst", l.Burst)
+func limitEntry(l weir.Limit) *yaml.Node {
+	scope := ""
 	if l.Scope != weir.Regional {
-		m.text("scope", l.Scope.String())
+		scope = l.Scope.String()
 	}
-	m.text("partition", l.Partition.String())
-	if l.Version != 0 {
-		m.plain("version", strconv.FormatUint(l.Version, 10))
-	}
-	return m
+	return mapping("name", l.Name, "algorithm", l.Algorithm.String(), "rate", l.Rate, "per", l.Per, "burst", l.Burst,
+		"scope", scope, "partition", l.Partition.String(), "version", l.Version)
 }
 
-func loadMapping(l Load) *mapping {
-	m := new(mapping)
-	m.text("limit", l.Limit)
-	m.int("keys", int64(l.Keys))
-	if l.Zipf != 0 {
-		m.plain("zipf", decimal(l.Zipf))
-	}
-	if len(l.From) > 0 {
-		m.add("from", texts(l.From))
-	}
-	m.int("units", l.Units)
+func loadEntry(l Load) *yaml.Node {
+	fields := []any{"limit", l.Limit, "keys", l.Keys, "zipf", l.Zipf, "from", l.From, "units", l.Units}
 	if l.Rate != 0 {
-		m.plain("rate", decimal(l.Rate)+"/s")
+		fields = append(fields, "rate", plain(decimal(l.Rate)+"/s"))
 	}
-	m.int("burst", int64(l.Burst))
-	if l.Adversary {
-		m.plain("adversary", "true")
-	}
+	fields = append(fields, "burst", l.Burst, "adversary", l.Adversary)
 	if l.Burst != 0 {
-		m.duration("at", l.Begins)
+		fields = append(fields, "at", node(l.Begins))
 	} else {
-		m.nonzero("begins", l.Begins)
+		fields = append(fields, "begins", l.Begins)
 	}
-	m.nonzero("ends", l.Ends)
-	return m
+	return mapping(append(fields, "ends", l.Ends)...)
 }
 
-func faultMapping(f Fault, usual weirtest.Link) *mapping {
-	m := new(mapping)
-	m.duration("at", f.At)
+func faultEntry(f Fault, usual weirtest.Link) *yaml.Node {
+	fields := []any{"at", node(f.At), f.Kind.String()}
 	switch f.Kind {
 	case FaultSplit:
 		var sides []*yaml.Node
 		for _, side := range f.Sides {
-			sides = append(sides, texts(side))
+			sides = append(sides, node(side))
 		}
-		list := block(sides)
-		list.Style = yaml.FlowStyle
-		m.add("split", list)
-		m.breaks(f)
+		fields = append(fields, sequence(yaml.FlowStyle, sides))
 	case FaultHeal:
-		m.plain("heal", "true")
-	case FaultCut, FaultLink:
-		ends := new(mapping)
-		if f.From != "" {
-			ends.text("from", f.From)
-		}
-		if f.To != "" {
-			ends.text("to", f.To)
-		}
-		if f.Kind == FaultLink {
-			ends.nodes = append(ends.nodes, linkMapping(f.Link, usual).nodes...)
-		}
-		m.add(f.Kind.String(), flow(ends))
-		m.breaks(f)
-	case FaultSkew:
-		m.add("skew", texts(f.Nodes))
-		m.duration("by", f.By)
+		fields = append(fields, true)
+	case FaultCut:
+		fields = append(fields, mapping("from", f.From, "to", f.To))
+	case FaultLink:
+		fields = append(fields, mapping(append([]any{"from", f.From, "to", f.To}, linkFields(f.Link, usual)...)...))
 	case FaultSlow:
-		m.add("slow", texts(f.Nodes))
-		m.duration("pauses", f.Pauses)
-		if f.Pauses > 0 && f.Every != defaultEvery {
-			m.duration("every", f.Every)
+		fields = append(fields, f.Nodes, "pauses", node(f.Pauses))
+		if f.Every != defaultEvery {
+			fields = append(fields, "every", f.Every)
 		}
 	default:
-		m.add(f.Kind.String(), texts(f.Nodes))
+		fields = append(fields, f.Nodes)
 	}
-	return m
+	return mapping(append(fields, "breaks", f.Breaks, "by", f.By)...)
 }
 
-// mapping is a YAML map that is being written.
-type mapping struct{ nodes []*yaml.Node }
-
-func (m *mapping) add(field string, n *yaml.Node) {
-	m.nodes = append(m.nodes, text(field), n)
-}
-
-func (m *mapping) text(field, value string) { m.add(field, text(value)) }
-
-func (m *mapping) plain(field, value string) {
-	m.add(field, &yaml.Node{Kind: yaml.ScalarNode, Value: value})
-}
-
-func (m *mapping) breaks(f Fault) {
-	if f.Breaks {
-		m.plain("breaks", "true")
+// mapping is a YAML map of fields and their values, without those that are zero or empty; nil if
+// it has none.
+func mapping(fields ...any) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	for i := 0; i < len(fields); i += 2 {
+		if v := reflect.ValueOf(fields[i+1]); !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0) {
+			n.Content = append(n.Content, text(fields[i].(string)), node(fields[i+1]))
+		}
 	}
+	if len(n.Content) == 0 {
+		return nil
+	}
+	return n
 }
 
-// int leaves out a zero.
-func (m *mapping) int(field string, n int64) {
-	if n != 0 {
-		m.plain(field, strconv.FormatInt(n, 10))
+func node(value any) *yaml.Node {
+	switch v := value.(type) {
+	case *yaml.Node:
+		return v
+	case string:
+		return text(v)
+	case time.Duration:
+		return plain(spelling.Duration(v))
+	case float64:
+		return plain(decimal(v))
+	case []string:
+		var names []*yaml.Node
+		for _, s := range v {
+			names = append(names, text(s))
+		}
+		return sequence(yaml.FlowStyle, names)
 	}
-}
-
-func (m *mapping) duration(field string, d time.Duration) { m.plain(field, spelling.Duration(d)) }
-
-func (m *mapping) nonzero(field string, d time.Duration) {
-	if d != 0 {
-		m.duration(field, d)
-	}
+	return plain(value)
 }
 
 // text is a scalar that is read as text: in quotes where it looks like a number.
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
-func texts(list []string) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, s := range list {
-		n.Content = append(n.Content, text(s))
+func plain(value any) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(value)} }
+
+// sequence is nil if it is empty.
+func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {
+	if len(items) == 0 {
+		return nil
 	}
-	return n
-}
-
-func flow(m *mapping) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: m.nodes}
-}
-
-func block(items []*yaml.Node) *yaml.Node {
-	return &yaml.Node{Kind: yaml.SequenceNode, Content: items}
+	return &yaml.Node{Kind: yaml.SequenceNode, Style: style, Content: items}
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }

@@ -99,7 +99,7 @@ func (s *Sizer) Meet(members int, _ *int) error {
 	}
 	others := keysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
 	s.keys = map[string][]string{
-		"owned":     keysThat(s.asked, func(key string) bool { return s.limiter.Owner(key).Self }),
+		"owned":     ownedBy(s.limiter, s.asked),
 		"forwarded": others,
 		"leased":    others[:min(len(others), 10)],
 		"nothing":   others,

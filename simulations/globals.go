@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -39,12 +40,7 @@ func namedWindows(r *trial, a *asks, broken func(time.Duration, string, ...any))
 }
 
 func steps(s *Scenario) bool {
-	for i := range s.Faults {
-		if s.Faults[i].Kind == FaultSkew {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew })
 }
 
 // enoughPerSecond is the rate from which on units are so many that what regions

@@ -82,10 +82,6 @@ func (l line) wrap(width, hang int) (all []line) {
 	return append(all, now)
 }
 
-func right(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
-}
-
 // screen is where the demo shows itself: a table that is drawn again in place on a terminal,
 // and lines one after the other elsewhere.
 type screen struct {

@@ -130,7 +130,7 @@ func (f *findings) lines() (all []hanging) {
 			if c.broken != "" {
 				mark = painted{red, "✗"}
 			}
-			l := append(line{}.add(plain, "  "), mark).add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, right(c.value, f.width)).add(dim, "  "+c.means)
+			l := append(line{}.add(plain, "  "), mark).add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, fmt.Sprintf("%*s", f.width, c.value)).add(dim, "  "+c.means)
 			all = append(all, hanging{l, 16 + f.width})
 		}
 	}

@@ -61,7 +61,7 @@ func (v *view) table(width int) []line {
 			case i >= len(v.columns)-1:
 				l = append(l, cell)
 			case !left[i]:
-				l = l.add(cell.colour, right(cell.text, v.columns[i].width)+" ")
+				l = l.add(cell.colour, fmt.Sprintf("%*s ", v.columns[i].width, cell.text))
 			}
 		}
 		all = append(all, l)

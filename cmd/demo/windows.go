@@ -103,12 +103,7 @@ func (o *occasions) by(window span) guarantee {
 }
 
 func near(spans []span, s span) bool {
-	for _, t := range spans {
-		if s.from <= t.to && s.to >= t.from {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(t span) bool { return s.from <= t.to && s.to >= t.from })
 }
 
 // finding is what was found in the windows that one guarantee judges.

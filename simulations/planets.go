@@ -3,12 +3,10 @@ package main
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // randomPlanet is a scenario of two or three regions and 60 s that nobody thought
@@ -16,15 +14,7 @@ import (
 // each other, both ways or one; in one of four a region has faults of its own
 // as well. It is a function of the seed alone.
 func randomPlanet(seed uint64) *Scenario {
-	d := &dice{
-		Rand: rand.New(rand.NewPCG(seed, 0x706c616e6574)), // "planet"
-		s: &Scenario{
-			Name:    fmt.Sprintf("random-regions-%d", seed),
-			Seed:    seed,
-			Lasts:   randomLasts,
-			Network: weirtest.Link{Latency: defaultLatency},
-		},
-	}
+	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	inside := d.one(4)
 	d.regions(inside)
 	d.cuts(inside)
@@ -35,9 +25,9 @@ func randomPlanet(seed uint64) *Scenario {
 		}
 	}
 	d.demand()
-	d.slowness(seed)
-	d.smallness(seed)
-	d.heat(seed)
+	d.slowness()
+	d.smallness()
+	d.heat()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s of %s, %s, %s.", seed, count(len(d.s.regions()), "region"),
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s

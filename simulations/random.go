@@ -28,26 +28,18 @@ const (
 // all kinds, loads, and faults close to each other, from which all that was cut
 // has healed by about 35 s. It is a function of the seed alone.
 func random(seed uint64) *Scenario {
-	d := &dice{
-		Rand: rand.New(rand.NewPCG(seed, 0x77656972)), // "weir"
-		s: &Scenario{
-			Name:    fmt.Sprintf("random-%d", seed),
-			Seed:    seed,
-			Lasts:   randomLasts,
-			Network: weirtest.Link{Latency: defaultLatency},
-		},
-	}
+	d := newDice(fmt.Sprintf("random-%d", seed), seed, "weir")
 	d.nodes()
 	d.settings()
 	d.mayhem()
 	d.limits()
 	d.loads()
-	d.slowness(seed)
-	d.extremes(seed)
-	d.gossip(seed)
-	d.breaks(seed)
-	d.smallness(seed)
-	d.heat(seed)
+	d.slowness()
+	d.extremes()
+	d.gossip()
+	d.breaks()
+	d.smallness()
+	d.heat()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -64,6 +56,21 @@ func count(n int, noun string) string {
 type dice struct {
 	*rand.Rand
 	s *Scenario
+}
+
+func newDice(name string, seed uint64, word string) *dice {
+	d := &dice{s: &Scenario{Name: name, Seed: seed, Lasts: randomLasts, Network: weirtest.Link{Latency: defaultLatency}}}
+	return d.seeded(word)
+}
+
+// seeded draws the same scenario from randomness of its own, which a word of up to eight letters
+// names.
+func (d *dice) seeded(word string) *dice {
+	name := uint64(0)
+	for _, letter := range []byte(word) {
+		name = name<<8 | uint64(letter)
+	}
+	return &dice{rand.New(rand.NewPCG(d.s.Seed, name)), d.s}
 }
 
 // one in n times it is true.
@@ -417,8 +424,8 @@ func (d *dice) step(at time.Duration) {
 // extremes has one scenario in twelve make no copies, and one in nine begin with the
 // counts of some 20,000 keys, half of these where a node has room for a few thousand: the
 // others' limits hold all the same. It draws as slowness does.
-func (d *dice) extremes(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x6d616e79)), d.s} // "many"
+func (d *dice) extremes() {
+	own := d.seeded("many")
 	if own.one(12) {
 		d.s.Replicas = -1
 	}
@@ -435,15 +442,15 @@ func (d *dice) extremes(seed uint64) {
 
 // gossip has one scenario in fifty play real memberlist and real frames: their runs do
 // not replay. It draws as slowness does.
-func (d *dice) gossip(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x676f7373)), d.s} // "goss"
+func (d *dice) gossip() {
+	own := d.seeded("goss")
 	d.s.Gossip = own.one(50)
 }
 
 // breaks has cuts and splits of one scenario in four end connections, which fall silent
 // in the others. It draws as slowness does.
-func (d *dice) breaks(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x6272656b)), d.s} // "brek"
+func (d *dice) breaks() {
+	own := d.seeded("brek")
 	if !own.one(4) {
 		return
 	}
@@ -456,8 +463,8 @@ func (d *dice) breaks(seed uint64) {
 // smallness has one scenario in six meet the caps of the stream, which are for millions of
 // counts: frames of a few items, queues that are dropped for a scan. It draws as slowness
 // does. What is asked for by thousands of keys would take all of the time.
-func (d *dice) smallness(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x63617073)), d.s} // "caps"
+func (d *dice) smallness() {
+	own := d.seeded("caps")
 	if !own.one(6) || slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
 	}
@@ -480,8 +487,8 @@ func (d *dice) smallness(seed uint64) {
 
 // heat has one scenario in six ask for some of the witness's keys so often that they are
 // lent. It draws as slowness does.
-func (d *dice) heat(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x686f74)), d.s} // "hot"
+func (d *dice) heat() {
+	own := d.seeded("hot")
 	if own.one(6) {
 		d.s.Hot = int(own.logarithmic(50, 400))
 	}
@@ -490,8 +497,8 @@ func (d *dice) heat(seed uint64) {
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine
 // a link beside. It draws from randomness of its own when all else is drawn, so that
 // the other scenarios are what their seeds made before it was there.
-func (d *dice) slowness(seed uint64) {
-	own := &dice{rand.New(rand.NewPCG(seed, 0x736c6f77)), d.s} // "slow"
+func (d *dice) slowness() {
+	own := d.seeded("slow")
 	if !own.one(3) {
 		return
 	}

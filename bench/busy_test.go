@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -173,7 +174,7 @@ type Busy struct {
 
 func serveBusy(ready func(string), done <-chan struct{}) error {
 	s := new(Busy)
-	if err := serveRPC("Busy", s, ready, done); err != nil {
+	if err := worker.ServeRPC("Busy", s, ready, done); err != nil {
 		return err
 	}
 	s.ended.Store(true)
@@ -219,9 +220,9 @@ func (s *Busy) Begin(load BusyLoad, _ *int) error {
 }
 
 func (s *Busy) ask(load BusyLoad) {
-	keys, draw := keysThat(busyKeys, anyKey), func() int { return rand.IntN(busyKeys) }
+	keys, draw := worker.KeysThat(busyKeys, worker.AnyKey), func() int { return rand.IntN(busyKeys) }
 	if load.Zipf {
-		draw = zipfOf(busyZipfKeys)(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+		draw = worker.ZipfOf(busyZipfKeys)(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	}
 	for !s.ended.Load() {
 		burn(load.Work)
@@ -263,7 +264,7 @@ func (s *Busy) ask(load BusyLoad) {
 func isLonely(key int) bool { return key%lonely == 0 }
 
 // isHot reports whether a key is of the hundredth that is asked for most under Zipf's law.
-func isHot(key int) bool { return key < busyZipfKeys/hottest }
+func isHot(key int) bool { return key < busyZipfKeys/worker.Hottest }
 
 // burn uses a core for so long.
 func burn(work time.Duration) {
@@ -337,7 +338,7 @@ func (r *BusyReport) report(b *testing.B, rate int) {
 	r.reportKeys(b, rate, "", func(int) bool { return true })
 	if rate == zipfRate {
 		asked := 0
-		for _, n := range r.Asked[:busyZipfKeys/hottest] {
+		for _, n := range r.Asked[:busyZipfKeys/worker.Hottest] {
 			asked += n
 		}
 		b.ReportMetric(100*float64(r.HotHere)/float64(max(1, asked)), "%no-hop-hot")

@@ -7,20 +7,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/lab"
 )
 
 // cell is one contender under one workload.
 type cell struct {
-	workload  workload
+	workload  worker.Workload
 	contender contender
 }
 
 // is reports whether there is such a cell: each node has a key of its own, if it needs one.
-func (c cell) is() bool { return c.contender.at != owned || c.workload.keys >= c.workload.nodes }
+func (c cell) is() bool { return c.contender.at != owned || c.workload.Keys >= c.workload.Nodes }
 
 func (c cell) String() string {
-	return c.workload.name + "/" + c.contender.name + "/" + c.contender.algorithm
+	return c.workload.Name + "/" + c.contender.name + "/" + c.contender.algorithm
 }
 
 // result is what a cell came to.
@@ -50,6 +51,20 @@ type settings struct {
 	callers  int
 	part     int          // of workloads
 	redis    *redisServer // nil if there is none
+	// gubernator is the path of its program, or empty with the reason why there is none.
+	gubernator   string
+	noGubernator error
+}
+
+// missing returns why a contender cannot be measured, or nil.
+func (s settings) missing(c contender) error {
+	switch {
+	case c.remote != nil && s.redis == nil:
+		return errNoRedis
+	case c.elsewhere && s.gubernator == "":
+		return s.noGubernator
+	}
+	return nil
 }
 
 // callers returns how many ask, over all nodes. A limiter that decides in memory is asked by one
@@ -57,7 +72,7 @@ type settings struct {
 // process is asked by as many as are chosen.
 func (c cell) callers(s settings) int {
 	if c.contender.local != nil || c.contender.at == owned {
-		return max(runtime.NumCPU(), c.workload.nodes)
+		return max(runtime.NumCPU(), c.workload.Nodes)
 	}
 	return s.callers
 }
@@ -70,7 +85,7 @@ const fillTime = 10
 
 // measure runs the cell once, in new processes and on an empty server.
 func (c cell) measure(s settings) (f result, err error) {
-	askers, owners := c.workload.nodes, 0
+	askers, owners := c.workload.Nodes, 0
 	if c.contender.at == spread && askers == 1 {
 		owners = 1
 	}
@@ -80,7 +95,8 @@ func (c cell) measure(s settings) (f result, err error) {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
-	setup := Setup{Contender: c.contender.name, Algorithm: c.contender.algorithm, Workload: c.workload.name, Part: s.part, Callers: c.callers(s) / askers}
+	setup := worker.Setup{Contender: c.contender.name, Algorithm: c.contender.algorithm, Workload: c.workload.Name, Part: s.part, Callers: c.callers(s) / askers, Owned: c.contender.at == owned}
+	var addrs []string // of nodes
 	var held int64
 	if c.contender.remote != nil {
 		setup.Redis = s.redis.addr
@@ -92,7 +108,7 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	for setup.Index = range askers + owners {
-		w, err := startRemote(workerRole)
+		w, err := c.startWorker(s)
 		if err != nil {
 			return f, err
 		}
@@ -101,12 +117,13 @@ func (c cell) measure(s settings) (f result, err error) {
 		if err != nil {
 			return f, err
 		}
-		if setup.Join == nil && addr[0] != "" {
-			setup.Join = addr
+		addrs = append(addrs, addr...)
+		if c.contender.at != noNodes {
+			setup.Join = addrs[:1]
 		}
 	}
 	if c.contender.at == spread || c.contender.at == owned && askers > 1 {
-		if _, err := callAll[int](all, callWait, "Worker.Meet", len(all)); err != nil {
+		if _, err := callAll[int](all, callWait, "Worker.Meet", addrs); err != nil {
 			return f, err
 		}
 	}
@@ -131,7 +148,7 @@ func (c cell) measure(s settings) (f result, err error) {
 	if err != nil {
 		return f, err
 	}
-	tallies, err := callAll[Tally](asking, callWait+2*s.duration, "Worker.Run", s.duration)
+	tallies, err := callAll[worker.Tally](asking, callWait+2*s.duration, "Worker.Run", s.duration)
 	if err != nil {
 		return f, err
 	}
@@ -145,6 +162,14 @@ func (c cell) measure(s settings) (f result, err error) {
 		elsewhere += after[i] - before[i]
 	}
 	return f, c.sumUp(&f, tallies, took, elsewhere)
+}
+
+// startWorker starts a worker in this program, or in that of gubernator.
+func (c cell) startWorker(s settings) (*remote, error) {
+	if c.contender.elsewhere {
+		return remoteOf(startProgram(s.gubernator, worker.Name))
+	}
+	return startRemote(worker.Name)
 }
 
 // weigh is how many bytes are held for the keys, wherever they are.
@@ -163,10 +188,10 @@ func (c cell) weigh(all []*remote, s settings, before int64) (int64, error) {
 
 // sumUp makes figures of what the workers saw, in all the time that they asked, and of
 // what others allocated meanwhile.
-func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated uint64) error {
+func (c cell) sumUp(f *result, tallies []worker.Tally, took time.Duration, allocated uint64) error {
 	var checks, here, asked, strays, fails float64
 	var latency lab.Histogram
-	var counts []count
+	var counts []worker.Count
 	for i := range tallies {
 		t := &tallies[i]
 		checks, here, strays, fails = checks+float64(t.Checks), here+float64(t.Here), strays+float64(t.Stray), fails+float64(t.Failed)
@@ -184,11 +209,11 @@ func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated ui
 	f.P50, f.P99, f.P999 = latency.Quantile(.5), latency.Quantile(.99), latency.Quantile(.999)
 	f.Allocations = float64(allocated) / checks
 	f.Here, f.Stray, f.Failed = here/checks, strays/asked, fails/asked
-	if hot := len(counts) / hottest; hot > 0 && c.workload.name != "uniform" {
+	if hot := len(counts) / worker.Hottest; hot > 0 && c.workload.Name != "uniform" {
 		share := hereOf(counts[:hot])
 		f.HotHere = &share
 	}
-	v := judge(counts, c.contender.algorithm, c.workload.quota, took)
+	v := judge(counts, c.contender.algorithm, c.workload.Quota, took)
 	f.Over, f.Denied, f.Granted = v.over, v.denied, v.granted
 	return nil
 }

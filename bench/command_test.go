@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/snippets"
 )
@@ -28,6 +30,8 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 		{"-markdown", ""},
 		{"-sizing -for 3s -keys 1000000,100000000", ""},
 		{"-sizing -json", "tables of its own"},
+		{"-sizing -brief", "tables of its own"},
+		{"-brief -markdown", ""},
 		{"-sizing -keys many", "is no number of keys"},
 		{"-only zipf/weir-.*/bucket$", ""},
 		{"hot", "flags alone"},
@@ -51,13 +55,14 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 }
 
 func TestOnlyChoosesByWorkloadContenderAndAlgorithm(t *testing.T) {
-	every := len(workloads(1))*len(contenders()) - 3 // one key for four nodes is none for each
+	every := len(worker.Workloads(1))*len(contenders()) - 4 // one key for four nodes is none for each
 	for only, want := range map[string]int{
 		"":                            every,
 		"^hot/":                       len(contenders()),
-		"/x-time-rate/":               len(workloads(1)),
+		"/x-time-rate/":               len(worker.Workloads(1)),
 		"^hot/weir-owned/bucket$":     1,
 		"^hot-4/weir-owned/":          0,
+		"^hot-4/gubernator-owned/":    0,
 		"^hot/x-time-rate/sliding$":   0,
 		"^(hot|zipf)/x-time-rate/":    2,
 		"^hot/(x-time-rate|ulule)/.*": 2,
@@ -89,7 +94,7 @@ func chosen(workload int, c cell) bool {
 		if !slices.Contains(names, other.name) {
 			names = append(names, other.name)
 			if other.name == c.contender.name {
-				return other.algorithm == c.contender.algorithm && (len(names)-1)%len(workloads(1)) == (workload+2)%len(workloads(1))
+				return other.algorithm == c.contender.algorithm && (len(names)-1)%len(worker.Workloads(1)) == (workload+2)%len(worker.Workloads(1))
 			}
 		}
 	}
@@ -98,29 +103,35 @@ func chosen(workload int, c cell) bool {
 
 func TestTheDefaultRunHasEachContenderAndWorkload(t *testing.T) {
 	contender, workload, all := make(map[string]bool), make(map[string]bool), make(map[string]bool)
-	for i, w := range workloads(1) {
+	for i, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
 			all[c.name] = true
 			if cell := (cell{w, c}); cell.is() && chosen(i, cell) {
-				contender[c.name], workload[w.name] = true, true
+				contender[c.name], workload[w.Name] = true, true
 			}
 		}
 	}
 	require.Equal(t, all, contender)
-	require.Len(t, workload, len(workloads(1)))
+	require.Len(t, workload, len(worker.Workloads(1)))
 }
 
 // Cells run on a hundredth of their keys and for some milliseconds, in processes as the command
 // has them.
 func TestCellsComeToFigures(t *testing.T) {
 	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100, redis: sharedRedis(t)}
+	s.noGubernator = fmt.Errorf("go run ./bench builds gubernator, as does the full run (%s=1)", full.Variable)
+	if full.Enabled() {
+		var remove func() error
+		s.gubernator, remove, s.noGubernator = buildGubernator(t.Context(), t.Output())
+		defer func() { require.NoError(t, remove()) }()
+	}
 	left := 0
 	defer func() {
 		if left > 0 {
 			t.Logf("%d cells are left to the full run (%s=1); shown meanwhile by go run ./bench", left, full.Variable)
 		}
 	}()
-	for i, w := range workloads(s.part) {
+	for i, w := range worker.Workloads(s.part) {
 		for _, c := range contenders() {
 			cell := cell{w, c}
 			if !cell.is() {
@@ -131,8 +142,8 @@ func TestCellsComeToFigures(t *testing.T) {
 				continue
 			}
 			t.Run(cell.String(), func(t *testing.T) {
-				if c.remote != nil && s.redis == nil {
-					t.Skip("redis-server is not installed")
+				if err := s.missing(c); err != nil {
+					t.Skip(err)
 				}
 				f, err := cell.measure(s)
 				require.NoError(t, err)
@@ -146,10 +157,10 @@ func TestCellsComeToFigures(t *testing.T) {
 					require.Equal(t, 1.0, f.Here, "nobody else is asked")
 				case c.remote != nil:
 					require.Zero(t, f.Here, "Redis is always asked")
-				case w.name == "flood":
+				case w.Name == "flood" && !c.elsewhere:
 					require.Greater(t, f.Here, .8, "denials are remembered")
 				}
-				if w.name == "hot" {
+				if w.Name == "hot" {
 					require.Nil(t, f.Bytes)
 				}
 				if f.Stray+f.Failed > 0 {
@@ -160,7 +171,7 @@ func TestCellsComeToFigures(t *testing.T) {
 					lies = f.Granted / 8
 				}
 				require.LessOrEqual(t, f.Denied, lies, "falsely")
-				if w.nodes == 1 || c.local == nil {
+				if w.Nodes == 1 || c.local == nil {
 					require.Zero(t, f.Over)
 				}
 			})
@@ -193,9 +204,10 @@ func TestATableSaysWhatIsMissing(t *testing.T) {
 func TestARunPrintsWhatItMeasuredAndWhatIsMissing(t *testing.T) {
 	t.Setenv("PATH", "")
 	var text, progress strings.Builder
-	args := []string{"-for", "5ms", "-count", "2", "-only", "^hot/(go-limiter|redis_rate)/", "-json"}
+	args := []string{"-for", "5ms", "-count", "2", "-only", "^hot/(go-limiter|gubernator-owned|redis_rate)/", "-json"}
 	require.NoError(t, run(context.Background(), args, &text, &progress))
-	require.Regexp(t, `^2 contenders and workloads, measured 2 times in all
+	require.Regexp(t, `^building gubernator, .*
+3 contenders and workloads, measured 2 times in all
 1 of 2, \d+s left  hot/go-limiter/fixed: \d+ checks/s
 2 of 2, 0s left  hot/go-limiter/fixed: \d+ checks/s
 $`, progress.String())
@@ -205,11 +217,13 @@ $`, progress.String())
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &row))
 		rows = append(rows, row)
 	}
-	require.Len(t, rows, 2)
+	require.Len(t, rows, 3)
 	require.Positive(t, rows[0]["checks_per_second"])
 	require.NotContains(t, rows[0], "missing")
-	require.Equal(t, "no redis-server on PATH", rows[1]["missing"])
-	require.NotContains(t, rows[1], "checks_per_second")
+	for i, want := range []string{"no go on PATH, which builds gubernator", "no redis-server on PATH"} {
+		require.Equal(t, want, rows[i+1]["missing"])
+		require.NotContains(t, rows[i+1], "checks_per_second")
+	}
 	environment := rows[0]["environment"].(map[string]any)
 	for _, key := range []string{"go", "os", "cpu", "cpus", "libraries", "for", "count", "callers", "date"} {
 		require.NotEmpty(t, environment[key], key)
@@ -245,13 +259,56 @@ func TestTheTablesAreThoseThatTheCommandPrints(t *testing.T) {
 	tables, err := os.ReadFile("tables.txt")
 	require.NoError(t, err)
 
+	require.Equal(t, withoutFigures(printedOf(t)), withoutFigures(string(tables)), "go run ./bench -markdown >bench/tables.txt")
+}
+
+// printedOf returns the tables that the command prints, without figures.
+func printedOf(t *testing.T, args ...string) string {
+	o, err := parse(args, io.Discard)
+	require.NoError(t, err)
 	var rows []row
-	for _, c := range (&options{only: regexp.MustCompile("")}).cells() {
+	for _, c := range o.cells() {
 		rows = append(rows, row{cell: c})
 	}
 	var printed strings.Builder
 	require.NoError(t, printMarkdown(&printed, environment{}, rows))
-	require.Equal(t, withoutFigures(printed.String()), withoutFigures(string(tables)), "go run ./bench -markdown >bench/tables.txt")
+	return printed.String()
+}
+
+// brief.txt is what README.md shows.
+func TestTheBriefTablesAreThoseThatTheCommandPrints(t *testing.T) {
+	tables, err := os.ReadFile("brief.txt")
+	require.NoError(t, err)
+	require.Equal(t, withoutFigures(printedOf(t, "-brief")), withoutFigures(string(tables)), "go run ./bench -brief -markdown >bench/brief.txt")
+}
+
+func TestABriefRunIsShortUnlessFlagsSayOtherwise(t *testing.T) {
+	o, err := parse([]string{"-brief"}, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, o.cells(), 3*5)
+	require.Less(t, time.Duration(len(o.cells())*o.count)*o.duration, 15*time.Second)
+	o, err = parse(strings.Fields("-brief -count 3 -for 2s -only ^hot/weir-owned"), io.Discard)
+	require.NoError(t, err)
+	require.Len(t, o.cells(), 3)
+	require.Equal(t, 3, o.count)
+	require.Equal(t, 2*time.Second, o.duration)
+}
+
+// Each figure of a contender's row in the documents is in one of its rows in brief.txt.
+func TestTheFiguresOfDocumentsAreOfTheBriefTables(t *testing.T) {
+	tables, err := os.ReadFile("brief.txt")
+	require.NoError(t, err)
+	for _, document := range []string{"../README.md", "../docs/comparison.md"} {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for name, contender := range map[string]string{"Weir": "weir-forwarded", "redis_rate": "redis_rate", "gubernator": "gubernator-forwarded"} {
+			row := regexp.MustCompile(`(?m)^\| ` + name + `[^|]* \|( [\d.]+ [kM] \|( [\d.]+ [kMµmn]s? \|)+)$`).FindStringSubmatch(string(text))
+			require.NotNil(t, row, "%s has no figures of %s", document, name)
+			for figure := range strings.SplitSeq(strings.Trim(row[1], "| "), " | ") {
+				require.Regexp(t, `(?m)^\| `+contender+` \|.*\| `+regexp.QuoteMeta(figure)+` \|`, string(tables), document)
+			}
+		}
+	}
 }
 
 // The extract in README.md has figures of tables.txt alone.

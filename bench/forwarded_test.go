@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // forwardedKeys is how many keys the callers share.
@@ -144,7 +145,7 @@ func newForwardedWith(tb testing.TB, callers int, c MemberConfig) *forwarded {
 
 // othersKeys makes n keys that other nodes own.
 func othersKeys(l *weir.Limiter, n int) []string {
-	return keysThat(n, func(key string) bool { return !l.Owner(key).Self })
+	return worker.KeysThat(n, func(key string) bool { return !l.Owner(key).Self })
 }
 
 // forward has the callers go through the keys, each from elsewhere.

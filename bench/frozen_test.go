@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 
 	// frozenKeys are so many that some 240,000 keys of the frozen node's are asked for
 	// meanwhile: a third of 900,000 checks, few of them twice for one key.
-	frozenKeys = 3 * million
+	frozenKeys = 3 * worker.Million
 	// hotKeys are asked for in one check of so many, often enough to be used up. They
 	// say how much was admitted beyond the limit.
 	hotKeys  = 5_000
@@ -250,7 +251,7 @@ func frozenKey(hot bool, i int) string {
 	if hot {
 		i += frozenKeys
 	}
-	return string(appendKey(make([]byte, 0, keyBytes), i))
+	return string(worker.AppendKey(make([]byte, 0, worker.KeyBytes), i))
 }
 
 // ExactAll waits until a hundred of all keys in a row are decided by those with

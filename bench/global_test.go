@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -44,14 +45,14 @@ func startRegion(tb testing.TB) *weir.Node {
 	var nodes []*weir.Node
 	for _, at := range []*abroad{near, far} {
 		n, err := weir.Start(context.Background(), weir.Config{
-			Cluster: at, Replicas: -1, MaxKeys: 2 * million, Logger: quiet(),
+			Cluster: at, Replicas: -1, MaxKeys: 2 * worker.Million, Logger: quiet(),
 			Region: at.region, Regions: map[string][]string{at.to.region: {"192.0.2.1:7946"}},
 		})
 		require.NoError(tb, err)
 		tb.Cleanup(func() { require.NoError(tb, n.Close()) })
 		nodes = append(nodes, n)
 	}
-	l, err := nodes[0].Limiter(weir.Limit{Name: "begun", Rate: million, Per: time.Second, Scope: weir.Global})
+	l, err := nodes[0].Limiter(weir.Limit{Name: "begun", Rate: worker.Million, Per: time.Second, Scope: weir.Global})
 	require.NoError(tb, err)
 	key := ownedBy(l, 1)[0]
 	require.Eventually(tb, func() bool {
@@ -115,7 +116,7 @@ func BenchmarkGlobalAll(b *testing.B) {
 				require.NoError(b, err)
 				ls = append(ls, l)
 			}
-			owned := keysThat(keys, func(key string) bool { return ls[0].Owner(key).Self && ls[1].Owner(key).Self })
+			owned := worker.KeysThat(keys, func(key string) bool { return ls[0].Owner(key).Self && ls[1].Owner(key).Self })
 			var ds weir.Decisions
 			b.Run(fmt.Sprintf("keys=%d/scope=%s", keys, [...]string{"regional", "global"}[scope]), func(b *testing.B) {
 				benchmarkKeys(b, owned, func(key string) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -26,7 +27,7 @@ func TestTheSecondProcessAnswersACheck(t *testing.T) {
 			require.EqualValues(t, burst-1, d.Remaining)
 			return
 		}
-		require.Less(t, time.Since(begun), startWait, "%+v", d)
+		require.Less(t, time.Since(begun), worker.StartWait, "%+v", d)
 	}
 }
 
@@ -58,7 +59,7 @@ func TestAMemberTellsWhatItsLoadHasSeen(t *testing.T) {
 	require.Eventually(t, func() bool {
 		lap := merge(call[Lap](t, members, "Member.Lap", 0))
 		return len(lap.Latencies) > 0 && lap.Strays == 0
-	}, startWait, 20*time.Millisecond, "no lap without strays")
+	}, worker.StartWait, 20*time.Millisecond, "no lap without strays")
 }
 
 // Each of the callers is due ten times during the stall, and five times in its
@@ -128,7 +129,7 @@ func requireNobodyAt(t *testing.T, addr string) {
 			conn.Close()
 		}
 		return err != nil
-	}, startWait, 10*time.Millisecond, "somebody still listens at %s", addr)
+	}, worker.StartWait, 10*time.Millisecond, "somebody still listens at %s", addr)
 }
 
 func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) { synctest.Test(t, testEchoBytes) }
@@ -146,7 +147,7 @@ func testEchoBytes(t *testing.T) {
 	defer m.Close()
 	l, err := m.Limiter(limitOf("token_bucket"))
 	require.NoError(t, err)
-	key := keysThat(1, func(key string) bool { return !l.Owner(key).Self })[0]
+	key := worker.KeysThat(1, func(key string) bool { return !l.Owner(key).Self })[0]
 
 	d, err := l.Allow(context.Background(), key)
 	require.NoError(t, err)
@@ -190,9 +191,9 @@ func (w *wire) Later(int) cluster.Later  { return func([]byte) {} }
 
 func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, key := range keysThat(100_000, anyKey) {
-		if len(key) != keyBytes || seen[key] {
-			t.Fatalf("%q comes twice, or has not %d bytes", key, keyBytes)
+	for _, key := range worker.KeysThat(100_000, worker.AnyKey) {
+		if len(key) != worker.KeyBytes || seen[key] {
+			t.Fatalf("%q comes twice, or has not %d bytes", key, worker.KeyBytes)
 		}
 		seen[key] = true
 	}
@@ -224,9 +225,9 @@ func TestEveryRivalAdmits(t *testing.T) {
 	}
 }
 
-func requireAdmitted(t *testing.T, i *instance) {
-	for _, key := range keysThat(100, anyKey) {
-		require.Equal(t, admitted, i.allow(key)&(admitted|failed))
-		require.Equal(t, admitted, i.allow(key)&(admitted|failed))
+func requireAdmitted(t *testing.T, i *worker.Instance) {
+	for _, key := range worker.KeysThat(100, worker.AnyKey) {
+		require.Equal(t, worker.Admitted, i.Allow(key)&(worker.Admitted|worker.Failed))
+		require.Equal(t, worker.Admitted, i.Allow(key)&(worker.Admitted|worker.Failed))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // BenchmarkLeased is a check of a key that another process owns and lends of, beside
@@ -17,7 +18,7 @@ func BenchmarkLeased(b *testing.B) {
 	const name = "token_bucket"
 	l, err := join(b, 0, newMembers(b, 1, 0)...).Limiter(limitOf(name))
 	require.NoError(b, err)
-	mine, err := newOwner(b, million).Limiter(limitOf(name))
+	mine, err := newOwner(b, worker.Million).Limiter(limitOf(name))
 	require.NoError(b, err)
 	sides := []struct {
 		limiter *weir.Limiter

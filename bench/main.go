@@ -9,13 +9,16 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 func main() {
-	if name := os.Getenv(roleVariable); name != "" {
-		if err := play(name, map[string]role{workerRole: serveWorker, sizerRole: serveSizer}[name]); err != nil {
+	if name := os.Getenv(worker.RoleVariable); name != "" {
+		if err := worker.Play(name, map[string]worker.Role{worker.Name: worker.Serve(begin), sizerRole: serveSizer}[name]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
 			os.Exit(1)
 		}
@@ -40,6 +43,7 @@ type options struct {
 	only     *regexp.Regexp
 	json     bool
 	markdown bool
+	brief    bool
 	sizing   bool
 	keys     []int // of sizing
 }
@@ -56,14 +60,18 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	only := flags.String("only", "", "`regexp` of workload/contender/algorithm; all if empty")
 	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/tables.txt")
+	flags.BoolVar(&o.brief, "brief", false, "measure the rows of bench/brief.txt, which README.md shows, within a minute")
 	flags.BoolVar(&o.sizing, "sizing", false, "print what a check takes of CPU and a key of memory, as docs/deploy.md has it, and nothing else; -for is how long each way is asked")
-	o.keys = []int{million, 3 * million}
+	o.keys = []int{worker.Million, 3 * worker.Million}
 	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,3000000)", func(text string) (err error) {
 		o.keys, err = readKeys(text)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
 		return o, err
+	}
+	if o.brief {
+		o.shorten(flags, only)
 	}
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return o, fmt.Errorf("bench: -only: %w", err)
@@ -79,10 +87,28 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		err = fmt.Errorf("bench: -callers is %d: it must be from %d to %d", o.callers, fewestCallers, maxCallers)
 	case o.json && o.markdown:
 		err = errors.New("bench: -json and -markdown: choose one")
-	case o.sizing && (o.json || o.markdown):
-		err = errors.New("bench: -sizing prints tables of its own: leave -json and -markdown out")
+	case o.sizing && (o.json || o.markdown || o.brief):
+		err = errors.New("bench: -sizing prints tables of its own: leave -json, -markdown and -brief out")
 	}
 	return o, err
+}
+
+// briefRows are those that README.md shows.
+const briefRows = "^(hot|uniform|flood)/(weir-(owned|forwarded)|redis_rate|gubernator-(owned|forwarded))/" + bucketed + "$"
+
+// shorten chooses the brief rows, and how long they are measured, but for what other flags say.
+func (o *options) shorten(flags *flag.FlagSet, only *string) {
+	set := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	if !set["only"] {
+		*only = briefRows
+	}
+	if !set["for"] {
+		o.duration = 500 * time.Millisecond
+	}
+	if !set["count"] {
+		o.count = 1
+	}
 }
 
 // fewestCallers is one for each node.
@@ -90,7 +116,7 @@ const fewestCallers = 4
 
 // cells are those that are chosen, in the table's order.
 func (o *options) cells() (chosen []cell) {
-	for _, w := range workloads(1) {
+	for _, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
 			if cell := (cell{w, c}); cell.is() && o.only.MatchString(cell.String()) {
 				chosen = append(chosen, cell)
@@ -119,6 +145,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		defer func() { err = errors.Join(err, s.redis.end()) }()
 	case !errors.Is(err, errNoRedis):
 		return err
+	}
+	if slices.ContainsFunc(cells, func(c cell) bool { return c.contender.elsewhere }) {
+		var remove func() error
+		s.gubernator, remove, s.noGubernator = buildGubernator(ctx, errOut)
+		defer func() { err = errors.Join(err, remove()) }()
 	}
 	rows, err := measure(ctx, cells, o.count, s, errOut)
 	if err != nil {
@@ -152,7 +183,7 @@ func measure(ctx context.Context, cells []cell, rounds int, s settings, progress
 	runs := make([][]result, len(cells))
 	begun, done, all := time.Now(), 0, 0
 	for _, c := range cells {
-		if c.contender.remote == nil || s.redis != nil {
+		if s.missing(c.contender) == nil {
 			all += rounds
 		}
 	}
@@ -160,14 +191,15 @@ func measure(ctx context.Context, cells []cell, rounds int, s settings, progress
 	for round := range rounds {
 		for begin := 0; begin < len(cells); {
 			end := begin + 1
-			for end < len(cells) && cells[end].workload.name == cells[begin].workload.name {
+			for end < len(cells) && cells[end].workload.Name == cells[begin].workload.Name {
 				end++
 			}
 			for n := range end - begin {
 				i := begin + (n+round)%(end-begin)
 				c := cells[i]
-				if rows[i].cell = c; c.contender.remote != nil && s.redis == nil {
-					rows[i].missing = errNoRedis.Error()
+				rows[i].cell = c
+				if err := s.missing(c.contender); err != nil {
+					rows[i].missing = err.Error()
 					continue
 				}
 				if err := ctx.Err(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // patience is the nodes' Timeout unless told: generous, so that a busy machine makes
@@ -32,7 +33,7 @@ type MemberConfig struct {
 func startNode(c MemberConfig) (*weir.Node, error) {
 	cfg := weir.Config{
 		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Replicas: c.Replicas,
-		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*million), Logger: quiet(),
+		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*worker.Million), Logger: quiet(),
 	}
 	if err := c.Cover.of(&cfg); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func joinWith(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
 	require.Eventually(tb, func() bool { return n.Ready() && serving(n) == len(members)+1 },
-		startWait, 5*time.Millisecond, "%d nodes do not serve: %v", len(members)+1, n.Members())
+		worker.StartWait, 5*time.Millisecond, "%d nodes do not serve: %v", len(members)+1, n.Members())
 	return n
 }
 
@@ -132,7 +133,7 @@ type service struct {
 
 func serveMember(ready func(string), done <-chan struct{}) error {
 	s := new(service)
-	if err := serveRPC("Member", s, ready, done); err != nil {
+	if err := worker.ServeRPC("Member", s, ready, done); err != nil {
 		return err
 	}
 	if s.load != nil {
@@ -173,7 +174,7 @@ func (s *service) Meet(members int, met *Met) error {
 
 // Fill asks once for each of a million keys.
 func (s *service) Fill(callers int, _ *int) error {
-	return s.all(million, callers, func(key string) error {
+	return s.all(worker.Million, callers, func(key string) error {
 		_, err := s.limiter.Allow(context.Background(), key)
 		return err
 	})
@@ -185,9 +186,9 @@ func (s *service) all(keys, callers int, do func(key string) error) error {
 	errs := make([]error, callers)
 	for c := range callers {
 		asking.Go(func() {
-			var key [keyBytes]byte
+			var key [worker.KeyBytes]byte
 			for i := c; i < keys && errs[c] == nil; i += callers {
-				errs[c] = do(string(appendKey(key[:0], i)))
+				errs[c] = do(string(worker.AppendKey(key[:0], i)))
 			}
 		})
 	}
@@ -207,8 +208,8 @@ func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memb
 // random.
 func (s *service) Load(perSecond int, _ *int) error {
 	s.load = newSteady(perSecond, func() weir.Source {
-		var key [keyBytes]byte
-		d, _ := s.limiter.Allow(context.Background(), string(appendKey(key[:0], rand.IntN(million))))
+		var key [worker.KeyBytes]byte
+		d, _ := s.limiter.Allow(context.Background(), string(worker.AppendKey(key[:0], rand.IntN(worker.Million))))
 		return d.Source
 	})
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // memberWait bounds all that a member waits for.
@@ -35,7 +36,7 @@ func addrOf(n *weir.Node) string {
 
 // untilExact waits until a hundred keys in a row are decided by those with authority.
 func untilExact(l *weir.Limiter, within time.Duration) error {
-	return untilExactOf(l, keysThat(100, anyKey), within)
+	return untilExactOf(l, worker.KeysThat(100, worker.AnyKey), within)
 }
 
 // untilExactOf waits until these keys are decided, one after the other, by those with

@@ -1,12 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
 
-// count is what was asked of a key and admitted, since its limiter was made, in units.
-type count struct {
-	Asked, Admitted uint32
-	Here            uint32 // of Asked, measured or not, decided without a hop
-}
+	"github.com/weir-go/weir/bench/internal/worker"
+)
 
 // verdict is what an oracle makes of counts.
 type verdict struct {
@@ -29,13 +27,13 @@ type verdict struct {
 // At least min(asked, q.units) must be admitted, as each algorithm grants so much to
 // a key that has used nothing. What it regains besides, before the last ask, is not asked
 // of it: so what is called denied was denied falsely by any clock.
-func judge(counts []count, algorithm string, q quota, took time.Duration) (v verdict) {
-	most := q.units
+func judge(counts []worker.Count, algorithm string, q worker.Quota, took time.Duration) (v verdict) {
+	most := q.Units
 	if algorithm != fixed {
-		most += int64(took / q.interval)
+		most += int64(took / q.Interval)
 	}
 	for _, c := range counts {
-		grants := min(int64(c.Asked), q.units)
+		grants := min(int64(c.Asked), q.Units)
 		v.granted += grants
 		v.over += max(0, int64(c.Admitted)-most)
 		v.denied += max(0, grants-int64(c.Admitted))
@@ -44,7 +42,7 @@ func judge(counts []count, algorithm string, q quota, took time.Duration) (v ver
 }
 
 // hereOf is the part of what was asked of these keys that was decided without a hop.
-func hereOf(counts []count) float64 {
+func hereOf(counts []worker.Count) float64 {
 	var asked, here float64
 	for _, c := range counts {
 		asked, here = asked+float64(c.Asked), here+float64(c.Here)
@@ -53,7 +51,7 @@ func hereOf(counts []count) float64 {
 }
 
 // addCounts sums what several processes saw of the same keys.
-func addCounts(to, from []count) []count {
+func addCounts(to, from []worker.Count) []worker.Count {
 	if to == nil {
 		return from
 	}

@@ -1,15 +1,16 @@
 package main
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 func TestTheOracleGrantsWhatTheLimitDoes(t *testing.T) {
-	q := quota{10, time.Minute}
+	q := worker.Quota{Units: 10, Interval: time.Minute}
 	for _, c := range []struct {
 		name            string
 		algorithm       string
@@ -31,21 +32,21 @@ func TestTheOracleGrantsWhatTheLimitDoes(t *testing.T) {
 		{"one denied of the limit", fixed, 100, 9, time.Second, verdict{denied: 1, granted: 10}},
 		{"what may be back and is not given", bucketed, 100, 10, 3 * time.Minute, verdict{granted: 10}},
 	} {
-		require.Equal(t, c.want, judge([]count{{Asked: c.asked, Admitted: c.admitted}}, c.algorithm, q, c.took), c.name)
+		require.Equal(t, c.want, judge([]worker.Count{{Asked: c.asked, Admitted: c.admitted}}, c.algorithm, q, c.took), c.name)
 	}
 }
 
 func TestTheOracleJudgesEachKeyByItself(t *testing.T) {
-	counts := []count{{Asked: 20, Admitted: 12}, {Asked: 20, Admitted: 7}, {Asked: 5, Admitted: 5}}
-	require.Equal(t, verdict{over: 2, denied: 3, granted: 25}, judge(counts, fixed, quota{10, time.Minute}, time.Second))
+	counts := []worker.Count{{Asked: 20, Admitted: 12}, {Asked: 20, Admitted: 7}, {Asked: 5, Admitted: 5}}
+	require.Equal(t, verdict{over: 2, denied: 3, granted: 25}, judge(counts, fixed, worker.Quota{Units: 10, Interval: time.Minute}, time.Second))
 }
 
 func TestCountsOfProcessesAreOne(t *testing.T) {
-	var all []count
+	var all []worker.Count
 	for range 3 {
-		all = addCounts(all, []count{{1, 1, 0}, {4, 2, 3}})
+		all = addCounts(all, []worker.Count{{Asked: 1, Admitted: 1, Here: 0}, {Asked: 4, Admitted: 2, Here: 3}})
 	}
-	require.Equal(t, []count{{3, 3, 0}, {12, 6, 9}}, all)
+	require.Equal(t, []worker.Count{{Asked: 3, Admitted: 3, Here: 0}, {Asked: 12, Admitted: 6, Here: 9}}, all)
 	require.Equal(t, .6, hereOf(all))
 	require.Zero(t, hereOf(nil))
 }
@@ -53,62 +54,18 @@ func TestCountsOfProcessesAreOne(t *testing.T) {
 // A limiter of each algorithm, asked for more than it grants, is what the oracle says it
 // may be, and one that grants a unit more is not.
 func TestTheOracleAgreesWithLimitersThatAreExact(t *testing.T) {
-	q := quota{50, 36 * time.Second}
+	q := worker.Quota{Units: 50, Interval: 36 * time.Second}
 	for _, r := range rivals() {
 		begun := time.Now()
 		limiter := r.new(t, q)
-		var c count
+		var c worker.Count
 		for range 120 {
-			c.add(limiter.allow("key"))
+			c.Add(limiter.Allow("key"))
 		}
 		algorithm := bucketed // no stricter than the others
-		require.Equal(t, verdict{granted: 50}, judge([]count{c}, algorithm, q, time.Since(begun)), r.name)
+		require.Equal(t, verdict{granted: 50}, judge([]worker.Count{c}, algorithm, q, time.Since(begun)), r.name)
 		c.Admitted++
-		require.Equal(t, verdict{over: 1, granted: 50}, judge([]count{c}, algorithm, q, time.Since(begun)), r.name)
-	}
-}
-
-func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
-	var c count
-	a := newAsker(0, 64)
-	for _, o := range []outcome{admitted | here, here, admitted, stray | admitted, failed, here | failed} {
-		c.add(o)
-		a.note(o)
-	}
-	require.Equal(t, count{Asked: 6, Admitted: 3, Here: 3}, c)
-	require.Equal(t, []int{6, 3, 1, 2}, []int{a.checks, a.here, a.stray, a.failed})
-}
-
-// What fails before anything is measured was asked for all the same, and not admitted.
-func TestWhatFailsBeforeARunCountsAsFailed(t *testing.T) {
-	w := &Worker{keys: []string{"key"}, draws: []string{"key"}, drawn: []uint32{0}, counts: make([]count, 1), callers: []asker{newAsker(0, 64)}}
-	w.workload.fill = func(int) int { return 3 }
-	asked := 0
-	w.instance = &instance{allow: func(string) outcome {
-		if asked++; asked <= 2 {
-			return failed
-		}
-		return admitted
-	}, close: nothing}
-	var filled int
-	var tally Tally
-	require.NoError(t, w.Fill(time.Minute, &filled))
-	require.NoError(t, w.Run(time.Millisecond, &tally))
-	require.Equal(t, 2, tally.Failed)
-	require.EqualValues(t, tally.Failed, tally.Counts[0].Asked-tally.Counts[0].Admitted)
-}
-
-func TestOutcomesAreKeptInOrder(t *testing.T) {
-	a := newAsker(0, 64)
-	random := rand.New(rand.NewPCG(1, 2))
-	var want []outcome
-	for range 1000 {
-		o := outcome(random.IntN(16))
-		want = append(want, o&(admitted|here))
-		a.note(o)
-	}
-	for i := range want {
-		require.Equal(t, want[i], a.outcomeOf(i), i)
+		require.Equal(t, verdict{over: 1, granted: 50}, judge([]worker.Count{c}, algorithm, q, time.Since(begun)), r.name)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // BenchmarkOwned is a check that its own node decides, with the lookup in a ring
@@ -20,12 +21,12 @@ func BenchmarkOwned(b *testing.B) {
 		b.Run("keys=1/algorithm="+a.name, func(b *testing.B) { benchmarkOwned(b, a.name, 1) })
 	}
 	for _, name := range []string{"token_bucket", "sliding_window"} {
-		b.Run(fmt.Sprintf("keys=%d/algorithm=%s", million, name), func(b *testing.B) { benchmarkOwned(b, name, million) })
+		b.Run(fmt.Sprintf("keys=%d/algorithm=%s", worker.Million, name), func(b *testing.B) { benchmarkOwned(b, name, worker.Million) })
 	}
 }
 
 func benchmarkOwned(b *testing.B, algorithm string, n int) {
-	l, err := newOwner(b, 2*million).Limiter(limitOf(algorithm))
+	l, err := newOwner(b, 2*worker.Million).Limiter(limitOf(algorithm))
 	require.NoError(b, err)
 	benchmarkKeys(b, ownedBy(l, n), func(key string) bool {
 		d, err := l.Allow(context.Background(), key)

@@ -3,54 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"runtime/pprof"
+	"os/exec"
 	"time"
 
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/lab"
 )
-
-// roleVariable tells a process what to be: this binary, or that of the
-// tests, starts itself again as another process.
-const roleVariable = "WEIR_BENCH_ROLE"
-
-// profileVariable names a file that other processes write their CPU profiles to,
-// with role and process id added: -cpuprofile sees the first process alone.
-const profileVariable = "WEIR_BENCH_CPUPROFILE"
-
-// A role is what a process does for another: it serves until done is closed. It calls
-// ready with the address that it serves at.
-type role func(ready func(addr string), done <-chan struct{}) error
-
-// startWait bounds how long a process may take to be ready, and to end. A machine that is
-// busy needs many times as long as an idle one.
-const startWait = time.Minute
-
-// play ends when the standard input does, and so with the parent.
-func play(name string, serve role) error {
-	if serve == nil {
-		return fmt.Errorf("no such role; set %s to nothing", roleVariable)
-	}
-	if path := os.Getenv(profileVariable); path != "" {
-		f, err := os.Create(fmt.Sprintf("%s.%s.%d", path, name, os.Getpid()))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	done := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(done)
-	}()
-	return serve(func(addr string) { fmt.Println(addr) }, done)
-}
 
 // process is a child that is ready. Its end must follow a Kill.
 type process struct {
@@ -59,12 +19,23 @@ type process struct {
 }
 
 // end ends it.
-func (p *process) end() error { return p.Stop(startWait) }
+func (p *process) end() error { return p.Stop(worker.StartWait) }
 
 // startRole starts this binary in a role, with more in its environment.
 func startRole(role string, env ...string) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return startProgram(program, role, env...)
+}
+
+// startProgram starts a program in a role.
+func startProgram(program, role string, env ...string) (*process, error) {
+	cmd := exec.Command(program)
+	cmd.Env = append(append(os.Environ(), env...), worker.RoleVariable+"="+role)
 	line := make(chan string, 1)
-	child, err := lab.Start(append(env, roleVariable+"="+role), os.Stderr, func(text []byte) {
+	child, err := lab.StartCommand(cmd, os.Stderr, func(text []byte) {
 		select {
 		case line <- string(text):
 		default: // what it prints afterwards is nothing to us
@@ -77,7 +48,7 @@ func startRole(role string, env ...string) (*process, error) {
 	select {
 	case p.addr = <-line:
 	case <-child.Ended():
-	case <-time.After(startWait):
+	case <-time.After(worker.StartWait):
 	}
 	if p.addr == "" {
 		_ = p.Kill()

@@ -6,21 +6,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // testRoles are those of the benchmarks, beside the command's.
-var testRoles = map[string]role{
-	workerRole: serveWorker,
-	"member":   serveMember,
-	"echo":     serveEcho,
-	"parent":   serveThroughChild,
-	sizerRole:  serveSizer,
-	"busy":     serveBusy,
+var testRoles = map[string]worker.Role{
+	worker.Name: worker.Serve(begin),
+	"member":    serveMember,
+	"echo":      serveEcho,
+	"parent":    serveThroughChild,
+	sizerRole:   serveSizer,
+	"busy":      serveBusy,
 }
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(roleVariable); name != "" {
-		if err := play(name, testRoles[name]); err != nil {
+	if name := os.Getenv(worker.RoleVariable); name != "" {
+		if err := worker.Play(name, testRoles[name]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
 			os.Exit(1)
 		}

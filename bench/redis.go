@@ -15,21 +15,22 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
 
 // asked is the outcome of a check that another process decided.
-func asked(ok bool, err error) outcome { return decided(ok, err) &^ here }
+func asked(ok bool, err error) worker.Outcome { return worker.Decided(ok, err) &^ worker.Here }
 
-func newRedisRate(q quota, addr string) (*instance, error) {
+func newRedisRate(q worker.Quota, addr string) (*worker.Instance, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	l := redis_rate.NewLimiter(client)
-	limit := redis_rate.Limit{Rate: 1, Burst: int(q.units), Period: q.interval}
-	return &instance{func(key string) outcome {
+	limit := redis_rate.Limit{Rate: 1, Burst: int(q.Units), Period: q.Interval}
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		r, err := l.Allow(context.Background(), key, limit)
 		return asked(err == nil && r.Allowed > 0, err)
-	}, client.Close}, nil
+	}, Close: client.Close}, nil
 }
 
 // gcra is the generic cell rate algorithm: the count is the time at which it is
@@ -70,18 +71,18 @@ return {1, per - gone}`
 
 // newScript makes the limiter of a script over rueidis, which pipelines the callers'
 // commands by itself.
-func newScript(text string) func(q quota, addr string) (*instance, error) {
-	return func(q quota, addr string) (*instance, error) {
+func newScript(text string) func(q worker.Quota, addr string) (*worker.Instance, error) {
+	return func(q worker.Quota, addr string) (*worker.Instance, error) {
 		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
 		if err != nil {
 			return nil, err
 		}
 		script := rueidis.NewLuaScript(text)
-		args := []string{strconv.FormatInt(q.interval.Microseconds(), 10), strconv.FormatInt(q.units, 10)}
-		return &instance{func(key string) outcome {
+		args := []string{strconv.FormatInt(q.Interval.Microseconds(), 10), strconv.FormatInt(q.Units, 10)}
+		return &worker.Instance{Allow: func(key string) worker.Outcome {
 			answer, err := script.Exec(context.Background(), client, []string{key}, args).AsIntSlice()
 			return asked(err == nil && len(answer) == 2 && answer[0] == 1, err)
-		}, func() error { client.Close(); return nil }}, nil
+		}, Close: func() error { client.Close(); return nil }}, nil
 	}
 }
 
@@ -125,7 +126,7 @@ func startRedis() (*redisServer, error) {
 		if err = s.client.Ping(context.Background()).Err(); err == nil {
 			return s, nil
 		}
-		if time.Since(begun) > startWait {
+		if time.Since(begun) > worker.StartWait {
 			return nil, errors.Join(fmt.Errorf("bench: redis-server does not answer at %s: %w", s.addr, err), s.end())
 		}
 	}

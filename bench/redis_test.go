@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // redisQuota admits all that is asked; the counts are floats in Lua.
-var redisQuota = quota{1_000_000, 3600 * time.Millisecond}
+var redisQuota = worker.Quota{Units: 1_000_000, Interval: 3600 * time.Millisecond}
 
 // networkRivals are the contenders that keep their counts in Redis.
 func networkRivals() []contender {
@@ -40,14 +42,14 @@ func sharedRedis(tb testing.TB) *redisServer {
 }
 
 // newNetworkRival returns the rival's limiter on the shared server.
-func newNetworkRival(tb testing.TB, c contender) *instance {
+func newNetworkRival(tb testing.TB, c contender) *worker.Instance {
 	s := sharedRedis(tb)
 	if s == nil {
 		tb.Skip("redis-server is not installed: there is nothing to compare with")
 	}
 	i, err := c.remote(redisQuota, s.addr)
 	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, i.close()) })
+	tb.Cleanup(func() { require.NoError(tb, i.Close()) })
 	return i
 }
 
@@ -57,13 +59,13 @@ func BenchmarkRedis(b *testing.B) {
 	for _, r := range networkRivals() {
 		for _, callers := range []int{1, 64, 512} {
 			b.Run(fmt.Sprintf("limiter=%s/callers=%d", r.name, callers), func(b *testing.B) {
-				allow := newNetworkRival(b, r).allow
+				allow := newNetworkRival(b, r).Allow
 				checks := newForwarded(b, callers)
 				next := make([]caller, callers)
 				medians := race(b, callers, checks.ask, func(i int) error {
 					c := &next[i]
 					c.next++
-					if allow(checks.keys[(i*len(checks.keys)/callers+c.next)%len(checks.keys)])&admitted == 0 {
+					if allow(checks.keys[(i*len(checks.keys)/callers+c.next)%len(checks.keys)])&worker.Admitted == 0 {
 						return errors.New("a check failed, or was denied: the limit is meant to admit all")
 					}
 					return nil

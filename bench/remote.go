@@ -3,32 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/rpc"
 	"time"
 )
-
-// serveRPC serves a service under a name, to the one process that started this one, until
-// done is closed.
-func serveRPC(name string, service any, ready func(addr string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	server := rpc.NewServer()
-	if err := server.RegisterName(name, service); err != nil {
-		return err
-	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
-	return nil
-}
 
 // remote is a process with a service, and the way to call it. end ends both, once.
 type remote struct {
@@ -37,7 +14,11 @@ type remote struct {
 }
 
 func startRemote(role string, env ...string) (*remote, error) {
-	p, err := startRole(role, env...)
+	return remoteOf(startRole(role, env...))
+}
+
+// remoteOf calls a process that has just been started.
+func remoteOf(p *process, err error) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}

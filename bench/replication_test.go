@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 	replicationRound   = time.Second
 	// draws is how many keys the callers go through before they come to the same
 	// ones again, in some seconds.
-	draws = 2 * million
+	draws = 2 * worker.Million
 )
 
 // replicated spends a sixteenth in 6 units: what a hot key spends hurries to its
@@ -29,8 +30,8 @@ var drawings = []struct {
 	name string
 	of   func(*rand.Rand) func() int
 }{
-	{"uniform", uniformOf(million)},
-	{"zipf", zipfOf(million)},
+	{"uniform", worker.UniformOf(worker.Million)},
+	{"zipf", worker.ZipfOf(worker.Million)},
 }
 
 // BenchmarkReplication is a check that another process decides, in a cluster
@@ -83,6 +84,6 @@ func newFleet(tb testing.TB, nodes, replicas int, drawing func(*rand.Rand) func(
 	members := newMembers(tb, nodes-1, replicas)
 	l, err := join(tb, replicas, members...).Limiter(replicated)
 	require.NoError(tb, err)
-	keys := drawn(othersKeys(l, million), draws, drawing(rand.New(rand.NewPCG(1, 2))))
+	keys := worker.Drawn(othersKeys(l, worker.Million), draws, drawing(rand.New(rand.NewPCG(1, 2))))
 	return &fleet{members, forward(l, keys, replicationCallers)}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // BenchmarkResets is what a join costs three nodes that remember that many resets:
@@ -14,7 +16,7 @@ import (
 // how long until all checks are decided by authority on all four. N is the number of
 // joins, each in a new cluster.
 func BenchmarkResets(b *testing.B) {
-	for _, resets := range []int{50_000, million} {
+	for _, resets := range []int{50_000, worker.Million} {
 		b.Run(fmt.Sprintf("resets=%d", resets), func(b *testing.B) {
 			var joins []joined
 			var exact []float64

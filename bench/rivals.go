@@ -13,50 +13,15 @@ import (
 	"github.com/ulule/limiter/v3"
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
-
-// quota is a limit in the words of all contenders: a bucket holds so many units and
-// regains one in each interval, and a window grants them in as long as that takes for
-// all of them.
-type quota struct {
-	units    int64
-	interval time.Duration
-}
-
-func (q quota) window() time.Duration { return time.Duration(q.units) * q.interval }
-
-// outcome is what became of a check, in bits.
-type outcome uint8
-
-const (
-	admitted outcome = 1 << iota
-	here             // decided with authority, now or before, without asking another process
-	stray            // nobody with authority decided: a stand-in, or a share
-	failed           // an error
-)
-
-// decided is the outcome of a check in the process that has the count.
-func decided(ok bool, err error) outcome {
-	switch {
-	case err != nil:
-		return here | failed
-	case ok:
-		return here | admitted
-	}
-	return here
-}
-
-// instance is one limiter of a contender, in one process.
-type instance struct {
-	allow func(key string) outcome // one unit
-	close func() error
-}
 
 func nothing() error { return nil }
 
 // newXTimeRate is golang.org/x/time/rate, which has no keys, in maps with a lock
 // each. It never forgets a key.
-func newXTimeRate(q quota) (*instance, error) {
+func newXTimeRate(q worker.Quota) (*worker.Instance, error) {
 	type shard struct {
 		sync.Mutex
 		limiters map[string]*rate.Limiter
@@ -66,79 +31,79 @@ func newXTimeRate(q quota) (*instance, error) {
 		shards[i].limiters = make(map[string]*rate.Limiter)
 	}
 	seed := maphash.MakeSeed()
-	return &instance{func(key string) outcome {
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		s := &shards[maphash.String(seed, key)%uint64(len(shards))]
 		s.Lock()
 		l := s.limiters[key]
 		if l == nil {
-			l = rate.NewLimiter(rate.Every(q.interval), int(q.units))
+			l = rate.NewLimiter(rate.Every(q.Interval), int(q.Units))
 			s.limiters[key] = l
 		}
 		s.Unlock()
-		return decided(l.Allow(), nil)
-	}, nothing}, nil
+		return worker.Decided(l.Allow(), nil)
+	}, Close: nothing}, nil
 }
 
 // newGoLimiter is sethvargo/go-limiter in memory. It looks every six hours for keys to
 // forget.
-func newGoLimiter(q quota) (*instance, error) {
-	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.units), Interval: q.window()})
+func newGoLimiter(q worker.Quota) (*worker.Instance, error) {
+	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.Units), Interval: q.Window()})
 	if err != nil {
 		return nil, err
 	}
-	return &instance{func(key string) outcome {
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		_, _, _, ok, err := store.Take(context.Background(), key)
-		return decided(ok, err)
-	}, func() error { return store.Close(context.Background()) }}, nil
+		return worker.Decided(ok, err)
+	}, Close: func() error { return store.Close(context.Background()) }}, nil
 }
 
 // newThrottled is throttled with no bound, and so no list of the least recently used:
 // it never forgets a key.
-func newThrottled(q quota) (*instance, error) {
+func newThrottled(q worker.Quota) (*worker.Instance, error) {
 	store, err := memstore.NewCtx(0)
 	if err != nil {
 		return nil, err
 	}
 	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate: throttled.PerDuration(1, q.interval), MaxBurst: int(q.units) - 1,
+		MaxRate: throttled.PerDuration(1, q.Interval), MaxBurst: int(q.Units) - 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &instance{func(key string) outcome {
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		limited, _, err := l.RateLimitCtx(context.Background(), key, 1)
-		return decided(!limited, err)
-	}, nothing}, nil
+		return worker.Decided(!limited, err)
+	}, Close: nothing}, nil
 }
 
-func newUlule(q quota) (*instance, error) {
-	l := limiter.New(memory.NewStore(), limiter.Rate{Period: q.window(), Limit: q.units})
-	return &instance{func(key string) outcome {
+func newUlule(q worker.Quota) (*worker.Instance, error) {
+	l := limiter.New(memory.NewStore(), limiter.Rate{Period: q.Window(), Limit: q.Units})
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		c, err := l.Get(context.Background(), key)
-		return decided(!c.Reached, err)
-	}, nothing}, nil
+		return worker.Decided(!c.Reached, err)
+	}, Close: nothing}, nil
 }
 
 // newHTTPRate is the counter of go-chi/httprate, used as its middleware does: with one
 // lock for all keys from the look until the increment, without the headers.
-func newHTTPRate(q quota) (*instance, error) {
-	window := q.window()
+func newHTTPRate(q worker.Quota) (*worker.Instance, error) {
+	window := q.Window()
 	counter := httprate.NewLocalLimitCounter(window)
 	begun := time.Now().UTC() // its windows begin when it does
 	var mu sync.Mutex
-	return &instance{func(key string) outcome {
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		now := time.Now().UTC()
 		current := begun.Add(now.Sub(begun).Truncate(window))
 		mu.Lock()
 		defer mu.Unlock()
 		used, before, err := counter.Get(key, current, current.Add(-window))
 		if err != nil {
-			return decided(false, err)
+			return worker.Decided(false, err)
 		}
 		left := float64(window-now.Sub(current)) / float64(window)
-		if float64(used)+float64(before)*left+1 > float64(q.units) {
-			return decided(false, nil)
+		if float64(used)+float64(before)*left+1 > float64(q.Units) {
+			return worker.Decided(false, nil)
 		}
-		return decided(true, counter.IncrementBy(key, current, 1))
-	}, nothing}, nil
+		return worker.Decided(true, counter.IncrementBy(key, current, 1))
+	}, Close: nothing}, nil
 }

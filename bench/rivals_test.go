@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // rivals are Weir on a node of its own, and the contenders of one process.
@@ -23,14 +24,14 @@ func rivals() []rival {
 
 type rival struct {
 	name string
-	make func(quota) (*instance, error)
+	make func(worker.Quota) (*worker.Instance, error)
 }
 
 // new is the rival's limiter for a test or benchmark.
-func (r rival) new(tb testing.TB, q quota) *instance {
+func (r rival) new(tb testing.TB, q worker.Quota) *worker.Instance {
 	i, err := r.make(q)
 	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, i.close()) })
+	tb.Cleanup(func() { require.NoError(tb, i.Close()) })
 	return i
 }
 
@@ -41,17 +42,17 @@ func BenchmarkInProcess(b *testing.B) {
 		_, w, err := find("weir-owned", bucketed, name, 1)
 		require.NoError(b, err)
 		for _, r := range rivals() {
-			b.Run(fmt.Sprintf("keys=%d/limiter=%s", w.keys, r.name), func(b *testing.B) {
-				allow := r.new(b, w.quota).allow
-				benchmarkKeys(b, keysThat(w.keys, anyKey), func(key string) bool { return allow(key)&admitted != 0 })
+			b.Run(fmt.Sprintf("keys=%d/limiter=%s", w.Keys, r.name), func(b *testing.B) {
+				allow := r.new(b, w.Quota).Allow
+				benchmarkKeys(b, worker.KeysThat(w.Keys, worker.AnyKey), func(key string) bool { return allow(key)&worker.Admitted != 0 })
 			})
 		}
 	}
 }
 
 // newWeir is a node of its own, as a user of one process has it.
-func newWeir(q quota) (*instance, error) {
-	n, err := weir.Start(context.Background(), weir.Config{MaxKeys: 2 * million, Logger: quiet()})
+func newWeir(q worker.Quota) (*worker.Instance, error) {
+	n, err := weir.Start(context.Background(), weir.Config{MaxKeys: 2 * worker.Million, Logger: quiet()})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func newWeir(q quota) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &instance{func(key string) outcome {
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		return decidedByWeir(l.Allow(context.Background(), key))
-	}, n.Close}, nil
+	}, Close: n.Close}, nil
 }

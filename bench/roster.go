@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -88,5 +89,5 @@ func startOwner(maxKeys int) (*weir.Node, error) {
 
 // ownedBy makes n keys that the limiter's own node owns.
 func ownedBy(l *weir.Limiter, n int) []string {
-	return keysThat(n, func(key string) bool { return l.Owner(key).Self })
+	return worker.KeysThat(n, func(key string) bool { return l.Owner(key).Self })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 const (
@@ -28,10 +29,10 @@ var saturations = []struct {
 	keys  int
 	draw  func(*rand.Rand) func() int
 }{
-	{"zipf", limitOf("sliding_window"), zipfKeys, zipfOf(zipfKeys)},
+	{"zipf", limitOf("sliding_window"), worker.ZipfKeys, worker.ZipfOf(worker.ZipfKeys)},
 	{"hot", limitOf("sliding_window"), 1, nil},
-	{"uniform", limitOf("sliding_window"), million, uniformOf(million)},
-	{"zipf-denied", replicated, zipfKeys, zipfOf(zipfKeys)},
+	{"uniform", limitOf("sliding_window"), worker.Million, worker.UniformOf(worker.Million)},
+	{"zipf-denied", replicated, worker.ZipfKeys, worker.ZipfOf(worker.ZipfKeys)},
 }
 
 // BenchmarkSaturation is four nodes in one process that are asked for more than the
@@ -40,9 +41,9 @@ var saturations = []struct {
 // rounds, each in new clusters: what one leaves behind would burden the next.
 func BenchmarkSaturation(b *testing.B) {
 	for _, s := range saturations {
-		keys := keysThat(s.keys, anyKey)
+		keys := worker.KeysThat(s.keys, worker.AnyKey)
 		if s.draw != nil {
-			keys = drawn(keys, draws, s.draw(rand.New(rand.NewPCG(1, 2))))
+			keys = worker.Drawn(keys, draws, s.draw(rand.New(rand.NewPCG(1, 2))))
 		}
 		for _, callers := range []int{64, 512} {
 			b.Run(fmt.Sprintf("keys=%s/callers=%d", s.name, callers), func(b *testing.B) {
@@ -127,8 +128,8 @@ func startSaturated(tb testing.TB, limit weir.Limit, timeout time.Duration) (lim
 	}
 	for i, n := range nodes {
 		require.Eventually(tb, func() bool { return n.Ready() && serving(n) == saturatedNodes },
-			startWait, 5*time.Millisecond, "%d nodes do not serve: %v", saturatedNodes, n.Members())
-		require.NoError(tb, untilExact(limiters[i], startWait))
+			worker.StartWait, 5*time.Millisecond, "%d nodes do not serve: %v", saturatedNodes, n.Members())
+		require.NoError(tb, untilExact(limiters[i], worker.StartWait))
 	}
 	return limiters, func() {
 		for _, n := range nodes {

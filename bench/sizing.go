@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -46,7 +47,7 @@ type SizerAddrs struct{ Peers, Checks string }
 
 func serveSizer(ready func(string), done <-chan struct{}) error {
 	s := new(Sizer)
-	if err := serveRPC("Sizer", s, ready, done); err != nil {
+	if err := worker.ServeRPC("Sizer", s, ready, done); err != nil {
 		return err
 	}
 	if s.node == nil {
@@ -66,7 +67,7 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	if err != nil {
 		return err
 	}
-	s.limiter, err = s.node.Limiter(weir.Limit{Name: "sizing", Algorithm: weir.TokenBucket, Rate: million, Per: time.Hour, Burst: million})
+	s.limiter, err = s.node.Limiter(weir.Limit{Name: "sizing", Algorithm: weir.TokenBucket, Rate: worker.Million, Per: time.Hour, Burst: worker.Million})
 	if err != nil {
 		return err
 	}
@@ -94,17 +95,17 @@ const sizedKeys = 200_000
 
 // Meet waits for so many members, and chooses the keys.
 func (s *Sizer) Meet(members int, _ *int) error {
-	if err := errors.Join(untilMet(s.node, members, startWait), untilExact(s.limiter, startWait)); err != nil {
+	if err := errors.Join(untilMet(s.node, members, worker.StartWait), untilExact(s.limiter, worker.StartWait)); err != nil {
 		return err
 	}
-	others := keysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
+	others := worker.KeysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
 	s.keys = map[string][]string{
-		"owned":     ownedBy(s.limiter, s.asked),
+		"owned":     worker.KeysThat(s.asked, func(key string) bool { return s.limiter.Owner(key).Self }),
 		"forwarded": others,
 		"leased":    others[:min(len(others), 10)],
 		"nothing":   others,
 	}
-	s.before = heap()
+	s.before = worker.Heap()
 	return nil
 }
 
@@ -173,9 +174,9 @@ func paced(callers int, rate float64, d time.Duration, do func(caller int, r *ra
 
 // Fill asks once for each of so many keys that the node owns.
 func (s *Sizer) Fill(n int, _ *int) error {
-	var b [keyBytes]byte
+	var b [worker.KeyBytes]byte
 	for i, filled := 0, 0; filled < n; i++ {
-		key := string(appendKey(b[:0], i))
+		key := string(worker.AppendKey(b[:0], i))
 		if !s.daily.Owner(key).Self {
 			continue
 		}
@@ -195,8 +196,8 @@ func (s *Sizer) count(key string) error {
 		if err != nil || d.Source == weir.Owner {
 			return err
 		}
-		if time.Since(begun) > startWait {
-			return fmt.Errorf("bench: after %v a key that the node owns is still decided by %v", startWait, d.Source)
+		if time.Since(begun) > worker.StartWait {
+			return fmt.Errorf("bench: after %v a key that the node owns is still decided by %v", worker.StartWait, d.Source)
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
 	}
 	m.Keys = s.node.Stats().Keys
 	m.Peak = lab.PeakMemory()
-	m.Live = heap() - s.before
+	m.Live = worker.Heap() - s.before
 	return nil
 }
 
@@ -278,7 +279,7 @@ func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpe
 func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 3 * sizerCallers}
 	defer transport.CloseIdleConnections()
-	client := http.Client{Transport: transport, Timeout: startWait}
+	client := http.Client{Transport: transport, Timeout: worker.StartWait}
 	// What the nodes do while nothing is asked is measured by load.
 	over := make(chan error, 1)
 	var measured []SizerSpent
@@ -289,8 +290,8 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	}()
 	errs := make([]error, 3*sizerCallers)
 	spent.Checks = paced(len(errs), rate, d, func(caller int, r *rand.Rand) {
-		key := appendKey(nil, r.IntN(s.asked))
-		body := fmt.Sprintf(`{"key":%q,"name":"sizing","limit":%d,"window_ms":3600000}`, key, million)
+		key := worker.AppendKey(nil, r.IntN(s.asked))
+		body := fmt.Sprintf(`{"key":%q,"name":"sizing","limit":%d,"window_ms":3600000}`, key, worker.Million)
 		a, err := client.Post("http://"+s.addrs[r.IntN(len(s.addrs))].Checks+"/v1/check", "application/json", strings.NewReader(body))
 		if err != nil {
 			errs[caller] = err
@@ -428,7 +429,7 @@ func filled(n int, env ...string) (m SizerMemory, err error) {
 func readKeys(text string) (keys []int, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(item))
-		if err != nil || n < 1000 || n > 200*million {
+		if err != nil || n < 1000 || n > 200*worker.Million {
 			return nil, fmt.Errorf("%q is no number of keys from 1000 to 200000000", item)
 		}
 		keys = append(keys, n)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
@@ -28,7 +30,7 @@ func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
 func TestNumbersOfKeysAreTakenOrRefused(t *testing.T) {
 	keys, err := readKeys("1000000, 2000")
 	require.NoError(t, err)
-	require.Equal(t, []int{million, 2000}, keys)
+	require.Equal(t, []int{worker.Million, 2000}, keys)
 	for _, text := range []string{"", "many", "10", "1000000000"} {
 		_, err := readKeys(text)
 		require.ErrorContains(t, err, "is no number of keys")
@@ -46,8 +48,8 @@ func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
 		require.NoError(t, err)
 		nodes, err := strconv.Atoi(r[2])
 		require.NoError(t, err)
-		counts := 2 * keys * million / (nodes - 1) // one is away
-		require.Equal(t, strconv.FormatFloat(float64(counts)/million, 'f', 1, 64), strings.TrimSuffix(r[3], ""), r[0])
+		counts := 2 * keys * worker.Million / (nodes - 1) // one is away
+		require.Equal(t, strconv.FormatFloat(float64(counts)/worker.Million, 'f', 1, 64), strings.TrimSuffix(r[3], ""), r[0])
 		memory, unit := float64(memoryFor(counts)), 1<<20
 		if r[5] == "GiB" {
 			unit = 1 << 30

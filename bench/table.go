@@ -14,6 +14,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/weir-go/weir/bench/internal/worker"
 )
 
 // row is a cell, and what it came to.
@@ -173,10 +175,10 @@ func (e *environment) String() string {
 }
 
 // byWorkload calls do with the rows of each workload.
-func byWorkload(rows []row, do func(w workload, rows []row) error) error {
+func byWorkload(rows []row, do func(w worker.Workload, rows []row) error) error {
 	for len(rows) > 0 {
 		w := rows[0].workload
-		n := slices.IndexFunc(rows, func(r row) bool { return r.workload.name != w.name })
+		n := slices.IndexFunc(rows, func(r row) bool { return r.workload.Name != w.Name })
 		if n < 0 {
 			n = len(rows)
 		}
@@ -190,8 +192,8 @@ func byWorkload(rows []row, do func(w workload, rows []row) error) error {
 
 func printTable(out io.Writer, e environment, rows []row) error {
 	tabs := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	err := byWorkload(rows, func(w workload, rows []row) error {
-		fmt.Fprintf(tabs, "\n%s: %s\n%s\t\n", w.name, w.says, strings.Join(titles(), "\t"))
+	err := byWorkload(rows, func(w worker.Workload, rows []row) error {
+		fmt.Fprintf(tabs, "\n%s: %s\n%s\t\n", w.Name, w.Says, strings.Join(titles(), "\t"))
 		for i := range rows {
 			if rows[i].missing != "" {
 				fmt.Fprintf(tabs, "%s\t%s\t  %s\n", rows[i].contender.name, rows[i].contender.algorithm, rows[i].missing)
@@ -215,8 +217,8 @@ func printTable(out io.Writer, e environment, rows []row) error {
 func printMarkdown(out io.Writer, e environment, rows []row) error {
 	fmt.Fprintf(out, "%s\n", e.String())
 	line := func(texts []string) { fmt.Fprintf(out, "| %s |\n", strings.Join(texts, " | ")) }
-	err := byWorkload(rows, func(w workload, rows []row) error {
-		fmt.Fprintf(out, "\n**%s**: %s.\n\n", w.name, w.says)
+	err := byWorkload(rows, func(w worker.Workload, rows []row) error {
+		fmt.Fprintf(out, "\n**%s**: %s.\n\n", w.Name, w.Says)
 		line(titles())
 		line(slices.Repeat([]string{"---"}, len(columns)))
 		for i := range rows {
@@ -258,7 +260,7 @@ func printJSON(out io.Writer, e environment, rows []row) error {
 			Missing   string `json:"missing,omitempty"`
 			*result
 			Environment environment `json:"environment"`
-		}{r.workload.name, r.contender.name, r.contender.algorithm, r.missing, &r.result, e}
+		}{r.workload.Name, r.contender.name, r.contender.algorithm, r.missing, &r.result, e}
 		if r.missing != "" {
 			object.result = nil
 		}

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// workerRole is a process that has one instance of a contender, and callers that ask it.
-const workerRole = "worker"
+// Name is the role of a process that has one instance of a contender, and callers that ask it.
+const Name = "worker"
 
 // drawsOf is how many checks the callers of all nodes draw before anything is measured;
 // a caller that has asked for all of them begins again.
@@ -24,15 +24,14 @@ const drawsOf = 1 << 20
 // Worker is the service of such a process. Its methods are called one at a time, in the
 // order in which they stand here.
 type Worker struct {
+	begin     func(Setup, Quota) (*Instance, error)
 	setup     Setup
-	contender contender
-	workload  workload
-	instance  *instance
-	weir      *weirInstance // nil if it is not Weir's
-	before    int64         // bytes in the heap before there was anything
-	harness   int64         // bytes that are this worker's, and not the instance's
+	workload  Workload
+	instance  *Instance
+	before    int64 // bytes in the heap before there was anything
+	harness   int64 // bytes that are this worker's, and not the instance's
 	keys      []string
-	counts    []count // of what was asked in Fill
+	counts    []Count // of what was asked in Fill
 	draws     []string
 	drawn     []uint32 // their indexes
 	callers   []asker
@@ -45,74 +44,68 @@ type Setup struct {
 
 	Part           int // of workloads
 	Index, Callers int
-	Join           []string // of Weir, where there are several nodes
+	Owned          bool     // it is asked for keys that its node owns, and else for others' or for all
+	Join           []string // the nodes before it, of a contender that has some
 	Redis          string
 }
 
-func serveWorker(ready func(string), done <-chan struct{}) error {
-	w := new(Worker)
-	if err := serveRPC("Worker", w, ready, done); err != nil {
-		return err
-	}
-	if w.instance == nil {
-		return nil
-	}
-	return w.instance.close()
-}
-
-// Start makes the instance. It answers with the address of a node of Weir's.
-func (w *Worker) Start(s Setup, addr *string) (err error) {
-	c, workload, err := find(s.Contender, s.Algorithm, s.Workload, s.Part)
-	if err != nil {
-		return err
-	}
-	w.setup, w.contender, w.workload = s, c, workload
-	w.before = heap()
-	switch {
-	case c.local != nil:
-		w.instance, err = c.local(workload.quota)
-	case c.remote != nil:
-		w.instance, err = c.remote(workload.quota, s.Redis)
-	default:
-		alone := workload.nodes == 1 && c.at == owned
-		if w.weir, err = newWeirNode(c.limit(workload.quota), alone, s.Join); err != nil {
+// Serve serves a worker, whose instance begin makes.
+func Serve(begin func(Setup, Quota) (*Instance, error)) Role {
+	return func(ready func(string), done <-chan struct{}) error {
+		w := &Worker{begin: begin}
+		if err := ServeRPC("Worker", w, ready, done); err != nil {
 			return err
 		}
-		w.instance = &w.weir.instance
-		*addr = addrOf(w.weir.node)
+		if w.instance == nil {
+			return nil
+		}
+		return w.instance.Close()
 	}
-	return err
 }
 
-// Meet waits until a node of Weir's and so many others serve, and decide by authority.
-func (w *Worker) Meet(members int, _ *int) error {
-	if w.weir == nil || members == 0 {
+// Start makes the instance. It answers with the address of its node.
+func (w *Worker) Start(s Setup, addr *string) (err error) {
+	w.setup = s
+	if w.workload, err = FindWorkload(s.Workload, s.Part); err != nil {
+		return err
+	}
+	w.before = Heap()
+	if w.instance, err = w.begin(s, w.workload.Quota); err != nil {
+		return err
+	}
+	*addr = w.instance.Addr
+	return nil
+}
+
+// Meet waits until the nodes at these addresses serve, and decide by authority.
+func (w *Worker) Meet(nodes []string, _ *int) error {
+	if w.instance.Meet == nil {
 		return nil
 	}
-	return errors.Join(untilMet(w.weir.node, members, startWait), untilExact(w.weir.limiter, startWait))
+	return w.instance.Meet(nodes)
 }
 
 // Prepare makes the keys, and draws from them.
 func (w *Worker) Prepare(_ int, _ *int) error {
-	held := heap()
+	held := Heap()
 	random := rand.New(rand.NewPCG(1, uint64(w.setup.Index)))
 	draw := w.workload.draw(random)
 	mine := func(int) bool { return true }
-	switch {
-	case w.weir != nil && w.workload.nodes == 1: // all owned, or none
-		w.keys = keysThat(w.workload.keys, func(key string) bool { return w.weir.limiter.Owner(key).Self == (w.contender.at == owned) })
-	case w.contender.at == owned: // of all keys, its own
-		w.keys = keysThat(w.workload.keys, anyKey)
-		mine = func(i int) bool { return w.weir.limiter.Owner(w.keys[i]).Self }
-		if !slices.ContainsFunc(w.keys, func(key string) bool { return w.weir.limiter.Owner(key).Self }) {
+	switch owns := w.instance.Owns; {
+	case owns != nil && w.workload.Nodes == 1: // all owned, or none
+		w.keys = KeysThat(w.workload.Keys, func(key string) bool { return owns(key) == w.setup.Owned })
+	case w.setup.Owned: // of all keys, its own
+		w.keys = KeysThat(w.workload.Keys, AnyKey)
+		mine = func(i int) bool { return owns(w.keys[i]) }
+		if !slices.ContainsFunc(w.keys, owns) {
 			return fmt.Errorf("bench: of %d keys a node owns none", len(w.keys))
 		}
 	default:
-		w.keys = keysThat(w.workload.keys, anyKey)
+		w.keys = KeysThat(w.workload.Keys, AnyKey)
 	}
-	n := drawsOf / w.setup.Part / w.workload.nodes
+	n := drawsOf / w.setup.Part / w.workload.Nodes
 	w.drawn = make([]uint32, n)
-	w.draws = drawn(w.keys, n, func() func() int {
+	w.draws = Drawn(w.keys, n, func() func() int {
 		n := 0
 		return func() int {
 			i := draw()
@@ -124,12 +117,12 @@ func (w *Worker) Prepare(_ int, _ *int) error {
 			return i
 		}
 	}())
-	w.counts = make([]count, len(w.keys))
+	w.counts = make([]Count, len(w.keys))
 	w.callers = make([]asker, w.setup.Callers)
 	for i := range w.callers {
 		w.callers[i] = newAsker(i*n/len(w.callers), outcomesKept/w.setup.Part/len(w.callers))
 	}
-	w.harness = heap() - held
+	w.harness = Heap() - held
 	return nil
 }
 
@@ -143,8 +136,8 @@ func (w *Worker) Fill(within time.Duration, filled *int) error {
 		for at := i; at < len(order) && time.Since(begun) < within; at += len(w.callers) {
 			k := order[at]
 			for n := w.workload.fill(k); n > 0; n-- {
-				o := w.instance.allow(strings.Clone(w.keys[k]))
-				w.counts[k].add(o)
+				o := w.instance.Allow(strings.Clone(w.keys[k]))
+				w.counts[k].Add(o)
 				c.unsure(o)
 			}
 		}
@@ -158,25 +151,13 @@ func (w *Worker) Fill(within time.Duration, filled *int) error {
 	return asked
 }
 
-// add counts a check. It is called by one goroutine per key.
-func (c *count) add(o outcome) {
-	c.Asked++
-	c.Admitted += uint32(o & admitted)
-	c.Here += uint32(o & here >> 1)
-}
-
 // Weigh answers with how many bytes the instance holds, once its counts have their
 // replicas.
 func (w *Worker) Weigh(_ int, bytes *int64) error {
-	if w.weir != nil {
-		for begun := time.Now(); time.Since(begun) < startWait; {
-			time.Sleep(50 * time.Millisecond) // Stats are half as old at most
-			if w.weir.node.Stats().Stream.Unsent == 0 {
-				break
-			}
-		}
+	if w.instance.Settle != nil {
+		w.instance.Settle()
 	}
-	*bytes = heap() - w.before - w.harness
+	*bytes = Heap() - w.before - w.harness
 	return nil
 }
 
@@ -193,7 +174,7 @@ type Tally struct {
 	Latency       lab.Histogram
 	Mallocs       uint64
 	Stray, Failed int     // since Fill began
-	Counts        []count // of all that was asked since then
+	Counts        []Count // of all that was asked since then
 }
 
 // warmUp is the part of a run that comes before it and is not measured, inverse.
@@ -224,7 +205,7 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 		t.Here, t.Stray, t.Failed = t.Here+c.here, t.Stray+c.stray, t.Failed+c.failed
 		t.Latency.Merge(&c.latency)
 		for at := range c.checks {
-			t.Counts[w.drawn[(c.first+at)%len(w.drawn)]].add(c.outcomeOf(at))
+			t.Counts[w.drawn[(c.first+at)%len(w.drawn)]].Add(c.outcomeOf(at))
 		}
 	}
 	return nil
@@ -300,14 +281,14 @@ func (c *asker) ask(w *Worker, every int) {
 	at := (c.first + c.checks) % len(w.draws)
 	until := 1 + c.first*every/len(w.draws) // not all callers time the same check
 	for {
-		var o outcome
+		var o Outcome
 		if until--; until == 0 {
 			until = every
 			begun := time.Now()
-			o = w.instance.allow(w.draws[at])
+			o = w.instance.Allow(w.draws[at])
 			c.latency.Add(time.Since(begun))
 		} else {
-			o = w.instance.allow(w.draws[at])
+			o = w.instance.Allow(w.draws[at])
 		}
 		if at++; at == len(w.draws) {
 			at = 0
@@ -319,15 +300,15 @@ func (c *asker) ask(w *Worker, every int) {
 	}
 }
 
-func (c *asker) note(o outcome) {
+func (c *asker) note(o Outcome) {
 	bit := c.checks % 64
 	if bit == 0 {
 		c.admitted, c.decided = append(c.admitted, 0), append(c.decided, 0)
 	}
 	last := len(c.admitted) - 1
-	c.admitted[last] |= uint64(o&admitted) << bit
+	c.admitted[last] |= uint64(o&Admitted) << bit
 	c.checks++
-	if o&here != 0 {
+	if o&Here != 0 {
 		c.decided[last] |= 1 << bit
 		c.here++
 	}
@@ -335,20 +316,21 @@ func (c *asker) note(o outcome) {
 }
 
 // unsure notes a check that nobody with authority decided, or nobody at all.
-func (c *asker) unsure(o outcome) {
-	if o&(stray|failed) != 0 {
-		c.stray += int(o & stray >> 2)
-		c.failed += int(o & failed >> 3)
+func (c *asker) unsure(o Outcome) {
+	if o&(Stray|Failed) != 0 {
+		c.stray += int(o & Stray >> 2)
+		c.failed += int(o & Failed >> 3)
 	}
 }
 
 // outcomeOf is what became of one of its checks.
-func (c *asker) outcomeOf(check int) outcome {
+func (c *asker) outcomeOf(check int) Outcome {
 	in, bit := check/64, check%64
-	return outcome(c.admitted[in]>>bit&1) | outcome(c.decided[in]>>bit&1)<<1
+	return Outcome(c.admitted[in]>>bit&1) | Outcome(c.decided[in]>>bit&1)<<1
 }
 
-func heap() int64 {
+// Heap returns the bytes of the heap that are in use, once garbage is collected.
+func Heap() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -362,13 +344,15 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// find finds a contender and a workload by their names.
-func find(name, algorithm, work string, part int) (contender, workload, error) {
-	cs, ws := contenders(), workloads(part)
-	c := slices.IndexFunc(cs, func(c contender) bool { return c.name == name && c.algorithm == algorithm })
-	w := slices.IndexFunc(ws, func(w workload) bool { return w.name == work })
-	if c < 0 || w < 0 {
-		return contender{}, workload{}, fmt.Errorf("bench: there is no %s/%s/%s", work, name, algorithm)
-	}
-	return cs[c], ws[w], nil
+// Count is what was asked of a key and admitted, since its limiter was made, in units.
+type Count struct {
+	Asked, Admitted uint32
+	Here            uint32 // of Asked, measured or not, decided without a hop
+}
+
+// Add counts a check. It is called by one goroutine per key.
+func (c *Count) Add(o Outcome) {
+	c.Asked++
+	c.Admitted += uint32(o & Admitted)
+	c.Here += uint32(o & Here >> 1)
 }

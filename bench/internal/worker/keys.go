@@ -1,17 +1,18 @@
-package main
+package worker
 
 import (
 	"encoding/hex"
 	"strings"
 )
 
-const million = 1_000_000
+// Million is how many keys most benchmarks have.
+const Million = 1_000_000
 
-// keyBytes is the length of every key.
-const keyBytes = 30
+// KeyBytes is the length of every key.
+const KeyBytes = 30
 
-// appendKey appends key number i: distinct for distinct i, and in no order.
-func appendKey(b []byte, i int) []byte {
+// AppendKey appends key number i: distinct for distinct i, and in no order.
+func AppendKey(b []byte, i int) []byte {
 	// The finalizer of MurmurHash3: a bijection of 64 bits.
 	x := uint64(i)
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
@@ -23,16 +24,16 @@ func appendKey(b []byte, i int) []byte {
 	})
 }
 
-// keysThat makes n keys that are wanted. Their texts lie side by side in the
+// KeysThat makes n keys that are wanted. Their texts lie side by side in the
 // order of the slice, so that a benchmark that goes through it pays for the
 // limiter's cache misses and not for those of its own keys, which a server has
 // just parsed.
-func keysThat(n int, wanted func(key string) bool) []string {
+func KeysThat(n int, wanted func(key string) bool) []string {
 	var text strings.Builder
-	text.Grow(n * keyBytes)
-	var b [keyBytes]byte
-	for i := 0; text.Len() < n*keyBytes; i++ {
-		if key := appendKey(b[:0], i); wanted(string(key)) {
+	text.Grow(n * KeyBytes)
+	var b [KeyBytes]byte
+	for i := 0; text.Len() < n*KeyBytes; i++ {
+		if key := AppendKey(b[:0], i); wanted(string(key)) {
 			text.Write(key)
 		}
 	}
@@ -41,22 +42,23 @@ func keysThat(n int, wanted func(key string) bool) []string {
 
 // textsOf is the keys whose texts lie side by side in all.
 func textsOf(all string) []string {
-	keys := make([]string, len(all)/keyBytes)
+	keys := make([]string, len(all)/KeyBytes)
 	for i := range keys {
-		keys[i] = all[i*keyBytes : (i+1)*keyBytes]
+		keys[i] = all[i*KeyBytes : (i+1)*KeyBytes]
 	}
 	return keys
 }
 
-// drawn makes n of the keys, each by a draw of its index, with their texts side by
+// Drawn makes n of the keys, each by a draw of its index, with their texts side by
 // side in the order of the draws.
-func drawn(keys []string, n int, draw func() int) []string {
+func Drawn(keys []string, n int, draw func() int) []string {
 	var text strings.Builder
-	text.Grow(n * keyBytes)
+	text.Grow(n * KeyBytes)
 	for range n {
 		text.WriteString(keys[draw()])
 	}
 	return textsOf(text.String())
 }
 
-func anyKey(string) bool { return true }
+// AnyKey wants every key.
+func AnyKey(string) bool { return true }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-go/weir/internal/snippets"
+)
+
+// buildWait bounds how long gubernator may take to build. The first time Go fetches and compiles
+// it, and perhaps a newer Go.
+const buildWait = 10 * time.Minute
+
+// buildGubernator builds the program of the folder gubernator, and returns its path. The error
+// says why there is none. remove removes it.
+func buildGubernator(ctx context.Context, progress io.Writer) (program string, remove func() error, err error) {
+	remove = func() error { return nil }
+	root, err := snippets.Root()
+	if err != nil {
+		return "", remove, errors.New("not run in a checkout of weir, from which gubernator is built")
+	}
+	dir, err := os.MkdirTemp("", "weir-bench")
+	if err != nil {
+		return "", remove, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	program = filepath.Join(dir, "gubernator.exe") // which Windows needs, and others do not mind
+	fmt.Fprintln(progress, "building gubernator, which takes minutes the first time")
+	within, cancel := context.WithTimeout(ctx, buildWait)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(within, "go", "build", "-o", program, ".")
+	cmd.Dir = filepath.Join(root, "bench", "gubernator")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=auto")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.WaitDelay = time.Second
+	switch err := cmd.Run(); {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", remove, errors.New("no go on PATH, which builds gubernator")
+	case within.Err() != nil:
+		return "", remove, fmt.Errorf("gubernator was not built within %v", buildWait)
+	case err != nil:
+		return "", remove, fmt.Errorf("gubernator was not built: %s", lastLine(said.Bytes()))
+	}
+	return program, remove, nil
+}
+
+// lastLine returns the last line of what a command printed.
+func lastLine(said []byte) []byte {
+	said = bytes.TrimSpace(said)
+	return said[bytes.LastIndexByte(said, '\n')+1:]
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gubernator-io/gubernator/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// nodeVariable makes the test program a node, which ends with its standard input.
+const nodeVariable = "GUBERNATOR_NODE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) == "" {
+		os.Exit(m.Run())
+	}
+	n, err := startNode()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(n.addr)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// startProcess starts a node in a process of its own. kill ends it as a crash does.
+func startProcess(t *testing.T) (addr string, kill func()) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), nodeVariable+"=1"), os.Stderr
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // which reports that it was killed
+	})
+	t.Cleanup(kill)
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan(), "the node did not start: %v", lines.Err())
+	return lines.Text(), kill
+}
+
+// start starts nodes in this process.
+func start(t *testing.T, count int) (nodes []*node, addrs []string) {
+	for range count {
+		n, err := startNode()
+		require.NoError(t, err)
+		nodes, addrs = append(nodes, n), append(addrs, n.addr)
+	}
+	return nodes, addrs
+}
+
+// meet makes these addresses the cluster of the nodes.
+func meet(t *testing.T, nodes []*node, addrs ...string) {
+	for _, n := range nodes {
+		require.NoError(t, n.meet(addrs))
+	}
+}
+
+// perHour is how many units of each key an hour has.
+const perHour = 100
+
+// granted asks all nodes at once for a key, so often each, and returns how often it was admitted.
+func granted(t *testing.T, nodes []*node, key string, asks int, behavior gubernator.Behavior) int {
+	var admitted, failed atomic.Int64
+	var callers sync.WaitGroup
+	for _, n := range nodes {
+		callers.Go(func() {
+			for range asks {
+				r, err := n.check(&gubernator.RateLimitReq{
+					Name: limitName, UniqueKey: key, Hits: 1, Behavior: behavior,
+					Limit: perHour, Duration: time.Hour.Milliseconds(),
+				})
+				if err != nil {
+					failed.Add(1)
+				} else if r.Status == gubernator.Status_UNDER_LIMIT {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.Zero(t, failed.Load(), "checks that failed")
+	return int(admitted.Load())
+}
+
+func TestThreeNodesGrantOneLimit(t *testing.T) {
+	nodes, addrs := start(t, 3)
+	meet(t, nodes, addrs...)
+	require.Equal(t, perHour, granted(t, nodes, "key", perHour, 0))
+}
+
+// Each node answers before it has heard of the others. On a machine that stands still they may
+// hear in time, so more than one key may be needed.
+func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
+	nodes, addrs := start(t, 3)
+	meet(t, nodes, addrs...)
+	most := 0
+	for i := 0; i < 20 && most <= perHour; i++ {
+		most = max(most, granted(t, nodes, fmt.Sprint("key ", i), perHour, gubernator.Behavior_GLOBAL))
+	}
+	t.Logf("a limit of %d granted %d", perHour, most)
+	require.Greater(t, most, perHour)
+}
+
+// keyThat returns a key that is wanted. Keys differ in their first bytes, because its hash
+// puts those that differ in the last one side by side.
+func keyThat(wanted func(key string) bool) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint(i, " is the key"); wanted(key) {
+			return key
+		}
+	}
+}
+
+func TestTheCountsOfAnOwnerThatCrashesAreLost(t *testing.T) {
+	nodes, addrs := start(t, 2)
+	owner, kill := startProcess(t)
+	meet(t, nodes, append(addrs, owner)...)
+	key := keyThat(func(key string) bool { return !nodes[0].owns(key) && !nodes[1].owns(key) })
+	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
+	require.Zero(t, granted(t, nodes, key, 1, 0))
+	kill()
+	meet(t, nodes, addrs...) // as its discovery does
+	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
+}
+
+func TestTheCountsOfKeysThatMoveToAJoinerAreLost(t *testing.T) {
+	nodes, addrs := start(t, 4)
+	meet(t, nodes, addrs...)
+	moves, stays := keyThat(nodes[3].owns), keyThat(nodes[0].owns)
+	meet(t, nodes[:3], addrs[:3]...)
+	for _, key := range []string{moves, stays} {
+		require.Equal(t, perHour, granted(t, nodes[:3], key, perHour, 0))
+	}
+	meet(t, nodes[:3], addrs...)
+	require.Equal(t, perHour, granted(t, nodes[:3], moves, perHour, 0))
+	require.Zero(t, granted(t, nodes[:3], stays, perHour, 0))
+}

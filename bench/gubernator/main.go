@@ -1,0 +1,20 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/weir-go/weir/bench/internal/worker"
+)
+
+func main() {
+	err := errors.New("go run ./bench starts this program")
+	if name := os.Getenv(worker.RoleVariable); name == worker.Name {
+		err = worker.Play(name, worker.Serve(begin))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench/gubernator: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -199,7 +199,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 		return err
 	}
 	if len(key) > wire.MaxKeyBytes {
-		return fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), wire.MaxKeyBytes)
+		return fmt.Errorf("%w key: %d bytes exceed the limit of %d; pass a hash instead", ErrInvalid, len(key), wire.MaxKeyBytes)
 	}
 	if units <= 0 {
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
@@ -222,7 +222,7 @@ func (l *Limiter) numbersNow() *bucket.Limit {
 // is spent without asking, or given back, may be more.
 func (l *Limiter) grants(units int64) error {
 	if most := l.numbers.Capacity(); units > most {
-		return fmt.Errorf("%w units: %d is above what the limit can ever grant, %d of %q: ask for less at a time", ErrInvalid, units, most, l.limit.Name)
+		return fmt.Errorf("%w units: %d exceed the %d that limit %q can ever grant: ask for fewer at a time", ErrInvalid, units, most, l.limit.Name)
 	}
 	return nil
 }

@@ -190,8 +190,8 @@ func TestAnErrorAShadowAndAnAskOfManyAreRecordedAndAPeekIsNot(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s units=%d allowed=%v shadow=%v source=%s id=%v error=%q", r.Limit, r.Units, r.Allowed, r.Shadow, r.Source, r.ID == l.ID("k"), r.Error))
 	}
 	require.Equal(t, []string{
-		`per hour units=3 allowed=false shadow=false source=none id=true error="weir: invalid units: 3 is above what the limit can ever grant, 2 of \"per hour\": ask for less at a time"`,
-		`per hour units=1 allowed=false shadow=false source=none id=false error="weir: invalid key: it has 2000 bytes: use at most 1024, or a hash of it"`,
+		`per hour units=3 allowed=false shadow=false source=none id=true error="weir: invalid units: 3 exceed the 2 that limit \"per hour\" can ever grant: ask for fewer at a time"`,
+		`per hour units=1 allowed=false shadow=false source=none id=false error="weir: invalid key: 2000 bytes exceed the limit of 1024; pass a hash instead"`,
 		`per hour units=1 allowed=false shadow=true source=owner id=true error=""`,
 		`per hour units=1 allowed=false shadow=false source=owner id=true error=""`,
 	}, got)

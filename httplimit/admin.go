@@ -48,7 +48,7 @@ const (
 // an IdleTimeout too.
 func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
 	if node == nil {
-		return nil, fmt.Errorf("%w httplimit.Admin: it needs a node", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w httplimit.Admin: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
 	g, err := newAdminGate(o)
 	if err != nil {
@@ -216,7 +216,7 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 		methods = nil
 	}
 	if methods == nil {
-		return 0, nil, adminRefusal(http.StatusNotFound, "there is nothing at this path: /openapi.json says what there is")
+		return 0, nil, adminRefusal(http.StatusNotFound, "there is nothing at this path: /openapi.json lists the paths")
 	}
 	method := r.Method
 	if method == http.MethodHead {

@@ -145,7 +145,7 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 		{"an empty token", "weir: invalid AdminOptions: Tokens[0] has 0 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{nil}}},
 		{"a short token beside a good one", "weir: invalid AdminOptions: Tokens[1] has 5 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{[]byte(adminToken), []byte("12345")}}},
 		{"a token that lacks a byte", "weir: invalid AdminOptions: Tokens[0] has 15 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{[]byte("0123456789abcde")}}},
-		{"a condition on nothing", "weir: invalid AdminOptions: Certificate is set and MutualTLS is not: set it too, or nobody is asked for a certificate", AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Certificate: any}},
+		{"a condition on nothing", "weir: invalid AdminOptions: Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate", AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Certificate: any}},
 	} {
 		api, err := Admin(node, nil, c.o)
 		require.ErrorIs(t, err, weir.ErrInvalid, c.about)
@@ -153,7 +153,7 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 		require.Nil(t, api, c.about)
 	}
 	_, err = Admin(nil, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
-	require.EqualError(t, err, "weir: invalid httplimit.Admin: it needs a node")
+	require.EqualError(t, err, "weir: invalid httplimit.Admin: node is nil: pass one that weir.Start returned")
 }
 
 func TestAdminAnswersToItsTokensAlone(t *testing.T) {
@@ -163,7 +163,7 @@ func TestAdminAnswersToItsTokensAlone(t *testing.T) {
 	const old = "the token of last month, which is longer"
 	api, err := Admin(node, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken), []byte(old)}})
 	require.NoError(t, err)
-	const howTo, which = "send one Authorization header: Bearer and a token", "the token is not one of those that may ask"
+	const howTo, which = "send one Authorization header: Bearer and a token", "the token is not allowed"
 	for _, c := range []struct {
 		about  string
 		header []string
@@ -269,16 +269,16 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		status                    int
 		detail                    string
 	}{
-		{"no such path", "GET", "/v2/status", "", 404, `there is nothing at this path: /openapi.json says what there is`},
-		{"a path with a slash more", "GET", "/v1//status", "", 404, `there is nothing at this path: /openapi.json says what there is`},
-		{"a member without a name", "DELETE", "/v1/members/", "", 404, `there is nothing at this path: /openapi.json says what there is`},
+		{"no such path", "GET", "/v2/status", "", 404, `there is nothing at this path: /openapi.json lists the paths`},
+		{"a path with a slash more", "GET", "/v1//status", "", 404, `there is nothing at this path: /openapi.json lists the paths`},
+		{"a member without a name", "DELETE", "/v1/members/", "", 404, `there is nothing at this path: /openapi.json lists the paths`},
 		{"a method that is not there", "PUT", "/v1/overrides", "{}", 405, `this path answers DELETE, GET, HEAD, POST`},
 		{"OPTIONS", "OPTIONS", "/v1/check", "", 405, `this path answers POST`},
 		{"a parameter nobody knows", "GET", "/v1/status?kye=a&key=b", "", 400, `unknown parameter "kye": did you mean "key"?`},
 		{"a parameter where none is", "GET", "/v1/ring?key=a", "", 400, `unknown parameter "key": there are none`},
 		{"a parameter twice", "GET", "/v1/status?key=a&key=b", "", 400, `parameter "key" is there 2 times: once is enough`},
-		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not as application/x-www-form-urlencoded has it: escape %, &, + and ;`},
-		{"nobody's status", "GET", "/v1/status", "", 400, `say whose status: key, or what keys are made of (ip, user, api_key, header)`},
+		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not valid application/x-www-form-urlencoded: escape %, &, + and ;`},
+		{"nobody's status", "GET", "/v1/status", "", 400, `name the key: send key, or what keys are made of (ip, user, api_key, header)`},
 		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both`},
 		{"no address", "GET", "/v1/status?ip=localhost", "", 400, `ip is "localhost": use an IP address`},
 		{"no header", "GET", "/v1/status?header=X", "", 400, `header is not like X-Plan: gold`},
@@ -307,16 +307,16 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a field twice", "POST", "/v1/overrides", `{"limit":"address","limit":"all","key":"a","rate":5}`, 400, `field "limit" is there twice`},
 		{"a query and a body", "POST", "/v1/overrides?limit=address", `{"key":"a","rate":5}`, 400, `send the fields in the body: this path takes no query`},
 		{"no body", "POST", "/v1/overrides", ` `, 400, `the body is empty: send a JSON object`},
-		{"a list", "POST", "/v1/overrides", `[]`, 400, `the body is no JSON object`},
+		{"a list", "POST", "/v1/overrides", `[]`, 400, `the body is not a JSON object`},
 		{"half an object", "POST", "/v1/overrides", `{"limit":`, 400, `the body is not JSON: at byte 9: unexpected end of JSON input`},
 		{"two objects", "POST", "/v1/overrides", `{} {}`, 400, `the body is not JSON: at byte 4: invalid character '{' after top-level value`},
 		{"no UTF-8", "POST", "/v1/overrides", "{\"key\":\"\xff\"}", 400, `the body is not UTF-8`},
 		{"a body without end", "POST", "/v1/overrides", `{"key":"` + strings.Repeat("a", 64<<10) + `"}`, 413, `the body is larger than 65536 bytes`},
 
-		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `say whose override: key, or the id that the list has`},
-		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=b", "", 400, `say whose override: key, or the id that the list has`},
-		{"a short id", "DELETE", "/v1/overrides?limit=address&id=abcd", "", 400, `id is "abcd": use the 32 hexadecimal digits that the list has`},
-		{"a long id", "DELETE", "/v1/overrides?limit=address&id=0123456789abcdef0123456789abcdef01", "", 400, `id is "0123456789abcdef0123456789abcdef01": use the 32 hexadecimal digits that the list has`},
+		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `name the override: send key, or the id from the list`},
+		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=b", "", 400, `name the override: send key, or the id from the list`},
+		{"a short id", "DELETE", "/v1/overrides?limit=address&id=abcd", "", 400, `id is "abcd": use the 32 hexadecimal digits from the list`},
+		{"a long id", "DELETE", "/v1/overrides?limit=address&id=0123456789abcdef0123456789abcdef01", "", 400, `id is "0123456789abcdef0123456789abcdef01": use the 32 hexadecimal digits from the list`},
 		{"no override's limit", "DELETE", "/v1/overrides?limit=a&key=b", "", 404, `there is no limit "a": known are api/burst, api/hourly, address, both, all, paid`},
 		{"a count of nobody", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
 		{"no count's limit", "DELETE", "/v1/counts?limit=api/hurly&key=a", "", 404, `there is no limit "api/hurly": did you mean "api/hourly"?`},
@@ -693,7 +693,7 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	require.Equal(t, `{"type":"about:blank","title":"Request Timeout","status":408,"detail":"the body did not come within 100ms"}`+"\n", string(body))
+	require.Equal(t, `{"type":"about:blank","title":"Request Timeout","status":408,"detail":"the body did not arrive within 100ms"}`+"\n", string(body))
 	require.Equal(t, http.StatusRequestTimeout, response.StatusCode)
 }
 

@@ -31,7 +31,7 @@ func newAdminGate(o AdminOptions) (*adminGate, error) {
 		wrong("neither Tokens nor MutualTLS: give it a token of %d bytes or more, or set MutualTLS; it is never open to all", adminMinToken)
 	}
 	if o.Certificate != nil && !o.MutualTLS {
-		wrong("Certificate is set and MutualTLS is not: set it too, or nobody is asked for a certificate")
+		wrong("Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate")
 	}
 	for i, token := range o.Tokens {
 		if len(token) < adminMinToken {
@@ -64,7 +64,7 @@ func (g *adminGate) admitBy(w http.ResponseWriter, r *http.Request, token func(*
 		}
 		leaf := r.TLS.VerifiedChains[0][0]
 		if g.certificate != nil && !g.certificate(leaf) {
-			return "", adminRefusal(http.StatusForbidden, "this client certificate is not one of those that may ask")
+			return "", adminRefusal(http.StatusForbidden, "this client certificate is not allowed")
 		}
 		by = leaf.Subject.CommonName
 	}
@@ -108,7 +108,7 @@ func (g *adminGate) known(token string) (int, error) {
 	if i := indexInConstantTime(g.tokens, given); i >= 0 {
 		return i, nil
 	}
-	return 0, adminRefusal(http.StatusUnauthorized, "the token is not one of those that may ask")
+	return 0, adminRefusal(http.StatusUnauthorized, "the token is not allowed")
 }
 
 // indexInConstantTime is the index of the last hash that is the one given, -1 if

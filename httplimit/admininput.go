@@ -90,7 +90,7 @@ func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) 
 func (r *adminRequest) parameters(fields ...adminField) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return adminRefusal(http.StatusBadRequest, "the query is not as application/x-www-form-urlencoded has it: escape %%, &, + and ;")
+		return adminRefusal(http.StatusBadRequest, "the query is not valid application/x-www-form-urlencoded: escape %%, &, + and ;")
 	}
 	var wrong adminWrongs
 	wrong.unknown("parameter", slices.Collect(maps.Keys(query)), fields)
@@ -127,9 +127,9 @@ func (r *adminRequest) body(fields ...adminField) error {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return adminRefusal(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", adminMaxBody)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return adminRefusal(http.StatusRequestTimeout, "the body did not come within %v", r.patience)
+		return adminRefusal(http.StatusRequestTimeout, "the body did not arrive within %v", r.patience)
 	case err != nil:
-		return adminRefusal(http.StatusBadRequest, "the body broke off")
+		return adminRefusal(http.StatusBadRequest, "the body ended early")
 	}
 	var wrong adminWrongs
 	if err := wrong.object("the body", text, fields); err != nil {
@@ -178,7 +178,7 @@ func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {
-		return refuse("%s is no JSON object", what)
+		return refuse("%s is not a JSON object", what)
 	}
 	fields := make(map[string]json.RawMessage)
 	for decoder.More() {

@@ -88,7 +88,7 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 	}
 	set, ok := a.book.OverrideOf(limit, key)
 	if !ok {
-		return 0, nil, errors.New("the override was set, and taken back at once by another")
+		return 0, nil, errors.New("the override was set, and another request removed it at once")
 	}
 	answer := answerOf(set)
 	if o.Until.IsZero() {
@@ -137,11 +137,11 @@ func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
 	var raw [16]byte
 	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
 	case hasKey == hasID:
-		return 0, nil, adminRefusal(http.StatusBadRequest, "say whose override: key, or the id that the list has")
+		return 0, nil, adminRefusal(http.StatusBadRequest, "name the override: send key, or the id from the list")
 	case hasID:
 		given, err := hex.DecodeString(id)
 		if err != nil || len(given) != len(raw) {
-			return 0, nil, adminRefusal(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits that the list has", adminShort(id))
+			return 0, nil, adminRefusal(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", adminShort(id))
 		}
 		copy(raw[:], given)
 	default:

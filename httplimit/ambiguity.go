@@ -27,6 +27,6 @@ func (o *Outcome) refuse(path string) bool {
 		return false
 	}
 	o.Status = http.StatusBadRequest
-	o.Err = fmt.Errorf("the path has %s, which servers read in several ways: write it plainly", why)
+	o.Err = fmt.Errorf("the path has %s, which servers interpret differently: send the path without it", why)
 	return true
 }

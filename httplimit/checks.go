@@ -38,12 +38,12 @@ type CheckOptions struct {
 // Serve it as it is: an http.ServeMux before it cleans the paths of /v1/ext_authz.
 func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
 	if node == nil {
-		return nil, fmt.Errorf("%w httplimit.Checks: it needs a node", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w httplimit.Checks: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
 	var gate *adminGate
 	switch guarded := len(o.Tokens) > 0 || o.MutualTLS || o.Certificate != nil; {
 	case o.Open && guarded:
-		return nil, fmt.Errorf("%w CheckOptions: Open is set, and so is who may ask: leave one of them out", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w CheckOptions: Open is set together with Tokens or MutualTLS: leave one of them out", weir.ErrInvalid)
 	case !o.Open:
 		var err error
 		if gate, err = newAdminGate(AdminOptions{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {

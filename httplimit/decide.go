@@ -132,7 +132,7 @@ func (m *Middleware) unjudged(s *scratch, err error) {
 }
 
 // errCrowd is for what rules.Parse cannot foresee.
-var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits, by several lines of a field or a path with escapes", rules.MaxMet)
+var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
 // meet looks up what the rules want of the request: a Verdict for each of their
 // limits. Those that it costs nothing are none.

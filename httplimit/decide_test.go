@@ -556,7 +556,7 @@ func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing
 		w := answer(h, r)
 		require.Equal(t, 503, w.Code)
 		require.Empty(t, w.Header().Get("RateLimit-Policy"))
-		require.EqualError(t, told, "httplimit: a request meets more than 255 limits, by several lines of a field or a path with escapes")
+		require.EqualError(t, told, "httplimit: a request meets more than 255 limits because of repeated header lines or an escaped path")
 	}
 	require.EqualValues(t, 8, left(t, m, "t0", "ada"))
 

@@ -25,12 +25,12 @@ type one struct {
 // error is weir.ErrInvalid for what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	if l == nil {
-		return nil, fmt.Errorf("%w httplimit.ByLimiter: it needs a Limiter", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w httplimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
 	}
 	limit := l.Limit()
 	switch {
 	case o.User != nil || o.APIKey != nil || o.Tier != nil:
-		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: rules ask for them: use Key, or New with rules", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
 		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && limit.Algorithm == weir.InFlight:
@@ -40,7 +40,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	case o.Reserve != nil && o.Settle == nil:
 		return nil, fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
 	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
-		return nil, fmt.Errorf("%w httplimit.ByLimiter: a header cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
+		return nil, fmt.Errorf("%w httplimit.ByLimiter: header fields cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
 	}
 	return newMiddleware(&Middleware{node: l.Node(), o: o, one: &one{
 		limiter: l, rule: rules.Single(limit.Name, o.Key != nil, o.Queue),

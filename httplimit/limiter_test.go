@@ -178,7 +178,7 @@ func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
 		o            Options
 		names        string
 	}{
-		{"no Limiter", "none", Options{}, "needs a Limiter"},
+		{"no Limiter", "none", Options{}, "the Limiter is nil"},
 		{"a User", "r", Options{User: HeaderValue("X")}, "Options.User"},
 		{"a queue of a window", "r", Options{Queue: time.Second}, "Options.Queue: 1s"},
 		{"a queue of less than nothing", "r", Options{Queue: -1}, "Options.Queue: -1ns"},

@@ -35,7 +35,7 @@ type Options struct {
 	// RefuseAmbiguousPaths has a request answered with 400, and not counted, whose path
 	// servers are known to read in several ways, so that what is behind may serve a path
 	// that the rules have not seen: one with a backslash, a semicolon, an empty segment,
-	// a . or .. for a segment, an escaped slash, an escape that was escaped once more, a
+	// a . or .. for a segment, an escaped slash, a double escape, a
 	// control character, or what is no UTF-8, each as it is or escaped. docs/http.md has
 	// the table. Off, such a path meets the rules that it meets by ServeMux's reading,
 	// and those by that of servers that decode the whole of it first.
@@ -117,7 +117,7 @@ type Middleware struct {
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
 func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	if node == nil || book == nil {
-		return nil, fmt.Errorf("%w httplimit.New: it needs a node and a book", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w httplimit.New: node or book is nil: pass what weir.Start and rules.Open returned", weir.ErrInvalid)
 	}
 	if o.Key != nil || o.Queue != 0 {
 		return nil, fmt.Errorf("%w Options.Key and Queue: rules have their own: use ByLimiter, or leave both out", weir.ErrInvalid)

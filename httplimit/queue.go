@@ -64,7 +64,7 @@ func readAhead(r *http.Request) error {
 	n, err := io.ReadFull(r.Body, text)
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
-		return fmt.Errorf("%w: the body of a request that is to wait broke off: %w", context.Canceled, err)
+		return fmt.Errorf("%w: the body of a queued request ended early: %w", context.Canceled, err)
 	}
 	r.Body = reread(text[:n], r.Body) // which is at its end, or has the same error again
 	return nil

@@ -124,13 +124,13 @@ func TestAnAmbiguousPathIsRefusedWithItsReasonAndNotCounted(t *testing.T) {
 	for path, why := range map[string]string{
 		`/a\b`: "a backslash", "/a%5Cb": "a backslash", "/a;b": "a semicolon", "/a%3Bb": "a semicolon",
 		"/a%2Fb": "an escaped slash", "//a": "an empty segment", "/a//": "an empty segment",
-		"/a%252fb": "an escape that was escaped once more", "/a%2500": "an escape that was escaped once more",
+		"/a%252fb": "a double escape", "/a%2500": "a double escape",
 		"/a%00": "a control character", "/%7f": "a control character", "/%ff": "what is no UTF-8",
 		"/./a": "a dot segment", "/a/..": "a dot segment", "/a/%2e%2E": "a dot segment", "/%2e": "a dot segment",
 	} {
 		w := answer(h, get(path, "192.0.2.1", "Accept", "application/json"))
 		require.Equal(t, http.StatusBadRequest, w.Code, path)
-		require.JSONEq(t, `{"error":"ambiguous_path","message":"the path has `+why+`, which servers read in several ways: write it plainly"}`, w.Body.String(), path)
+		require.JSONEq(t, `{"error":"ambiguous_path","message":"the path has `+why+`, which servers interpret differently: send the path without it"}`, w.Body.String(), path)
 		require.Empty(t, w.Header().Get("RateLimit"))
 		require.Empty(t, w.Header().Get("Retry-After"))
 	}

@@ -160,7 +160,7 @@ func (q *statusQuery) complete(hasKey bool, headers []string) error {
 	case hasKey && q.has != nil:
 		return adminRefusal(http.StatusBadRequest, "key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both")
 	case !hasKey && q.has == nil:
-		return adminRefusal(http.StatusBadRequest, "say whose status: key, or what keys are made of (ip, user, api_key, header)")
+		return adminRefusal(http.StatusBadRequest, "name the key: send key, or what keys are made of (ip, user, api_key, header)")
 	}
 	var wrong adminWrongs
 	wrong.key(q.key)

@@ -14,7 +14,7 @@ const maxAct = 1 << 10 // bytes of a request
 // where a request is from, and none sends JSON elsewhere without being allowed to.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.actor == nil {
-		http.Error(w, "this page shows and does nothing", http.StatusNotFound)
+		http.Error(w, "this page is read-only", http.StatusNotFound)
 		return
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {

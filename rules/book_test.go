@@ -521,7 +521,7 @@ func TestWhatIsNoNameOfAnOverrideIsNotRead(t *testing.T) {
 	require.NoError(t, read("override/r/"+id))
 	require.NoError(t, read("override/r/s/"+id), "a limit's name has slashes")
 	for _, name := range []string{"", "override/", "override/r", "overrides/r/" + id, "override/" + id, "override/r/" + id[2:], "override/r/" + id + "0f", "override/r/" + id[1:] + "x"} {
-		require.ErrorContains(t, read(name), "is no name of an override", name)
+		require.ErrorContains(t, read(name), "is not the name of an override", name)
 	}
 }
 

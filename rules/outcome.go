@@ -57,7 +57,7 @@ func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Se
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
 	if count.Present() && refundOn.Present() {
-		refundOn.Errorf("refund_on in a rule with count: count says what is given back, remove one of both")
+		refundOn.Errorf("refund_on in a rule with count: count says what is given back, remove one of them")
 	}
 	p.ahead(r, "count", count)
 	p.ahead(r, "refund_on", refundOn)

@@ -60,10 +60,10 @@ func readOverride(v weir.Published) (o Override, err error) {
 	name, ok := strings.CutPrefix(v.Name, overridePrefix)
 	at := strings.LastIndexByte(name, '/')
 	if !ok || at < 0 || len(name)-at-1 != 2*len(o.ID) {
-		return Override{}, fmt.Errorf("rules: %q is no name of an override", v.Name)
+		return Override{}, fmt.Errorf("rules: %q is not the name of an override", v.Name)
 	}
 	if _, err := hex.Decode(o.ID[:], []byte(name[at+1:])); err != nil {
-		return Override{}, fmt.Errorf("rules: %q is no name of an override: %w", v.Name, err)
+		return Override{}, fmt.Errorf("rules: %q is not the name of an override: %w", v.Name, err)
 	}
 	var p published
 	if err := json.Unmarshal(v.Value, &p); err != nil {

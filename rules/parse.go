@@ -204,7 +204,7 @@ func (p *parser) rule(v strictyaml.Value) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}
 	if r.Shadow && r.Soft.Over > 0 {
-		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of both")
+		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of them")
 	}
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
@@ -330,9 +330,9 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
 		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: requests take turns in these alone")
 	case r.Shadow:
-		v.Errorf("queue in a rule with shadow: true: a shadow makes nobody wait, remove one of both")
+		v.Errorf("queue in a rule with shadow: true: a shadow makes nobody wait, remove one of them")
 	case r.Soft.Over > 0:
-		v.Errorf("queue in a rule with soft: remove one of both")
+		v.Errorf("queue in a rule with soft: remove one of them")
 	}
 }
 

@@ -15,7 +15,7 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 	var values []strictyaml.Value
 	switch {
 	case one.Present() && many.Present():
-		many.Errorf("limits and limit: use one of both")
+		many.Errorf("limits and limit: use one of them")
 		return
 	case one.Present():
 		values = []strictyaml.Value{one}
@@ -79,7 +79,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	l.base.Rate = m.Get("rate").Required().Int(1, maxRate)
 	switch per := m.Get("per"); {
 	case calendar.Present() && per.Present():
-		per.Errorf("per with calendar: the calendar says how long, remove one of both")
+		per.Errorf("per with calendar: the calendar says how long, remove one of them")
 	case l.base.Algorithm == weir.InFlight:
 		refusePer(per)
 	case !calendar.Present():
@@ -221,7 +221,7 @@ func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
 		refusePer(per)
 	} else if per.Present() {
 		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
-			per.Errorf("per with calendar: the calendar says how long, remove one of both")
+			per.Errorf("per with calendar: the calendar says how long, remove one of them")
 			t.Per = 0
 		}
 	}

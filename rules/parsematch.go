@@ -153,7 +153,7 @@ func (p *parser) headerName(v strictyaml.Value, text string) string {
 	case i >= 0:
 		v.Errorf("header %q: %c is no wildcard and no expression here: name each field, or write %%%02X for the character", text, text[i], text[i])
 	case name == "" || strings.ContainsFunc(name, notOfToken):
-		v.Errorf("header %q is no name of a field", text)
+		v.Errorf("header %q is not the name of a field", text)
 	case name == "Host":
 		v.Errorf("header %q is no field here: use match.host", text)
 	}

@@ -92,7 +92,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 // it merges them.
 func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error) {
 	if t := answer.GetTypeUrl(); t != configType {
-		return nil, fmt.Errorf("the type is %q: only %s is taken", t, configType)
+		return nil, fmt.Errorf("the type is %q: only %s is accepted", t, configType)
 	}
 	var domains []*domain
 	var errs []error

@@ -106,7 +106,7 @@ type book struct {
 // weir.ErrInvalid, or weir.ErrClosed.
 func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	if node == nil || cfg == nil {
-		return nil, fmt.Errorf("%w envoylimit.New: it needs a node and a Config", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w envoylimit.New: node or Config is nil: pass what weir.Start and Load returned", weir.ErrInvalid)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -139,7 +139,7 @@ func (o *Options) warns(shares func(*httplimit.Outcome) bool) func(context.Conte
 // The error is weir.ErrInvalid for what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if l == nil {
-		return nil, fmt.Errorf("%w grpclimit.ByLimiter: it needs a Limiter", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
 	}
 	if err := o.validate(l.Limit()); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (o *Options) validate(l weir.Limit) error {
 	}
 	switch {
 	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
-		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
+		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
 	case l.Algorithm == weir.InFlight && o.settles():
 		return fmt.Errorf("%w Options.Settle and SettleTrailer: %q is in_flight, whose units come back: use another limit, or leave them out", weir.ErrInvalid, l.Name)
 	case o.Estimate != nil && !o.settles():

@@ -512,13 +512,13 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		want string
 		make func() (*Limits, error)
 	}{
-		{"weir: invalid httplimit.New: it needs a node and a book", func() (*Limits, error) { return New(nil, book, Options{}) }},
+		{"weir: invalid httplimit.New: node or book is nil: pass what weir.Start and rules.Open returned", func() (*Limits, error) { return New(nil, book, Options{}) }},
 		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: ClientKey}) }},
 		{"weir: invalid Options.Client: FromRight(0): use 1 for the rightmost address, or more", func() (*Limits, error) {
 			return ByLimiter(l, Options{Client: httplimit.FromRight("X-Forwarded-For", 0)})
 		}},
-		{"weir: invalid grpclimit.ByLimiter: it needs a Limiter", func() (*Limits, error) { return ByLimiter(nil, Options{}) }},
-		{`weir: invalid grpclimit.ByLimiter: metadata cannot tell the limit's name "a\"\n": use letters, digits and spaces, or set Options.NoMetadata`, func() (*Limits, error) { return ByLimiter(odd, Options{}) }},
+		{"weir: invalid grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", func() (*Limits, error) { return ByLimiter(nil, Options{}) }},
+		{`weir: invalid grpclimit.ByLimiter: metadata cannot carry the limit's name "a\"\n": use letters, digits and spaces, or set Options.NoMetadata`, func() (*Limits, error) { return ByLimiter(odd, Options{}) }},
 	} {
 		limits, err := c.make()
 		require.EqualError(t, err, c.want)

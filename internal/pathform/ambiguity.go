@@ -16,7 +16,7 @@ func Ambiguity(path string) string {
 	if strings.IndexByte(path, '%') >= 0 {
 		var err error
 		if plain, err = url.PathUnescape(path); err != nil {
-			return "an escape without a meaning"
+			return "an invalid escape"
 		}
 	}
 	switch {
@@ -29,7 +29,7 @@ func Ambiguity(path string) string {
 	case strings.Contains(plain, "//"):
 		return "an empty segment"
 	case escapedTwice(plain):
-		return "an escape that was escaped once more"
+		return "a double escape"
 	case strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return "a control character"
 	case !utf8.ValidString(plain):

@@ -99,7 +99,7 @@ func (a *auditLog) metrics() (all []prometheus.Collector) {
 	} {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "weir_audit_records_total", ConstLabels: prometheus.Labels{"fate": fate},
-			Help: "Records of the audit log, by what became of them: those that were dropped found the queue full, and of those that failed the file said why.",
+			Help: "Records of the audit log, by result: dropped because the queue was full, or failed because the file could not be written.",
 		}, func() float64 { return float64(count(a.Stats())) }))
 	}
 	return all
@@ -161,7 +161,7 @@ func openToAppend(name string) (*os.File, error) {
 	// Looked at before, as to open a pipe waits for a reader.
 	switch info, err := os.Stat(name); {
 	case err == nil && !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file: give the name of one, or %s for standard output", name, auditStdout)
+		return nil, fmt.Errorf("%s is not a regular file: name one, or use %s for standard output", name, auditStdout)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func TestAPipeInThePlaceOfTheAuditFileHoldsNothingUp(t *testing.T) {
 	pipe := filepath.Join(dir, "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	err := refused(t, "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-audit", pipe)
-	require.ErrorContains(t, err, "-audit: "+pipe+" is no regular file: give the name of one, or - for standard output")
+	require.ErrorContains(t, err, "-audit: "+pipe+" is not a regular file: name one, or use - for standard output")
 
 	p := start(t, dir, "-audit", "audit.log")
 	file := filepath.Join(dir, "audit.log")

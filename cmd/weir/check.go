@@ -44,7 +44,7 @@ func (c *rulesCommand) Validate() error {
 			return fmt.Errorf("-request: %w", err)
 		}
 	case len(c.Header) > 0 || c.IP.IsValid() || c.User != "" || c.APIKey != "" || c.Tier != "" || c.Length != 0:
-		return errors.New("-request is missing: the other flags are about one")
+		return errors.New("-request is missing: the other flags describe a request")
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func request(r *rules.Request, text string) error {
 func header(r *rules.Request, text string) error {
 	name, value, found := strings.Cut(text, ":")
 	if name = strings.TrimSpace(name); !found || name == "" {
-		return fmt.Errorf("%q is no field: use 'Name: value'", text)
+		return fmt.Errorf("%q is not a header field: use 'Name: value'", text)
 	}
 	r.Header.Add(name, strings.TrimSpace(value))
 	return nil

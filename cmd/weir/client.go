@@ -144,7 +144,7 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 		return text, answer.StatusCode, nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return nil, 0, fmt.Errorf("what answers there is no node of Weir: %w", err)
+		return nil, 0, fmt.Errorf("the server there is not a Weir node: is -admin right?: %w", err)
 	}
 	return text, answer.StatusCode, nil
 }
@@ -265,7 +265,7 @@ func (q *peekCommand) run(stdout, stderr io.Writer) int {
 			fmt.Fprintf(stdout, "%s; owner %s; whole again at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
 			return code, nil
 		}
-		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists them by request", q.Limit)
+		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits of a request", q.Limit)
 	})
 }
 
@@ -290,7 +290,7 @@ func (q *resetCommand) run(stdout, stderr io.Writer) int {
 			fmt.Fprintln(stdout, "forgotten on all members")
 		}
 		if len(answer.NotReached) > 0 {
-			return 0, fmt.Errorf("%s: not reached, and may still hold the count: ask again when they are back", strings.Join(answer.NotReached, ", "))
+			return 0, fmt.Errorf("%s: not reached, and may still hold the count: reset it again when they are back", strings.Join(answer.NotReached, ", "))
 		}
 		return ok, nil
 	})

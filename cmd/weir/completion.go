@@ -36,7 +36,7 @@ type completionCommand struct {
 
 // Help says how the script is used.
 func (*completionCommand) Help() string {
-	return "Have the shell read it at its start:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
+	return "Let the shell load it when it starts:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
 }
 
 func (c *completionCommand) run(stdout, _ io.Writer) int {

@@ -31,23 +31,23 @@ const (
 
 // commands are what weir can be told to do.
 type commands struct {
-	Help helpFlag `short:"h" help:"say what a command does, and its flags"`
+	Help helpFlag `short:"h" help:"show what a command does, and its flags"`
 
 	Serve   serveCommand   `cmd:"" help:"run a node, which answers Envoy and services in any language"`
 	Live    liveCommand    `cmd:"" help:"ask the node of this machine whether it is alive"`
-	Status  statusCommand  `cmd:"" help:"say of a node that runs what is wrong, what its members are and own, and how it decides"`
+	Status  statusCommand  `cmd:"" help:"show what is wrong on a running node, its members and what they own, and how it decides"`
 	Check   checkCommand   `cmd:"" help:"ask a node for units of a key"`
 	Reserve reserveCommand `cmd:"" help:"spend an estimate of a cost, and print the reservation that settles it"`
 	Settle  settleCommand  `cmd:"" help:"replace the estimate of a reservation by what was spent"`
 	Hold    holdCommand    `cmd:"" help:"run a command while units of an in-flight limit are held for it"`
-	Peek    peekCommand    `cmd:"" help:"look what a key has left, and spend nothing"`
+	Peek    peekCommand    `cmd:"" help:"show what a key has left, and spend nothing"`
 	Reset   resetCommand   `cmd:"" help:"forget a count on every member"`
 	Rules   struct {
-		Check  rulesCommand  `cmd:"" help:"say what is wrong with a rules file, or what a request meets"`
+		Check  rulesCommand  `cmd:"" help:"check a rules file, or show what a request meets"`
 		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
 	} `cmd:"" help:"check rules files"`
 	EnvoyConfig struct {
-		Check envoyCommand `cmd:"" help:"say what is wrong with a configuration of envoyproxy/ratelimit"`
+		Check envoyCommand `cmd:"" help:"check a configuration of envoyproxy/ratelimit"`
 	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`
 	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
 	Version    versionCommand    `cmd:"" help:"print the version, and that of the peer protocol"`

@@ -222,10 +222,10 @@ func (o *serveOptions) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if o.Envoy != "" && (o.EnvoyConfig == "") == (o.XDS == "") {
-		wrong("-envoy needs -envoy_config or -envoy_xds, and one of them")
+		wrong("-envoy needs exactly one of -envoy_config and -envoy_xds")
 	}
 	if o.Envoy == "" && (o.EnvoyConfig != "" || o.XDS != "") {
-		wrong("-envoy is missing: say where Envoy asks, like :8083")
+		wrong("-envoy is missing: give the address that Envoy asks, like :8083")
 	}
 	for _, c := range []struct {
 		prefix string
@@ -243,7 +243,7 @@ func (o *serveOptions) Validate() error {
 		wrong("-log_format is %q: use text or json", o.LogFormat)
 	}
 	if o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys) {
-		wrong("-audit is missing: say which file records are appended to")
+		wrong("-audit is missing: name the file that records are appended to")
 	}
 	if o.LeaveWithin <= 0 {
 		wrong("-leave_within is %v: use a duration above 0", o.LeaveWithin)
@@ -330,7 +330,7 @@ func readTokens(name string) (tokens [][]byte, err error) {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("weir serve: %s has no token: write one a line, of 16 bytes or more, at random", name)
+		return nil, fmt.Errorf("weir serve: %s has no token: write one per line, random and of at least 16 bytes", name)
 	}
 	return tokens, nil
 }

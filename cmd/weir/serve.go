@@ -175,11 +175,11 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	// Its counts go to the others while it still answers.
 	err = node.Leave(leave)
 	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
-		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, and the node was not done with leaving after %v: give it more time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
+		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, but the node had not left after %v: set a longer time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
 	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
-		err = errors.Join(err, errors.New("weir serve: told a second time to end: what was under way was cut off"))
+		err = errors.Join(err, errors.New("weir serve: ended by a second signal: work in progress was cut off"))
 	}
 	return err
 }

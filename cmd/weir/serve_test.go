@@ -293,7 +293,7 @@ func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
 		says string
 	}{
 		{slices.Concat([]string{"status"}, admin), bad, "give -token_file"},
-		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "not one of those that may ask"},
+		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "the token is not allowed"},
 		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use a URL"},
 		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "does the node run"},
 		{slices.Concat([]string{"status", "-admin", "http://" + p.addrs["health"]}, token), bad, "404"},

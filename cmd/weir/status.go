@@ -130,18 +130,18 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 		}
 		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, by shares, or as FailOpen and FailClosed say\n", s.Outage.Decisions)
 	case s.UnjoinedMS > 0:
-		fmt.Fprintf(w, "ALONE for %s: this node counts by itself, as no address of -join has answered\n", time.Duration(s.UnjoinedMS)*time.Millisecond)
+		fmt.Fprintf(w, "ALONE for %s: this node counts alone, because no address of -join has answered\n", time.Duration(s.UnjoinedMS)*time.Millisecond)
 	case !s.Ready:
-		fmt.Fprintln(w, "NOT READY: it joins or leaves, or waits for counts that it is to hold")
+		fmt.Fprintln(w, "NOT READY: the node is joining, leaving, or waiting for its counts")
 	default:
-		fmt.Fprintln(w, "ready; every check is decided by whoever owns its key")
+		fmt.Fprintln(w, "ready; the owner of each key decides its checks")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Cluster.Unanswered)) {
 		fmt.Fprintf(w, "join %s: %s\n", name, s.Cluster.Unanswered[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Regions)) {
 		if !s.Regions[name].Reached {
-			fmt.Fprintf(w, "region %s: not reached within the last 10 s, or there is nothing to tell it\n", name)
+			fmt.Fprintf(w, "region %s: not reached within the last 10 s, or there was nothing to send\n", name)
 		}
 	}
 	c.printMembers(w)

@@ -153,7 +153,7 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	sum.Shadow = sum.Shadow && a.Shadow
 	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
 	if most := one.Limit.Capacity(); sum.Units > most && !sum.Shadow {
-		return fmt.Errorf("%w units: those of limit %q sum to more than the %d it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
+		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d that it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil
 }

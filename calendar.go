@@ -23,7 +23,7 @@ const (
 // zone is the time zone of a name. Another machine's Local is another zone.
 func zone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New("another machine's may be another: use an IANA name such as \"Europe/Berlin\", or none for UTC")
+		return nil, errors.New("it differs between machines: use an IANA name such as \"Europe/Berlin\", or none for UTC")
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {

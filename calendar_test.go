@@ -111,7 +111,7 @@ func TestCalendarLimitsAreCheckedOnce(t *testing.T) {
 		`Zone is "Europe/Berlin" and there is no Calendar`:   func(l *Limit) { l.Calendar, l.Per = NoCalendar, time.Hour },
 		`Zone is "Europe/Nowhere": use an IANA name such as`: func(l *Limit) { l.Zone = "Europe/Nowhere" },
 		`import _ "time/tzdata"`:                             func(l *Limit) { l.Zone = "Europe/Nowhere" },
-		`Zone is "Local": another machine's may be another`:  func(l *Limit) { l.Zone = "Local" },
+		`Zone is "Local": it differs between machines`:       func(l *Limit) { l.Zone = "Local" },
 		"Rate is 0": func(l *Limit) { l.Rate = 0 },
 		"Burst is 5: only token_bucket and leaky_bucket have one": func(l *Limit) { l.Burst = 5 },
 		`Zone is "../../etc/passwd": use an IANA name such as`:    func(l *Limit) { l.Zone = "../../etc/passwd" },

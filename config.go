@@ -211,7 +211,7 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.RegionShares)) {
 		if share := c.RegionShares[name]; !slices.Contains(names, name) {
-			wrong("RegionShares names %q, which is neither Region nor one of Regions: take it off, or add the region", name)
+			wrong("RegionShares names %q, which is neither Region nor one of Regions: remove it, or add the region", name)
 		} else if share < 1 || share > maxRegionShare {
 			wrong("RegionShares of %q is %d: use 1 to %d", name, share, maxRegionShare)
 		}

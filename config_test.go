@@ -82,7 +82,7 @@ func TestSecretsAndCertificatesOfRegionsAreChecked(t *testing.T) {
 	err := same.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
 	for _, says := range []string{
-		`RegionSecrets["far"][0] is in Secrets too`, `RegionSecrets["farther"] is none of Regions`,
+		`RegionSecrets["far"][0] is in Secrets too`, `RegionSecrets["farther"] is not one of Regions`,
 		"CertificateNames is set and TLS is nil", `CertificateNames has no names of "far"`,
 	} {
 		require.ErrorContains(t, err, says)

@@ -22,5 +22,5 @@ type ErrPartial struct {
 
 func (e *ErrPartial) Error() string {
 	return "weir: reset did not reach " + strconv.Itoa(len(e.Members)) + " member(s): " +
-		strings.Join(e.Members, ", ") + "; ask again when they are back, or Forget them"
+		strings.Join(e.Members, ", ") + "; reset again when they are back, or Forget them"
 }

@@ -161,7 +161,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		untouched()
 	}
 	_, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}})
-	require.ErrorContains(t, err, "stand for another Name or Region")
+	require.ErrorContains(t, err, "does not accept this node's Name or Region")
 	untouched()
 
 	// It answers in the place of us.

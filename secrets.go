@@ -72,7 +72,7 @@ func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 		return nil, nil, fmt.Errorf("weir: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxSecretsFile {
-		return nil, nil, fmt.Errorf("%w secrets: %s is no regular file, or has more than %d bytes: give the name of another", ErrInvalid, file, maxSecretsFile)
+		return nil, nil, fmt.Errorf("%w secrets: %s is not a regular file, or has more than %d bytes: name a file that weir secret wrote", ErrInvalid, file, maxSecretsFile)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

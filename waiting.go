@@ -371,7 +371,7 @@ func (l *Limiter) answered(x *line, units int64, r *wire.Result, sent, by int64)
 		wait := r.ResetAfter + l.service(r, elsewhere+max(0, x.placed-x.granted))
 		switch {
 		case x.placed+w.units > room:
-			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, l.numbers.Capacity(), one))
+			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting; the next place is free in %v", ErrFull, l.limit.Name, l.numbers.Capacity(), one))
 		case !outage && x.placed >= x.granted && !w.by.IsZero() && time.Until(w.by) < wait:
 			x.refuse(w, r, context.DeadlineExceeded)
 		default:

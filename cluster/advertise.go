@@ -15,7 +15,7 @@ import (
 func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
 	host, port, err := net.SplitHostPort(bound.String())
 	if err != nil {
-		return fmt.Errorf("cluster: Bind %q: the network listens on %q, which is no address", g.cfg.Bind, bound)
+		return fmt.Errorf("cluster: Bind %q: the network listens on %q, which is not an address", g.cfg.Bind, bound)
 	}
 	g.port = port
 	if g.cfg.Advertise != "" {
@@ -67,7 +67,7 @@ func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.Add
 			return a, nil
 		}
 	}
-	return netip.AddrPort{}, fmt.Errorf("it stands for %v, and others reach none of these at what is bound, %v", addrs, bound)
+	return netip.AddrPort{}, fmt.Errorf("it resolves to %v, and a node bound to %v is reached at none of these", addrs, bound)
 }
 
 // apart reports whether no dialler of a reaches a socket that is bound to one address,

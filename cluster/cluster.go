@@ -11,12 +11,12 @@ import (
 // Errors that Peer.Ask and a Cluster's methods return. They are compared with
 // errors.Is.
 var (
-	ErrUnheard  = errors.New("cluster: the member is not heard")             // nothing was sent
-	ErrStalled  = errors.New("cluster: the member answers nothing now")      // nothing was sent
-	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // the request may have been served
-	ErrBroken   = fmt.Errorf("%w: the connection broke", ErrTimeout)         // the same, and the member is unheard
-	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
-	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
+	ErrUnheard  = errors.New("cluster: the member is not heard")            // nothing was sent
+	ErrStalled  = errors.New("cluster: the member has stalled")             // nothing was sent
+	ErrTimeout  = errors.New("cluster: the member did not answer in time")  // the request may have been served
+	ErrBroken   = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, and the member is unheard
+	ErrBusy     = errors.New("cluster: the queue to the member is full")    // nothing was sent
+	ErrTooLarge = errors.New("cluster: the message exceeds the size limit") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")
 
 	errLeft         = errors.New("cluster: the node has left")

@@ -175,13 +175,13 @@ func (c Config) tlsProblems() (all problems) {
 	}
 	own := t.VerifyPeerCertificate != nil || t.VerifyConnection != nil
 	if t.InsecureSkipVerify && !own {
-		all.add("TLS has InsecureSkipVerify, by which this node takes whoever answers for a member: take it out, or set VerifyConnection")
+		all.add("TLS has InsecureSkipVerify, so this node would accept any server as a member: remove it, or set VerifyConnection")
 	}
 	// Without roots crypto/tls goes by those of the machine.
 	dials := t.InsecureSkipVerify || t.RootCAs != nil
 	listens := t.RootCAs != nil || t.ClientCAs != nil || t.GetConfigForClient != nil || t.ClientAuth == tls.RequireAnyClientCert && own
 	if !dials || !listens {
-		all.add("TLS has no roots to verify members by, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
+		all.add("TLS has no roots, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
 	}
 	return all
 }
@@ -229,7 +229,7 @@ func (c Config) secretProblems() (all problems) {
 			if n := len(secret); n != 16 && n != 24 && n != 32 {
 				all.add("%s[%d] has %d bytes: use 16, 24 or 32", list, i, n)
 			} else if before, ok := in[string(secret)]; ok && before != list {
-				all.add("%s[%d] is in %s too, so that it would say nothing of a region: give each pair of regions secrets of its own, and no region those of its members", list, i, before)
+				all.add("%s[%d] is in %s too, so it would not prove a region: give each pair of regions secrets of its own, which no region uses between its members", list, i, before)
 			} else {
 				in[string(secret)] = list
 			}
@@ -237,7 +237,7 @@ func (c Config) secretProblems() (all problems) {
 	}
 	check("Secrets", c.Secrets)
 	if c.RegionSecrets != nil && len(c.Secrets) == 0 {
-		all.add("RegionSecrets is set and Secrets is empty: give this region's members a secret too, without one whoever reaches the port is a member")
+		all.add("RegionSecrets is set and Secrets is empty: give this region's members a secret too, or any host that reaches the port becomes a member")
 	}
 	for _, region := range slices.Sorted(maps.Keys(c.RegionSecrets)) {
 		list := fmt.Sprintf("RegionSecrets[%.20q]", region)
@@ -245,7 +245,7 @@ func (c Config) secretProblems() (all problems) {
 		case region == c.Region && !known:
 			all.add("%s is this node's own Region: its secrets are in Secrets", list)
 		case !known:
-			all.add("%s is none of Regions: take it off, or give addresses of its nodes in Regions", list)
+			all.add("%s is not one of Regions: remove it, or give addresses of its nodes in Regions", list)
 		case len(c.RegionSecrets[region]) == 0:
 			all.add("%s has no secrets: give those that this region shares with that one", list)
 		}
@@ -268,7 +268,7 @@ func (c Config) certificateProblems() (all problems) {
 		return all
 	}
 	if c.TLS == nil {
-		all.add("CertificateNames is set and TLS is nil: there are no certificates to look at")
+		all.add("CertificateNames is set and TLS is nil: set TLS, or remove CertificateNames")
 	}
 	regions := append(slices.Sorted(maps.Keys(c.Regions)), c.Region)
 	for _, region := range regions {
@@ -281,10 +281,10 @@ func (c Config) certificateProblems() (all problems) {
 	for _, region := range slices.Sorted(maps.Keys(c.CertificateNames)) {
 		list := fmt.Sprintf("CertificateNames[%.20q]", region)
 		if !slices.Contains(regions, region) {
-			all.add("%s is neither Region nor one of Regions: take it off, or add the region", list)
+			all.add("%s is neither Region nor one of Regions: remove it, or add the region", list)
 		}
 		if len(c.CertificateNames[region]) == 0 {
-			all.add("%s has no names: give those that certificates of its nodes have", list)
+			all.add("%s has no names: give those in the certificates of its nodes", list)
 		}
 		for i, pattern := range c.CertificateNames[region] {
 			if err := checkPattern(pattern); err != nil {
@@ -292,7 +292,7 @@ func (c Config) certificateProblems() (all problems) {
 			}
 			for _, b := range before {
 				if b.list != list && overlap(pattern, b.pattern) {
-					all.add("%s[%d] %q and %q of %s fit one name: a certificate has to be of one region", list, i, pattern, b.pattern, b.list)
+					all.add("%s[%d] %q and %q of %s match the same name: a certificate must belong to one region", list, i, pattern, b.pattern, b.list)
 				}
 			}
 			before = append(before, named{list, pattern})
@@ -332,7 +332,7 @@ func splitEntry(entry, port string) (host, p string, err error) {
 	host = strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")
 	if net.ParseIP(host) != nil || !strings.Contains(entry, ":") {
 		if host == "" || strings.ContainsAny(host, "/, ") {
-			return "", "", fmt.Errorf("%q is no host: write a name or an address, with or without a port", entry)
+			return "", "", fmt.Errorf("%q is not a host: write a name or an address, with or without a port", entry)
 		}
 		return host, port, nil
 	}

@@ -111,7 +111,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"secrets of a region that there is none of": {func(c *Config) {
 			threeRegions(c)
 			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}, "u": {sized(5)}, "r": {sized(6)}}
-		}, []string{`RegionSecrets["u"] is none of Regions`, `RegionSecrets["r"] is this node's own Region`}},
+		}, []string{`RegionSecrets["u"] is not one of Regions`, `RegionSecrets["r"] is this node's own Region`}},
 		"a region without its secrets": {func(c *Config) {
 			threeRegions(c)
 			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {}}

@@ -16,8 +16,8 @@ import (
 // and a certificate, which is where Config.CertificateNames is. Each of the two says so
 // by itself: where both are set, both have to.
 var (
-	errIdentity = errors.New("cluster: the node is not what it says it is")
-	errUnproven = errors.New("cluster: the member refuses what this node says of itself: its secrets in RegionSecrets, or its certificate, stand for another Name or Region")
+	errIdentity = errors.New("cluster: the node does not prove its Name or Region")
+	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets, or the certificate, is of another")
 )
 
 // credential is a secret that proves nodes, and whose they are.
@@ -61,7 +61,7 @@ func (id identity) keys(region string) [][]byte {
 // itself, nil if they do.
 func (id identity) proves(c credential, conn net.Conn, said hello) error {
 	if !c.any && c.region != said.Region {
-		return fmt.Errorf("%w: it says that it is of region %q, and proves itself with a secret of region %q", errIdentity, said.Region, c.region)
+		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
 	}
 	return id.names.prove(conn, said.Region, said.Name)
 }
@@ -83,7 +83,7 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	}
 	secure, ok := conn.(*tls.Conn)
 	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
-		return fmt.Errorf("%w: it has shown no certificate", errIdentity)
+		return fmt.Errorf("%w: it sent no certificate", errIdentity)
 	}
 	c := secure.ConnectionState().PeerCertificates[0]
 	var of []string
@@ -93,10 +93,10 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 		}
 	}
 	if len(of) != 1 || of[0] != region {
-		return fmt.Errorf("%w: it says that it is of region %q, and its certificate, of %q, is by CertificateNames of %q", errIdentity, region, namesOf(c), of)
+		return fmt.Errorf("%w: it claims region %q, but its certificate of %q matches CertificateNames of %q", errIdentity, region, namesOf(c), of)
 	}
 	if label := labelOf(name); label != "" && !fit(n[region], c, label) {
-		return fmt.Errorf("%w: it says that it is %q, and its certificate, of %q, is another's", errIdentity, name, namesOf(c))
+		return fmt.Errorf("%w: it claims the name %q, but its certificate is of %q", errIdentity, name, namesOf(c))
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 			require.ErrorIs(t, dialled, c.dialled)
 			require.ErrorIs(t, accepted, c.accepted)
 			if c.accepted == errIdentity {
-				require.ErrorContains(t, accepted, "of region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
+				require.ErrorContains(t, accepted, "claims region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
 			}
 		})
 	}
@@ -199,16 +199,16 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 	}{
 		"a SPIFFE id":                      {[]string{"spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
 		"one among others":                 {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
-		"a SPIFFE id of another region":    {[]string{"spiffe://example.org/us/gateway"}, "eu", "any-1", `of region "eu", and its certificate, of ["spiffe://example.org/us/gateway"], is by CertificateNames of ["us"]`},
+		"a SPIFFE id of another region":    {[]string{"spiffe://example.org/us/gateway"}, "eu", "any-1", `region "eu", but its certificate of ["spiffe://example.org/us/gateway"] matches CertificateNames of ["us"]`},
 		"any last part":                    {[]string{"spiffe://example.org/us/any"}, "us", "any-1", ""},
 		"no last part":                     {[]string{"spiffe://example.org/us/"}, "us", "any-1", "of []"},
 		"a part more":                      {[]string{"spiffe://example.org/us/any/more"}, "us", "any-1", "of []"},
 		"another trust domain":             {[]string{"spiffe://example.com/eu/gateway"}, "eu", "any-1", "of []"},
 		"a name in a URI":                  {[]string{"spiffe://us.example.org/gateway/gw-7"}, "us", "gw-7-00ff", ""},
-		"another's name in a URI":          {[]string{"spiffe://us.example.org/gateway/gw-8"}, "us", "gw-7-00ff", `it is "gw-7-00ff", and its certificate, of ["spiffe://us.example.org/gateway/gw-8"], is another's`},
+		"another's name in a URI":          {[]string{"spiffe://us.example.org/gateway/gw-8"}, "us", "gw-7-00ff", `the name "gw-7-00ff", but its certificate is of ["spiffe://us.example.org/gateway/gw-8"]`},
 		"a name in a DNS name":             {[]string{"GW-7.eu.gateways.internal"}, "eu", "gw-7-00ff", ""},
-		"another's name in a DNS name":     {[]string{"gw-7.eu.gateways.internal"}, "eu", "gw-8-00ff", "another's"},
-		"a wildcard for a name":            {[]string{"*.eu.gateways.internal"}, "eu", "gw-7-00ff", "another's"},
+		"another's name in a DNS name":     {[]string{"gw-7.eu.gateways.internal"}, "eu", "gw-8-00ff", `but its certificate is of ["gw-7.eu.gateways.internal"]`},
+		"a wildcard for a name":            {[]string{"*.eu.gateways.internal"}, "eu", "gw-7-00ff", `but its certificate is of ["*.eu.gateways.internal"]`},
 		"one of two names":                 {[]string{"gw-7.eu.gateways.internal", "gw-8.eu.gateways.internal"}, "eu", "gw-8-00ff", ""},
 		"a wildcard where any will do":     {[]string{"*.frankfurt.example"}, "eu", "gw-7-00ff", ""},
 		"a DNS name with a part more":      {[]string{"a.b.frankfurt.example"}, "eu", "gw-7-00ff", "of []"},

@@ -73,7 +73,7 @@ func (k kind) maxBody() int {
 
 var (
 	errGarbage   = errors.New("cluster: not a frame of the peer protocol")
-	errOversized = errors.New("cluster: a frame above the size bound")
+	errOversized = errors.New("cluster: a frame exceeds the size limit")
 )
 
 type frame struct {

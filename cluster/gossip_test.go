@@ -340,7 +340,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		"a node of near that has another name": in("near", "h", "spiffe://example.org/near/b", a),
 	} {
 		_, err := try(t, says)
-		require.ErrorContains(t, err, "stand for another Name or Region", about)
+		require.ErrorContains(t, err, "does not accept this node's Name or Region", about)
 	}
 	require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 

@@ -94,7 +94,7 @@ const (
 // Why a connection is refused or cannot be opened, in words that say what to do.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
-	errSecret  = errors.New("cluster: the member and this node share no secret: one of Secrets on each node must be among the Secrets of each other")
+	errSecret  = errors.New("cluster: the member and this node share no secret: give all nodes at least one secret in common")
 	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
@@ -106,9 +106,9 @@ var (
 	errName    = errors.New("cluster: another member answers at the address")
 	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to one that other machines dial, unless it ran here before this node")
 	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to one that leads to it alone")
-	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
-	errHungUp  = errors.New("cluster: what answers at the address closed the connection without a word: if it has TLS set this node needs it too, and it may be crowded")
-	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
+	errSilent  = errors.New("cluster: no answer at the address: check that it is right, that a node listens there, and that no firewall is between")
+	errHungUp  = errors.New("cluster: the server at the address closed the connection without an answer: if it has TLS, set TLS on this node too; it may also have too many connections")
+	errForeign = errors.New("cluster: the server at the address is not a member: check the address and its port")
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
@@ -136,9 +136,9 @@ func (h hello) abroad() bool { return h.Region != h.To }
 func (h hello) misses(region string) error {
 	switch {
 	case !h.abroad() && h.Region != region:
-		return fmt.Errorf("%w: a node in %q would join one in %q", errRegion, h.Region, region)
+		return fmt.Errorf("%w: a node of region %q asked to join one of %q", errRegion, h.Region, region)
 	case h.To != region || h.abroad() && (h.Region == "" || region == ""):
-		return fmt.Errorf("%w: a node in %q looks for %q there, and finds one in %q", errAstray, h.Region, h.To, region)
+		return fmt.Errorf("%w: a node of region %q expected one of %q there, and found one of %q", errAstray, h.Region, h.To, region)
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	}
 	keys := id.keys(region)
 	if len(keys) == 0 {
-		return nil, hello{}, fmt.Errorf("%w: there are none of region %q", errSecret, region)
+		return nil, hello{}, fmt.Errorf("%w: this node has no secret of region %q", errSecret, region)
 	}
 	if err := id.names.prove(conn, region, ""); err != nil {
 		return nil, hello{}, err

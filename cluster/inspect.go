@@ -57,7 +57,7 @@ const (
 // Why something of gossip's is dropped. They are made once, as anybody can cause them.
 var (
 	errLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")
-	errSealed     = errors.New("cluster: gossip that none of Secrets opens")
+	errSealed     = errors.New("cluster: gossip that none of Secrets decrypts")
 	errMalformed  = errors.New("cluster: gossip that no member sends")
 	errLongPacket = fmt.Errorf("cluster: a packet of more than %d bytes", maxPacket)
 	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, in packets within a second", maxMessages, maxProbes)

@@ -167,7 +167,7 @@ func (m *mux) accept() {
 	}
 }
 
-var errCrowded = errors.New("cluster: too many connections that do not say who they are")
+var errCrowded = errors.New("cluster: too many connections that have not authenticated")
 
 // enter counts conn in, and closes the connection that has to go for it.
 func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {

@@ -32,7 +32,7 @@ const (
 )
 
 // errSilence is why a connection to another region is given up.
-var errSilence = errors.New("cluster: the node has answered nothing for some seconds: another one is tried")
+var errSilence = errors.New("cluster: the node has not answered for some seconds: another one is tried")
 
 // region is the asking side towards any node of another region: at most one
 // connection, kept up from the start to the end. It is a Peer.

@@ -271,7 +271,7 @@ func (r *roster) bury(e *entry, now time.Time) change {
 }
 
 func notAnnounced(s State) error {
-	return fmt.Errorf("cluster: Announce: a node does not say of itself that it is %v: use Joining, Serving or Leaving", s)
+	return fmt.Errorf("cluster: Announce: a node cannot announce itself as %v: use Joining, Serving or Leaving", s)
 }
 
 // announce steps in what this node says of itself from now on.
@@ -323,7 +323,7 @@ func (r *roster) forgetMember(name string, now time.Time) (change, error) {
 	case e == nil || e.gone():
 		return change{}, fmt.Errorf("cluster: Forget: %q %w", name, errNotInRoster)
 	case !e.isDead(now):
-		return change{}, fmt.Errorf("cluster: Forget: %q is not dead: only what has died without saying goodbye is forgotten", name)
+		return change{}, fmt.Errorf("cluster: Forget: %q is not dead: only a member that died without leaving can be forgotten", name)
 	}
 	return r.bury(e, now), nil
 }

@@ -41,8 +41,8 @@ const (
 )
 
 var (
-	errRecord = errors.New("cluster: a record that does not open: it was changed on its way, or is from elsewhere")
-	errSpent  = errors.New("cluster: the connection has carried all that its keys may seal: it is opened again")
+	errRecord = errors.New("cluster: a record that does not decrypt: it was altered, or sealed with another key")
+	errSpent  = errors.New("cluster: the connection has used up its keys: it is opened again")
 )
 
 // direction seals, or opens, the records of one direction. Each number is used once, as GCM

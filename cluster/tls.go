@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set its ClientCAs to the CA of the members' certificates")
+var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
 
 // serverTLS is c as the accepting end uses it: a client without a certificate
 // that we trust is refused, whatever c says, unless c verifies by its own means. Each

@@ -96,7 +96,7 @@ func (r *region) step() {
 	case p == nil:
 		r.reach()
 	case !p.heard || time.Since(p.answered) > patienceAbroad:
-		r.member.say("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "it has answered nothing for some seconds")
+		r.member.say("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
 		r.lose()
 	default:
 		p.send(message{kind: ping})
@@ -238,7 +238,7 @@ func (m *member) refuses(from *member, region string) (reason, problem string) {
 	case from.config.Seed != m.config.Seed:
 		return "seed", "it has another Seed"
 	case region != m.config.Region:
-		return "region", fmt.Sprintf("a node in %q looks for %q there, and finds one in %q", from.config.Region, region, m.config.Region)
+		return "region", fmt.Sprintf("a node of region %q expected one of %q there, and found one of %q", from.config.Region, region, m.config.Region)
 	case m.entries[m.name].status == left:
 		return "", "it has left"
 	}

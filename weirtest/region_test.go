@@ -149,7 +149,7 @@ func TestSimulatedRegions(t *testing.T) {
 			for _, log := range []string{here.String(), there.String()} {
 				require.Equal(t, 1, strings.Count(log, "level=WARN"), log)
 			}
-			require.Contains(t, there.String(), `finds one in \"paris\"`)
+			require.Contains(t, there.String(), `found one of \"paris\"`)
 			require.Contains(t, there.String(), "reason=region")
 			require.Contains(t, here.String(), "cannot reach another region")
 		},

@@ -127,7 +127,7 @@ func (h *Handover) mayServe(v *view.View) bool {
 }
 
 // ErrUnfinished: Leave could not hand everything over.
-var ErrUnfinished = errors.New("weir: leaving: not every count was handed over in time: Leave again to go on waiting; Close loses what was not sent to a replica")
+var ErrUnfinished = errors.New("weir: leaving: not every count was handed over in time: call Leave again to wait longer; Close loses counts that no replica has")
 
 // Leave announces that this node leaves, and waits until it holds nothing and
 // all that it has to tell is told. What it does meanwhile is done in Run,

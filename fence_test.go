@@ -89,7 +89,7 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 
 // A node that has left stands in for nobody, and decides nothing that it cannot pass on: it would
 // tell nobody of that.
-func TestWhoHasLeftDecidesNothing(t *testing.T) {
+func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})

@@ -144,7 +144,7 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 // One limit's new keys, each used up by one ask and for longer than any other is, push out
 // nobody whom another limit denies, also while that has new keys, too. Half of the store is
 // no less than the flood has: there some are pushed out, fewer the larger the store.
-func TestAFloodOfOneLimitsKeysForgetsNobodyWhomAnotherDenies(t *testing.T) {
+func TestAFloodOfOneLimitEvictsNoDeniedKeyOfAnother(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {

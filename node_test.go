@@ -134,7 +134,7 @@ func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 // Soon after a heal nobody holds the ranges of a member that crashed in the split. A node
 // that starts then would wait for them at a member that does not have them, and that member
 // would take the joiner for their owner. Checks find the member that answers, now and later.
-func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
+func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
@@ -389,7 +389,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 
 // A node that leaves has its counts with the next owners when Leave returns, and goes on
 // to answer its own callers, and whoever still asks it, by asking.
-func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
+func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
@@ -448,7 +448,7 @@ func TestANodeThatHasLeftStillAsks(t *testing.T) {
 }
 
 // A node that leaves while the next owner is away hands over to who stands in for it.
-func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
+func TestLeaverInASplitHandsOverToTheStandIn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
@@ -486,7 +486,7 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 
 // A node that leaves while the next owner is away hands over to another, which may end before
 // that owner is back: any node that has a copy then gives it that.
-func TestWhatIsHandedOverInASplitOutlivesWhoeverGotIt(t *testing.T) {
+func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 4, gossip)
@@ -561,7 +561,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 }
 
 // A member that was slow to answer a check is not gone: any node that leaves waits for it.
-func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
+func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
@@ -844,7 +844,7 @@ func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 
 // A member starts again at once, and before its successor knows that nobody gives
 // it what the one before had, it leaves: its copies are all there is.
-func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
+func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
@@ -871,14 +871,14 @@ func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
 
 // A node that leaves as a lost member's next process joins is still the one that has what the
 // lost one was to own.
-func TestWhoInheritsFromTheLostWaitsForWhoLeaves(t *testing.T) {
+func TestASuccessorOfTheLostWaitsForTheLeaver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
 }
 
 // A node that is the last to serve, and leaves as another joins, waits until that one serves,
 // and gives it what it has of the lost, too.
-func TestTheLastToServeHandsOverToWhoJoins(t *testing.T) {
+func TestTheLastServingMemberHandsOverToAJoiner(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 2) })
 }

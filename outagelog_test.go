@@ -237,7 +237,7 @@ func TestFlappingIsOneOutage(t *testing.T) {
 	})
 }
 
-func TestWhoIsMissingBesidesIsLogged(t *testing.T) {
+func TestFurtherMissingMembersAreLogged(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, e, log := watched(t, 5, gossip, weir.Config{})

@@ -106,7 +106,7 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 
 // A node that joins again waits to be told that it has all, also by nodes that have not heard
 // that it was off the roster: and what it is to have may be what it had.
-func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
+func TestARejoinerIsToldAgainThatItHasAll(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()
 		require.Positive(t, told)
@@ -118,7 +118,7 @@ func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
 }
 
 // What a node was sent before it was off the roster it was sent as another's.
-func TestWhoJoinsAgainServesOnceItHasBeenSentAllAnew(t *testing.T) {
+func TestARejoinerServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
 		n.handover.Arrived(b)

@@ -462,7 +462,7 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 	})
 }
 
-func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
+func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)

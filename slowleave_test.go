@@ -47,7 +47,7 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 
 // A member that leaves gives its copies to whoever is to have them in its place: the
 // member that they are from may be cut off from that one, and end, before it knows.
-func TestALeaverGivesItsCopiesToWhoIsToHaveThem(t *testing.T) {
+func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const keys, each = 40, 6

@@ -229,7 +229,7 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 
 // A node that hands a check on is between the asker and the owner; without a Tracer it passes on
 // what it does not make spans of.
-func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
+func TestARelayIsPartOfTheTrace(t *testing.T) {
 	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
 		s := new(spans)
@@ -269,7 +269,7 @@ func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 }
 
 // The span of a check that nobody answered says whom it was sent to, and what came of it.
-func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
+func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := new(spans)
 	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, 40*time.Millisecond })

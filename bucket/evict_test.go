@@ -172,7 +172,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 	}
 }
 
-func TestEvictedUsedUpCountsThoseWhoAreDenied(t *testing.T) {
+func TestEvictedUsedUpCountsDeniedKeys(t *testing.T) {
 	for _, a := range algorithms {
 		for units, want := range map[int64]uint64{1: 0, 9: 0, 10: 1, 15: 1} {
 			l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}

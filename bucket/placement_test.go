@@ -127,7 +127,7 @@ func shaped(n int, as func(ID) ID) []ID {
 
 // The same ids lie together in a store whose salt who chose them knows: what the test
 // above counts is there to be counted.
-func TestWhoKnowsTheSaltMakesIDsLieTogether(t *testing.T) {
+func TestIDsChosenWithTheSaltCollide(t *testing.T) {
 	salt := Salt{1, 2}
 	known := newPlacement(1024, salt)
 	chosen := searched(2_000, func(id ID) bool { return known.shard(known.of(id)) == 7 })

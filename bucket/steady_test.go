@@ -35,7 +35,7 @@ func drawSteady(t *rapid.T) Limit {
 	return l
 }
 
-func TestWhoeverAsksSteadilyIsGrantedTheRate(t *testing.T) {
+func TestASteadyCallerIsGrantedTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const periods = 5
 		l := drawSteady(t)
@@ -53,7 +53,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheRate(t *testing.T) {
 	})
 }
 
-func TestWhoeverWaitsIsGrantedTheRate(t *testing.T) {
+func TestAWaitingCallerIsGrantedTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const periods = 5
 		l := drawSteady(t)

@@ -58,7 +58,7 @@ func TestWhatIsSpentHereIsInTheTotalOnceItIsCollected(t *testing.T) {
 	}
 }
 
-func TestUnitsThatAreNotTheTotalsOwnAreLeftToWhoeverCollects(t *testing.T) {
+func TestUnitsOfOtherOriginsAreLeftToTheCollector(t *testing.T) {
 	l := &Limit{Rate: maxUnits, Per: time.Hour}
 	for name, c := range map[string]struct {
 		whose Total

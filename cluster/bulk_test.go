@@ -31,7 +31,7 @@ func putOff(d time.Duration) *testHandler {
 	}}
 }
 
-func TestALongAskThatIsOverdueBlamesNobodyWhoAnswersPings(t *testing.T) {
+func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := new(memory)
 		var changes atomic.Int64

@@ -302,7 +302,7 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 
 // The versions before and after this one say other things. Each side tells the other
 // which one it speaks, so that both can say what is wrong.
-func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
+func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 	id := identity{self: hello{Name: "a", Region: "r"}.speaking(spoken)}
 	for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
 		// meet has whoever speaks the other version be at the far end: told is what this

@@ -133,7 +133,7 @@ func TestAMemberThatLeavesAsksUnansweredAndSaysNothingStalls(t *testing.T) {
 	require.False(t, h.stalls("m"), "it is gone")
 }
 
-func TestWhoRunsLateIsAllowedMoreTime(t *testing.T) {
+func TestALateMemberIsAllowedMoreTime(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	for name, c := range map[string]struct {
@@ -249,7 +249,7 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 
 func same(a, b table) bool { return string(encode(a)) == string(encode(b)) }
 
-func TestWhoLeavesTheRosterIsForgottenAndWhoStaysIsNot(t *testing.T) {
+func TestHearingForgetsOnlyMembersThatLeaveTheRoster(t *testing.T) {
 	h := newHearing("self")
 	require.True(t, h.set([]string{"a", "b"}))
 	now := time.Unix(1000, 0)
@@ -267,7 +267,7 @@ func TestWhoLeavesTheRosterIsForgottenAndWhoStaysIsNot(t *testing.T) {
 	require.False(t, h.hears("b"))
 }
 
-func TestANodeThatHasLeftTheRosterStillKnowsWhomItHears(t *testing.T) {
+func TestANodeOffTheRosterStillKnowsTheMembersThatItHears(t *testing.T) {
 	h := newHearing("self")
 	h.set([]string{"a"})
 	now := time.Unix(1000, 0)

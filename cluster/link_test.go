@@ -504,7 +504,7 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	require.LessOrEqual(t, late.Load(), gaveUp.Load())
 }
 
-func TestACrashedPeerFailsWhoWaitsAtOnce(t *testing.T) {
+func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		arrived := make(chan struct{}, 1)
@@ -609,7 +609,7 @@ func (s *swallow) Close() error {
 	return s.Conn.Close()
 }
 
-func TestEveryoneLearnsWhoHearsWhom(t *testing.T) {
+func TestEveryMemberLearnsTheConnectionsOfOthers(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		names := []string{"a", "b", "c"}

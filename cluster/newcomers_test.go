@@ -16,7 +16,7 @@ import (
 // Members that start together may meet each other first, and know nobody who serves, where
 // most of Join is out of reach. They go on until they have found one, or would begin a
 // cluster of their own.
-func TestNewcomersWhoHaveMetEachOtherGoOnToFindOneWhoServes(t *testing.T) {
+func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // which addresses are tried first is drawn

@@ -109,7 +109,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 
 // A node that leaves is asked by no other region from then on, by those that had a
 // connection neither: they find another node. Its own members ask it on.
-func TestWhoLeavesIsNotAskedByOtherRegions(t *testing.T) {
+func TestALeaverIsNotAskedByOtherRegions(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		p := lo.peer(t, "b", nil)

@@ -157,7 +157,7 @@ func TestRosterKeepsTheDeadUntilTheyAreForgotten(t *testing.T) {
 	require.Equal(t, []string{"a", "c"}, names(r))
 }
 
-func TestWhoForgetsAndWhen(t *testing.T) {
+func TestMembersForgetTheDeadAfterForget(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		living    []string // serve, beside the node itself, b
@@ -217,7 +217,7 @@ func TestNobodyIsForgottenForTimeInWhichThisProcessStoodStill(t *testing.T) {
 	require.Equal(t, []string{"b", "c"}, names(r))
 }
 
-func TestWhoDiedBeforeItServedIsForgottenAfterForgetOnEverySide(t *testing.T) {
+func TestAJoinerThatDiedIsForgottenAfterForgetOnEverySide(t *testing.T) {
 	r := rosterOf("b")
 	for _, name := range []string{"a", "c", "x"} {
 		m := rec(name, 2)
@@ -263,7 +263,7 @@ func TestTheNewestAnnouncementOfAMemberHolds(t *testing.T) {
 	require.ErrorIs(t, err, errLeft)
 }
 
-func TestWhoAnswersItsTombstoneIsJoiningAgain(t *testing.T) {
+func TestAMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	x := newRoster(rec("x", 2), testForget)
 	mustAnnounce(t, x, Serving)
 	a := rosterOf("a")
@@ -291,7 +291,7 @@ func TestWhoAnswersItsTombstoneIsJoiningAgain(t *testing.T) {
 
 // What another's roster tells of a new life is as good as what it tells of a new
 // member: that the last life ended long ago does not count against it.
-func TestWhoIsHeardToLiveAgainIsGivenTimeToShowUp(t *testing.T) {
+func TestARestartedMemberGetsTimeToAppear(t *testing.T) {
 	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
 		t.Run(name, func(t *testing.T) {
 			r := rosterOf("a")

@@ -280,7 +280,7 @@ func TestMembersThatAreReplacedElsewhereOneByOneAreForgottenForgetAfterTheLast(t
 	})
 }
 
-func TestAnnouncementReachesWhoDoesNotHearTheMember(t *testing.T) {
+func TestAnAnnouncementReachesMembersThatDoNotHearTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		var hosts []string

@@ -76,7 +76,7 @@ func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
 }
 
 // It would count alone else, until it tries again.
-func TestWhoStartsFindsTheOneThatAnswersAmongMany(t *testing.T) {
+func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		a := virtual(t, n, 0)

@@ -9,7 +9,7 @@ import (
 
 // A member that is a step away from one that is on the side is on it too, and nobody
 // else: compared with as many sweeps over all pairs as there are members.
-func TestASideIsWhomThisNodeHearsDirectlyOrThroughOthers(t *testing.T) {
+func TestASideHasAllReachableMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 6).Draw(t, "members")
 		v := &View{Self: -1}

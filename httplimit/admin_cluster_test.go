@@ -126,7 +126,7 @@ func TestAnOverrideOfOneNodeActsOnAllSurvivesItsRestartAndEnds(t *testing.T) {
 	})
 }
 
-func TestTheTopKeysAreThoseOfAllMembersAndWhoIsMissingIsNamed(t *testing.T) {
+func TestTopKeysMergesMembersAndNamesMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		members := []*adminMember{startMember(t, network, "a"), startMember(t, network, "b"), startMember(t, network, "c")}
@@ -203,7 +203,7 @@ func TestAStatusOfAnyNodeIsTheOwnersAndSpendsNothing(t *testing.T) {
 	})
 }
 
-func TestAResetNamesWhomItDidNotReachAndTheDeadCanBeForgotten(t *testing.T) {
+func TestResetNamesUnreachedMembersAndForgetRemovesTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := readAPI(t)
 		network := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})

@@ -601,7 +601,7 @@ func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
 }
 
 // A limit that fails closed is not the client's fault, unless another one is.
-func TestWhoIsOverALimitIsToldSoWhateverElseFailsClosed(t *testing.T) {
+func TestADenialIsReportedThoughAnotherLimitFailsClosed(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: own, key: ip, partition: fail_open, limit: {rate: 1, per: 1h}}

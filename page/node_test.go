@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
+func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		var nodes []*weir.Node

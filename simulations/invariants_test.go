@@ -578,7 +578,7 @@ func TestASplitBeginsAsTheOnlyWayBetweenOthersGoes(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesAloneIsMissing(t *testing.T) {
+func TestALeaverThatNobodyHearsIsMissing(t *testing.T) {
 	leave := Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"e"}}
 	for missing, side := range map[bool][]string{true: {"e"}, false: {"d", "e"}} {
 		others := slices.DeleteFunc([]string{"a", "b", "c", "d", "e"}, func(name string) bool { return slices.Contains(side, name) })
@@ -596,7 +596,7 @@ func TestWhoLeavesAloneIsMissing(t *testing.T) {
 
 // A node that leaves in a split is a member as before to nodes that do not hear of it, and
 // their share is so much smaller.
-func TestWhoLeavesOutOfSightStaysInTheRosterOfTheOthers(t *testing.T) {
+func TestLeaverInASplitStaysInTheRosterOfTheOtherSide(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: weir.MajorityShare}, splitAt10,
 		Fault{At: 12 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}},
 		Fault{At: 14 * time.Second, Kind: FaultStart, Nodes: []string{"c"}},
@@ -614,7 +614,7 @@ func TestWhoLeavesOutOfSightStaysInTheRosterOfTheOthers(t *testing.T) {
 	require.NotEmpty(t, brokenOf(granted(320), shareGrant))
 }
 
-func TestBelowExpectThoseWhoStartedInASplitHaveTimeToJoin(t *testing.T) {
+func TestBelowExpectNodesStartedInASplitHaveTimeToJoin(t *testing.T) {
 	start := Fault{At: 15 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}
 	kill := Fault{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}
 	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10, kill, start, healAt25)

@@ -219,7 +219,7 @@ func TestNodesHavePointsFromWhenTheySaySo(t *testing.T) {
 
 // A node that joins is sent copies while nobody is missing, and by when it has them is not
 // known: what another dies with, and nobody else has, is lost.
-func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
+func TestAJoinerHasCopiesAfterAWhile(t *testing.T) {
 	const s = time.Second
 	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
 		{0, []int{0, 0, 0}, nil}, {5 * s, []int{0, -1, 0}, nil}, {6 * s, []int{0, 0, 0}, nil},

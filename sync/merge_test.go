@@ -265,7 +265,7 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 // What is given back where it was not heard of yet is taken off others' units, as far as
 // there are any: more than all of these at two places that do not know of each other. Once
 // all have heard of all, each unit counts once all the same, and has not been less before.
-func TestCopiesThatHaveHeardOfAllHaveWhatIsLeftWhoeverGaveBackWhat(t *testing.T) {
+func TestCopiesWithAllRefundsAgreeOnWhatIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1_000_000, Per: 365 * 24 * time.Hour}
 		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))

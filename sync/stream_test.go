@@ -264,7 +264,7 @@ func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 	}
 }
 
-func TestAResetReachesWhoHasNotHeardOfIt(t *testing.T) {
+func TestAResetReachesMembersThatMissedIt(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.SlidingWindow)
 	l.stores[0].Take(someID(0), &limit, l.now, 5)
@@ -401,7 +401,7 @@ func TestASpendHasWhatWasSpentUntilItIsSent(t *testing.T) {
 }
 
 // What two take for theirs, as both have started apart, is told by each to the other.
-func TestBothWhoTakeThemselvesForTheAuthorityEndWithTheSum(t *testing.T) {
+func TestTwoAuthoritiesEndWithTheSum(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)
 	roles := [2]*fixed{{holds: true, answers: 1, targets: []Member{2}}, {holds: true, answers: 2, targets: []Member{1}}}
@@ -815,7 +815,7 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 // The owner is lost, and of two copies the second one answers by the ring: of the
 // authority's count both end with the later copy, and of what each has spent
 // itself with both, once; whichever sends first.
-func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
+func TestStandInsEndWithTheLatestCopy(t *testing.T) {
 	checks(t, 500, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
@@ -931,7 +931,7 @@ func TestACopyFromBeforeARefundBringsNothingBack(t *testing.T) {
 
 // A member that sent its copy as a stand-in becomes the authority, with less: where nothing is
 // left of a count, no scan tells of it.
-func TestWhoHasTheCopyOfAStandInHearsThatNothingIsLeftOfIt(t *testing.T) {
+func TestHolderOfAStandInsCopyLearnsThatItIsEmpty(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2}
@@ -962,7 +962,7 @@ func TestWhoHasTheCopyOfAStandInHearsThatNothingIsLeftOfIt(t *testing.T) {
 
 // A member that holds a count crashes when one member has its state, and another takes over that
 // knows nothing of it.
-func TestWhatAnybodyHasHeardOfReachesWhoTakesOver(t *testing.T) {
+func TestASuccessorReceivesWhatAnyMemberHas(t *testing.T) {
 	w := newWorld(t, limitOf(bucket.FixedWindow), 1, 1)
 	for range 4 {
 		w.start(0)
@@ -1148,7 +1148,7 @@ func TestARefundIsToldThoughItsCountWasReclaimedMeanwhile(t *testing.T) {
 // What was given and has not arrived when its giver finds that it had begun apart is not
 // its to give any more, nor the count of members that were to have it alone: whoever
 // answers is sent it.
-func TestWhoYieldsGivesNothingAndOwesWhatItHas(t *testing.T) {
+func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
 		x, id := newTrio(), someID(0)
@@ -1184,7 +1184,7 @@ func TestWhoYieldsGivesNothingAndOwesWhatItHas(t *testing.T) {
 
 // What was on its way to a member that is gone, and authority over it with that, is owed
 // to the others.
-func TestWhatWasBeingGivenToWhoIsGoneIsOwedToTheOthers(t *testing.T) {
+func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4
 	for _, flies := range []bool{false, true} {
@@ -1208,7 +1208,7 @@ func TestWhatWasBeingGivenToWhoIsGoneIsOwedToTheOthers(t *testing.T) {
 }
 
 // A member that began apart yields, and has a copy from the one that it yields to beside its own.
-func TestWhoYieldsAndWhomItYieldsToEndWithTheUnitsOfBoth(t *testing.T) {
+func TestYieldingMergesTheUnitsOfBothMembers(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, late := range []bool{false, true} {
 		x, id := newTrio(), someID(0)
@@ -1261,7 +1261,7 @@ func TestACopyOfACopyHasNothingTwice(t *testing.T) {
 
 // So do those that are on their way when their sender yields, by a scan that is over or
 // goes on, also if more is owed meanwhile.
-func TestWhatIsOnItsWayFromWhoYieldsCountsOnce(t *testing.T) {
+func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, ids := range []int{1, 2 * Caps{}.withDefaults().ScanBelow} {
 		for _, more := range []Ranges{nil, {{0, 0}}} {
@@ -1295,7 +1295,7 @@ func TestWhatIsOnItsWayFromWhoYieldsCountsOnce(t *testing.T) {
 
 // A member that does not answer is sent a copy by one that takes itself for the one that does, and
 // passes it on to the one that it hears of.
-func TestACopyOfWhoDoesNotAnswerReachesWhoDoes(t *testing.T) {
+func TestAMisdirectedCopyIsPassedOnToTheAuthority(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	*x.roles[2] = fixed{answers: 3, targets: []Member{2}}
@@ -1344,7 +1344,7 @@ func TestACopyThatHasRecoveredMoreComesWithWhatItLacksOnTop(t *testing.T) {
 
 // What was spent before a reset is not counted where that is known, and whoever brings
 // it is told.
-func TestWhoSendsWhatWasResetIsToldOfIt(t *testing.T) {
+func TestASenderOfACountThatWasResetIsTold(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	x.streams[0].Reset(id, x.now)
@@ -1357,7 +1357,7 @@ func TestWhoSendsWhatWasResetIsToldOfIt(t *testing.T) {
 }
 
 // A member that requests counts while a scan of some ranges is under way is sent all the same all that there is.
-func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
+func TestARequestDuringAScanIsServedAfterIt(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2}
@@ -1410,7 +1410,7 @@ func TestAnOlderCopyReplacesNothing(t *testing.T) {
 
 // A member that answers for what nobody has handed over requests the copies that others have,
 // be it that a scan is under way already.
-func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
+func TestAnAuthorityWithoutCountsIsSentTheCopies(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, scans := range []bool{false, true} {
 		x, id := newTrio(), someID(0)

@@ -761,7 +761,7 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 
 // Where all who served are gone, members that were about to have copies, and whoever of
 // them takes over, or one that has just started, requests these.
-func TestWhoTakesOverWhereNobodyServesFindsTheCopies(t *testing.T) {
+func TestASuccessorFindsTheCopiesWhereNoMemberServes(t *testing.T) {
 	for _, copies := range []int{1, 2} {
 		for dead := Member(1); dead <= 2; dead++ {
 			for units := int64(1); units <= 3; units++ {

@@ -96,7 +96,7 @@ func TestCutOfOneLinkCutsNoOther(t *testing.T) {
 	trip(t, dial(t, n, addr), "hello")
 }
 
-func TestWhoHangsUpIsHungUpOn(t *testing.T) {
+func TestAClosedConnectionIsClosedOnTheOtherSide(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

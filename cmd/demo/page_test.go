@@ -40,7 +40,7 @@ func TestThePageHasTheLargestSideFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 0, 0}, f.sides(), "who is dead is on no side")
 }
 
-func TestThePageShowsWhoIsThereAndWhatCanBeDone(t *testing.T) {
+func TestThePageShowsMembersAndActions(t *testing.T) {
 	f := fleetOf(1, 2, 2)
 	f.current[2].condition = frozen
 	f.current[2].down = []span{{1, never}}

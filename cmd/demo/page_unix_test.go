@@ -197,7 +197,7 @@ func servedDemo(t *testing.T) (d *demo, url string) {
 
 // instead names what shows the page in the default run. Chromium takes more time than all other
 // tests here together.
-const instead = "the tests of package page, and TestThePageShowsWhoIsThereAndWhatCanBeDone"
+const instead = "the tests of package page, and TestThePageShowsMembersAndActions"
 
 func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	full.Only(t, instead)

@@ -276,7 +276,7 @@ func TestAStepWaitsUntilAllHaveSeenTheOneBefore(t *testing.T) {
 	require.True(t, may(13*second))
 }
 
-func TestAllHaveSeenAStepOnceTheyHearWhoIsUpAndNobodyElse(t *testing.T) {
+func TestAStepIsSeenOnceAllHearTheRunningMembersAlone(t *testing.T) {
 	f, _ := scene()
 	f.happens(leave, second, never)
 	f.current[1].condition = leaving

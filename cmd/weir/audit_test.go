@@ -150,7 +150,7 @@ func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
 	}
 }
 
-func TestNobodyWhoReadsItsOutputTakesTheProcessAlong(t *testing.T) {
+func TestAClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	reads, writes, err := os.Pipe()

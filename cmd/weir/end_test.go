@@ -150,7 +150,7 @@ func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {
 	}
 }
 
-func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
+func TestChecksBehindCertificatesNeedOne(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	f := certified(t)

@@ -488,7 +488,7 @@ func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
 	require.Empty(t, header.Get("x-ratelimit-limit"))
 }
 
-func TestClientKeyHasOneCountForWhoeverPicksAmongAddresses(t *testing.T) {
+func TestClientKeyCountsAllAddressesOfANetworkTogether(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 	} {

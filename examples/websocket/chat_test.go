@@ -127,7 +127,7 @@ func TestAUserSendsSoManyMessagesOverAllConnections(t *testing.T) {
 	require.Equal(t, answer{Echo: "hello"}, say(t, other, "hello"))
 }
 
-func TestWhoGoesOnInVainIsDisconnected(t *testing.T) {
+func TestAClientThatIgnoresDenialsIsDisconnected(t *testing.T) {
 	conn := connect(t, serveChat(t, few, 10), "ada")
 	for range 4 + maxOver {
 		say(t, conn, "hello")

@@ -13,7 +13,7 @@ import (
 )
 
 // So a denial of it says nothing of when there is room: others answer before that.
-func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
+func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 	n, _ := lends()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
 	for kind, spend := range map[string]func(v *view.View, r *wire.Result){

@@ -14,7 +14,7 @@ import (
 // A client that has spent all of a limit and comes back when it is told to is granted a unit,
 // and of a whole limit nobody is granted one two nanoseconds sooner: also of a share,
 // whose rate a client's node does not know.
-func TestWhoHasNothingLeftIsToldWhenTheNextUnitIsThere(t *testing.T) {
+func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now atomic.Int64 // the node's own goroutines read it too
 		now.Store(1_800_000_000e9)

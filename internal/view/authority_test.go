@@ -218,7 +218,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 
 // A crashed node's place is taken while those it left behind still wait for what
 // it had: any member that takes it waits for them.
-func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
+func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	for range 3 {
 		m.serve()
@@ -342,7 +342,7 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 
 // A frame that was under way for long can give authority to who has left: it
 // passes that on, and asks whoever owns it until then.
-func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
+func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Hears: [][]bool{{true}}, Direct: []bool{true}}
 	v := New(int64(time.Hour), c, Terms{Copies: 1}, nil).Given(countsync.All())
@@ -353,7 +353,7 @@ func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
 }
 
 // A member that began apart holds nothing once it meets members that serve.
-func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
+func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	first := m.serve()
 	m.look(first)
@@ -414,7 +414,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 // A member that began apart meets those first whom it hears first. The others whom these know
 // are no strangers to it any more: what it has been given since is no part of what
 // it counted apart.
-func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
+func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	see := func(before *View, hears string, names ...string) *View {
 		x := &cluster.View{}
 		for i, name := range names {
@@ -459,7 +459,7 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 
 // A member that comes next on this side may stand in before it is sent copies, which go to
 // those before it until these are away. Only then is it given authority.
-func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
+func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	one := hearing(2, whole, "1101", "1101", "0010", "1101")
 	both := hearing(2+int64(HoldDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
@@ -515,7 +515,7 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 
 // What another still has is its to send, so that a scan leaves it out: any member that is given it
 // sends it to members that are to have copies, whatever it owed them before.
-func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
+func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
 	see := func(now int64, before *View, c cluster.State, names ...string) *View {
 		x := &cluster.View{}
@@ -586,7 +586,7 @@ func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 
 // While a member is away, what the ring gives to it is given to the next. If that one
 // is lost or gone when it comes back, members that have copies send them.
-func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
+func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
 	whole = whole.Given(whole.Want)
@@ -608,7 +608,7 @@ func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
 
 // Orphans end for one a moment later than for the others. If it joins meanwhile, it
 // waits for who has taken them, and takes none itself.
-func TestWhoJoinsTakesNoAbandonedRanges(t *testing.T) {
+func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	see := func(now int64, before *View, joiner cluster.State) *View {
 		x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
 			{Name: "a", State: joiner, Announced: joiner},
@@ -689,7 +689,7 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 
 // Two join at once, and what the second owns the first is given, by one that has not
 // heard of the second yet: its checks find it there.
-func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
+func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	m.serve()
 	m.look("node-01")
@@ -723,7 +723,7 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 
 // A member that joins holds nothing, wherever it was: once it is heard again, nobody has to wait
 // for what else it may bring.
-func TestWhoJoinsIsNotWaitedForWhenItComesBack(t *testing.T) {
+func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
 	const second = int64(time.Second)
 	for announced, healing := range map[cluster.State]bool{cluster.Joining: false, cluster.Serving: true} {
 		see := func(now int64, before *View, heard bool) *View {

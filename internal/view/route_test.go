@@ -120,7 +120,7 @@ func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
 
 // A member that is about to have points is sent what it will own or have copies of, by members that
 // hold that: and is nobody's joiner while a member is missing.
-func TestWhoJoinsIsSentWhatItIsToHave(t *testing.T) {
+func TestAJoinerIsSentItsCounts(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
 		c := *hearing(now, nil, rows...).View
 		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
@@ -229,7 +229,7 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 	}
 }
 
-func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
+func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	lost := hearing(9, v, "10", "01")
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1)}
@@ -267,7 +267,7 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 
 // A member that leaves, or has left, may never tell what it admits: any member that stands in for a lost
 // owner answers for it.
-func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
+func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	whole := hearing(0, nil, "111", "111", "111")
 	cut := hearing(1, whole, "110", "110", "001")
 	cut.Members[0].Announced = cluster.Leaving
@@ -294,7 +294,7 @@ func TestADetourAvoidsTheDirectLink(t *testing.T) {
 	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").Detour(2, 2))
 }
 
-func TestAWayGoesThroughWhoHasStalledOnlyWhereNoOtherIsLeft(t *testing.T) {
+func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		stalled []bool
 		rows    []string
@@ -367,7 +367,7 @@ func TestPathsAreShortest(t *testing.T) {
 	})
 }
 
-func TestWhoIsNewHasPointsOnceItIsHeard(t *testing.T) {
+func TestANewMemberHasPointsOnceItIsHeard(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
 	require.Equal(t, 3, on(hearing(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
 	two := hearing(0, nil, "11", "11")

@@ -289,7 +289,7 @@ func missing(v *View) *View {
 
 // On each side of a cut that not all have noticed yet there may be one that has the whole
 // limit: with what others spent on their own, both would exceed twice the limit.
-func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
+func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
 	cut := seen(4, 0, 0, 1, 2)
 	for name, c := range map[string]struct {

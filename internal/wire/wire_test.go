@@ -204,7 +204,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
+func TestARelayedAnswerGrantsNothingOfTheRelay(t *testing.T) {
 	answer := AppendAnswer(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}

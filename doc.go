@@ -45,7 +45,10 @@
 // forgets a key's count on every member.
 //
 // A reservation ([Limiter.Reserve]) is an estimate that is spent ahead of a cost which is
-// known only afterwards. To settle it is to replace the estimate by the actual cost.
+// known only afterwards. To settle it is to replace the estimate by the actual cost. A hold
+// ([Limiter.Hold]) is units of an [InFlight] limit that a caller, the holder, has until it
+// releases them. The member that answers for a key knows its holds from their holders, which
+// renew them once a second.
 //
 // Authority over keys moves when members join and leave, after the counts have moved. The
 // stream that carries the counts also keeps the copies. What [Node.Publish] publishes all
@@ -62,7 +65,7 @@
 // The parts of a node are packages under internal: wire has the formats of messages, view
 // what a node knows at one moment, handover the present view and the moves of authority,
 // owner the counts that the node holds, asker the denials and the units that other owners
-// gave it, regions the exchange with other regions, publish the published values, registry the declared
+// gave it, holds the units in flight, regions the exchange with other regions, publish the published values, registry the declared
 // limits, stats the counters, outage the outage under way, and env the clocks and the
 // lifetime. This package assembles them, and has the path of a check.
 // docs/architecture.md follows a check, a change and a hand-over through them.

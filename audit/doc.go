@@ -15,5 +15,5 @@
 // text, unless Options.Keys asks for that.
 //
 // JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, is a Sink that
-// writes to Kafka. docs/audit.md describes the fields.
+// writes to Kafka. audit/README.md describes the fields.
 package audit

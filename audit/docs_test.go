@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documented are the fields of the table of docs/audit.md.
+// documented are the fields of the table of audit/README.md.
 func documented(t *testing.T) (fields []string) {
-	text, err := os.ReadFile("../docs/audit.md")
+	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	_, table, is := strings.Cut(string(text), "\n## Fields\n")
 	require.True(t, is)

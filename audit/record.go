@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Record is one decision of one limit, recorded by the node that was asked. docs/audit.md
+// Record is one decision of one limit, recorded by the node that was asked. audit/README.md
 // describes its JSON: fields may be added, none is renamed or removed.
 type Record struct {
 	Time    time.Time `json:"time"`             // when it was decided, by the node's clock of the day; UTC

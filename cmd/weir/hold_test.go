@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // askedNode is a node that answers what is told to it, and notes what it is asked.
@@ -71,7 +73,7 @@ func (h *askedNode) runShell(t *testing.T, script string, flags ...string) (code
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)
 	}
-	var out, errs lockedBuffer // the command writes to it too
+	var out, errs lab.Text // the command writes to it too
 	args := append(append([]string{"hold", "-admin", h.URL}, flags...), "exports", "alice", "--", "sh", "-c", script)
 	code = run(args, &out, &errs)
 	return code, out.String(), errs.String()
@@ -195,7 +197,7 @@ func TestHoldThatIsLostEndsTheCommandOnlyIfAsked(t *testing.T) {
 	require.Contains(t, stderr, "weir hold: the hold is lost: ")
 
 	h = newAskedNode(t, gone)
-	var out, errs lockedBuffer
+	var out, errs lab.Text
 	told := filepath.Join(t.TempDir(), "told")
 	ended := make(chan int, 1)
 	go func() {
@@ -209,7 +211,7 @@ func TestHoldThatIsLostEndsTheCommandOnlyIfAsked(t *testing.T) {
 func TestHoldPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, nil)
-	out := new(lockedBuffer)
+	out := new(lab.Text)
 	c := weirIn(t, t.TempDir(), "hold", "-admin", h.URL, "exports", "alice", "--", "sh", "-c", `trap 'echo told; exit 5' TERM; echo runs; while :; do sleep 0.05; done`)
 	c.Stdout = out
 	require.NoError(t, c.Start())

@@ -82,7 +82,7 @@ type nodeFlags struct {
 }
 
 type auditFlags struct {
-	Audit       string  `placeholder:"FILE" help:"file for denials, in lines of JSON (docs/audit.md), reopened on SIGHUP; - is standard output"`
+	Audit       string  `placeholder:"FILE" help:"file for denials, in lines of JSON (audit/README.md), reopened on SIGHUP; - is standard output"`
 	AuditSample float64 `placeholder:"PART" help:"part of the keys, 0 to 1, of which all decisions are recorded"`
 	AuditKeys   bool    `help:"record key text too, not only IDs"`
 }

@@ -164,7 +164,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
 			c.CertificateNames = map[string][]string{"r": {"spiffe://x/r/*", "{name}.x"}, "s": {"spiffe://x/{name}/gateway"}, "t": {"T.X"}}
 		}, []string{
-			`CertificateNames["s"][0] "spiffe://x/{name}/gateway" and "spiffe://x/r/*" of CertificateNames["r"] fit one name`,
+			`CertificateNames["s"][0] "spiffe://x/{name}/gateway" and "spiffe://x/r/*" of CertificateNames["r"] match the same name`,
 			`CertificateNames["t"][0] "T.X" and "{name}.x" of CertificateNames["r"]`,
 		}},
 		"everything, and all of it at once": {func(c *Config) {

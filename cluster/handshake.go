@@ -94,7 +94,7 @@ const (
 // Why a connection is refused or cannot be opened, in words that say what to do.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
-	errSecret  = errors.New("cluster: the member and this node share no secret: give all nodes at least one secret in common")
+	errSecret  = errors.New("cluster: the member and this node share no secret: give the Secrets of all nodes at least one in common")
 	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")

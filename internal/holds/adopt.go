@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -39,26 +40,36 @@ func (h *Holds) Drop(ctx context.Context, c Client) error {
 	return err
 }
 
-// claim asks the holder, and after that the member that answers for the count. The hold is
-// over if both say so. A holder that was not reached may renew it yet; what is released ends
-// at the member that answers.
+// answer is what a member says to a claim.
+type answer byte
+
+const (
+	over      answer = iota // it does not have the hold, and nobody else would
+	done                    // it has carried out the claim
+	holderHas               // it leaves the answer to the holder, which it reaches
+)
+
+// claim asks the holder, and after that the member that answers for the count, which knows
+// whether the hold is over. What is released ends there too.
 func (h *Holds) claim(ctx context.Context, c claim) (err error) {
 	v := h.cfg.View()
 	holder, known := v.Named[c.of.holder]
 	way := v.Route(c.of.id, h.cfg.Clock.Steady())
 	if known {
-		var held bool
-		if held, err = h.claimAt(ctx, v, holder, c); held {
+		var said answer
+		if said, err = h.claimAt(ctx, v, holder, c); said == done {
 			return nil
 		}
 	}
 	if way.To >= 0 && (!known || way.To != holder) {
-		held, unasked := h.claimAt(ctx, v, way.To, c)
+		said, unasked := h.claimAt(ctx, v, way.To, c)
 		switch {
-		case held || unasked == nil && c.verb == verbRelease:
+		case said == done || unasked == nil && c.verb == verbRelease:
 			return nil
 		case unasked != nil:
 			err = unasked
+		case said == over:
+			err = nil
 		}
 	}
 	if err == nil {
@@ -67,43 +78,50 @@ func (h *Holds) claim(ctx context.Context, c claim) (err error) {
 	return err
 }
 
-func (h *Holds) claimAt(ctx context.Context, v *view.View, to int, c claim) (held bool, err error) {
+func (h *Holds) claimAt(ctx context.Context, v *view.View, to int, c claim) (answer, error) {
 	if to == v.Self {
 		return h.claimed(c), nil
 	}
 	peer, member := h.peerOf(v, v.Hashes[to])
 	if peer == nil {
-		return false, env.ErrUnreached
+		return over, env.ErrUnreached
 	}
 	header := wire.Header{Op: wire.OpAdopt, Hops: wire.MaxHops, Wait: h.cfg.Timeout / 2, To: member}
-	answer, err := env.Call(ctx, peer, header, c.append(nil), h.cfg.Timeout)
-	return len(answer) == 1 && answer[0] == 1, err
+	said, err := env.Call(ctx, peer, header, c.append(nil), h.cfg.Timeout)
+	if err != nil || len(said) != 1 || said[0] > byte(holderHas) {
+		return over, cmp.Or(err, wire.ErrMalformed)
+	}
+	return answer(said[0]), nil
 }
 
 // claimed carries out a claim here: of a hold of this node, or of one of a node that is gone.
-func (h *Holds) claimed(c claim) bool {
+func (h *Holds) claimed(c claim) answer {
 	now := h.cfg.Clock.Steady()
 	o := h.own.find(c.of.id, c.of.number)
 	if c.verb == verbRelease {
 		if o != nil {
 			h.Release(o)
 		}
-		return h.table.end(c.of) || o != nil
+		if h.table.end(c.of) || o != nil {
+			return done
+		}
+		return over
 	}
-	if o != nil {
-		return h.own.extend(o, now+c.ttl)
+	if o != nil && h.own.extend(o, now+c.ttl) {
+		return done
 	}
 	v := h.cfg.View()
-	if i, known := v.Named[c.of.holder]; known && v.Next[i] >= 0 {
-		return false // it is there, and says that it is over
+	if i, known := v.Named[c.of.holder]; known && v.Next[i] >= 0 && i != v.Self {
+		return holderHas
 	}
 	units, term, held := h.table.adopt(c.of, h.self(), now)
-	if held {
-		limit := bucket.Limit{Algorithm: bucket.InFlight, Rate: units, Per: term}
-		a := wire.Ask{ID: c.of.id, Limit: &limit, Units: units, Receipt: bucket.Receipt(c.of.number), ResetNumber: h.self()}
-		h.Has(new(Hold), &a, now, now+c.ttl)
+	if !held {
+		return over
 	}
-	return held
+	limit := bucket.Limit{Algorithm: bucket.InFlight, Rate: units, Per: term}
+	a := wire.Ask{ID: c.of.id, Limit: &limit, Units: units, Receipt: bucket.Receipt(c.of.number), ResetNumber: h.self()}
+	h.Has(new(Hold), &a, now, now+c.ttl)
+	return done
 }
 
 // ServeAdopt answers claim, after the header of the answer.
@@ -112,8 +130,5 @@ func (h *Holds) ServeAdopt(message, dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.claimed(c) {
-		return append(dst, 1), nil
-	}
-	return append(dst, 0), nil
+	return append(dst, byte(h.claimed(c))), nil
 }

@@ -15,7 +15,7 @@ import (
 //	list     1 | holder 8 | for each hold: id 16, number 8, units, term in ms
 //	ended    2 | as list
 //	held     whose | shard | from | ranges: first 8, last 8          answer: shard and from to go on, 0 and 0 at the end | for each hold: id 16, holder 8, number 8, units, term, age in ms
-//	adopt    verb | id 16 | holder 8 | number 8 | ms                 answer: 1 if the hold was there
+//	adopt    verb | id 16 | holder 8 | number 8 | ms                 answer: one of answer
 const (
 	kindDigests = iota
 	kindList

@@ -154,6 +154,7 @@ type statsAnswer struct {
 	Published publishedAnswer           `json:"published"`
 	Holdings  holdingsAnswer            `json:"holdings"`
 	Holds     holdsAnswer               `json:"holds"`
+	Reserved  reservationsAnswer        `json:"reservations"`
 	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
 	Outage    outageAnswer              `json:"outage"`
 	Unjoined  int64                     `json:"unjoined_ms"`
@@ -240,6 +241,16 @@ type holdsAnswer struct {
 	Lost  uint64 `json:"lost"`
 }
 
+type reservationsAnswer struct {
+	Made          uint64 `json:"made"`
+	Settled       uint64 `json:"settled"`
+	Canceled      uint64 `json:"canceled"`
+	Carried       uint64 `json:"carried"`
+	Unsettled     uint64 `json:"unsettled"`
+	UnitsReturned uint64 `json:"units_returned"`
+	UnitsDebited  uint64 `json:"units_debited"`
+}
+
 type regionAnswer struct {
 	Reached    bool   `json:"reached"`
 	LagMS      int64  `json:"lag_ms"`
@@ -320,7 +331,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
-		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Holds: holdsAnswer(s.Holds), Regions: regions,
+		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Holds: holdsAnswer(s.Holds), Reserved: reservationsAnswer(s.Reservations), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered, trips, s.Cluster.Lateness.Milliseconds()},
 		Rules:   statsOf(a.book, s),

@@ -40,6 +40,12 @@ type cluster struct {
 			Held int    `json:"held"`
 			Lost uint64 `json:"lost"`
 		} `json:"holds"`
+		Reservations struct {
+			Made      uint64 `json:"made"`
+			Settled   uint64 `json:"settled"`
+			Canceled  uint64 `json:"canceled"`
+			Unsettled uint64 `json:"unsettled"`
+		} `json:"reservations"`
 		Stream struct {
 			Unsent int   `json:"unsent"`
 			LagMS  int64 `json:"lag_ms"`
@@ -152,6 +158,9 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
 		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
+	}
+	if r := &s.Reservations; r.Made+r.Settled+r.Canceled > 0 {
+		fmt.Fprintf(w, "reservations: %d made here, %d settled and %d canceled here; %d expired unsettled\n", r.Made, r.Settled, r.Canceled, r.Unsettled)
 	}
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)

@@ -26,14 +26,16 @@ func TestStatusShowsTheCountsHeldBesideTheirMaximum(t *testing.T) {
 	}
 }
 
-func TestStatusShowsHoldsWhereThereAreAny(t *testing.T) {
+func TestStatusShowsHoldsAndReservationsWhereThereAreAny(t *testing.T) {
 	var of cluster
 	var text strings.Builder
 	of.print(&text, time.Now())
 	require.NotContains(t, text.String(), "holds:")
-	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"holds":{"held":3,"known":5,"lost":1}}}`), &of))
+	require.NotContains(t, text.String(), "reservations:")
+	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"holds":{"held":3,"known":5,"lost":1},"reservations":{"made":9,"settled":4,"canceled":2,"unsettled":1}}}`), &of))
 	of.print(&text, time.Now())
 	require.Contains(t, text.String(), "holds: 3 of this node's callers and clients; 1 were lost\n")
+	require.Contains(t, text.String(), "reservations: 9 made here, 4 settled and 2 canceled here; 1 expired unsettled\n")
 }
 
 func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {

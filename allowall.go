@@ -70,7 +70,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 			continue
 		}
 		ds[i].Name = l.limit.Name
-		n.observe(ctx, l, asks[i].Key, asks[i].units(), ds[i], err, begun, false)
+		l.observe(ctx, asks[i].Key, asks[i].units(), ds[i], err, begun, false)
 	}
 	return ds, err
 }

@@ -54,7 +54,7 @@ func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold,
 		if err != nil || h.decision.Allowed {
 			return h, err
 		}
-		err = l.node.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
+		err = l.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
 	}
 	if l.node.env.Ended() {
 		err = ErrClosed
@@ -93,7 +93,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		}
 		n.clients.holds.Name(&a, ask.number)
 		var sent int64
-		if sent, err = n.decideHold(ctx, ask.flags, &a, &r); err == nil {
+		if sent, err = l.decideHold(ctx, ask.flags, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
 				l.measure(key, &a, &r, true, weight)
 			}
@@ -111,14 +111,15 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	}
 	l.tell(&h.decision, &r)
 	if n.cfg.Observer != nil {
-		n.observe(ctx, l, key, units, h.decision, err, begun, false)
+		l.observe(ctx, key, units, h.decision, err, begun, false)
 	}
 	return h, err
 }
 
 // decideHold is decide, once this node knows what is held where it is the one to decide. It
 // returns when the ask was sent.
-func (n *Node) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
+func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
+	n := l.node
 	for range 3 { // authority may come and go meanwhile
 		v := n.handover.View()
 		sent = n.env.Steady()

@@ -166,7 +166,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	}
 	l.tell(&d, r)
 	if n.cfg.Observer != nil {
-		n.observe(ctx, l, key, units, d, err, begun, op == wire.OpPeek)
+		l.observe(ctx, key, units, d, err, begun, op == wire.OpPeek)
 	}
 	return d, err
 }
@@ -251,11 +251,11 @@ func (n *Node) observedSince() int64 {
 	return n.env.Now()
 }
 
-func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64, d Decision, err error, begun int64, peek bool) {
-	if n.cfg.Observer == nil {
+func (l *Limiter) observe(ctx context.Context, key string, units int64, d Decision, err error, begun int64, peek bool) {
+	if l.node.cfg.Observer == nil {
 		return
 	}
-	n.cfg.Observer.Decided(ctx, DecisionEvent{
-		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(n.env.Now() - begun),
+	l.node.cfg.Observer.Decided(ctx, DecisionEvent{
+		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(l.node.env.Now() - begun),
 	})
 }

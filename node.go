@@ -131,7 +131,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.handover.Refresh()
 	n.warnOfPublicSeed()
-	n.env.Go(n.compact)
+	n.env.Go(func() { compact(&n.env, n.counts, cfg.MaxKeys) })
 	n.env.Go(n.handover.Run)
 	n.env.Go(func() {
 		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
@@ -322,17 +322,17 @@ const (
 
 // compact gives back, little by little, the memory of counts that have
 // recovered.
-func (n *Node) compact() {
+func compact(e *env.Env, counts *bucket.Store, maxKeys int) {
 	pause := time.NewTimer(compactEvery)
 	defer pause.Stop()
 	for {
 		select {
 		case <-pause.C:
-			n.counts.Compact(n.env.Now())
-		case <-n.env.Done():
+			counts.Compact(e.Now())
+		case <-e.Done():
 			return
 		}
-		if n.counts.Len() < min(compactFew, n.cfg.MaxKeys/2) {
+		if counts.Len() < min(compactFew, maxKeys/2) {
 			pause.Reset(compactSeldom)
 		} else {
 			pause.Reset(compactEvery)

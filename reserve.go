@@ -89,7 +89,7 @@ func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}
 	}
-	return time.Unix(0, v.l.node.timeOfDay(v.expires))
+	return time.Unix(0, v.l.node.env.TimeOfDayAt(v.expires))
 }
 
 // Settle gives back what the estimate exceeds the actual cost by, 0 or more, or debits what
@@ -146,7 +146,7 @@ func (v *Reservation) begin(ctx context.Context, actual int64) error {
 		n.meters.Reservations.Close(v.expires)
 		return nil
 	}
-	err := n.spendMarker(ctx, v.marker, v.life)
+	err := v.spendMarker(ctx)
 	if err == nil || errors.Is(err, ErrSettled) {
 		v.mu.Lock()
 		v.state = settled
@@ -158,10 +158,10 @@ func (v *Reservation) begin(ctx context.Context, actual int64) error {
 // spendMarker spends the one unit of a count that stands for a carried Reservation. Members
 // agree on that as on any limit: of all that hold the text one settles. The count outlasts
 // the text.
-func (n *Node) spendMarker(ctx context.Context, id bucket.ID, life time.Duration) error {
-	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: life + markerSlack}
-	a, r := wire.Ask{ID: id, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
-	switch err := n.decide(ctx, wire.OpTake, 0, &a, &r); {
+func (v *Reservation) spendMarker(ctx context.Context) error {
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack}
+	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
+	switch err := v.l.node.decide(ctx, wire.OpTake, 0, &a, &r); {
 	case err != nil:
 		return err
 	case r.Allowed:
@@ -190,12 +190,12 @@ func (v *Reservation) end(actual int64) {
 	if a.ReceiptAge = time.Duration(n.env.Steady() - v.spent); a.ReceiptAge == 0 {
 		a.ReceiptAge = 1
 	}
-	n.settle(op, &a)
+	n.apart(op, &a)
 }
 
-// settle carries out op where it has to be done, and waits for nobody. Where another member
+// apart carries out op where it has to be done, and waits for nobody. Where another member
 // answers, an errand asks it, and the member that stands in for it if it does not.
-func (n *Node) settle(op wire.Op, a *wire.Ask) {
+func (n *Node) apart(op wire.Op, a *wire.Ask) {
 	v, now := n.handover.View(), n.env.Now()
 	way := v.Route(a.ID, n.env.SteadyAt(now))
 	if way.Way == view.Here && !n.handover.Fenced(v, now) {
@@ -243,11 +243,6 @@ func lifeOf(l *bucket.Limit) time.Duration {
 	return time.Duration(min(max(life, float64(leastLife)), float64(longestLife)))
 }
 
-// timeOfDay is the time of day at a time of the steady clock.
-func (n *Node) timeOfDay(steady int64) int64 {
-	return n.env.TimeOfDay() + steady - n.env.Steady()
-}
-
 // The text of a Reservation, before it is sealed: marker 16 | receipt 8 | reset number 8 |
 // units 8 | time of the receipt 8 | expires 8 | life 8 | granted without authority 1. Times
 // are of the day, in nanoseconds, as nodes share no other clock.
@@ -271,14 +266,14 @@ func (v *Reservation) Text() string {
 		return ""
 	}
 	if v.state == reserved {
-		v.state, v.marker = carried, n.newMarker()
+		v.state, v.marker = carried, n.clients.newMarker(n.identity)
 		n.meters.Reservations.Close(v.expires)
 		n.meters.Reservations.Carried.Add(1)
 	}
 	b := make([]byte, 0, reservationBytes)
 	for _, x := range [...]uint64{
 		v.marker.Hi, v.marker.Lo, uint64(v.ask.Receipt), v.ask.ResetNumber, uint64(v.ask.Units),
-		uint64(n.timeOfDay(v.spent)), uint64(n.timeOfDay(v.expires)), uint64(v.life),
+		uint64(n.env.TimeOfDayAt(v.spent)), uint64(n.env.TimeOfDayAt(v.expires)), uint64(v.life),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, x)
 	}
@@ -332,10 +327,10 @@ func (l *Limiter) bind(id bucket.ID) []byte {
 }
 
 // newMarker returns the ID of a count that nobody else has.
-func (n *Node) newMarker() bucket.ID {
+func (c *clients) newMarker(h identity) bucket.ID {
 	var b [24]byte
-	binary.LittleEndian.PutUint64(b[:], n.clients.salt[0])
-	binary.LittleEndian.PutUint64(b[8:], n.clients.salt[1])
-	binary.LittleEndian.PutUint64(b[16:], n.clients.markers.Add(1))
-	return n.identity.id(prefix("(reservations)"), string(b[:]))
+	binary.LittleEndian.PutUint64(b[:], c.salt[0])
+	binary.LittleEndian.PutUint64(b[8:], c.salt[1])
+	binary.LittleEndian.PutUint64(b[16:], c.markers.Add(1))
+	return h.id(prefix("(reservations)"), string(b[:]))
 }

@@ -27,7 +27,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	n := in.n
 	s := serving{
 		n: n, b: b, x: n.pools.exchanges.Get().(*exchange), v: n.handover.View(), now: n.env.Now(),
-		from: env.Sender{Region: b.Region, Name: b.From}, longest: n.longestWait(),
+		from: env.Sender{Region: b.Region, Name: b.From}, longest: n.cfg.longestWait(),
 	}
 	defer n.pools.exchanges.Put(s.x)
 	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
@@ -389,4 +389,4 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
-func (n *Node) longestWait() time.Duration { return max(n.cfg.Timeout, topWait, handover.LocateWait) }
+func (c *Config) longestWait() time.Duration { return max(c.Timeout, topWait, handover.LocateWait) }

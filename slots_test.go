@@ -125,7 +125,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 					require.Zero(t, honest.many.Load())
 					require.EqualValues(t, wire.Done, honest.status.Load(), "another member has slots of its own")
 
-					time.Sleep(n.longestWait())
+					time.Sleep(n.cfg.longestWait())
 					synctest.Wait()
 					for _, u := range waiting {
 						require.Zero(t, u.many.Load())

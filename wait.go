@@ -50,7 +50,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		}
 		var d Decision
 		l.tell(&d, &r)
-		l.node.observe(ctx, l, key, units, d, err, begun, false)
+		l.observe(ctx, key, units, d, err, begun, false)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			// The share says when it could admit; the owner may be back before.
 			delay = min(delay, view.OutageRetry)
 		}
-		if err := l.node.sleep(ctx, delay); err != nil {
+		if err := l.sleep(ctx, delay); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (l *Limiter) service(r *wire.Result, units int64) time.Duration {
 
 // sleep waits for d, unless ctx or the node ends first. A deadline that would
 // pass meanwhile is told at once.
-func (n *Node) sleep(ctx context.Context, d time.Duration) error {
+func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (n *Node) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-n.env.Done():
+	case <-l.node.env.Done():
 		return ErrClosed
 	}
 }

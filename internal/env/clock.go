@@ -56,6 +56,9 @@ func (c *Clock) At(now int64) countsync.Time {
 // Time returns both times.
 func (c *Clock) Time() countsync.Time { return c.At(c.now()) }
 
+// TimeOfDayAt returns the time of day at a time of the steady clock.
+func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Steady() }
+
 // TimeOfDay returns the time that calendars go by: unlike the one that checks read, it
 // follows the machine's where that is set.
 func (c *Clock) TimeOfDay() int64 {

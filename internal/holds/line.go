@@ -63,7 +63,7 @@ func (l lines) any(id bucket.ID) bool { return len(l[id]) > 0 }
 func (l lines) keep(id bucket.ID, line []place) {
 	if len(line) > 0 {
 		l[id] = line
-	} else if _, kept := l[id]; kept {
+	} else {
 		delete(l, id)
 	}
 }

@@ -105,7 +105,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 		if c.bill.encoded {
 			why = "the response has a Content-Encoding"
 		}
-		a.m.o.Logger.Warn("a response does not say what its request cost; the estimate stays spent", "rule", c.bill.rule.Name, "why", why, "unlogged", unlogged)
+		a.m.o.Logger.Warn("a response does not say what its request cost; the estimate stays spent", "rule", c.bill.rule.Name, "reason", why, "unlogged", unlogged)
 	}
 }
 

@@ -96,6 +96,9 @@ var mayImport = map[string][]string{
 	"page":                {".", "internal/release", "rules", "net/http", "time"},
 	"service":             {".", "rules", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "service", "net/http", "time"},
+
+	"examples/login":        {".", "httplimit", "rules", "service", "net/http", "time"},
+	"examples/modelgateway": {".", "httplimit", "rules", "service", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

@@ -137,6 +137,7 @@ var notFuzzed = map[string]string{
 	"cmd/weir read":                            "returns a file's bytes",
 	"cmd/weir files.certificate":               "crypto/tls reads them",
 	"examples/gateway readFile":                "returns a file's bytes",
+	"examples/modelgateway reportUsage":        "encoding/json reads it",
 	"examples/websocket read":                  "returns a message's bytes",
 	"cmd/demo serveGateway":                    "what the demo itself has written",
 	"cmd/demo runGateway":                      "what the demo itself has written",

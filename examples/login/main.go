@@ -1,0 +1,58 @@
+// Command login is a login page that limits failures: 5 in 15 minutes for each address and
+// each account. Successes are free. With WEIR_BIND and WEIR_JOIN, replicas have both limits
+// together.
+//
+//	LOGIN_PASSWORD=... go run ./examples/login -rules examples/login/rules.yaml
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"flag"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weir-go/weir/service"
+)
+
+func main() {
+	o, err := service.FromEnv()
+	if err != nil {
+		log.Fatal(err)
+	}
+	listen := flag.String("listen", "127.0.0.1:8080", "where to serve /login")
+	flag.StringVar(&o.Rules, "rules", "rules.yaml", "the file of rules, which is watched")
+	flag.Parse()
+	known := os.Getenv("LOGIN_PASSWORD")
+	if known == "" {
+		log.Fatal("login: LOGIN_PASSWORD is empty: set the password of the account demo")
+	}
+	// A real service looks up a hash, such as Argon2's.
+	check := func(account, password string) bool {
+		return account == "demo" && subtle.ConstantTimeCompare([]byte(password), []byte(known)) == 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *listen, check, o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, listen string, check func(account, password string) bool, o service.Options) error {
+	s, err := service.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close() // Serve does so; here for an error before it
+	h, err := login(s.Node, s.Book, check)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, service.HTTP(&http.Server{
+		Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+	}))
+}

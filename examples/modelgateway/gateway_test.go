@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// request is what a client sends. Used is what the fake model reports for it.
+type request struct {
+	MaxTokens     int64 `json:"max_tokens,omitempty"`
+	Used          int64 `json:"used"`
+	Stream        bool  `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+// estimate is what the rules reserve.
+func (q request) estimate() int64 {
+	if q.MaxTokens == 0 {
+		return 1000
+	}
+	return q.MaxTokens
+}
+
+// fakeModel streams, and reports usage in its last event if it is asked to.
+type fakeModel struct {
+	pause func(context.Context) // between the first event and the last
+
+	mu                       sync.Mutex
+	open, most               int   // streams at once
+	served, reported, excess int64 // excess is what requests exceed their estimates by
+}
+
+func (m *fakeModel) opened(by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open += by
+	m.most = max(m.most, m.open)
+}
+
+func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var q request
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.Header.Get("Authorization") != "Bearer of the model" {
+		http.Error(w, "bad request", http.StatusBadRequest)
+		return
+	}
+	m.opened(1)
+	defer m.opened(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(w, `data: {"choices":[{"delta":{"content":"Hello"}}],"usage":null}`+"\n\n")
+	w.(http.Flusher).Flush()
+	m.pause(r.Context())
+	if r.Context().Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	m.served++
+	m.reported += q.Used
+	m.excess += max(0, q.Used-q.estimate())
+	m.mu.Unlock()
+	if q.StreamOptions.IncludeUsage {
+		fmt.Fprintf(w, `data: {"choices":[],"usage":{"total_tokens":%d}}`+"\n\n", q.Used)
+	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+// pipes is a listener in memory, so that connections are in virtual time, too.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// serve returns the way to a handler, until the test ends.
+func serve(t *testing.T, h http.Handler) http.RoundTripper {
+	p := &pipes{make(chan net.Conn), make(chan struct{})}
+	server := &http.Server{Handler: h}
+	go server.Serve(p)
+	way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		here, there := net.Pipe()
+		select {
+		case p.conns <- there:
+			return here, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}}
+	t.Cleanup(func() { server.Close(); way.CloseIdleConnections() })
+	return way
+}
+
+// fleet is three replicas of the gateway in front of a fake model.
+type fleet struct {
+	replicas [3]http.RoundTripper
+	book     *rules.Book
+}
+
+// start starts a fleet by rules.yaml with other numbers: pairs of old and new text.
+func start(t *testing.T, m *fakeModel, numbers ...string) *fleet {
+	text, err := os.ReadFile("rules.yaml")
+	require.NoError(t, err)
+	for i := 0; i < len(numbers); i += 2 {
+		require.Contains(t, string(text), numbers[i])
+	}
+	set, err := rules.Parse("rules.yaml", []byte(strings.NewReplacer(numbers...).Replace(string(text))))
+	require.NoError(t, err)
+	to := model{&url.URL{Scheme: "http", Host: "model"}, "of the model", serve(t, m)}
+	network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+	f := new(fleet)
+	for i := range f.replicas {
+		node, err := weir.Start(t.Context(), weir.Config{
+			Cluster: network.Host(fmt.Sprint("gateway", i)).Cluster(cluster.Config{}), Logger: slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		f.book, err = rules.Static(node, set)
+		require.NoError(t, err)
+		t.Cleanup(func(book *rules.Book) func() { return func() { book.Close(); node.Close() } }(f.book))
+		h, err := gateway(node, f.book, []string{"ada"}, to)
+		require.NoError(t, err)
+		f.replicas[i] = serve(t, h)
+	}
+	time.Sleep(3 * time.Second) // the replicas meet
+	return f
+}
+
+// post sends a body to a replica. The caller reads the response.
+func (f *fleet) post(ctx context.Context, t *testing.T, replica int, key, body string) *http.Response {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/chat/completions", strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+key)
+	response, err := f.replicas[replica%3].RoundTrip(r)
+	require.NoError(t, err)
+	return response
+}
+
+// stream asks a replica for a stream.
+func (f *fleet) stream(ctx context.Context, t *testing.T, replica int, q request) *http.Response {
+	q.Stream = true
+	body, err := json.Marshal(q)
+	require.NoError(t, err)
+	return f.post(ctx, t, replica, "ada", string(body))
+}
+
+// read reads a response to its end.
+func read(t *testing.T, response *http.Response) string {
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// left is how many units of a limit the key ada has left.
+func (f *fleet) left(t *testing.T, limit string) int64 {
+	s := f.book.Current()
+	l, _, ok := s.Limit(limit)
+	require.True(t, ok)
+	d, err := s.Limiter(l, "", "ada").Peek(t.Context(), "ada")
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+func TestSpentTokensEqualReportedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &fakeModel{pause: func(context.Context) { time.Sleep(time.Duration(1+rand.IntN(50)) * time.Millisecond) }}
+		f := start(t, m, "per: 1m", "per: 24h")
+		const clients, each = 64, 3
+		var all sync.WaitGroup
+		begun := time.Now()
+		for i := range clients {
+			all.Go(func() {
+				for j := 0; j < each && time.Since(begun) < time.Minute; {
+					// Up to 400 tokens, of which a third exceeds its estimate, and a third has none.
+					q := request{Used: rand.Int64N(401), MaxTokens: int64((i + j) % 3 * 200)}
+					response := f.stream(t.Context(), t, i+j, q)
+					text := read(t, response)
+					if response.StatusCode == http.StatusTooManyRequests {
+						time.Sleep(time.Duration(1+rand.IntN(20)) * time.Millisecond)
+						continue
+					}
+					require.Equal(t, http.StatusOK, response.StatusCode)
+					require.Contains(t, text, "[DONE]")
+					j++
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, int64(clients*each), m.served)
+		require.Equal(t, 20, m.most, "streams at once")
+		require.Positive(t, m.excess)
+		require.Equal(t, 100_000-m.reported, f.left(t, "model/tokens"))
+		require.Equal(t, int64(20), f.left(t, "model/streams"))
+	})
+}
+
+func TestStreamsOverspendByTheirExcessAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan struct{})
+		m := &fakeModel{pause: func(context.Context) { <-answered }}
+		f := start(t, m, "rate: 100000, per: 1m", "rate: 1000, per: 24h", "rate: 20", "rate: 64")
+		var asked, all sync.WaitGroup
+		asked.Add(64)
+		for i := range 64 {
+			all.Go(func() {
+				estimate := 20 + rand.Int64N(60)
+				response := f.stream(t.Context(), t, i, request{MaxTokens: estimate, Used: estimate + rand.Int64N(50) - 10})
+				asked.Done()
+				read(t, response)
+			})
+		}
+		asked.Wait()
+		close(answered)
+		all.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Less(t, m.served, int64(64), "some are denied")
+		require.Greater(t, m.reported, int64(1000), "estimates are exceeded")
+		require.LessOrEqual(t, m.reported, 1000+m.excess)
+		require.Equal(t, int64(64), f.left(t, "model/streams"))
+		next := f.stream(t.Context(), t, 0, request{MaxTokens: 1})
+		read(t, next)
+		require.Equal(t, http.StatusTooManyRequests, next.StatusCode, "the excess is spent")
+	})
+}
+
+func TestClientThatDisconnectsGivesItsStreamBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &fakeModel{pause: func(ctx context.Context) { <-ctx.Done() }}
+		f := start(t, m, "per: 1m", "per: 24h", "rate: 20", "rate: 2")
+		ctx, disconnect := context.WithCancel(t.Context())
+		first, second := f.stream(ctx, t, 0, request{MaxTokens: 50}), f.stream(t.Context(), t, 1, request{MaxTokens: 50})
+		third := f.stream(t.Context(), t, 2, request{MaxTokens: 50})
+		require.Equal(t, []int{200, 200, 429}, []int{first.StatusCode, second.StatusCode, third.StatusCode})
+		require.Equal(t, "1", third.Header.Get("Retry-After"))
+		read(t, third)
+
+		disconnect()
+		time.Sleep(time.Second)
+		require.Equal(t, int64(1), f.left(t, "model/streams"))
+		require.Equal(t, int64(100_000-100), f.left(t, "model/tokens"), "the estimate stays spent")
+		fourth := f.stream(t.Context(), t, 2, request{MaxTokens: 50})
+		require.Equal(t, http.StatusOK, fourth.StatusCode)
+		for _, open := range []*http.Response{first, second, fourth} {
+			open.Body.Close()
+		}
+	})
+}
+
+func TestRefusedRequestsSpendNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, new(fakeModel), "per: 1m", "per: 24h")
+		for _, c := range []struct {
+			about, key, body string
+			want             int
+		}{
+			{"an unknown key", "bob", `{}`, http.StatusUnauthorized},
+			{"no JSON", "ada", `max_tokens=5`, http.StatusBadRequest},
+			{"null", "ada", `null`, http.StatusBadRequest},
+			{"an error of the model", "ada", `{"used":"many"}`, http.StatusBadRequest},
+			{"a large body", "ada", `{"text":"` + strings.Repeat("a", maxBody) + `"}`, http.StatusBadRequest},
+		} {
+			response := f.post(t.Context(), t, 0, c.key, c.body)
+			require.Equal(t, c.want, response.StatusCode, c.about)
+			read(t, response)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, int64(100_000), f.left(t, "model/tokens"))
+		require.Equal(t, int64(20), f.left(t, "model/streams"))
+	})
+}

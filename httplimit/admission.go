@@ -19,6 +19,7 @@ type Admission struct {
 	holds   []*weir.Hold
 	charges []charge
 	texts   []heldText
+	wrapped *response // nil without Wrap
 	once    sync.Once // it ended
 }
 
@@ -59,7 +60,7 @@ func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 
 // endless is the error of what cannot hold units, as nothing tells when it ends.
 func endless(limit string) error {
-	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends; only Middleware.Handler holds its units", weir.ErrInvalid, limit)
+	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends; only Middleware.Handler, Begin and BeginCheck hold its units", weir.ErrInvalid, limit)
 }
 
 // admit asks the limits for what the request has until it ends, one after the other, until
@@ -175,8 +176,34 @@ func (a *Admission) tell(err error) {
 	}
 }
 
-// end releases the holds, and settles the reservations by how the request ended. To call it
-// again does nothing.
+// Wrap returns the ResponseWriter to which the handler of r writes, in place of w: it reads
+// what the response says of its cost, and passes on all that w offers. Call it once at most.
+// Of a nil Admission it is w.
+func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	if a == nil {
+		return w
+	}
+	a.r, a.wrapped = r, &response{ResponseWriter: w, a: a}
+	return a.wrapped.full()
+}
+
+// End releases the holds, and settles the reservations by how the request ended. After Wrap,
+// the status that was sent goes before that of e, and the Header of e is not used; a request
+// whose connection was hijacked ends only when that is closed, unless e is Aborted. To call
+// End again does nothing, as with a nil Admission. It waits for no other node.
+func (a *Admission) End(e Ended) {
+	if a == nil {
+		return
+	}
+	if w := a.wrapped; w != nil {
+		if w.hijacked && !e.Aborted {
+			return
+		}
+		w.ended(&e)
+	}
+	a.end(&e)
+}
+
 func (a *Admission) end(e *Ended) {
 	a.once.Do(func() {
 		a.release()
@@ -196,14 +223,9 @@ func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
 // serve has next answer the request, which ends when next returns or panics, or when the
 // connection that next has hijacked is closed.
 func (a *Admission) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	a.r = r
-	rw := &response{ResponseWriter: w, a: a}
-	panics := true
-	defer func() {
-		if panics || !rw.hijacked {
-			a.end(rw.ended(panics))
-		}
-	}()
-	next.ServeHTTP(rw.full(), r)
-	panics = false
+	w = a.Wrap(w, r)
+	e := Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
+	defer func() { a.End(e) }()
+	next.ServeHTTP(w, r)
+	e = Ended{Status: http.StatusOK} // which the server sends for a handler that wrote nothing
 }

@@ -31,7 +31,8 @@ type Exchange interface {
 // Serve decides on a request, tells its Exchange what to answer, and reports whether the
 // request goes on. It waits where a limit has a queue. The functions of Options are not
 // called: what they do is up to the Exchange. Nothing tells it when the request ends: one
-// that meets an in_flight limit is answered with 503.
+// that meets an in_flight limit is answered with 503, and estimates stay spent. Begin is for
+// callers that know the end.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)
@@ -39,11 +40,28 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	return admitted
 }
 
+// Begin is Serve, for a request whose end the caller tells by Admission.End, also if the
+// handler panics. The Admission is nil if the request has nothing until it ends, and if it
+// goes no further; its methods take that. Of the Options, Count, Reserve and Settle are
+// called. Where the Exchange has HTTP, a rule can reserve by a JSON field of the body.
+func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admitted bool) {
+	s := m.scratches.Get().(*scratch)
+	s.ends = true
+	admitted = m.serve(ctx, s, e)
+	a = s.admission
+	m.done(s)
+	return a, admitted
+}
+
 func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	if h, ok := e.(interface{ HTTP() *http.Request }); ok {
 		s.http = h.HTTP()
 	}
 	e.Read(&s.request)
+	if s.http != nil {
+		s.web.m, s.web.r = m, s.http
+		s.request.Content = &s.web
+	}
 	o := &s.outcome
 	if !m.refuses(s) {
 		m.decide(ctx, s)
@@ -72,7 +90,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	return false
 }
 
-// web is an Exchange of net/http.
+// web is an Exchange of net/http, and the Content of any request that is one of net/http.
 type web struct {
 	m *Middleware
 	w http.ResponseWriter
@@ -83,10 +101,7 @@ type web struct {
 
 func (e *web) HTTP() *http.Request { return e.r }
 
-func (e *web) Read(to *rules.Request) {
-	e.m.read(to, e.r)
-	to.Content = e
-}
+func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
 
 // Head is for rules that reserve by the content.
 func (e *web) Head() []byte { return e.content.of(e.r, e.m.o.MaxBody) }

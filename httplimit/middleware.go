@@ -229,7 +229,7 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 // Check decides on a request that does not come by net/http: a message on a
 // WebSocket, or a call of another protocol. It waits where a rule has a queue. Nothing tells
 // it when the event ends: one that meets an in_flight limit has Status 503, and Err names
-// the limit.
+// the limit. BeginCheck is for events that end.
 // Without a rule that the request meets, the Outcome has no Verdicts, and Status 0:
 // it goes on. Skip, OnDecision and what is about headers have no part in it. The
 // Outcome may be kept.
@@ -238,6 +238,15 @@ func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s.request = *r
 	m.decide(ctx, s)
 	return s.outcome
+}
+
+// BeginCheck is Check, for an event whose end the caller tells by Admission.End. The
+// Admission is as Begin returns it. Count, Reserve and Settle of the Options are called
+// without a Request.
+func (m *Middleware) BeginCheck(ctx context.Context, r *rules.Request) (Outcome, *Admission) {
+	s := &scratch{request: *r, ends: true}
+	m.decide(ctx, s)
+	return s.outcome, s.admission
 }
 
 // logs reports whether an error is to be logged now, with how many like it were not: what

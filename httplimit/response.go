@@ -18,17 +18,16 @@ type response struct {
 	reads    bool // a bill reads the body
 }
 
-// ended is how the request ended.
-func (w *response) ended(panics bool) *Ended {
-	if !panics {
-		w.begin(http.StatusOK) // as the server does for a handler that wrote nothing
+// ended fills in how the request ended. The Status of e is what is sent if nothing was.
+func (w *response) ended(e *Ended) {
+	if !e.Aborted {
+		w.begin(e.Status)
 	}
 	gone := w.a.r.Context().Err() != nil
-	e := &Ended{Status: w.status, Aborted: panics || gone, Header: w.Header()}
-	if panics && e.Status == 0 && !gone {
-		e.Status = http.StatusInternalServerError
+	if w.status != 0 || gone {
+		e.Status = w.status
 	}
-	return e
+	e.Aborted, e.Header = e.Aborted || gone, w.Header()
 }
 
 // begin notes the status of the response, of which the first that is final is sent. A client

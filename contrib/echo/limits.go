@@ -40,7 +40,13 @@ type Options struct {
 	// is answered. The Outcome must not be kept.
 	OnDecision func(*echo.Context, *httplimit.Outcome)
 
-	// These are as in httplimit.Options. httplimit.OutcomeOf takes c.Request().Context().
+	// These are as in httplimit.Options: functions of a request's end, and of what it may cost.
+	Count   func(*http.Request, *rules.Rule, *httplimit.Ended) bool
+	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
+	Settle  func(*http.Request, *rules.Rule, *httplimit.Ended) (units int64, ok bool)
+	MaxBody int64
+
+	// These, too, are as in httplimit.Options. httplimit.OutcomeOf takes c.Request().Context().
 	KeepOutcome, NoXHeaders, NoIETFHeaders, RefuseAmbiguousPaths bool
 	Queue                                                        time.Duration
 	MaxWaiting                                                   int
@@ -57,8 +63,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (echo.MiddlewareFunc, err
 	return o.middleware(limit), nil
 }
 
-// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count. The
-// error is weir.ErrInvalid for what is wrong with o.
+// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
+// one until it ends where the limit is InFlight. The error is weir.ErrInvalid for what is
+// wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (echo.MiddlewareFunc, error) {
 	limit, err := httplimit.ByLimiter(l, o.common())
 	if err != nil {
@@ -80,6 +87,7 @@ func (o *Options) common() httplimit.Options {
 		Key: shown(o.Key), User: shown(o.User), APIKey: shown(o.APIKey), Tier: shown(o.Tier),
 		NoXHeaders: o.NoXHeaders, NoIETFHeaders: o.NoIETFHeaders, RefuseAmbiguousPaths: o.RefuseAmbiguousPaths,
 		Queue: o.Queue, MaxWaiting: o.MaxWaiting, Logger: o.Logger,
+		Count: o.Count, Reserve: o.Reserve, Settle: o.Settle, MaxBody: o.MaxBody,
 	}
 	if o.Client != nil {
 		common.Client = *o.Client
@@ -95,12 +103,32 @@ func (o *Options) middleware(limit *httplimit.Middleware) echo.MiddlewareFunc {
 				return next(c)
 			}
 			e := &exchange{o: &l, c: c}
-			if !limit.Serve(c.Request().Context(), e) {
+			a, admitted := limit.Begin(c.Request().Context(), e)
+			switch {
+			case !admitted:
 				return e.err
+			case a == nil:
+				return next(c)
 			}
-			return next(c)
+			return end(c, next, a)
 		}
 	}
+}
+
+// end has next answer a request, which ends when next returns. The HTTPErrorHandler answers
+// an error later, with the status that the error has.
+func end(c *echo.Context, next echo.HandlerFunc, a *httplimit.Admission) error {
+	own := c.Response()
+	c.SetResponse(a.Wrap(own, c.Request()))
+	e := httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
+	defer func() {
+		c.SetResponse(own)
+		a.End(e)
+	}()
+	err := next(c)
+	_, status := echo.ResolveResponseStatus(own, err)
+	e = httplimit.Ended{Status: status}
+	return err
 }
 
 // clientOf is the address that a request comes from.

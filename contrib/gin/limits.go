@@ -43,7 +43,13 @@ type Options struct {
 	// is answered. The Outcome must not be kept.
 	OnDecision func(*gin.Context, *httplimit.Outcome)
 
-	// These are as in httplimit.Options. httplimit.OutcomeOf takes c.Request.Context().
+	// These are as in httplimit.Options: functions of a request's end, and of what it may cost.
+	Count   func(*http.Request, *rules.Rule, *httplimit.Ended) bool
+	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
+	Settle  func(*http.Request, *rules.Rule, *httplimit.Ended) (units int64, ok bool)
+	MaxBody int64
+
+	// These, too, are as in httplimit.Options. httplimit.OutcomeOf takes c.Request.Context().
 	KeepOutcome, NoXHeaders, NoIETFHeaders, RefuseAmbiguousPaths bool
 	Queue                                                        time.Duration
 	MaxWaiting                                                   int
@@ -60,8 +66,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (gin.HandlerFunc, error) 
 	return o.handler(limit), nil
 }
 
-// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count. The
-// error is weir.ErrInvalid for what is wrong with o.
+// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
+// one until it ends where the limit is InFlight. The error is weir.ErrInvalid for what is
+// wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (gin.HandlerFunc, error) {
 	limit, err := httplimit.ByLimiter(l, o.common())
 	if err != nil {
@@ -83,6 +90,7 @@ func (o *Options) common() httplimit.Options {
 		Key: shown(o.Key), User: shown(o.User), APIKey: shown(o.APIKey), Tier: shown(o.Tier),
 		NoXHeaders: o.NoXHeaders, NoIETFHeaders: o.NoIETFHeaders, RefuseAmbiguousPaths: o.RefuseAmbiguousPaths,
 		Queue: o.Queue, MaxWaiting: o.MaxWaiting, Logger: o.Logger,
+		Count: o.Count, Reserve: o.Reserve, Settle: o.Settle, MaxBody: o.MaxBody,
 	}
 	if o.Client != nil {
 		common.Client = *o.Client
@@ -96,10 +104,26 @@ func (o *Options) handler(limit *httplimit.Middleware) gin.HandlerFunc {
 		l.Logger = slog.Default()
 	}
 	return func(c *gin.Context) {
-		if l.Skip == nil || !l.Skip(c) {
-			limit.Serve(c.Request.Context(), &exchange{l, c})
+		if l.Skip != nil && l.Skip(c) {
+			return
+		}
+		if a, _ := limit.Begin(c.Request.Context(), &exchange{l, c}); a != nil {
+			end(c, a)
 		}
 	}
+}
+
+// end has the handlers that follow answer a request, which ends with them.
+func end(c *gin.Context, a *httplimit.Admission) {
+	own := c.Writer
+	c.Writer = &writer{own, a.Wrap(own, c.Request)}
+	e := httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
+	defer func() {
+		c.Writer = own
+		a.End(e)
+	}()
+	c.Next()
+	e = httplimit.Ended{Status: own.Status()}
 }
 
 type limits struct {

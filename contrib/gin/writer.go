@@ -1,0 +1,51 @@
+package ginlimit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// writer is the ResponseWriter of a request that has an Admission. gin's own notes a status
+// and sends it later, so each method here that sends it tells wrapped first.
+type writer struct {
+	gin.ResponseWriter
+	wrapped http.ResponseWriter // gin's own, in the Admission's
+}
+
+// send tells the status that gin is about to send.
+func (w *writer) send() {
+	if !w.Written() {
+		w.wrapped.WriteHeader(w.Status())
+	}
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.send()
+	return w.wrapped.Write(p)
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	w.send()
+	return io.WriteString(w.wrapped, s)
+}
+
+func (w *writer) WriteHeaderNow() {
+	w.send()
+	w.ResponseWriter.WriteHeaderNow()
+}
+
+func (w *writer) Flush() {
+	w.send()
+	_ = http.NewResponseController(w.wrapped).Flush()
+}
+
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.wrapped).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -19,7 +19,7 @@ type exchange struct {
 
 func (e *exchange) Read(r *rules.Request) {
 	in := e.c.Request()
-	r.Method, r.Fields = e.c.Method(), &e.header
+	r.Method, r.Fields, r.Content = e.c.Method(), &e.header, e
 	r.Host, r.Path = utils.UnsafeString(in.URI().Host()), utils.UnsafeString(in.URI().PathOriginal())
 	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp has other numbers below 0
 	r.Client = e.o.clientOf(e.c, &e.header)
@@ -31,6 +31,16 @@ func (e *exchange) Read(r *rules.Request) {
 			*who.is = who.from(e.c)
 		}
 	}
+}
+
+// Head is for rules that reserve by the content: none of a body that is encoded, or that the
+// handlers read as a stream.
+func (e *exchange) Head() []byte {
+	in := e.c.Request()
+	if in.IsBodyStream() || len(in.Header.ContentEncoding()) > 0 {
+		return nil
+	}
+	return in.Body()
 }
 
 func (e *exchange) Decided(o *httplimit.Outcome) {

@@ -60,8 +60,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (fiber.Handler, error) {
 	return o.handler(limit), nil
 }
 
-// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count. The
-// error is weir.ErrInvalid for what is wrong with o.
+// ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
+// one until its handlers return where the limit is InFlight. The error is weir.ErrInvalid for
+// what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (fiber.Handler, error) {
 	limit, err := httplimit.ByLimiter(l, o.common())
 	if err != nil {
@@ -99,14 +100,17 @@ func (o *Options) handler(limit *httplimit.Middleware) fiber.Handler {
 		}
 		e := exchanges.Get().(*exchange)
 		e.o, e.c, e.header.c = &l, c, c
-		admitted := limit.Serve(c.Context(), e)
+		a, admitted := limit.Begin(c.Context(), e)
 		err := e.err
 		*e = exchange{header: header{lines: e.header.forget()}}
 		exchanges.Put(e)
-		if !admitted {
+		switch {
+		case !admitted:
 			return err
+		case a == nil:
+			return c.Next()
 		}
-		return c.Next()
+		return end(c, a)
 	}
 }
 

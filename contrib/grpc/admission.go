@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
+	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -18,13 +21,28 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// admission is what a call has until it ends: a hold, or a reservation.
+// admission is what a call has until it ends: a hold, a reservation, or those of its rules.
 type admission struct {
 	limits      *Limits
 	hold        *weir.Hold
 	reservation *weir.Reservation
 	told        atomic.Int64 // cost of the last message that told one, plus 1; 0 if none did
 	trailer     atomic.Int64 // the same of the trailer
+
+	byRules  *httplimit.Admission
+	ended    httplimit.Ended // of byRules
+	mu       sync.Mutex
+	trailers http.Header // for byRules
+}
+
+// panicked is how a call ends whose handler does not return.
+var panicked = httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true}
+
+// returned notes how the handler has ended the call.
+func (a *admission) returned(ctx context.Context, err error) {
+	if a.ended = (httplimit.Ended{Status: httpStatus(err)}); ctx.Err() != nil { // the client is gone
+		a.ended = httplimit.Ended{Aborted: true}
+	}
 }
 
 // ask asks the limit of ByLimiter. The admission is nil if the call ends nothing, and if it
@@ -65,6 +83,12 @@ func (a *admission) release() {
 // end releases or settles. An estimate of a call that told no cost stays spent.
 func (a *admission) end() {
 	a.release()
+	if a.byRules != nil {
+		a.mu.Lock()
+		a.ended.Header, a.trailers = a.trailers, nil
+		a.mu.Unlock()
+		a.byRules.End(a.ended)
+	}
 	if a.reservation == nil {
 		return
 	}
@@ -91,6 +115,14 @@ func (a *admission) sent(message any) {
 
 // trails notes the cost that trailer metadata tells.
 func (a *admission) trails(md metadata.MD) {
+	if a.byRules != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.trailers == nil {
+			a.trailers = make(http.Header)
+		}
+		maps.Copy(a.trailers, headerOf(md))
+	}
 	values := md.Get(a.limits.o.SettleTrailer)
 	if a.limits.o.SettleTrailer == "" || len(values) == 0 {
 		return
@@ -109,7 +141,7 @@ func isName(name string) bool {
 
 // watch returns the context of a handler whose trailer is read.
 func (a *admission) watch(ctx context.Context) context.Context {
-	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && a.limits.o.SettleTrailer != "" {
+	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (a.byRules != nil || a.limits.o.SettleTrailer != "") {
 		return grpc.NewContextWithServerTransportStream(ctx, &trailerStream{stream, a})
 	}
 	return ctx

@@ -15,8 +15,9 @@
 // with its metadata as header: as HTTP/2 carries it. So one rules file serves both
 // HTTP and gRPC.
 //
-// ByLimiter also limits calls that run at once, by an InFlight limit, and costs that a
-// message or the trailer tells (Options.Settle, SettleTrailer).
+// Calls that run at once are limited by rules with in_flight, or by ByLimiter with an InFlight
+// limit. Costs are settled by the trailer, and with ByLimiter also by a message
+// (Options.Settle, SettleTrailer). Rules count a call by the HTTP status of its code.
 //
 // A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for,
 // and google.rpc.QuotaFailure, which names the limits; a call that costs more than

@@ -86,7 +86,7 @@ type Limits struct {
 // New limits calls by the rules of a Book, as httplimit.New does requests. The
 // error is weir.ErrInvalid for what is wrong with o.
 func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
-	m, err := httplimit.New(node, book, httplimit.Options{Client: o.Client})
+	m, err := httplimit.New(node, book, httplimit.Options{Client: o.Client, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +100,20 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 		return nil, err
 	}
 	warn := o.warns((*httplimit.Outcome).LacksAddress)
-	return &Limits{o: o, judge: func(ctx context.Context, r *rules.Request, _ any) (httplimit.Outcome, *admission) {
-		out := m.Check(ctx, r)
+	limits := &Limits{o: o}
+	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
+		if _, endless := request.(message); endless {
+			out = m.Check(ctx, r)
+		} else {
+			var byRules *httplimit.Admission
+			if out, byRules = m.BeginCheck(ctx, r); byRules != nil {
+				a = &admission{limits: limits, byRules: byRules, ended: panicked}
+			}
+		}
 		warn(ctx, r, &out)
-		return out, nil
-	}}, nil
+		return out, a
+	}
+	return limits, nil
 }
 
 func (o *Options) settles() bool { return o.Settle != nil || o.SettleTrailer != "" }
@@ -231,6 +240,7 @@ func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 		}
 		defer a.end()
 		response, err := handler(a.watch(ctx), request)
+		a.returned(ctx, err)
 		if err == nil {
 			a.sent(response)
 		}
@@ -262,7 +272,11 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 		if m := l.o.Messages; m != nil && !m.skips(info.FullMethod) {
 			stream = &limitedStream{stream, m, m.request(ctx, info.FullMethod)}
 		}
-		return handler(srv, stream)
+		err = handler(srv, stream)
+		if a != nil {
+			a.returned(ctx, err)
+		}
+		return err
 	}
 }
 
@@ -279,6 +293,9 @@ func (s *limitedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	_, _, err := s.limits.admit(s.Context(), s.request, m)
+	_, _, err := s.limits.admit(s.Context(), s.request, message{})
 	return err
 }
+
+// message stands for a message of a stream, which has no end, in the place of a request.
+type message struct{}

@@ -1,0 +1,98 @@
+package grpclimit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+)
+
+const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
+
+func TestRulesHoldUntilTheHandlerReturns(t *testing.T) {
+	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
+	c := serve(t, m, byRules(t, oneAtOnce, Options{}))
+	ctx := t.Context()
+	ended := make(chan error, 1)
+	go func() { ended <- ask(ctx, c, 1) }()
+	<-m.entered
+	require.Equal(t, codes.ResourceExhausted, status.Code(ask(ctx, c, 1)))
+	stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+	require.NoError(t, err)
+	_, err = read(stream)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "streams hold the same units")
+	m.proceed <- struct{}{}
+	require.NoError(t, <-ended)
+
+	stream, err = c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+	require.NoError(t, err)
+	<-m.entered
+	require.Equal(t, codes.ResourceExhausted, status.Code(ask(ctx, c, 1)))
+	close(m.proceed)
+	_, err = read(stream)
+	require.ErrorContains(t, err, "EOF")
+}
+
+func TestRulesOfAHandlerThatPanicsHoldNothing(t *testing.T) {
+	limits := byRules(t, oneAtOnce, Options{})
+	for range 3 {
+		require.PanicsWithValue(t, "oh", func() {
+			_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
+		})
+	}
+}
+
+func TestRulesHoldNothingForAMessage(t *testing.T) {
+	limits := byRules(t, oneAtOnce, Options{})
+	for range 2 {
+		_, a, err := limits.admit(t.Context(), limits.request(t.Context(), "/a.S/M"), message{})
+		require.Nil(t, a)
+		require.Equal(t, codes.Unavailable, status.Code(err))
+	}
+}
+
+func TestRulesCountCallsByTheirCode(t *testing.T) {
+	for code, counts := range map[codes.Code]bool{
+		codes.OK: false, codes.NotFound: false, codes.Unauthenticated: true, codes.Unavailable: true, codes.Internal: true, codes.Unknown: true, codes.DataLoss: true,
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			limits, l := ofRule(t, "{name: r, key: user, count: {status: [401, 5xx]}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}")
+			_, err := limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { return nil, status.Error(code, "") })
+			require.Equal(t, code, status.Code(err))
+			spends(t, l, "ada", map[bool]int64{true: 1}[counts])
+		})
+	}
+}
+
+func TestRulesSettleByTheTrailer(t *testing.T) {
+	const rule = "{name: r, key: user, reserve: 50, settle: {trailer: X-Cost}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}"
+	limits, l := ofRule(t, rule)
+	c := serve(t, &model{trailer: "7"}, limits)
+	require.NoError(t, ask(t.Context(), c, 1))
+	spends(t, l, "ada", 7)
+	stream, err := c.StreamingOutputCall(t.Context(), &pb.StreamingOutputCallRequest{})
+	require.NoError(t, err)
+	_, err = read(stream)
+	require.ErrorContains(t, err, "EOF")
+	spends(t, l, "ada", 14)
+	require.Error(t, ask(t.Context(), c, 0))
+	spends(t, l, "ada", 14) // an error costs nothing
+}
+
+// ofRule are Limits of one rule, and its Limiter.
+func ofRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
+	t.Helper()
+	node := start(t, weir.Config{})
+	book := booked(t, node, "rules: ["+rule+"]")
+	limits, err := New(node, book, Options{User: func(context.Context) string { return "ada" }})
+	require.NoError(t, err)
+	limit, _, ok := book.Current().Limit("r")
+	require.True(t, ok)
+	return limits, book.Current().Limiter(limit, "", "ada")
+}

@@ -120,6 +120,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 // returns when the ask was sent.
 func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
+	var deadline context.CancelFunc
 	for range 3 { // authority may come and go meanwhile
 		v := n.handover.View()
 		sent = n.env.Steady()
@@ -127,7 +128,11 @@ func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *w
 		if way.Way == view.StandIn {
 			as = view.AsStandIn
 		}
-		if way.To == v.Self && v.Self >= 0 {
+		if way.To == v.Self && v.Self >= 0 && !n.clients.holds.Knows(v, as, a.ID) {
+			if deadline == nil { // to learn and to ask take no longer together
+				ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
+				defer deadline()
+			}
 			n.clients.holds.Learn(ctx, as, a.ID)
 		}
 		*r = wire.Result{}

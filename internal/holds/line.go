@@ -68,9 +68,17 @@ func (l lines) keep(id bucket.ID, line []place) {
 	}
 }
 
-// sweep forgets the lines in which nothing has waited for long, and returns what they are of.
+// sweepLines bounds the lines that are looked at under one lock.
+const sweepLines = 64
+
+// sweep forgets lines in which nothing has waited for long, and returns what they are of. It
+// looks at some, each time at others, as a map has no order.
 func (l lines) sweep(now int64) (over []bucket.ID) {
+	looked := 0
 	for id, line := range l {
+		if looked++; looked > sweepLines {
+			break
+		}
 		if now-line[len(line)-1].seen > int64(waitsFor) {
 			delete(l, id)
 			over = append(over, id)

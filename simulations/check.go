@@ -195,6 +195,7 @@ func (c *checker) loads() {
 			c.known("from", name)
 		}
 		c.load(l)
+		c.outcome(l, limit)
 		if asks += c.s.asks(l, limit); asks > maxAsks {
 			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
 			return
@@ -227,6 +228,23 @@ func (c *checker) load(l Load) {
 		c.wrong("ends", "ends is of a steady load: a burst comes at once")
 	case l.Ends != 0 && l.Ends <= l.Begins:
 		c.wrong("ends", "ends is %s: that is not after it begins", spelling.Duration(l.Ends))
+	}
+}
+
+// outcome checks what becomes of the units of a load.
+func (c *checker) outcome(l Load, limit weir.Limit) {
+	reserves := c.s.reserves(l.Limit)
+	switch {
+	case l.Adversary && (l.Keeps > 0 || reserves || inFlightLimit(limit)):
+		c.wrong("adversary", "an adversary spends units: it neither holds nor reserves any")
+	case inFlightLimit(limit) && l.Settles > 0:
+		c.wrong("settles", "%s is in_flight: its units are held; say for how long at most with keeps", l.Limit)
+	case inFlightLimit(limit) && l.Keeps == 0:
+		c.wrong("limit", "%s is in_flight: say for how long at most units are held with keeps", l.Limit)
+	case l.Keeps > 0 && !inFlightLimit(limit):
+		c.wrong("keeps", "keeps is of an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
+	case reserves && l.Settles == 0:
+		c.wrong("limit", "units of %s are reserved by another load: say when these are settled with settles", l.Limit)
 	}
 }
 

@@ -100,6 +100,7 @@ func (s *stage) kill(names []string) {
 		h := s.named[name]
 		if h.runs != nil {
 			h.runs.killed = true
+			h.runs.end(s.now())
 			s.ended.add(h.runs.node)
 			died = append(died, h.index)
 		}
@@ -172,6 +173,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.runs == p {
 			h.runs, h.up = nil, false
+			p.end(s.now())
 			s.listen()
 			s.ended.add(p.node)
 			s.witness.left(s.now(), h.index, err != nil, s.hosts)

@@ -205,11 +205,16 @@ func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
 func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 	m := v.Map("name", "algorithm", "rate", "per", "burst", "scope", "partition", "version")
 	r.places[place{partLimit, len(s.Limits)}] = m.Get
+	per := m.Get("per")
+	algorithm := strictyaml.Named[weir.Algorithm](m.Get("algorithm"))
+	if algorithm != weir.InFlight {
+		per = per.Required()
+	}
 	s.Limits = append(s.Limits, weir.Limit{
 		Name:      m.Get("name").Required().Text(),
-		Algorithm: strictyaml.Named[weir.Algorithm](m.Get("algorithm")),
+		Algorithm: algorithm,
 		Rate:      m.Get("rate").Required().Int(math.MinInt64, math.MaxInt64),
-		Per:       m.Get("per").Required().Duration(math.MinInt64, math.MaxInt64),
+		Per:       per.Duration(math.MinInt64, math.MaxInt64),
 		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
 		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
 		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
@@ -218,7 +223,7 @@ func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 }
 
 func (r *reader) load(s *Scenario, v strictyaml.Value) {
-	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat")
+	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat", "keeps", "settles")
 	l := Load{
 		Limit:     m.Get("limit").Required().OneOf("limit", r.names.limits),
 		Keys:      int(m.Get("keys").Int(1, maxKeys)),
@@ -230,6 +235,8 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 		Adversary: m.Get("adversary").Bool(),
 		Begins:    m.Get("begins").Duration(0, maxLasts),
 		Ends:      m.Get("ends").Duration(0, maxLasts),
+		Keeps:     m.Get("keeps").Duration(time.Millisecond, maxLasts),
+		Settles:   m.Get("settles").Duration(time.Millisecond, maxLasts),
 	}
 	switch at := m.Get("at"); {
 	case l.Burst == 0 && at.Present():

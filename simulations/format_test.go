@@ -57,8 +57,9 @@ func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *
 		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
 		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
 		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units", "cpu-quota",
+		"requests-in-flight", "token-budget",
 	})
-	require.Len(t, algorithms, 5)
+	require.Len(t, algorithms, 6)
 	require.Len(t, policies, 4)
 }
 
@@ -75,10 +76,14 @@ later: {west: [d]}
 settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3, max_keys: 4000, caps: {frame: 300, queued: 40, statements: 2}}
 limits:
   - {name: api, algorithm: token_bucket, rate: 100, per: 10s, burst: 20, partition: fair_share, version: 3}
+  - {name: streams, algorithm: in_flight, rate: 7}
+  - {name: tokens, rate: 50, per: 24h}
 load:
   - {limit: api, keys: 10, zipf: 1.1, from: [a, b], rate: 50/s, units: 2, begins: 1s, ends: 90s}
   - {limit: api, burst: 5, at: 30s, repeat: {every: 10s, until: 45s}}
   - {limit: api, adversary: true}
+  - {limit: streams, rate: 9/s, keeps: 3s}
+  - {limit: tokens, rate: 8/s, settles: 250ms}
 faults:
   - {at: 70s, start: d}
   - {at: 10s, split: [[a, b], [c]], for: 2s, repeat: {every: 20s, until: 30s}}
@@ -105,13 +110,19 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 		Name: "whole", About: "Everything at once.", Seed: 9, Lasts: 2 * time.Minute, Gossip: true, Network: network,
 		Nodes:    []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
 		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second, MaxKeys: 4000,
-		Caps:   countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
-		Limits: []weir.Limit{{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3}},
+		Caps: countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
+		Limits: []weir.Limit{
+			{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3},
+			{Name: "streams", Algorithm: weir.InFlight, Rate: 7},
+			{Name: "tokens", Rate: 50, Per: 24 * time.Hour},
+		},
 		Loads: []Load{
 			{Limit: "api", Keys: 10, Zipf: 1.1, From: []string{"a", "b"}, Rate: 50, Units: 2, Begins: time.Second, Ends: 90 * time.Second},
 			{Limit: "api", Burst: 5, Begins: 30 * time.Second},
 			{Limit: "api", Burst: 5, Begins: 40 * time.Second},
 			{Limit: "api", Adversary: true},
+			{Limit: "streams", Rate: 9, Keeps: 3 * time.Second},
+			{Limit: "tokens", Rate: 8, Settles: 250 * time.Millisecond},
 		},
 		Faults: []Fault{
 			{At: 10 * time.Second, Kind: FaultSplit, Sides: sides},
@@ -202,6 +213,13 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"asks that no limit can grant", "rate: 5/s", "rate: 5/s, units: 11", `x.yaml:6:39: units is 11: api never grants more than 10 at a time`},
 		{"popularity without keys", "rate: 5/s", "rate: 5/s, zipf: 1.2", `x.yaml:6:38: zipf says how popular keys are: say how many with keys`},
 		{"more asks than a run can hold", "rate: 5/s", "adversary: true, keys: 1000000", `x.yaml:6:16: up to here the load comes to some 888000000 asks: at most 20000000; lower it, or ask for more units at a time`},
+
+		{"units that are held of a rate", "rate: 5/s", "rate: 5/s, keeps: 1s", `x.yaml:6:39: keeps is of an in_flight limit: api is sliding_window`},
+		{"units in flight that nobody keeps", "rate: 10, per: 5s", "rate: 10, algorithm: in_flight", `x.yaml:6:16: api is in_flight: say for how long at most units are held with keeps`},
+		{"units in flight that are settled", "rate: 10, per: 5s}]\nload: [{limit: api, rate: 5/s", "rate: 10, algorithm: in_flight}]\nload: [{limit: api, rate: 5/s, settles: 1s", `x.yaml:6:41: api is in_flight: its units are held; say for how long at most with keeps`},
+		{"units that are spent and reserved", "rate: 5/s}", "rate: 5/s}, {limit: api, rate: 5/s, settles: 1s}", `x.yaml:6:16: units of api are reserved by another load: say when these are settled with settles`},
+		{"an adversary that reserves", "rate: 5/s", "adversary: true, settles: 1s", `x.yaml:6:32: an adversary spends units: it neither holds nor reserves any`},
+		{"a rate in no time", "rate: 10, per: 5s", "rate: 10", `x.yaml:5:10: per is missing`},
 
 		{"a fault on a node that does not exist", "faults: []", "faults: [{at: 5s, kill: [gama]}]", `x.yaml:7:26: unknown node "gama": did you mean "gamma"?`},
 		{"a fault on the wrong node", "faults: []", "faults: [{at: 5s, freeze: [db-1, alpha]}]", `x.yaml:7:28: unknown node "db-1": known are alpha, beta, gamma, delta`},

@@ -19,21 +19,24 @@ type invariant struct {
 
 // The names of the invariants.
 const (
-	boundInvariant   = "bound"
-	ownWindow        = "own window"
-	anyTime          = "any time"
-	healedInvariant  = "healed"
-	promptInvariant  = "prompt"
-	noErrors         = "no errors"
-	settledInvariant = "settled"
-	oneAuthority     = "one authority"
-	equalReplicas    = "equal replicas"
-	accounted        = "accounted"
-	fullGrant        = "full grant"
-	shareGrant       = "share"
-	peekInvariant    = "peek"
-	nobodyGone       = "nobody gone"
-	exactInvariant   = "exact"
+	boundInvariant       = "bound"
+	ownWindow            = "own window"
+	anyTime              = "any time"
+	healedInvariant      = "healed"
+	promptInvariant      = "prompt"
+	noErrors             = "no errors"
+	settledInvariant     = "settled"
+	oneAuthority         = "one authority"
+	equalReplicas        = "equal replicas"
+	accounted            = "accounted"
+	fullGrant            = "full grant"
+	shareGrant           = "share"
+	peekInvariant        = "peek"
+	nobodyGone           = "nobody gone"
+	exactInvariant       = "exact"
+	heldInvariant        = "held"
+	backInvariant        = "given back"
+	settledOnceInvariant = "settled once"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -53,6 +56,9 @@ var invariants = []invariant{
 	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits; with real gossip from 15 s on", exacts},
 	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
 	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted, and what may be lent", peeks},
+	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
+	{backInvariant, "units of an in_flight limit are back as they are released, 12 s after their holder's end at the latest", givenBack},
+	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
 }
 
 // trial is a journal in the order in which it is judged.
@@ -93,8 +99,8 @@ func newTrial(j *Journal) *trial {
 	of := make(map[subject]*asks)
 	for i := range j.Checks {
 		c := &j.Checks[i]
-		if c.Limit == witness {
-			continue
+		if c.Limit == witness || inFlightLimit(j.Scenario.Limits[c.Limit]) {
+			continue // what is held at once has no window
 		}
 		s := subject{c.Limit, c.Key, j.Scenario.Nodes[c.Node].Region}
 		l := &j.Scenario.Limits[c.Limit]
@@ -535,6 +541,9 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			fullPlanet(a, broken)
 			continue
 		}
+		if r.Scenario.reserves(a.l.Name) {
+			continue // an estimate is more, or less, than what it comes to
+		}
 		quiets := a.course.quiets()
 		if len(quiets) == 0 {
 			continue
@@ -593,7 +602,7 @@ func (c *course) joins(q *quiet) bool {
 // member is missing.
 func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
-		if a.planet != nil || stepsBack(a.course.scenario) {
+		if a.planet != nil || stepsBack(a.course.scenario) || r.Scenario.reserves(a.l.Name) {
 			continue
 		}
 		for _, q := range a.course.quiets() {

@@ -23,6 +23,11 @@ type Journal struct {
 	// Absences are all times in which one that ran was unheard by another.
 	Absences []absence
 	WAN      WAN
+
+	Holds    []Held     // of in-flight limits
+	Probes   []Probe    // the same
+	Reserved []Reserved // the checks of these are in Checks, of so many units as count in any case
+	Spends   []Spend
 }
 
 // Look is what a node answered to a Peek.

@@ -39,6 +39,8 @@ const (
 	refund
 	reset
 	wait
+	hold
+	reserve
 )
 
 // waitsOf takes are asked for by Wait instead, one each. They are drawn by themselves, so
@@ -111,6 +113,10 @@ func (s *stage) load(ctx context.Context) {
 				if q.deed = deeds[a.deeds.IntN(len(deeds))]; q.deed == take && waits.IntN(waitsOf) == 0 {
 					q.deed = wait
 				}
+			case a.load.Keeps > 0:
+				q.deed, q.keeps = hold, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
+			case a.load.Settles > 0:
+				q.deed, q.plan = reserve, a.settling(s, h, q.units)
 			}
 			select {
 			case questions <- q:
@@ -211,6 +217,8 @@ type question struct {
 	limit, key int
 	units      int64
 	deed       deed
+	keeps      time.Duration // of units that are held
+	plan       *plan         // of a reservation
 }
 
 // asked is the process that is asked at a host, nil if nobody is, and what it is asked of.
@@ -238,6 +246,10 @@ func (s *stage) put(ctx context.Context, q question) {
 		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
 	case q.deed == wait:
 		s.wait(ctx, q)
+	case q.deed == hold:
+		s.hold(ctx, q)
+	case q.deed == reserve:
+		s.reserve(ctx, q)
 	case q.deed == takeAll || q.deed == debit:
 		s.askWitness(ctx, q)
 	default:

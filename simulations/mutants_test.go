@@ -200,6 +200,64 @@ var mutants = []mutant{
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},
+	{
+		name: "a member that comes to answer asks nobody what is held",
+		edits: []edit{{
+			"internal/holds/learn.go",
+			"		h.ask(ctx, v, ranges)\n",
+			"		_ = ctx\n",
+		}, {
+			"internal/holds/learn.go",
+			"			h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})\n",
+			"",
+		}},
+		scenario: "flight", breaks: heldInvariant,
+	},
+	{
+		name: "each side of a split may hold the whole limit",
+		edits: []edit{{
+			"internal/holds/holds.go",
+			"			most = part.Rate\n",
+			"			_ = part\n",
+		}},
+		scenario: "flight", breaks: heldInvariant,
+	},
+	{
+		name: "a release is not told",
+		edits: []edit{{
+			"internal/holds/holds.go",
+			"	if at, held := h.own.remove(o); held {\n		h.release(o, at)\n",
+			"	if at, held := h.own.remove(o); held {\n		_ = at\n",
+		}},
+		scenario: "flight", breaks: backInvariant,
+	},
+	{
+		name: "what a dead holder had stays held",
+		edits: []edit{{
+			"internal/holds/table.go",
+			"	return now-max(e.renewed, s.holders[e.holder].renewed) > e.term\n",
+			"	return now-max(e.renewed, s.holders[e.holder].renewed) > 100*e.term\n",
+		}},
+		scenario: "flight", breaks: backInvariant,
+	},
+	{
+		name: "a reservation is settled twice where it was made",
+		edits: []edit{{
+			"reserve.go",
+			"	n.apart(op, &a)\n",
+			"	n.apart(op, &a)\n	n.apart(op, &a)\n",
+		}},
+		scenario: "budget", breaks: settledOnceInvariant,
+	},
+	{
+		name: "whoever has the text of a reservation settles it",
+		edits: []edit{{
+			"reserve.go",
+			"	err := v.spendMarker(ctx)\n",
+			"	var err error\n",
+		}},
+		scenario: "budget", breaks: settledOnceInvariant,
+	},
 }
 
 // shows are the scenarios in which mutants show; without one, nothing is broken.
@@ -248,7 +306,19 @@ func shows() map[string]*Scenario {
 	gossip := slow.clone()
 	gossip.Gossip = true
 	quota := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
-	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	flight := scene(5,
+		Fault{At: 2 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
+		Fault{At: 4 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
+		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
+		Fault{At: 19 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "c"}, {"d", "e"}}},
+		Fault{At: 27 * time.Second, Kind: FaultHeal})
+	flight.Limits = append(flight.Limits, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: weir.FairShare})
+	flight.Loads = append(flight.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
+	flight.Network.Latency = 4 * time.Millisecond // for as long nobody has said what is held
+	budget := scene(3)
+	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
+	budget.Loads = append(budget.Loads, Load{Limit: "tokens", Keys: 3, Units: 50, Rate: 30, Settles: 3 * time.Second})
+	all := map[string]*Scenario{"flight": flight, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

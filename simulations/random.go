@@ -22,6 +22,7 @@ const (
 	leastBurst  = 20     // asks, also of a limit that grants fewer
 	manyAsks    = 25_000 // beside these, for some 20,000 keys
 	manyName    = "many"
+	mostHolding = 40 // asks a second for what is held, and for what is reserved
 )
 
 // random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
@@ -40,6 +41,8 @@ func random(seed uint64) *Scenario {
 	d.breaks()
 	d.smallness()
 	d.heat()
+	d.holds()
+	d.reserves()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -492,6 +495,42 @@ func (d *dice) heat() {
 	if own.one(6) {
 		d.s.Hot = int(own.logarithmic(50, 400))
 	}
+}
+
+// holds has one scenario in four hold units of a limit. It draws as slowness does.
+func (d *dice) holds() {
+	own := d.seeded("holds")
+	if !own.one(4) {
+		return
+	}
+	l := weir.Limit{Name: "flight", Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
+	l.Partition = pick(own, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: time.Duration(own.logarithmic(5e7, 1.5e10)).Truncate(time.Millisecond)}
+	if own.one(2) {
+		load.Units = 1 + own.Int64N(max(1, l.Rate/3))
+	}
+	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
+	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
+	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
+}
+
+// reserves has one scenario in four reserve units, and settle them. It draws as slowness
+// does.
+func (d *dice) reserves() {
+	own := d.seeded("reserves")
+	if !own.one(4) {
+		return
+	}
+	l := weir.Limit{Name: "budget", Algorithm: weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(own.logarithmic(20, 2000))}
+	l.Partition = pick(own, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	l.Per = own.between(time.Second, 20*time.Second)
+	if own.one(3) {
+		l.Per = 24 * time.Hour
+		l.Rate = min(100*l.Rate, 100_000)
+	}
+	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Units: 1 + own.Int64N(max(1, l.Rate/10)), Rate: round(own.logarithmic(1, mostHolding))}
+	load.Settles = time.Duration(own.logarithmic(5e7, 1e10)).Truncate(time.Millisecond)
+	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

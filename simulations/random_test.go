@@ -78,7 +78,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	var holds, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	for _, s := range thousand() {
 		split := false
 		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
@@ -106,6 +106,12 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 			if l.Adversary {
 				adversaries++
 			}
+			if l.Keeps > 0 {
+				holds++
+			}
+			if l.Settles > 0 {
+				reservations++
+			}
 		}
 		if s.Nodes[0].Region != "" {
 			regions++
@@ -128,6 +134,8 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)
 	require.InDelta(t, 20, gossips, 10)
+	require.InDelta(t, 250, holds, 60)
+	require.InDelta(t, 250, reservations, 60)
 	require.InDelta(t, cut/4, breaks, 40)
 	require.Greater(t, capped, 100)
 	require.InDelta(t, 56, full, 20)

@@ -31,11 +31,13 @@ func TestEveryScenarioInTheDocumentsIsRead(t *testing.T) {
 // completed is a scenario in which a field that stands alone in a line has its
 // place.
 func completed(key, field string) string {
-	load, faults, settings := "rate: 5/s", "", ""
+	limit, load, faults, settings := "per: 5s", "rate: 5/s", "", ""
 	switch key {
 	case "adversary", "burst", "rate":
 		load = field
-	case "begins", "ends", "from":
+	case "keeps":
+		limit, load = "algorithm: in_flight", load+", "+field
+	case "begins", "ends", "from", "settles":
 		load += ", " + field
 	case "caps", "hot", "region_shares":
 		settings = field
@@ -60,10 +62,10 @@ func completed(key, field string) string {
 lasts: 2m
 nodes: {east: [a, b], west: [c]}
 settings: {%s}
-limits: [{name: api, rate: 1000, per: 5s}]
+limits: [{name: api, rate: 1000, %s}]
 load: [{limit: api, %s}]
 faults: [%s]
-`, settings, load, faults)
+`, settings, limit, load, faults)
 }
 
 func TestEveryFieldInTheReadmeIsRead(t *testing.T) {

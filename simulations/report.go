@@ -43,6 +43,10 @@ func heading(w io.Writer, s *Scenario) {
 		if l.Scope == weir.Global {
 			scope = ", in all regions together"
 		}
+		if inFlightLimit(l) {
+			fmt.Fprintf(w, "limit %s: %d at once, %v\n", l.Name, l.Rate, l.Partition)
+			continue
+		}
 		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %v%s\n", l.Name, l.Rate, spelling.Duration(l.Per), burst, l.Algorithm, l.Partition, scope)
 	}
 }

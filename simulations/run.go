@@ -38,6 +38,13 @@ const roomier = 8 // than a node's keys its store is, so that it evicts none; an
 
 const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
 
+// What a node has room for, of holds.
+const (
+	holdShards   = 256
+	mostHolds    = 1000 // of a key
+	mostHeldKeys = 16   // in a shard
+)
+
 const witnessName = "witness"
 
 // witnessLimit denies nothing and recovers from nothing while a run lasts. Its algorithm
@@ -95,7 +102,10 @@ type stage struct {
 
 	mu       sync.Mutex // guards what follows and what of a host changes; never held while waiting
 	checks   []Check
+	holds    []Held
+	reserved []Reserved
 	witness  ledger
+	spends   spends  // of what is reserved
 	rollout  rollout // of the witness's numbers
 	looks    []Look
 	ended    WAN                      // of nodes that run no more
@@ -138,6 +148,8 @@ type process struct {
 	limiters []*weir.Limiter // as stage.limits; the witness's is another once its numbers change
 	killed   bool            // with it the callers that asked there
 	leaves   bool            // it says goodbye, or has
+	over     chan struct{}   // closed once its callers have gone with it
+	ended    time.Duration   // when they have; 0 before
 }
 
 // now is the virtual time since the beginning.
@@ -166,11 +178,21 @@ func play(scenario *Scenario) (*Journal, error) {
 	j := &Journal{Scenario: scenario, Epoch: time.Duration(s.began.UnixNano()), WAN: s.wanUse()}
 	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
+	j.Spends, j.Holds, j.Probes = s.spent(), s.holds, s.probe(ctx)
 	j.Ends = s.endings(ctx)
+	j.Reserved = s.reserved
+	for _, v := range s.reserved {
+		c := v.Check
+		c.Units = v.least() // what comes back may be granted again
+		s.checks = append(s.checks, c)
+	}
 	j.Checks = s.checks
 	j.Looks = s.looks
 	slices.SortFunc(j.Checks, func(a, b Check) int {
 		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+	})
+	slices.SortFunc(j.Holds, func(a, b Held) int { // many end with the run, in an instant
+		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Key, b.Key))
 	})
 	stop()
 	s.moving.Wait()
@@ -196,6 +218,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Caps:    scenario.Caps,
 		Spent: func(host string, id [16]byte, reset uint64, units int64) {
 			s.witness.observe(id, reset, units, s.now(), s.named[host].index)
+			s.spends.observe(id, units)
 		},
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
@@ -203,6 +226,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 			Logger:       slog.New(slog.DiscardHandler),
 			Observer:     lastDecision{},
 		},
+	}
+	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 }) {
+		o.Config.Seed = []byte("it seals what is reserved") // so that every node opens it
 	}
 	for i, n := range scenario.Nodes {
 		region := slices.Index(s.regions, n.Region)
@@ -227,6 +253,14 @@ func newStage(scenario *Scenario) (*stage, error) {
 		o.Config.MaxKeys += roomier * s.keysOf(i)
 		if s.limits[i].Scope == weir.Global { // what was spent elsewhere is counted beside
 			o.Config.MaxKeys += roomier * s.keysOf(i)
+		}
+		if inFlightLimit(s.limits[i]) { // each of so many shards has room for its part
+			o.Config.MaxKeys += holdShards * int(min(s.limits[i].Rate, mostHolds)) * min(s.keysOf(i), mostHeldKeys)
+		}
+	}
+	for _, l := range s.Loads {
+		if scenario.MaxKeys == 0 && l.Settles > 0 { // a reservation that is carried has a count of its own
+			o.Config.MaxKeys += roomier * int(l.Rate*s.Lasts.Seconds()+float64(l.Burst)) / carriedOf
 		}
 	}
 	// A node that passes a check on waits for three quarters of what its asker does, or half:
@@ -264,6 +298,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 			for k, key := range s.keys[len(s.Limits)] {
 				s.witness.keys[h.runs.limiters[len(s.Limits)].ID(key)] = k
 			}
+			s.reserveIDs(h.runs)
 		}
 	}
 	s.mu.Lock()
@@ -287,7 +322,7 @@ func (s *stage) keysOf(limit int) int {
 }
 
 func (s *stage) process(n *weir.Node, h *host) (*process, error) {
-	p := &process{node: n, since: s.now()}
+	p := &process{node: n, since: s.now(), over: make(chan struct{})}
 	for _, m := range n.Members() {
 		if m.Self {
 			p.name = m.Name

@@ -59,6 +59,8 @@ type Load struct {
 	Rate      float64  // asks a second, over all of From together
 	Burst     int      // asks at Begins, over all of From together
 	Adversary bool
+	Keeps     time.Duration // of an InFlight limit: what is held is released within it
+	Settles   time.Duration // units are reserved, and most of that is settled within it; 0 if they are spent
 	Begins    time.Duration
 	Ends      time.Duration // the scenario's end if zero
 }

@@ -151,7 +151,9 @@ func (k *shrinker) round() (better bool) {
 			all.Loads[i].Begins = all.Loads[i].Begins.Truncate(unit)
 		}
 		for i := range all.Limits {
-			all.Limits[i].Per = max(unit, all.Limits[i].Per.Truncate(unit))
+			if l := &all.Limits[i]; l.Per > 0 {
+				l.Per = max(unit, l.Per.Truncate(unit))
+			}
 		}
 		if !all.equal(k.best) && k.try(all) {
 			return true

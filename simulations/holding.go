@@ -1,0 +1,365 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// backWithin is how long after the end of its holder a unit is held at most: the term, the
+// second in which a node looks, and as long again on its way.
+const backWithin = weir.HoldTerm + 2*time.Second
+
+// holdEnd is how a hold ended.
+type holdEnd uint8
+
+const (
+	holdReleased holdEnd = iota
+	holdLost             // its caller was told so
+	holdDied             // its caller, with the process
+	holdLeft             // the node was closed in good order
+	holdUnheard          // it was not granted in time, so that no caller has it
+)
+
+// Held is units of an in-flight limit that were asked for, and may be held.
+type Held struct {
+	Asked    time.Duration
+	From, To time.Duration // while a caller has them; equal if none has
+	Units    int64
+	Key      int32
+	Limit    int16
+	Node     int16
+	End      holdEnd
+}
+
+// Probe is an ask for all units of an in-flight limit after the run, once all that was held
+// has to be back.
+type Probe struct {
+	Key     int32
+	Limit   int16
+	Node    int16
+	Allowed bool
+	Left    int64 // units that were not held, as the node says
+	Err     error
+}
+
+// hold takes units, and gives them back after a while, unless they are lost or their holder
+// ends before.
+func (s *stage) hold(ctx context.Context, q question) {
+	p, l := s.asked(q.host, q.limit)
+	if p == nil {
+		return
+	}
+	c := Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
+	h, err := l.Hold(ctx, s.keys[q.limit][q.key], q.units)
+	d := h.Decision()
+	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
+	s.record(p, c)
+	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard}
+	if c.Allowed {
+		o.End = s.keep(p, q.host, h, q.keeps)
+		if o.To = s.now(); o.End == holdReleased {
+			h.Release()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.killed {
+		o.End, o.To = holdDied, min(o.To, p.ended)
+		o.From = min(o.From, o.To)
+	}
+	s.holds = append(s.holds, o)
+}
+
+// keep waits until a hold ends, at the end of the run at the latest, and returns why. The callers
+// of a frozen node are frozen as well.
+func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) holdEnd {
+	due := time.NewTimer(min(keeps, s.Lasts-s.now())) // no run is longer because of it
+	defer due.Stop()
+	for {
+		select {
+		case <-h.Lost():
+			return holdLost
+		case <-p.over:
+			return holdLeft
+		case <-due.C:
+		}
+		s.mu.Lock()
+		waits := at.runs == p && at.frozen && s.now() < s.Lasts
+		s.mu.Unlock()
+		if !waits {
+			return holdReleased
+		}
+		due.Reset(10 * time.Millisecond)
+	}
+}
+
+// end notes that callers have gone with a process. s.mu is held.
+func (p *process) end(now time.Duration) {
+	if p.ended == 0 {
+		p.ended = now
+		close(p.over)
+	}
+}
+
+// probe asks for all units of each in-flight limit, once every hold has ended.
+func (s *stage) probe(ctx context.Context) (probes []Probe) {
+	if !slices.ContainsFunc(s.Limits, inFlightLimit) {
+		return nil
+	}
+	time.Sleep(backWithin)
+	for i := range s.Limits {
+		if !inFlightLimit(s.limits[i]) {
+			continue
+		}
+		for region := range s.regions {
+			at := slices.IndexFunc(s.hosts, func(h *host) bool { return h.region == region && s.cluster.Node(h.name) != nil })
+			if at < 0 {
+				continue
+			}
+			for k, key := range s.keys[i] {
+				p := Probe{Key: int32(k), Limit: int16(i), Node: int16(at)}
+				l, err := s.cluster.Node(s.hosts[at].name).Limiter(s.limits[i])
+				if err == nil {
+					var h *weir.Hold
+					h, err = l.Hold(ctx, key, s.limits[i].Rate)
+					p.Allowed, p.Left = h.Decision().Allowed, h.Decision().Remaining
+					h.Release()
+				}
+				p.Err = err
+				probes = append(probes, p)
+			}
+		}
+	}
+	return probes
+}
+
+func inFlightLimit(l weir.Limit) bool { return l.Algorithm == weir.InFlight }
+
+// countHeld is the limit whose windows have the bounds that what is held at once has: units
+// that were granted since a moment and are not back yet.
+func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
+	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
+}
+
+// holdings is the holds of one key in one region, ascending by From.
+type holdings struct {
+	subject
+	l      *weir.Limit
+	course *course
+	of     []Held
+	denied []*Check // ascending by Asked
+}
+
+func (r *trial) holdings() (all []*holdings) {
+	of := make(map[subject]*holdings)
+	get := func(limit int16, key int32, node int16) *holdings {
+		s := subject{limit, key, r.Scenario.Nodes[node].Region}
+		h := of[s]
+		if h == nil {
+			h = &holdings{subject: s, l: &r.Scenario.Limits[limit], course: r.courses[s.region]}
+			of[s] = h
+			all = append(all, h)
+		}
+		return h
+	}
+	for _, o := range r.Holds {
+		h := get(o.Limit, o.Key, o.Node)
+		h.of = append(h.of, o)
+	}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		if c.Limit != witness && inFlightLimit(r.Scenario.Limits[c.Limit]) && !c.Allowed && c.Err == nil {
+			h := get(c.Limit, c.Key, c.Node)
+			h.denied = append(h.denied, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *holdings) int {
+		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
+	})
+	for _, h := range all {
+		slices.SortStableFunc(h.of, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
+	}
+	return all
+}
+
+// has reports whether a caller has the units.
+func (o *Held) has() bool { return o.To > o.From }
+
+// whole returns the quiet that a span lies in, in which all nodes hear each other; nil if
+// there is none.
+func (h *holdings) whole(quiets []quiet, from, to time.Duration) *quiet {
+	for i := range quiets {
+		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreads(q) <= from && to < q.to {
+			return q
+		}
+	}
+	return nil
+}
+
+// spreads is how long it takes at most, in a quiet, until the member that answers knows what
+// a holder does.
+func (h *holdings) spreads(q *quiet) time.Duration {
+	return spreading + spreads*h.course.pauses(q.from, q.to, h.course.members...)
+}
+
+// heldAtOnce holds what is granted to what is held then.
+func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, h := range r.holdings() {
+		quiets := h.course.quiets()
+		var active []Held
+		told, toldWhole := false, false
+		for _, g := range h.of {
+			if !g.has() {
+				continue
+			}
+			active = slices.DeleteFunc(active, func(o Held) bool { return o.To <= g.Asked })
+			active = append(active, g)
+			since, now, before := g.Asked, int64(0), g.Units
+			for _, o := range active {
+				if o.To > g.From {
+					now += o.Units
+					since = min(since, o.Asked)
+				}
+				if o.From < g.Asked && o.To > g.From {
+					before += o.Units
+				}
+			}
+			if before > h.l.Rate && !toldWhole && h.whole(quiets, g.Asked, g.From) != nil {
+				toldWhole = true
+				broken(g.From, "%v: %d units were granted at %s, asked at %v, and %d are held then: all nodes hear each other",
+					h, g.Units, r.Scenario.Nodes[g.Node].Name, g.Asked, before)
+			}
+			if now <= h.l.Rate || told {
+				continue
+			}
+			l := countHeld(h.l, g.From-since)
+			s := h.course.situation(l, since, g.From, 0, 0)
+			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // no owner has what a crash takes, and no clock is asked
+			if allowed := s.bound(l) + h.inFlight(since, g.From); now > allowed {
+				told = true
+				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.row())
+			}
+		}
+	}
+}
+
+// inFlight is what was granted so shortly before an owner crashed that nobody else may know of it.
+func (h *holdings) inFlight(from, to time.Duration) (units int64) {
+	for i := range h.course.events {
+		e := &h.course.events[i]
+		if e.kind != killed || !e.overlaps(from, to) {
+			continue
+		}
+		trip := h.course.trip(e)
+		for _, o := range h.of {
+			if o.has() && o.From >= e.from-trip && o.From <= e.from+trip {
+				units += o.Units
+			}
+		}
+	}
+	return units
+}
+
+func (h *holdings) String() string {
+	s := "limit \"" + h.l.Name + "\" (" + h.l.Partition.String() + ", " + count(int(h.l.Rate), "unit") + " in flight) key " + fmt.Sprint(h.key)
+	if h.region != "" {
+		s += " in " + h.region
+	}
+	return s
+}
+
+// still returns the quiets in which no authority moves: nodes that started while members were
+// missing join when these are back.
+func (h *holdings) still() []quiet {
+	quiets := h.course.quiets()
+	for i := range quiets {
+		q := &quiets[i]
+		if slices.ContainsFunc(h.course.members, func(n int) bool { return q.side[n] >= 0 && !q.weighs[n] }) {
+			q.from += moving + settling
+		}
+	}
+	return quiets
+}
+
+// back is when the units of a hold are back at the latest.
+func (h *holdings) back(o *Held, quiets []quiet, lossy bool) time.Duration {
+	if o.End == holdReleased && !lossy {
+		if q := h.whole(quiets, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
+			if by := o.To + h.course.slowest(q.era) + scheduling; by < q.to {
+				return by
+			}
+		}
+	}
+	if o.End == holdLeft {
+		return o.To + leaveWithin + backWithin
+	}
+	return o.To + backWithin
+}
+
+// givenBack looks at denials: so many units must be held, or may not be back yet. And in the
+// end nothing is held.
+func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, p := range r.Probes {
+		if l := &r.Scenario.Limits[p.Limit]; r.Unsettled == "" && !p.Allowed && !r.belowExpect(p.Node) {
+			broken(r.Scenario.Lasts, "limit %q key %d: %d of %d units are free at %s when all holds have ended, %v ago (%v)",
+				l.Name, p.Key, p.Left, l.Rate, r.Scenario.Nodes[p.Node].Name, backWithin, p.Err)
+		}
+	}
+	if r.evicts() {
+		return // a node knows of so many holds at most
+	}
+	for _, h := range r.holdings() {
+		quiets := h.still()
+		lossy := h.course.scenario.Network.Loss > 0
+		at, active := 0, []Held(nil)
+		slices.SortStableFunc(h.of, func(a, b Held) int { return cmp.Compare(a.Asked, b.Asked) })
+		for _, c := range h.denied {
+			for ; at < len(h.of) && h.of[at].Asked <= c.Answered; at++ {
+				active = append(active, h.of[at])
+			}
+			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, quiets, lossy) < c.Asked })
+			q := h.whole(quiets, c.Asked, c.Answered)
+			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 {
+				continue
+			}
+			units := int64(0)
+			for _, o := range active {
+				if o.End != holdUnheard || r.unsure(&o) {
+					units += o.Units
+				}
+			}
+			if units+c.Units <= h.l.Rate {
+				broken(c.Answered, "%v: %d units were denied at %s, asked at %v, as %v, where %d can be held", h, c.Units, r.Scenario.Nodes[c.Node].Name, c.Asked, c.Source, units)
+				break
+			}
+		}
+	}
+}
+
+// unsure reports whether an ask that was denied may be granted where its answer came too late.
+func (r *trial) unsure(o *Held) bool {
+	c := r.courses[r.Scenario.Nodes[o.Node].Region]
+	for _, q := range c.quiets() {
+		if q.sides == 1 && !q.mute && q.from <= o.Asked && o.From < q.to && o.From-o.Asked < timeoutOf(r.Scenario)/4 {
+			return false
+		}
+	}
+	return true
+}
+
+// belowExpect reports whether the region of a node has too few in the end.
+func (r *trial) belowExpect(node int16) bool {
+	c := r.courses[r.Scenario.Nodes[node].Region]
+	running := 0
+	for _, i := range c.members {
+		if c.eras[len(c.eras)-1].side[i] >= 0 {
+			running++
+		}
+	}
+	return running < r.Scenario.Expect
+}

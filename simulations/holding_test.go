@@ -1,0 +1,137 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
+)
+
+// flight is a scenario of an in-flight limit of ten units and five nodes.
+func flight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
+	s := told(weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: p}, faults...)
+	s.Loads = []Load{{Limit: "streams", Rate: 1, Keeps: time.Second}}
+	return s
+}
+
+// holder is a caller at a node that has units from one second to another.
+func holder(node int16, units int64, from, to float64) Held {
+	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return Held{Asked: at(from) - time.Millisecond, From: at(from), To: at(to), Units: units, Node: node}
+}
+
+func TestHoldsAreJudgedByWhatIsHeldThen(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy weir.PartitionPolicy
+		faults []Fault
+		holds  []Held
+		broken bool
+	}{
+		{"all units at once", weir.FairShare, nil, []Held{holder(0, 6, 1, 9), holder(1, 4, 2, 9)}, false},
+		{"one unit more", weir.FairShare, nil, []Held{holder(0, 6, 1, 9), holder(1, 5, 2, 9)}, true},
+		{"one after the other", weir.FairShare, nil, []Held{holder(0, 10, 1, 2), holder(1, 10, 2.1, 3)}, false},
+		{"each side of a split what it held, and its share", weir.FairShare, []Fault{splitAt10, healAt25},
+			[]Held{holder(0, 10, 1, 24), holder(2, 10, 20, 24)}, false},
+		{"each side of a split what it held, and more than a share", weir.FairShare, []Fault{splitAt10, healAt25},
+			[]Held{holder(0, 10, 1, 24), holder(2, 11, 20, 24)}, true},
+		{"both sides long after the split", weir.FairShare, []Fault{splitAt10, healAt25},
+			[]Held{holder(0, 6, 14, 24), holder(2, 5, 15, 24)}, true},
+		{"after a heal nothing beside what both sides hold", weir.FairShare, []Fault{splitAt10, healAt25},
+			[]Held{holder(0, 10, 1, 29.5), holder(2, 4, 20, 29.5), holder(1, 1, 29, 29.5)}, true},
+		{"an owner that crashes takes nothing with it", weir.MajorityShare, []Fault{{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}},
+			[]Held{holder(0, 10, 1, 20), holder(1, 1, 10.5, 20)}, true},
+	} {
+		j := journal(flight(c.policy, c.faults...))
+		j.Holds = c.holds
+		require.Equal(t, c.broken, len(brokenOf(j, heldInvariant)) > 0, "%s: %v", c.name, brokenOf(j, heldInvariant))
+	}
+}
+
+func TestUnitsAreBackInTime(t *testing.T) {
+	denied := func(at float64) []Check {
+		asked := time.Duration(at * float64(time.Second))
+		return []Check{{Asked: asked, Answered: asked + time.Millisecond, Units: 5}}
+	}
+	dead := holder(1, 6, 1, 4)
+	dead.End = holdDied
+	killed := Fault{At: 4 * time.Second, Kind: FaultKill, Nodes: []string{"b"}}
+	for _, c := range []struct {
+		name   string
+		faults []Fault
+		hold   Held
+		denied float64
+		broken bool
+	}{
+		{"while it is held", nil, holder(0, 6, 1, 4), 3, false},
+		{"as it is released", nil, holder(0, 6, 1, 4), 4.0001, false},
+		{"once it is released", nil, holder(0, 6, 1, 4), 4.1, true},
+		{"of a frozen cluster's", []Fault{splitAt10}, holder(0, 6, 9, 11), 12, false},
+		{"as nodes join that started in a split", []Fault{splitAt10, {At: 15 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}, {At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}, {At: 18 * time.Second, Kind: FaultHeal}},
+			holder(0, 6, 28, 29), 30, false},
+		{"within the term of a dead holder", []Fault{killed, {At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"b"}}}, dead, 15, false},
+	} {
+		j := journal(flight(weir.FairShare, c.faults...), denied(c.denied))
+		j.Holds = []Held{c.hold}
+		require.Equal(t, c.broken, len(brokenOf(j, backInvariant)) > 0, "%s: %v", c.name, brokenOf(j, backInvariant))
+	}
+	j := journal(flight(weir.FairShare))
+	j.Probes = []Probe{{Left: 9}}
+	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that never comes back")
+}
+
+func TestReservationsAreJudgedByWhatTheyCameTo(t *testing.T) {
+	budget := func(faults ...Fault) *Scenario {
+		s := told(weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FairShare}, faults...)
+		s.Loads = []Load{{Limit: "tokens", Rate: 1, Units: 10, Settles: time.Second}}
+		return s
+	}
+	settled := func(at float64, actual int64) Settled {
+		asked := time.Duration(at * float64(time.Second))
+		return Settled{asked, asked + time.Millisecond, actual}
+	}
+	for _, c := range []struct {
+		name    string
+		faults  []Fault
+		settled []Settled
+		spent   int64
+		broken  bool
+	}{
+		{"settled", nil, []Settled{settled(2, 7)}, 7, false},
+		{"settled above its estimate", nil, []Settled{settled(2, 12)}, 12, false},
+		{"not settled", nil, nil, 10, true},
+		{"settled twice", nil, []Settled{settled(2, 7), settled(3, 7)}, 7, true},
+		{"given back twice", nil, []Settled{settled(2, 7)}, 4, true},
+		{"debited twice", nil, []Settled{settled(2, 12)}, 14, true},
+		{"debited nowhere", nil, []Settled{settled(2, 12)}, 10, true},
+		{"debited nowhere, in a split", []Fault{splitAt10}, []Settled{settled(12, 12)}, 10, false},
+		{"given back twice, in a split", []Fault{splitAt10}, []Settled{settled(12, 7)}, 4, true},
+		{"settled by each side before it knows of the split", []Fault{splitAt10}, []Settled{settled(10.1, 7), settled(10.2, 7)}, 7, false},
+		{"settled by each side long after the split", []Fault{splitAt10}, []Settled{settled(14, 7), settled(15, 7)}, 7, true},
+	} {
+		j := journal(budget(c.faults...))
+		j.Reserved = []Reserved{{Check: Check{Asked: time.Second, Answered: time.Second, Units: 10, Allowed: true}, Settled: c.settled, Tried: true}}
+		j.Spends = []Spend{{Units: c.spent}}
+		require.Equal(t, c.broken, len(brokenOf(j, settledOnceInvariant)) > 0, "%s: %v", c.name, brokenOf(j, settledOnceInvariant))
+	}
+}
+
+func TestTheScenariosOfHoldsAndReservationsBreakNothing(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"requests-in-flight", "token-budget"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := find(name)
+			require.NoError(t, err)
+			j := playAside(t, s)
+			require.Empty(t, judge(j))
+			if !race.Enabled { // it has the scheduler pick at random
+				requireReplays(t, s, j)
+			}
+			require.True(t, len(j.Holds) > 1000 && len(j.Probes) == 5 || len(j.Reserved) > 1000 && len(j.Spends) == 5)
+		})
+	}
+}

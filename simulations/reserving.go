@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// plan is how a reservation is settled. It is drawn when the estimate is asked for.
+type plan struct {
+	after   time.Duration // it is settled so long later
+	actuals []int64       // by each who settles it; by nobody if there is none
+	at      []*host       // where; nil is where it was reserved
+}
+
+// Reserved is an estimate, and what it came to.
+type Reserved struct {
+	Check             // the ask for the estimate
+	Settled []Settled // each Settle that returned no error
+	Open    []int64   // what others were to settle, whose callers died meanwhile
+	Tried   bool      // somebody who was not killed tried
+	Wrong   error     // the first error that a Settle has no reason for
+}
+
+// Settled is that a caller was told that it has settled a reservation.
+type Settled struct {
+	Asked, Answered time.Duration
+	Actual          int64
+}
+
+// least is the fewest units that are spent of it.
+func (v *Reserved) least() int64 {
+	least := v.Units
+	for _, actual := range v.Open {
+		least = min(least, actual)
+	}
+	for _, s := range v.Settled {
+		least = min(least, s.Actual)
+	}
+	return least
+}
+
+// spends counts the units of some counts that nodes spend.
+type spends struct {
+	mu    sync.Mutex
+	units map[[16]byte]int64
+}
+
+func (s *spends) observe(id [16]byte, units int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.units[id]; is {
+		s.units[id] += units
+	}
+}
+
+// Spend is all units that nodes spent of a key whose units are reserved, less what they gave
+// back.
+type Spend struct {
+	Limit int16
+	Key   int32
+	Units int64
+}
+
+// carriedOf reservations one is settled at another node, as a text.
+const carriedOf = 3
+
+// settling is how a reservation of a load is settled: one in eight never, one in three at
+// other nodes, one in four twice.
+func (a *asker) settling(s *stage, made *host, units int64) *plan {
+	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // another region opens no text
+	p := &plan{after: time.Duration(a.rng.Int64N(int64(a.load.Settles)))}
+	how, carried, twice := a.rng.IntN(8), a.rng.IntN(carriedOf) == 0, a.rng.IntN(4) == 0
+	settles := 1
+	if twice {
+		settles = 2
+	}
+	for range settles {
+		p.actuals = append(p.actuals, a.rng.Int64N(2*units+1))
+		at := near[a.rng.IntN(len(near))]
+		if !carried {
+			at = nil
+		}
+		p.at = append(p.at, at)
+	}
+	if how == 0 {
+		p.actuals = nil
+	}
+	return p
+}
+
+// reserve spends an estimate, and settles it as is planned.
+func (s *stage) reserve(ctx context.Context, q question) {
+	p, l := s.asked(q.host, q.limit)
+	if p == nil {
+		return
+	}
+	key := s.keys[q.limit][q.key]
+	v := Reserved{Check: Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}}
+	made, err := l.Reserve(ctx, key, q.units)
+	v.Answered, v.Allowed, v.Source, v.Err = s.now(), made.Decision().Allowed, made.Decision().Source, err
+	s.mu.Lock()
+	killed := p.killed
+	s.mu.Unlock()
+	if killed {
+		return // with its caller
+	}
+	text := ""
+	if v.Allowed && q.plan.at[0] != nil {
+		text = made.Text()
+	}
+	at := len(s.appendReserved(v))
+	if !v.Allowed || q.plan.actuals == nil {
+		return
+	}
+	time.Sleep(min(q.plan.after, s.Lasts-s.now()))
+	for i, actual := range q.plan.actuals {
+		s.asking.Go(func() { s.settleOne(ctx, q, at-1, i, actual, p, made, text) })
+	}
+}
+
+func (s *stage) appendReserved(v Reserved) []Reserved {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved = append(s.reserved, v)
+	return s.reserved
+}
+
+// settleOne has one settle a reservation. What another node settles was carried there as a text.
+func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int64, p *process, v *weir.Reservation, text string) {
+	h := q.host
+	if text != "" {
+		h = q.plan.at[i]
+	}
+	s.mu.Lock()
+	by, able := h.runs, h.runs != nil && !h.frozen && (text != "" || h.runs == p)
+	s.mu.Unlock()
+	if !able {
+		return
+	}
+	var err error
+	asked := s.now()
+	if text != "" {
+		v, err = by.limiters[q.limit].OpenReservation(s.keys[q.limit][q.key], text)
+	}
+	if err == nil {
+		err = v.Settle(ctx, actual)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.reserved[at]
+	switch {
+	case by.killed:
+		r.Open = append(r.Open, actual)
+		return
+	case err == nil:
+		r.Settled = append(r.Settled, Settled{asked, s.now(), actual})
+	case text != "" && errors.Is(err, weir.ErrUnavailable), errors.Is(err, weir.ErrClosed), errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
+	case r.Wrong == nil:
+		r.Wrong = err
+	}
+	r.Tried = r.Tried || !errors.Is(err, weir.ErrClosed)
+}
+
+// reserves reports whether the units of a limit are reserved.
+func (s *Scenario) reserves(limit string) bool {
+	for _, l := range s.Loads {
+		if l.Limit == limit && l.Settles > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// reserveIDs has what is spent of keys counted whose units are reserved.
+func (s *stage) reserveIDs(p *process) {
+	s.spends.mu.Lock()
+	defer s.spends.mu.Unlock()
+	if s.spends.units == nil {
+		s.spends.units = make(map[[16]byte]int64)
+	}
+	for i := range s.Limits {
+		for _, key := range s.keys[i] {
+			if s.reserves(s.Limits[i].Name) {
+				s.spends.units[p.limiters[i].ID(key)] = 0
+			}
+		}
+	}
+}
+
+// spent is what nodes spent of keys whose units are reserved.
+func (s *stage) spent() (all []Spend) {
+	for _, h := range s.hosts {
+		n := s.cluster.Node(h.name)
+		if n == nil {
+			continue
+		}
+		for i := range s.Limits {
+			if !s.reserves(s.limits[i].Name) {
+				continue
+			}
+			l, err := n.Limiter(s.limits[i])
+			if err != nil {
+				continue
+			}
+			for k, key := range s.keys[i] {
+				s.spends.mu.Lock()
+				all = append(all, Spend{int16(i), int32(k), s.spends.units[l.ID(key)]})
+				s.spends.mu.Unlock()
+			}
+		}
+		break
+	}
+	return all
+}
+
+// settledOnce looks at each reservation, and at the sum of all of a key.
+func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
+	type key struct {
+		limit int16
+		key   int32
+	}
+	least, exact, whole := make(map[key]int64), make(map[key]int64), r.undisturbed()
+	for i := range r.Reserved {
+		v := &r.Reserved[i]
+		name := r.Scenario.Limits[v.Limit].Name
+		switch {
+		case int64(len(v.Settled)) > r.settlesOf(v):
+			broken(v.Settled[len(v.Settled)-1].Answered, "limit %q key %d: what was reserved at %s at %v was settled %d times: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, len(v.Settled), v.Settled)
+		case whole && v.Tried && v.Allowed && len(v.Settled)+len(v.Open) == 0:
+			broken(v.Answered, "limit %q key %d: what was reserved at %s at %v was not settled, though nothing fails", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked)
+		case v.Wrong != nil:
+			broken(v.Answered, "limit %q key %d: to settle what was reserved at %s at %v is an error: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, v.Wrong)
+		}
+		if !v.Allowed {
+			continue
+		}
+		k := key{v.Limit, v.Key}
+		least[k] += v.least()
+		actual := v.Units
+		if len(v.Settled) > 0 {
+			actual = v.Settled[0].Actual
+		}
+		exact[k] += actual
+	}
+	for _, s := range r.Spends {
+		k, l := key{s.Limit, s.Key}, &r.Scenario.Limits[s.Limit]
+		if s.Units < least[k] {
+			broken(r.Scenario.Lasts, "limit %q key %d: %d units were spent in the run, and what was reserved and settled is %d at least", l.Name, s.Key, s.Units, least[k])
+		}
+		if whole && !isBucket(l) && l.Per > r.Scenario.Lasts && s.Units != exact[k] {
+			broken(r.Scenario.Lasts, "limit %q key %d: %d units were spent in the run, and what was reserved and settled is %d: nothing fails", l.Name, s.Key, s.Units, exact[k])
+		}
+	}
+}
+
+// settlesOf is how often a reservation may be settled: what stands for it is one unit of a
+// limit that is FailClosed.
+func (r *trial) settlesOf(v *Reserved) int64 {
+	if len(v.Settled) < 2 {
+		return 1
+	}
+	c := r.courses[r.Scenario.Nodes[v.Node].Region]
+	from, to := v.Settled[0].Asked, v.Settled[len(v.Settled)-1].Answered
+	for _, s := range v.Settled {
+		from, to = min(from, s.Asked), max(to, s.Answered)
+	}
+	l := &weir.Limit{Algorithm: weir.SlidingLog, Rate: 1, Per: time.Minute, Partition: weir.FailClosed}
+	s := c.situation(l, from, to, 0, 0)
+	return s.bound(l) + c.inFlight(l, from, to, func(from, to time.Duration) (settles int64) {
+		for _, s := range v.Settled {
+			if s.Answered >= from && s.Asked <= to {
+				settles++
+			}
+		}
+		return settles
+	})
+}
+
+// undisturbed reports whether nodes start and leave in order at most, and hear each other.
+func (r *trial) undisturbed() bool {
+	if r.Scenario.Network.Loss > 0 || r.evicts() {
+		return false
+	}
+	for _, c := range r.courses {
+		for i := range c.eras {
+			if e := &c.eras[i]; e.sides > 1 || e.slow > 0 || e.late || e.strained || e.unaware > 0 || e.missing {
+				return false
+			}
+		}
+		for i := range c.events {
+			if c.events[i].kind != moved {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -98,8 +98,12 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
 		case !v.Holds(id):
 			return
 		default:
+			round := h.begin(v)
+			if round == nil {
+				return // too much goes on: the ask is denied, and may be made again
+			}
 			select {
-			case <-h.begin(v):
+			case <-round:
 			case <-ctx.Done():
 			}
 		}
@@ -107,7 +111,7 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
 }
 
 // begin begins a round of asking for all that this node has authority over and does not know,
-// or joins the one under way. It returns what is closed at its end.
+// or joins the one under way. It returns what is closed at its end, nil if none can begin.
 func (h *Holds) begin(v *view.View) <-chan struct{} {
 	k := &h.known
 	k.mu.Lock()
@@ -134,8 +138,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 		k.round = nil
 		close(round)
 	}) {
-		close(round)
-		return round
+		return nil
 	}
 	k.round = round
 	return round

@@ -54,6 +54,16 @@ const (
 	FailClosed
 )
 
+// Durability says whether snapshots (Config.Snapshots) have the counts of a limit, so that
+// they outlive a stop of all nodes.
+type Durability uint8
+
+const (
+	DurableIfLong Durability = iota // with a Calendar, or a Per of an hour or more
+	Durable
+	NotDurable
+)
+
 // Limit is a policy: how many units of what, how fast.
 type Limit struct {
 	Name      string          // required, at most 255 bytes; scopes the count
@@ -87,6 +97,10 @@ type Limit struct {
 	// has no part in what is counted.
 	SecretKeys bool
 
+	// Durable is DurableIfLong if zero. It has no part in what is decided. An InFlight limit
+	// has none: its holds end with the processes that have them.
+	Durable Durability
+
 	// Varies reports whether other numbers at the same Name and Version are meant: they
 	// depend on the key, as by its tier, or change without a new Version. They are
 	// not compared with others, see Node.Limiter. The Algorithm may not vary.
@@ -116,6 +130,9 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		if l.Per != 0 {
 			wrong("Per is %v and Algorithm in_flight: leave Per zero, units come back as they are released", l.Per)
 			numbers.Per = 0
+		}
+		if l.Durable == Durable {
+			wrong("Durable is set and Algorithm in_flight: leave it zero, holds end with the processes that have them")
 		}
 		if l.Scope == Global {
 			wrong("Scope is global and Algorithm in_flight: holds are counted in one region; use regional")
@@ -151,12 +168,26 @@ func (l *Limit) check() (loc *time.Location, err error) {
 	if l.Partition > FailClosed {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
 	}
+	if l.Durable > NotDurable {
+		wrong("Durable %d is unknown: use DurableIfLong, Durable or NotDurable", l.Durable)
+	}
 	return loc, errors.Join(errs...)
+}
+
+// durable reports whether snapshots have the counts of the limit.
+func (l *Limit) durable() bool {
+	switch l.Durable {
+	case Durable:
+		return l.Algorithm != InFlight
+	case NotDurable:
+		return false
+	}
+	return l.Calendar != NoCalendar || l.Per >= bucket.DurableFrom && l.Algorithm != InFlight
 }
 
 // numbers is what the arithmetic needs of the limit.
 func (l *Limit) numbers() bucket.Limit {
-	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version}
+	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable()}
 	if l.Scope == Global && l.Algorithm == SlidingWindow {
 		numbers.Start = sameWindows
 	}

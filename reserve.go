@@ -160,6 +160,7 @@ func (v *Reservation) begin(ctx context.Context, actual int64) error {
 // the text.
 func (v *Reservation) spendMarker(ctx context.Context) error {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack}
+	limit.Durable = limit.DurableByPer()
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
 	switch err := v.l.node.decide(ctx, wire.OpTake, 0, &a, &r); {
 	case err != nil:

@@ -63,6 +63,9 @@ type Limit struct {
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
 	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. SlidingWindow: when one of its windows does, which follow each other Per by Per. Zero: windows start at the key's first ask
 
+	// Durable has snapshots hold the counts of this limit. It judges nothing.
+	Durable bool
+
 	// Of the limit that this is a Part of, else zero. They judge nothing.
 	wholeRate int64
 	wholePer  time.Duration
@@ -135,7 +138,30 @@ func (l *Limit) Validate() error {
 // is reports whether two limits judge the same. It takes a check a nanosecond less than !=,
 // for which the compiler calls a function that compares memory.
 func (l *Limit) is(o *Limit) bool {
-	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole
+	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole && l.Durable == o.Durable
+}
+
+// DurableFrom is the Per from which limits are Durable unless they state otherwise.
+const DurableFrom = time.Hour
+
+// DurableByPer reports whether a limit of this Per is Durable if nothing is stated.
+func (l *Limit) DurableByPer() bool { return l.Per >= DurableFrom && l.Algorithm != InFlight }
+
+// otherwise marks the code of a limit whose Durable is not what its Per says.
+const otherwise = 0x80
+
+// Code returns the byte that stands for Algorithm and Durable in messages.
+func (l *Limit) Code() byte {
+	if l.Durable != l.DurableByPer() {
+		return byte(l.Algorithm) | otherwise
+	}
+	return byte(l.Algorithm)
+}
+
+// SetCode sets Algorithm and Durable, of a limit that has its Per already.
+func (l *Limit) SetCode(code byte) {
+	l.Algorithm = Algorithm(code &^ otherwise)
+	l.Durable = l.DurableByPer() != (code&otherwise != 0)
 }
 
 // The numbers as the arithmetic wants them, in ranges where nothing overflows

@@ -193,6 +193,7 @@ func (p *parser) rule(v strictyaml.Value) {
 		Scope:      strictyaml.Named[weir.Scope](m.Get("scope")),
 		Partition:  strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
 		NoLeases:   m.Get("no_leases").Bool(),
+		Durable:    durability(m.Get("durable")),
 		Version:    p.set.version,
 	}
 	p.soft(r, m.Get("soft"))
@@ -203,11 +204,25 @@ func (p *parser) rule(v strictyaml.Value) {
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}
+	if m.Get("durable").Present() && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
+		m.Get("durable").Errorf("durable in a rule with an in_flight limit: remove it, holds end with the processes that have them")
+	}
 	if r.Shadow && r.Soft.Over > 0 {
 		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of them")
 	}
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
+}
+
+// durability reads whether snapshots have a rule's counts.
+func durability(v strictyaml.Value) weir.Durability {
+	switch {
+	case !v.Present():
+		return weir.DurableIfLong
+	case v.Bool():
+		return weir.Durable
+	}
+	return weir.NotDurable
 }
 
 // once refuses a name that another of its kind has.

@@ -188,7 +188,7 @@ func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
 	}
 	return weir.Limit{
 		Name: l.Name + "/soft", Algorithm: weir.FixedWindow, Rate: max(1, int64(s.Over*float64(l.Rate))), Per: s.For,
-		Scope: l.Scope, Partition: l.Partition, NoLeases: l.NoLeases, Version: l.Version, SecretKeys: l.SecretKeys,
+		Scope: l.Scope, Partition: l.Partition, NoLeases: l.NoLeases, Durable: l.Durable, Version: l.Version, SecretKeys: l.SecretKeys,
 	}, true
 }
 
@@ -221,6 +221,9 @@ func Describe(l weir.Limit) string {
 	}
 	if l.NoLeases {
 		b.WriteString(", no_leases")
+	}
+	if l.Durable != weir.DurableIfLong {
+		fmt.Fprintf(&b, ", durable %v", l.Durable == weir.Durable)
 	}
 	return b.String()
 }

@@ -27,9 +27,9 @@ import (
 //	vector  tallies, for each: origin | spent | refunded | expired | age
 //	total   origin | spent
 //	origin  index | origin 8 | series 8
-//	limit   index | algorithm 1 | rate | per | burst or start | version | whole
+//	limit   index | code 1 | rate | per | burst or start | version | whole
 //
-// where the start is a FixedWindow's, which has no burst, and either is doubled,
+// where the code is a bucket.Limit's, and the start a FixedWindow's, which has no burst, and either is doubled,
 // +1 if below zero. What follows a holding's kind is in holdingcopy.go.
 //
 // An answer:
@@ -186,7 +186,7 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int) []byte {
 		return b
 	}
 	*ls = append(*ls, *l)
-	b = append(b, byte(l.Algorithm))
+	b = append(b, l.Code())
 	b = binary.AppendUvarint(b, uint64(l.Rate))
 	b = binary.AppendUvarint(b, uint64(l.Per))
 	if l.IsBucket() {
@@ -208,9 +208,10 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 		r.fail("limit %d of %d", i, len(*ls))
 		return l
 	}
-	l.Algorithm = bucket.Algorithm(r.byte())
+	code := r.byte()
 	l.Rate = int64(r.uvarint())
 	l.Per = time.Duration(r.uvarint())
+	l.SetCode(code)
 	if l.IsBucket() {
 		l.Burst = r.varint()
 	} else {

@@ -149,6 +149,13 @@ type arriving struct {
 	limits  limits
 	origins origins
 
+	// Of a block of a snapshot: how long it has lain, and that it is passed on by a scan
+	// once all blocks are loaded. Of a frame zero.
+	lain  int64
+	saved bool
+	// since is how old a reset may be, as the block has it, to be heeded.
+	since int64
+
 	index int
 	whole []int
 	total bool // what comes is a total
@@ -183,16 +190,21 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	made := x.now
 	if flags&itemReset != 0 {
 		number = r.uvarint()
-		made -= r.age()
+		switch age := r.age(); {
+		case !x.saved:
+			made -= age
+		case age > x.since:
+			number = 0
+		}
 	}
 	x.seen, x.total = x.seen[:0], flags&itemTotal != 0
 	switch flags & (itemVector | itemTotal) {
 	case itemVector | itemTotal:
 		r.fail("a vector and a total")
 	case itemVector:
-		x.seen = x.origins.vector(r, x.seen, x.now)
+		x.seen = x.origins.vector(r, x.seen, x.now-x.lain)
 	case itemTotal:
-		x.seen = x.origins.total(r, x.seen, x.now)
+		x.seen = x.origins.total(r, x.seen, x.now-x.lain)
 	}
 	if kind(flags&kindMask) == spend {
 		var (
@@ -225,6 +237,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 			return
 		}
 		r.b = rest
+		c.Age(x.lain)
 	}
 	if r.err != nil || !x.heeded(id, number, made) || flags&(itemTotal|itemMore) == itemTotal && x.renewed(id, c) {
 		return
@@ -274,10 +287,17 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 		}
 		x.store.SetWhose(id, whose)
 		if _, held := x.store.Whose(id); held || whose.Origin == 0 {
-			x.store.Touch(id) // the members that have to know have yet to hear of it
+			x.touch(id)
 		}
 	}
 	x.retort(id, l)
+}
+
+// touch notes that the members that have to know have yet to hear of id.
+func (x *arriving) touch(id bucket.ID) {
+	if !x.saved {
+		x.store.Touch(id)
+	}
 }
 
 // passesOn reports whether neither this node nor the sender has authority over id: the
@@ -336,7 +356,7 @@ func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	x.in.parts.list = nil
 	x.replaced(id, c, 0)
 	if x.roles.Answers(id) != x.from {
-		x.store.Touch(id) // the members that have to know have yet to hear of it
+		x.touch(id)
 	}
 	return true
 }
@@ -388,7 +408,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	parts.list = nil
 	x.replace(id, c, onTop)
 	if x.roles.Holds(id) || x.roles.Answers(id) != x.from {
-		x.store.Touch(id) // the members that have to know have yet to hear of it
+		x.touch(id)
 	}
 	x.retort(id, &c.Limit)
 }

@@ -55,6 +55,7 @@ type Stream struct {
 	forgoes   bool        // sends no states
 	outbounds []*outbound // by member, ascending
 	inbounds  inbounds
+	loading   inbound // of snapshots
 	ledger    ledger
 	resets    *resets
 	holdings  *Holdings          // nil where there are no other regions

@@ -25,20 +25,22 @@ type world struct {
 	copies int // targets of each id
 	caps   Caps
 
-	nodes   []*node // alive
-	names   Member
-	sides   map[Member]int // by name; members of one side are connected
-	roster  []Member       // not forgotten; dead ones too
-	buried  map[Member]bool
-	joining map[Member]bool // has not been sent all that it may have to answer for
-	net     []message
-	served  []message // frames that have arrived
-	moves   uint64
-	usages  map[bucket.ID][]*usage
-	takes   map[bucket.ID][]*take
-	turned  bool // somebody serves, and not all know
-	apart   bool // somebody crashed in a split
-	log     []string
+	nodes           []*node // alive
+	names           Member
+	sides           map[Member]int // by name; members of one side are connected
+	roster          []Member       // not forgotten; dead ones too
+	buried          map[Member]bool
+	joining         map[Member]bool // has not been sent all that it may have to answer for
+	net             []message
+	served          []message // frames that have arrived
+	moves           uint64
+	usages          map[bucket.ID][]*usage
+	takes           map[bucket.ID][]*take
+	spent, refunded map[bucket.ID]int64  // of what is lost
+	resets          map[bucket.ID]uint64 // the latest that a member knew that has crashed
+	turned          bool                 // somebody serves, and not all know
+	apart           bool                 // somebody crashed in a split
+	log             []string
 }
 
 type failer interface{ Fatalf(string, ...any) }
@@ -153,6 +155,7 @@ func newWorld(t failer, limit bucket.Limit, ids, copies int) *world {
 		t: t, now: 1_000_000_000, limit: limit, copies: copies,
 		sides: make(map[Member]int), buried: make(map[Member]bool), joining: make(map[Member]bool),
 		usages: make(map[bucket.ID][]*usage), takes: make(map[bucket.ID][]*take),
+		spent: make(map[bucket.ID]int64), refunded: make(map[bucket.ID]int64), resets: make(map[bucket.ID]uint64),
 	}
 	for i := range uint64(ids) {
 		w.ids = append(w.ids, bucket.ID{Hi: (i + 1) * 0x2545f4914f6cdd1d, Lo: (i + 7) * 0xd1342543de82ef95})
@@ -474,13 +477,15 @@ func (w *world) writeOff() (lost bool) {
 			if u.reset != number || w.node(u.by) != nil {
 				continue
 			}
-			heard, before := known.of(u.by), u.units
+			heard, before, upTo := known.of(u.by), u.units, u.upTo
 			if heard.series == u.upTo.series && heard.later(&u.from) {
 				u.units -= u.upTo.net() - heard.net()
 				u.upTo = heard
 			} else {
 				u.units, u.upTo = 0, u.from
 			}
+			w.spent[id] += upTo.spent - u.upTo.spent
+			w.refunded[id] += upTo.refunded - u.upTo.refunded
 			if u.units != before {
 				w.logf("%d units of %x, of %d, are lost", before-u.units, id.Hi, u.by)
 				lost = true
@@ -495,6 +500,9 @@ func (w *world) writeOff() (lost bool) {
 func (w *world) crash(n *node) (lost bool) {
 	w.logf("%d crashes", n.name)
 	n.note()
+	for _, id := range w.ids {
+		w.resets[id] = max(w.resets[id], n.reset(id))
+	}
 	w.nodes = slices.DeleteFunc(w.nodes, func(m *node) bool { return m == n })
 	w.served = slices.DeleteFunc(w.served, func(x message) bool { return x.from == n.name || x.to == n.name })
 	w.net = slices.DeleteFunc(w.net, func(x message) bool {

@@ -93,6 +93,7 @@ const (
 	OpRenew    // what follows is no asks, but digests of the holds that the sender has here, or a list of them
 	OpHeld     // or ranges, of which the sender asks what is held
 	OpAdopt    // or a hold of a client, which goes on here or ends
+	OpSince    // or nothing: the sender, which starts, asks since when this cluster counts
 )
 
 // Checks reports whether an op is carried out on a count by the member that answers for it.
@@ -301,7 +302,7 @@ func (a *Ask) Append(b []byte) []byte {
 	if a.StoodIn {
 		partition |= stoodInBit
 	}
-	return append(b, byte(a.Limit.Algorithm), partition)
+	return append(b, a.Limit.Code(), partition)
 }
 
 var (
@@ -333,7 +334,7 @@ func ParseHeader(b []byte) (Header, error) {
 		size += TraceBytes
 	}
 	switch {
-	case h.Op > OpAdopt:
+	case h.Op > OpSince:
 		return Header{}, ErrUnknownOp
 	case h.Op < OpTake || h.Hops > MaxHops,
 		h.Op > OpWait && h.Flags&FlagTraced != 0,
@@ -364,7 +365,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	} else {
 		a.Lease = ParseLease(b[72:])
 	}
-	a.Limit.Algorithm = bucket.Algorithm(b[82])
+	a.Limit.SetCode(b[82])
 	a.Limit.Burst, a.Limit.Start = capacity, 0
 	if !a.Limit.IsBucket() {
 		a.Limit.Burst, a.Limit.Start = 0, capacity

@@ -1,0 +1,36 @@
+package bucket
+
+// Age makes c what it is so many nanoseconds later, where a count has lain in a file: all
+// that is used of it is that much older. A negative time is none.
+func (c *Count) Age(ns int64) {
+	if ns <= 0 || c.empty() {
+		return
+	}
+	passed := uint64(ns)
+	ahead := c.ahead
+	c.ahead = sub(ahead, passed)
+	c.age = add(c.age, sub(passed, ahead))
+	if c.Limit.Algorithm == SlidingLog {
+		c.expire()
+	}
+}
+
+// expire drops the entries of a log that are older than Per. What other algorithms count
+// recovers as it is imported.
+func (c *Count) expire() {
+	const now = 0
+	at := after(before(now, c.age), c.ahead)
+	g := log{buf: c.entries}
+	v, used := g.advance(cell{at: at, x: c.x, y: uint64(before(at, c.y))}, c.Limit.per(), now)
+	if used == 0 {
+		limit, whose, partial := c.Limit, c.Whose, c.partial
+		c.clear()
+		c.Limit, c.Whose, c.partial = limit, whose, partial
+		return
+	}
+	c.x, c.y = v.x, since(int64(v.y), at)
+	if g.head > 0 {
+		_, units, next := g.next(g.head)
+		c.entries = append(appendEntry(nil, 0, units), g.buf[next:]...)
+	}
+}

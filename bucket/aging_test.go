@@ -1,0 +1,66 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// What has lain for a while is imported as what was imported at once and has aged in a store.
+func TestACountThatAgedInAFileIsTheOneThatAgedInAStore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := Limit{
+			Algorithm: Algorithm(rapid.IntRange(0, int(LeakyBucket)).Draw(t, "algorithm")),
+			Rate:      rapid.Int64Range(1, 20).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1, 20).Draw(t, "seconds")) * time.Second,
+		}
+		id := ID{1, 2}
+		now := int64(1_700_000_000_000_000_000)
+		from := NewStore(10, Salt{})
+		for range rapid.IntRange(1, 12).Draw(t, "takes") {
+			from.Take(id, &limit, now, rapid.Int64Range(1, 4).Draw(t, "units"))
+			now += rapid.Int64Range(0, int64(3*time.Second)).Draw(t, "pause")
+		}
+		passed := rapid.Int64Range(-int64(time.Second), int64(40*time.Second)).Draw(t, "passed")
+		var aged Count
+		from.Export(id, now, Mark{}, &aged)
+		if _, err := aged.Parse(aged.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		aged.Age(passed)
+		later := now + max(0, passed)
+		into := NewStore(10, Salt{})
+		into.Import(id, &aged, later, 0)
+		if used := aged.Used(later); used != usedOf(into, id, later) {
+			t.Fatalf("the count states %d used, and %d are once it is imported", used, usedOf(into, id, later))
+		}
+		for at := later; at < later+int64(50*time.Second); at += int64(500 * time.Millisecond) {
+			if want, got := usedOf(from, id, at), usedOf(into, id, at); got != want {
+				t.Fatalf("%v after it was written, %d units are used; in the store that it came from %d", time.Duration(at-now), got, want)
+			}
+		}
+	})
+}
+
+func usedOf(s *Store, id ID, now int64) int64 {
+	used, _, _ := s.Used(id, now)
+	return used
+}
+
+// The code of a limit is its algorithm, but for a Durable that differs from what its Per says.
+func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
+	for per, byPer := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
+		for _, durable := range []bool{false, true} {
+			for a := SlidingWindow; a < InFlight; a++ {
+				l := Limit{Algorithm: a, Rate: 1, Per: per, Durable: durable}
+				if plain := l.Code() == byte(a); plain != (durable == byPer) {
+					t.Errorf("code %#x of %v per %v, Durable %v", l.Code(), a, per, durable)
+				}
+				read := Limit{Rate: 1, Per: per}
+				if read.SetCode(l.Code()); read != l {
+					t.Errorf("%+v came back as %+v", l, read)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package countsync
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// A block of a snapshot, little-endian; numbers without a width are unsigned varints:
+//
+//	version 1 | time of day 8
+//	ids     how many items | the id 16 of each
+//	items   until the end
+//
+// Its items are those of a frame, of the states of counts and the resets of ids. The time of
+// day is when the ages in it were right.
+const (
+	blockVersion   = 1
+	blockHead      = 9
+	blockIDs       = 512      // in a block, at most
+	blockBytes     = 48 << 10 // of items, at which a block ends
+	snapshotAtOnce = 32       // counts that are written under one lock
+	// snapshotPiece names all pieces of logs in snapshots: each follows the one before.
+	snapshotPiece = 1
+	// snapshotSender is who blocks are from: no member, and not nobody either.
+	snapshotSender Member = ^Member(0)
+)
+
+// Snapshot writes what a Stream knows of counts that are Durable, block by block. It is of one
+// goroutine. It has a copy of the IDs of one piece of the store at a time, and its blocks are
+// each of their own moment: what is spent while it is written is in it or not, as loading
+// merges what it reads.
+type Snapshot struct {
+	stream *Stream
+	roles  func() Roles
+
+	cursor  uint64 // of the next piece of the store
+	over    bool   // the store is
+	ids     []bucket.ID
+	beside  review
+	block   []byte
+	itemIDs []byte
+	items   []byte
+	limits  limits
+	origins origins
+
+	// Counts is how many counts are in the blocks so far.
+	Counts int
+}
+
+// NewSnapshot begins a snapshot. roles returns the present ones.
+func (s *Stream) NewSnapshot(roles func() Roles) *Snapshot {
+	return &Snapshot{stream: s, roles: roles}
+}
+
+// Next returns the next block, valid until the call after; nil once all is written. now is
+// the time that counts go by, and day the time of day, in nanoseconds.
+func (w *Snapshot) Next(now, day int64) []byte {
+	w.itemIDs, w.items = w.itemIDs[:0], w.items[:0]
+	w.limits, w.origins = w.limits[:0], w.origins[:0]
+	for !w.full() && w.nextIDs() {
+		n := min(len(w.ids), snapshotAtOnce)
+		w.writeCounts(w.ids[:n], now)
+		w.ids = w.ids[n:]
+	}
+	for more := true; !w.full() && more; {
+		more = w.writeBeside(now)
+	}
+	if len(w.itemIDs) == 0 {
+		return nil
+	}
+	w.block = append(w.block[:0], blockVersion)
+	w.block = binary.LittleEndian.AppendUint64(w.block, uint64(day))
+	w.block = binary.AppendUvarint(w.block, uint64(len(w.itemIDs)/idBytes))
+	w.block = append(append(w.block, w.itemIDs...), w.items...)
+	return w.block
+}
+
+func (w *Snapshot) full() bool {
+	return len(w.itemIDs) >= blockIDs*idBytes || len(w.items) >= blockBytes
+}
+
+// nextIDs reports whether ids are left, and reads those of the next piece of the store.
+func (w *Snapshot) nextIDs() bool {
+	for len(w.ids) == 0 && !w.over {
+		w.cursor, w.ids = w.stream.store.Scan(w.cursor, w.ids[:0])
+		w.over = w.cursor == 0
+	}
+	return len(w.ids) > 0
+}
+
+// locked calls f under the stream's lock, with the tables of this block.
+func (w *Snapshot) locked(now int64, f func(s *Stream)) {
+	s := w.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	s.limits, w.limits = w.limits, s.limits
+	s.origins, w.origins = w.origins, s.origins
+	f(s)
+	s.limits, w.limits = w.limits, s.limits
+	s.origins, w.origins = w.origins, s.origins
+}
+
+// writeCounts appends the states of counts. One that has changed since it was collected is
+// collected first, as the vector has to have all of its units.
+func (w *Snapshot) writeCounts(ids []bucket.ID, now int64) {
+	roles := w.roles()
+	w.locked(now, func(s *Stream) {
+		for _, id := range ids {
+			w.writeCount(s, id, now, roles)
+		}
+	})
+}
+
+// writeCount appends all pieces of a count.
+func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) {
+	if limit, held := s.store.Judge(id); !held || !limit.Durable {
+		return
+	}
+	var mark bucket.Mark
+	for more := true; more; {
+		var held bool
+		mark, more, held = s.export(nil, id, mark, now, roles)
+		if !held {
+			return
+		}
+		flags := byte(state)
+		if more {
+			flags |= itemMore
+		}
+		if s.count.Partial() {
+			flags |= itemPiece
+		}
+		s.mine = s.mine[:0]
+		if s.count.Whose.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
+			flags |= itemTotal
+		} else {
+			s.mine = s.vector(s.mine, id, now)
+		}
+		items, at, ok := s.appendHead(w.items, id, flags, &s.count.Limit, now)
+		if !ok {
+			return
+		}
+		if flags&itemTotal != 0 {
+			items = s.origins.appendTotal(items, s.count.Whose)
+		}
+		if flags&itemPiece != 0 {
+			items = binary.AppendUvarint(items, snapshotPiece)
+		}
+		w.items = s.count.Append(s.limits.append(items, &s.count.Limit, at))
+		w.itemIDs = appendID(w.itemIDs, id)
+	}
+	w.Counts++
+}
+
+// writeBeside appends some of what is known of ids beside their counts: resets, and the
+// vectors of counts that refunds have emptied, as other nodes may write these before they
+// hear of the refunds. It reports whether there is more.
+func (w *Snapshot) writeBeside(now int64) (more bool) {
+	w.locked(now, func(s *Stream) {
+		for range snapshotAtOnce {
+			kind, id, ok := s.nextBeside(&w.beside)
+			if more = ok; !ok {
+				return
+			}
+			s.mine = s.mine[:0]
+			switch kind {
+			case ofReset:
+				if r, known := s.resets.get(id); !known || !r.heeded(now) {
+					continue
+				}
+			case ofVector:
+				if used, _, _ := s.store.Used(id, now); used > 0 || !s.returned(id) {
+					continue
+				}
+				s.mine = s.vector(s.mine, id, now)
+			default:
+				continue
+			}
+			w.items, _, _ = s.appendHead(w.items, id, byte(spend), nil, now)
+			w.itemIDs = appendID(w.itemIDs, id)
+		}
+	})
+	return more
+}
+
+// ErrBlock is the error of a block that no Snapshot has written.
+var ErrBlock = errors.New("countsync: malformed block of a snapshot")
+
+// resetsLoaded is how long before the newest snapshot a reset was made at most that is loaded.
+// Snapshots are loaded that were written within heeded before the newest. Of a reset in that time
+// and half as much before it all of them know that were written since, as tombstones are
+// kept; so a count from which its number is missing is of before it. Of an earlier reset all
+// know, and the numbers of those that forgot it and of those that did not are as good as none.
+const resetsLoaded = heeded + heeded/2
+
+// Load takes in a block, as it would a copy from a member that no one hears: each unit counts
+// once, and what is known already changes nothing. day is the time of day at now, and newest
+// that at which the latest of the snapshots was written that are loaded. It returns how many
+// items it has read, and passes nothing on: once all is loaded, Loaded does.
+func (s *Stream) Load(now, day, newest int64, block []byte, roles Roles) (counts int, err error) {
+	if len(block) < blockHead || block[0] != blockVersion {
+		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
+	}
+	written := int64(binary.LittleEndian.Uint64(block[1:]))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	r := reader{b: block[blockHead:]}
+	x := arriving{
+		Stream: s, roles: roles, in: &s.loading, from: snapshotSender, number: snapshotPiece, now: now,
+		lain: min(max(0, day-written), maxAge), saved: true, since: resetsLoaded - max(0, newest-written),
+	}
+	x.limits, x.origins = s.limits[:0], s.origins[:0]
+	ids := reader{b: r.ids()}
+	for x.index = 0; r.err == nil && len(ids.b) > 0; x.index++ {
+		if x.index%prefetched == 0 {
+			x.prefetch(ids)
+		}
+		if len(r.b) > 0 && kind(r.b[0]&kindMask) == grants {
+			r.fail("an item of kind %d", grants)
+			break
+		}
+		x.item(ids.id(), &r)
+	}
+	if len(r.b) > 0 {
+		r.fail("%d bytes more than its items", len(r.b))
+	}
+	s.limits, s.origins = x.limits, x.origins
+	if r.err != nil {
+		return x.index, fmt.Errorf("%w: %w", ErrBlock, r.err)
+	}
+	return x.index, nil
+}
+
+// Loaded has all that was loaded sent to the members that answer for it, and to those that
+// get copies, by a scan. It returns what Collect does.
+func (s *Stream) Loaded(now int64) []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	s.loading = inbound{}
+	for _, o := range s.outbounds {
+		o.owe(All(), s.clock)
+	}
+	return s.ready()
+}

@@ -1,0 +1,171 @@
+package countsync
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// written is one node's snapshot.
+type written struct {
+	at     int64
+	blocks [][]byte
+}
+
+func (n *node) snapshot() (s written) {
+	s.at = n.w.now
+	w := n.stream.NewSnapshot(func() Roles { return n })
+	for b := w.Next(n.w.now, n.w.now); b != nil; b = w.Next(n.w.now, n.w.now) {
+		s.blocks = append(s.blocks, bytes.Clone(b))
+	}
+	return s
+}
+
+func (n *node) load(t failer, s written, newest int64) {
+	for _, b := range s.blocks {
+		if _, err := n.stream.Load(n.w.now, n.w.now, newest, b, n); err != nil {
+			t.Fatalf("loading: %v", err)
+		}
+	}
+}
+
+// All nodes stop, each with its last snapshot, and others start, of other names. Each
+// snapshot is loaded by some of them, once or more, in any order, and older ones as well.
+func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
+	checks(t, 300, 2000)
+	rapid.Check(t, func(t *rapid.T) {
+		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
+		if limit.Algorithm == bucket.FixedWindow && rapid.Bool().Draw(t, "calendar") {
+			limit.Start = 1
+		}
+		limit.Durable = true
+		w := newWorld(t, limit, rapid.IntRange(1, 2).Draw(t, "ids"), rapid.IntRange(1, 2).Draw(t, "copies"))
+		for range rapid.IntRange(1, 4).Draw(t, "nodes") {
+			w.start(0)
+		}
+		clear(w.joining)
+		for _, id := range w.ids {
+			w.nodes[0].holds[id] = true
+		}
+		w.refresh()
+		var older []written
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			w.step(t)
+			if len(w.nodes) > 0 && rapid.IntRange(0, 9).Draw(t, "writes") == 0 {
+				older = append(older, w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "which")].snapshot())
+			}
+		}
+		w.quiet()
+		w.check()
+		older = slices.DeleteFunc(older, func(s written) bool { return w.now-s.at > heeded })
+		var last []written
+		want := make(map[bucket.ID]int64)
+		for _, id := range w.ids {
+			want[id] = w.expected(id)
+		}
+		for _, n := range w.nodes {
+			last = append(last, n.snapshot())
+		}
+
+		next := newWorld(t, limit, len(w.ids), w.copies)
+		next.names = w.names
+		next.now = w.now + rapid.Int64Range(-int64(time.Minute), int64(time.Hour)).Draw(t, "pause")
+		for range rapid.IntRange(1, 4).Draw(t, "new nodes") {
+			next.start(0)
+		}
+		clear(next.joining)
+		for _, id := range next.ids {
+			next.nodes[0].holds[id] = true
+		}
+		next.refresh()
+		loads := slices.Concat(last, last, older)
+		for _, i := range rapid.Permutation(indexes(len(loads))).Draw(t, "order") {
+			if i < len(last) || rapid.Bool().Draw(t, "loaded") {
+				next.nodes[rapid.IntRange(0, len(next.nodes)-1).Draw(t, "by")].load(t, loads[i], w.now)
+			}
+			if rapid.Bool().Draw(t, "exchanges") {
+				next.rounds()
+			}
+		}
+		for _, n := range next.nodes {
+			n.stream.Loaded(next.now)
+		}
+		next.quiet()
+		for _, id := range next.ids {
+			for _, n := range next.nodes {
+				// An older snapshot may have what was lost with a node that crashed, a reset too.
+				least, most := want[id]-w.refunded[id], want[id]+w.spent[id]
+				if w.resets[id] > w.number(id) {
+					least = 0
+				}
+				if limit.IsBucket() && next.now > w.now {
+					least-- // has drained
+				}
+				if used := next.used(n, id); n.holds[id] && (used < least || used > most) {
+					t.Fatalf("%v: %d of %x are used, want %d to %d\n%s\n%s", limit.Algorithm, used, id.Hi, least, most, w.history(), next.history())
+				}
+			}
+		}
+	})
+}
+
+func indexes(n int) (list []int) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+// A log that is longer than a frame takes several items, and goes on in the next block.
+func TestALongLogIsWrittenAndLoadedWhole(t *testing.T) {
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 60_000, Per: 24 * time.Hour, Durable: true}
+	w := newWorld(t, limit, 3, 1)
+	n := w.start(0)
+	for i := range int64(58_000) {
+		w.now += 1 + i%7*int64(time.Millisecond)
+		for _, id := range w.ids {
+			n.store.Take(id, &w.limit, w.now, 1)
+		}
+	}
+	s := n.snapshot()
+	if len(s.blocks) < 3 {
+		t.Fatalf("%d blocks", len(s.blocks))
+	}
+	next := newWorld(t, limit, 3, 1)
+	next.names, next.now = w.names, w.now
+	m := next.start(0)
+	m.load(t, s, s.at)
+	for _, passed := range []time.Duration{0, 23*time.Hour + 59*time.Minute, 2 * time.Minute} {
+		next.now += int64(passed)
+		for _, id := range w.ids {
+			want, _, _ := n.store.Used(id, next.now)
+			if got := next.used(m, id); got != want {
+				t.Fatalf("%v later %d of %x are used, and %d in the store that they were written from", passed, got, id.Hi, want)
+			}
+		}
+	}
+}
+
+// What is refused changes nothing of what is known, and neither does a block of an id that is not Durable.
+func TestABlockThatIsNoneIsRefused(t *testing.T) {
+	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)
+	n := w.start(0)
+	n.store.Take(w.ids[0], &w.limit, w.now, 3)
+	if s := n.snapshot(); len(s.blocks) > 0 {
+		t.Fatalf("%d blocks of a limit that is not Durable", len(s.blocks))
+	}
+	for name, b := range map[string][]byte{
+		"nothing": nil, "a later version": {2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "its head": {1, 0, 0, 0, 0, 0, 0, 0, 0},
+		"more ids than bytes": {1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 1}, "bytes after its items": {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+	} {
+		if _, err := n.stream.Load(w.now, w.now, w.now, b, n); !errors.Is(err, ErrBlock) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

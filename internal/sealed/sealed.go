@@ -59,9 +59,12 @@ func New(secrets [][]byte) *Box {
 	return b
 }
 
-// derive separates the key from all else that a secret is used for.
-func derive(secret []byte) []byte {
-	key, err := hkdf.Key(sha256.New, secret, nil, "weir sealed text", keyBytes)
+func derive(secret []byte) []byte { return Derive(secret, nil, "weir sealed text") }
+
+// Derive returns a key of 32 bytes, by HKDF-SHA256. The label separates it from all else that
+// a secret is used for. salt, if not nil, is what differs each time.
+func Derive(secret, salt []byte, label string) []byte {
+	key, err := hkdf.Key(sha256.New, secret, salt, label, keyBytes)
 	if err != nil {
 		panic(err) // only for lengths above 255 hashes
 	}
@@ -101,7 +104,12 @@ var nonce [12]byte
 func cipherOf(key []byte, kind byte, text []byte) cipher.AEAD {
 	h := hmac.New(sha256.New, key)
 	h.Write(append([]byte{kind}, text[:1+saltBytes]...))
-	block, err := aes.NewCipher(h.Sum(nil))
+	return Cipher(h.Sum(nil))
+}
+
+// Cipher returns AES-256-GCM of a key of 32 bytes.
+func Cipher(key []byte) cipher.AEAD {
+	block, err := aes.NewCipher(key)
 	if err != nil {
 		panic(err) // only for keys of other lengths
 	}

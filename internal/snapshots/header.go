@@ -1,0 +1,131 @@
+package snapshots
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Header is what a file says of itself. It is authenticated, and not encrypted.
+type Header struct {
+	Cluster [16]byte  // which cluster it is of
+	Node    string    // which node has written it, at most 255 bytes
+	Saved   time.Time // when it was begun, in milliseconds
+	Build   string    // which version of Weir has written it, at most 255 bytes
+
+	// A Writer sets what follows.
+
+	Version byte // of the format
+	Sealed  bool // encrypted under a secret
+}
+
+const (
+	magic = "weirsnap"
+	// version is the latest format that this build reads, and the one that it writes.
+	version = 1
+
+	saltBytes = 16
+	idBytes   = 8
+	tagBytes  = 16
+	maxText   = 255 // of Node and of Build
+	// fixedBytes is the header before its texts.
+	fixedBytes = len(magic) + 2 + saltBytes + idBytes + 16 + 8
+	flagSealed = 1
+)
+
+// The errors of a file that is not read from its beginning.
+var (
+	ErrNotSnapshot  = errors.New("weir: the file is not a snapshot, or its first bytes are damaged: remove it")
+	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
+	ErrOtherSecret  = errors.New("weir: the snapshot is sealed under a secret that is not among Secrets: add that secret after the others, until each node has saved again")
+	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set those that it was written with")
+	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, as anybody may have written it")
+)
+
+// ErrDamaged is the error of a file that was changed or cut since it was written.
+var ErrDamaged = errors.New("weir: the snapshot is damaged or cut short: use the one before it")
+
+// damaged is ErrDamaged with the place.
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w ("+format+")", append([]any{ErrDamaged}, args...)...)
+}
+
+// rawHeader is a header as it is in a file, and what only this package uses of it.
+type rawHeader struct {
+	Header
+	bytes    []byte // all of it, but for the tag
+	salt, id []byte // in bytes
+}
+
+// append writes the header but for its tag. Its order is that of readRaw.
+func (h *Header) append(salt, id []byte) ([]byte, error) {
+	if len(h.Node) > maxText || len(h.Build) > maxText {
+		return nil, fmt.Errorf("weir: a snapshot's node name has %d bytes, and its build %d: use at most %d", len(h.Node), len(h.Build), maxText)
+	}
+	b := append([]byte(magic), version, 0)
+	if h.Sealed {
+		b[len(magic)+1] = flagSealed
+	}
+	b = append(append(b, salt...), id...)
+	b = append(b, h.Cluster[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.Saved.UnixMilli()))
+	b = append(append(b, byte(len(h.Node))), h.Node...)
+	return append(append(b, byte(len(h.Build))), h.Build...), nil
+}
+
+// ReadHeader reads the header of a file, without a key: it may have been changed by anybody.
+// The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged, or that of r.
+func ReadHeader(r io.Reader) (Header, error) {
+	raw, err := readRaw(r)
+	if err != nil {
+		return Header{}, err
+	}
+	return raw.Header, nil
+}
+
+func readRaw(r io.Reader) (*rawHeader, error) {
+	h := &rawHeader{bytes: make([]byte, fixedBytes, fixedBytes+2*(1+maxText))}
+	n, err := io.ReadFull(r, h.bytes)
+	if err != nil && !cutShort(err) {
+		return nil, err
+	}
+	b, is := bytes.CutPrefix(h.bytes[:n], []byte(magic))
+	switch {
+	case !is || len(b) == 0 || b[0] == 0:
+		return nil, ErrNotSnapshot
+	case b[0] > version:
+		return nil, fmt.Errorf("%w (version %d; this one reads up to %d)", ErrLaterVersion, b[0], version)
+	case cutShort(err):
+		return nil, damaged("the header is cut at byte %d", n)
+	case b[1]&^flagSealed != 0:
+		return nil, damaged("the header has the flags %#x", b[1])
+	}
+	h.Version, h.Sealed = b[0], b[1] == flagSealed
+	b = b[2:]
+	h.salt, b = b[:saltBytes], b[saltBytes:]
+	h.id, b = b[:idBytes], b[idBytes:]
+	copy(h.Cluster[:], b)
+	h.Saved = time.UnixMilli(int64(binary.LittleEndian.Uint64(b[16:]))).UTC()
+	for _, text := range []*string{&h.Node, &h.Build} {
+		start := len(h.bytes)
+		h.bytes = h.bytes[:start+1]
+		if _, err = io.ReadFull(r, h.bytes[start:]); err == nil {
+			h.bytes = h.bytes[:start+1+int(h.bytes[start])]
+			_, err = io.ReadFull(r, h.bytes[start+1:])
+		}
+		switch {
+		case cutShort(err):
+			return nil, damaged("the header is cut after byte %d", start)
+		case err != nil:
+			return nil, err
+		}
+		*text = string(h.bytes[start+1:])
+	}
+	return h, nil
+}
+
+// cutShort reports whether a file ended where more was expected.
+func cutShort(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }

@@ -1,0 +1,321 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// defaultMaxBytes is DirOptions.MaxBytes if that is 0.
+	defaultMaxBytes = 16 << 30
+	// generations is how many snapshots of a node are kept.
+	generations = 2
+	// keepFor is how long a Dir keeps snapshots that their node has not replaced: longer
+	// than the longest calendar window, so that what is removed counts for nothing.
+	keepFor = 40 * 24 * time.Hour
+	// lockName is the file that shows that a process uses the directory.
+	lockName = "lock"
+)
+
+// DirOptions are those of OpenDir. The zero value is valid.
+type DirOptions struct {
+	// MaxBytes bounds one snapshot: Save returns an error where write writes more, and
+	// keeps the snapshots before. 16 GiB if 0. The directory needs room for three
+	// snapshots: two that are kept, and the one that is being written.
+	MaxBytes int64
+}
+
+// Dir is a Store in a directory, which belongs to one process at a time. Several nodes of
+// the process may share it. It keeps the last two snapshots of each node, and removes those
+// of a node that has saved none for 40 days.
+//
+// A snapshot is written to a temporary file, which is renamed once the disk has it. So a
+// crash leaves the snapshots before, and at worst a temporary file, which OpenDir removes.
+// A call of the system cannot be cancelled: on a disk that hangs, methods return after ctx
+// is done.
+type Dir struct {
+	path     string
+	maxBytes int64
+	lock     *os.File
+	busy     chan struct{} // has a place for the one method that works on the files
+	closed   bool          // read and written under busy
+}
+
+var _ Store = (*Dir)(nil)
+
+// OpenDir opens a directory, which it creates with mode 0700 if there is none. Files have
+// mode 0600. It returns an error if another process, or another Dir of this one, has the
+// directory open. (On AIX, Solaris, Plan 9 and WebAssembly it does not notice.)
+func OpenDir(path string, opts DirOptions) (*Dir, error) {
+	switch {
+	case path == "":
+		return nil, errors.New("snapshot: the path of the directory is empty: name one that this process alone uses")
+	case opts.MaxBytes < 0:
+		return nil, fmt.Errorf("snapshot: DirOptions.MaxBytes is %d: use 0 for 16 GiB, or a positive number", opts.MaxBytes)
+	case opts.MaxBytes == 0:
+		opts.MaxBytes = defaultMaxBytes
+	}
+	path, err := filepath.Abs(path) // so that a later os.Chdir changes nothing
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	d := &Dir{path: path, maxBytes: opts.MaxBytes, busy: make(chan struct{}, 1)}
+	switch d.lock, err = lockFile(filepath.Join(path, lockName)); {
+	case errors.Is(err, errLocked):
+		return nil, fmt.Errorf("snapshot: another process uses the directory %s: give each process a directory of its own, or stop the other one", path)
+	case err != nil:
+		return nil, fmt.Errorf("snapshot: the directory %s cannot be locked: use one on a disk of this machine, or on a file system that has locks: %w", path, err)
+	}
+	if err := d.removeTemporary(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", errors.Join(err, d.lock.Close()))
+	}
+	return d, nil
+}
+
+// Close lets another process open the directory. It waits for a Save or a Load under way:
+// cancel their ctx first. Later calls of Save and Load return an error.
+func (d *Dir) Close() error {
+	d.busy <- struct{}{}
+	defer d.done()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	return d.lock.Close()
+}
+
+// begin waits until no other method works on the files.
+func (d *Dir) begin(ctx context.Context) error {
+	select {
+	case d.busy <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("snapshot: waiting for another call on %s: %w", d.path, ctx.Err())
+	}
+	if d.closed {
+		d.done()
+		return fmt.Errorf("snapshot: the directory %s is closed: %w", d.path, os.ErrClosed)
+	}
+	return nil
+}
+
+func (d *Dir) done() { <-d.busy }
+
+// Save implements [Store]. A name of at most 72 bytes may have any bytes.
+func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) error) error {
+	name, err := escape(node)
+	if err != nil {
+		return err
+	}
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	defer d.done()
+	entries, err := List(d.path)
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(d.path, name+temporarySuffix)
+	if err := d.write(ctx, temporary, write); err != nil {
+		return fmt.Errorf("snapshot: saving %q to %s: %w", node, d.path, errors.Join(err, removeIfThere(temporary)))
+	}
+	saved := Entry{Node: node, Generation: 1, Modified: time.Now()}
+	for _, e := range entries {
+		if e.Node == node {
+			saved.Generation = max(saved.Generation, e.Generation+1)
+		}
+	}
+	saved.Path = filepath.Join(d.path, fileName(name, saved.Generation))
+	if err := rename(temporary, saved.Path, d.path); err != nil {
+		return fmt.Errorf("snapshot: saving %q: %w", node, err)
+	}
+	for _, e := range outdated(entries, saved) {
+		_ = os.Remove(e.Path) // what stays is tried again after the next snapshot
+	}
+	return nil
+}
+
+// write makes a file of what write writes, and returns once the disk has it.
+func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) error) (err error) {
+	if err := removeIfThere(path); err != nil { // of a write that panicked
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := &boundedWriter{ctx: ctx, file: file, left: d.maxBytes, max: d.maxBytes}
+	if err := write(w); err != nil {
+		return err
+	}
+	if w.err != nil { // which write may have dropped
+		return w.err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// rename gives a file its name for good. On an error neither name is there.
+func rename(from, to, dir string) error {
+	if err := os.Rename(from, to); err != nil {
+		return errors.Join(err, removeIfThere(from))
+	}
+	if err := syncDir(dir); err != nil {
+		return errors.Join(err, removeIfThere(to))
+	}
+	return nil
+}
+
+// syncDir has the disk keep the names of a directory.
+func syncDir(path string) error {
+	if runtime.GOOS == "windows" { // which syncs files only
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = dir.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // a file system that cannot
+	}
+	return errors.Join(err, dir.Close())
+}
+
+// outdated returns the entries that are removed after one was saved: of its node those
+// before the one before, and of other nodes those that have not saved for long.
+func outdated(entries []Entry, saved Entry) (old []Entry) {
+	newest := make(map[string]time.Time)
+	for _, e := range entries {
+		if e.Modified.After(newest[e.Node]) {
+			newest[e.Node] = e.Modified
+		}
+	}
+	kept := 1 // the one that was saved
+	for _, e := range entries {
+		switch {
+		case e.Node != saved.Node && saved.Modified.Sub(newest[e.Node]) > keepFor:
+			old = append(old, e)
+		case e.Node == saved.Node && kept == generations:
+			old = append(old, e)
+		case e.Node == saved.Node:
+			kept++
+		}
+	}
+	return old
+}
+
+// Load implements [Store]. It does not call mine: the directory is that of one process, and
+// its files are that process's own, though it may have had other names when it wrote them.
+func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node string, r io.Reader) error) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	defer d.done()
+	entries, err := List(d.path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for len(entries) > 0 {
+		node := entries[0].Node
+		next := slices.IndexFunc(entries, func(e Entry) bool { return e.Node != node })
+		if next < 0 {
+			next = len(entries)
+		}
+		for _, e := range entries[:min(next, generations)] {
+			if err := ctx.Err(); err != nil {
+				return errors.Join(append(errs, fmt.Errorf("snapshot: reading %s: %w", d.path, err))...)
+			}
+			if err = e.read(ctx, read); err == nil {
+				break
+			}
+			errs = append(errs, fmt.Errorf("snapshot: reading %s: %w", e.Path, err))
+		}
+		entries = entries[next:]
+	}
+	return errors.Join(errs...)
+}
+
+// read calls read with the entry's file.
+func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) error) error {
+	file, err := os.Open(e.Path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(e.Node, boundedReader{ctx, file}), file.Close())
+}
+
+// removeTemporary removes what a process left that ended while it wrote.
+func (d *Dir) removeTemporary() error {
+	files, err := os.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if _, ours := unescape(strings.TrimSuffix(f.Name(), temporarySuffix)); ours && strings.HasSuffix(f.Name(), temporarySuffix) {
+			if err := removeIfThere(filepath.Join(d.path, f.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// boundedWriter writes to a file until ctx is done, or a number of bytes is written. Its
+// first error is that of all later writes.
+type boundedWriter struct {
+	ctx       context.Context
+	file      *os.File
+	left, max int64
+	err       error
+}
+
+func (w *boundedWriter) Write(p []byte) (n int, err error) {
+	if w.err == nil {
+		w.err = w.ctx.Err()
+	}
+	if w.err == nil && int64(len(p)) > w.left {
+		w.err = fmt.Errorf("the snapshot has more than DirOptions.MaxBytes, %d bytes: raise that, or hold fewer counts", w.max)
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, w.err = w.file.Write(p)
+	w.left -= int64(n)
+	return n, w.err
+}
+
+// boundedReader reads a file until ctx is done.
+type boundedReader struct {
+	ctx  context.Context
+	file *os.File
+}
+
+func (r boundedReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.file.Read(p)
+}

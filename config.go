@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/wire"
+	"github.com/weir-go/weir/snapshot"
 )
 
 // Config configures a node. The zero Config is valid: a cluster of one, without a network.
@@ -113,6 +114,14 @@ type Config struct {
 	// false, it remembers "…" and the last four characters of a key of 16 bytes or more.
 	ShowSecretKeys bool
 
+	// Snapshots keeps what the node writes of durable counts (Limit.Durable) and of published
+	// values, so that these outlive a stop of all nodes (docs/snapshots.md). Nil: they do not.
+	Snapshots snapshot.Store
+	// SnapshotEvery is how often the node writes. 1 min if zero; 1s to 5m.
+	SnapshotEvery time.Duration
+	// PlainSnapshots has snapshots written without encryption, although there are Secrets.
+	PlainSnapshots bool
+
 	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
 	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several
 	Tracer   Tracer           // makes spans of checks that leave or reach this node. Nil: traces of others are passed on
@@ -131,7 +140,10 @@ const (
 	defaultTopKeys     = 256
 	maxTopKeys         = 4096
 	maxLabelBytes      = 64
-	maxReplicas        = 8
+	// defaultSnapshotEvery is what counts that are used up at once may lose of a minute.
+	defaultSnapshotEvery = time.Minute
+	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes that internal/snapshots goes by
+	maxReplicas          = 8
 )
 
 // Validate reports everything that is wrong with the Config at once, nil if
@@ -192,6 +204,7 @@ func (c Config) Validate() error {
 	if c.TopKeys < -1 || c.TopKeys > maxTopKeys {
 		wrong("TopKeys is %d: use 0 for %d, -1 for none, or 1 to %d", c.TopKeys, defaultTopKeys, maxTopKeys)
 	}
+	c.checkSnapshots(wrong)
 	return errors.Join(errs...)
 }
 
@@ -218,6 +231,16 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 	}
 }
 
+// checkSnapshots is Validate of what belongs to Snapshots.
+func (c *Config) checkSnapshots(wrong func(format string, args ...any)) {
+	if c.SnapshotEvery < 0 || c.SnapshotEvery > 0 && c.SnapshotEvery < time.Second || c.SnapshotEvery > maxSnapshotEvery {
+		wrong("SnapshotEvery is %v: use 0 for %v, or 1s to %v", c.SnapshotEvery, defaultSnapshotEvery, maxSnapshotEvery)
+	}
+	if c.Snapshots == nil && (c.SnapshotEvery != 0 || c.PlainSnapshots) {
+		wrong("SnapshotEvery or PlainSnapshots is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave them zero")
+	}
+}
+
 // withDefaults is a copy with every zero field filled in.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -240,6 +263,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TopKeys == 0 {
 		c.TopKeys = defaultTopKeys
+	}
+	if c.SnapshotEvery == 0 {
+		c.SnapshotEvery = defaultSnapshotEvery
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/snapshots"
 )
 
 // joining is what is kept of whether this node has found any of those that
-// Config.Join names.
+// Config.Join names, and of what it loads as it starts.
 type joining struct {
-	began int64       // when Start was called, by steady
-	over  atomic.Bool // no other member is waited for any more; it stays so
+	began     int64       // when Start was called, by steady
+	over      atomic.Bool // no other member is waited for any more; it stays so
+	snapshots *snapshots.Snapshots
 }
 
 // awaitsJoin reports whether the node is not ready yet because Config.Join names

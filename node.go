@@ -22,7 +22,9 @@ import (
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/registry"
+	"github.com/weir-go/weir/internal/release"
 	"github.com/weir-go/weir/internal/sealed"
+	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
@@ -119,6 +121,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, Cluster: n.cluster, Counts: n.counts, Stream: stream,
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
+	n.joining.snapshots = snapshots.New(snapshots.Config{
+		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.fingerprint(), Keys: cfg.snapshotKeys(), Build: release.Version(),
+		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
+		SaveValues: n.published.Save, LoadValues: n.published.Load,
+	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
 	n.joining.began = n.env.Steady()
 	n.clients.box, n.clients.salt = cfg.box(), salt
@@ -143,6 +150,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.env.Go(n.regions.Run)
 	}
 	n.handover.Started(ctx)
+	n.load(ctx)
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.env.Go(n.reportJoin)
 	}
@@ -225,6 +233,7 @@ func (n *Node) Stats() Stats {
 
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
+		Snapshots: n.snapshotStats(),
 		Holdings:  holdingStats(n.regions),
 		Regions:   regionStats(n.regions),
 		Outage:    OutageStats(n.outage.Stats()),
@@ -248,7 +257,7 @@ func (n *Node) Stats() Stats {
 func (n *Node) Ready() bool {
 	v := n.handover.View()
 	switch {
-	case n.env.Ended() || n.handover.Starting() || v.Self < 0 || n.awaitsJoin():
+	case n.env.Ended() || n.handover.Starting() || n.joining.snapshots.Loading() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
@@ -275,20 +284,22 @@ func (n *Node) Forget(member string) error {
 // within two seconds. It takes as long as ctx allows to hand over, ten seconds in all.
 // If that does not do, Leave says so, and no goodbye: the node answers for what it
 // still holds and goes on handing it over until Close, and Leave may be called
-// again to wait for that. It returns ctx.Err if ctx is done before the others have
+// again to wait for that. With Config.Snapshots it then writes once more. It returns ctx.Err if ctx is done before the others have
 // been told, ErrClosed if Close comes first, and an error if the goodbye reached
 // nobody within some seconds.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
 		return ErrClosed
 	}
-	switch err := n.handover.Leave(ctx); {
-	case errors.Is(err, cluster.ErrClosed):
+	left := n.handover.Leave(ctx)
+	saved := n.joining.snapshots.Leave(ctx) // now this node has all that others handed over to it
+	switch {
+	case errors.Is(left, cluster.ErrClosed):
 		return ErrClosed
-	case err != nil:
-		return err
+	case left != nil:
+		return left
 	}
-	err := n.cluster.Leave(ctx)
+	err := errors.Join(n.cluster.Leave(ctx), saved)
 	n.handover.Refresh()
 	switch {
 	case errors.Is(err, cluster.ErrClosed) || n.env.Ended():

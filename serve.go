@@ -147,6 +147,8 @@ func (s *serving) told(r *request) bool {
 		s.answer(r, n.clients.holds.ServeHeld)
 	case wire.OpAdopt:
 		s.answer(r, n.clients.holds.ServeAdopt)
+	case wire.OpSince:
+		s.answer(r, n.joining.snapshots.ServeSince)
 	case wire.OpExchange:
 		n.regions.Serve(s.from, r.bytes, r.h, s.b.Later(r.i))
 	case wire.OpLocate:

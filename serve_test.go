@@ -72,7 +72,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 
 func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
-	for _, op := range []wire.Op{wire.OpAdopt + 1, 255} {
+	for _, op := range []wire.Op{wire.OpSince + 1, 255} {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch("other", within(got))
 		b.Requests = [][]byte{append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)}
@@ -106,7 +106,7 @@ func FuzzServe(f *testing.F) {
 		f.Add(one.Append(one.Append(wire.Header{Op: op, Asks: 2}.Append(nil))))
 		f.Add(wire.Trace(traceFor(f)).Append(one.Append(wire.Header{Op: op, Flags: wire.FlagTraced, Asks: 1}.Append(nil))))
 	}
-	f.Add(wire.Header{Op: wire.OpAdopt + 1, Asks: 1}.Append(nil))
+	f.Add(wire.Header{Op: wire.OpSince + 1, Asks: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		got := make(answers, 1)
 		b := cluster.NewBatch("fuzz", got)

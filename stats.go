@@ -45,6 +45,7 @@ type Stats struct {
 	Holds        HoldStats              // of InFlight limits
 	Stream       StreamStats            // of what keeps the replicas
 	Published    PublishedStats         // of Publish
+	Snapshots    SnapshotStats          // what is written of counts that are to outlive a stop of all nodes
 	Holdings     HoldingStats           // of Global limits
 	Regions      map[string]RegionStats // by the name of another region, of what Global limits need
 	Outage       OutageStats            // of checks that are not decided by nodes that own their keys

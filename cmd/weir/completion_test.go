@@ -22,10 +22,11 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check reserve settle hold peek reset rules envoy secret version completion"},
-		{[]string{""}, "serve live status check reserve settle hold peek reset rules envoy secret version completion"},
-		{[]string{"s"}, "serve status settle secret"},
+		{nil, "serve live status check reserve settle hold peek reset rules envoy snapshot secret version completion"},
+		{[]string{""}, "serve live status check reserve settle hold peek reset rules envoy snapshot secret version completion"},
+		{[]string{"s"}, "serve status settle snapshot secret"},
 		{[]string{"rules", ""}, "check schema"},
+		{[]string{"snapshot", ""}, "list show verify"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},
 		{[]string{"serve", "-rules", "status", "--audit"}, "--audit --audit_sample --audit_keys"},

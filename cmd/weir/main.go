@@ -1,10 +1,11 @@
 // Command weir runs a node that services in any language ask, asks nodes that run, checks
-// rules files, and makes what nodes share:
+// rules files and snapshots, and makes what nodes share:
 //
 //	weir serve -rules rules.yaml -bind :7946 -join weir.internal -shared weir.secret
 //	weir status
 //	weir check api/hourly 'user 123'
 //	weir rules check rules.yaml
+//	weir snapshot verify /var/lib/weir -shared weir.secret
 //	weir secret > weir.secret
 package main
 
@@ -49,6 +50,11 @@ type commands struct {
 	EnvoyConfig struct {
 		Check envoyCommand `cmd:"" help:"check a configuration of envoyproxy/ratelimit"`
 	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`
+	Snapshot struct {
+		List   snapshotListCommand   `cmd:"" help:"list the snapshots in a directory"`
+		Show   snapshotShowCommand   `cmd:"" help:"show what a snapshot contains"`
+		Verify snapshotVerifyCommand `cmd:"" help:"read snapshots to their ends, and report what is damaged"`
+	} `cmd:"" help:"list and check what nodes have saved of their counts"`
 	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
 	Version    versionCommand    `cmd:"" help:"print the version, and that of the peer protocol"`
 	Completion completionCommand `cmd:"" help:"print a script that completes commands and flags in a shell"`

@@ -143,6 +143,10 @@ func (h *Handover) turn(v *view.View) {
 	h.stream.Review(h.cfg.Clock.Now(), v)
 }
 
+// Track has the store note what this node spends before there is another to tell, as what
+// is written is to name its origins.
+func (h *Handover) Track() { h.track(h.View()) }
+
 // track has the store note from now on what this node spends, as its own, and all that it
 // has until then: what others have spent comes after that. Before this node has its name
 // it does nothing, as what is noted would be nobody's.

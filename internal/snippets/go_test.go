@@ -49,6 +49,7 @@ var packages = map[string]string{
 	"page":       "github.com/weir-go/weir/page",
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
 	"rules":      "github.com/weir-go/weir/rules",
+	"snapshot":   "github.com/weir-go/weir/snapshot",
 	"weir":       "github.com/weir-go/weir",
 	"weirotel":   "github.com/weir-go/weir/contrib/otel",
 	"weirprom":   "github.com/weir-go/weir/contrib/prometheus",

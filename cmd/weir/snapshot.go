@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-go/weir/internal/snapshots"
+	"github.com/weir-go/weir/snapshot"
+)
+
+// snapshotListCommand lists a directory. It reads headers alone, so it needs no secret.
+type snapshotListCommand struct {
+	Dir string `arg:"" help:"the -snapshots of weir serve; a node may be using it"`
+}
+
+func (c *snapshotListCommand) run(stdout, stderr io.Writer) int {
+	entries, err := snapshot.List(c.Dir)
+	if err != nil {
+		fmt.Fprintf(stderr, "weir snapshot list: %v\n", err)
+		return bad
+	}
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE")
+	for _, e := range entries {
+		saved, age := "unknown", "-"
+		if header, err := headerOf(e.Path); err == nil {
+			saved, age = header.Saved.Format(time.RFC3339), ageOf(header)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, filepath.Base(e.Path))
+	}
+	table.Flush()
+	return ok
+}
+
+// opening are the flags of commands that read what is sealed.
+type opening struct {
+	Shared string `placeholder:"FILE" env:"WEIR_SHARED" help:"file with the nodes' secrets, as weir serve has it; none if the snapshots are not sealed"`
+}
+
+func (o *opening) keys() (snapshots.Keys, error) {
+	if o.Shared == "" {
+		return snapshots.Keys{}, nil
+	}
+	secrets, _, err := readShared(o.Shared)
+	return snapshots.NewKeys(secrets), err
+}
+
+// snapshotShowCommand shows the header of a file, and how much it has of each kind.
+type snapshotShowCommand struct {
+	opening
+	File string `arg:"" help:"a file of the directory"`
+}
+
+func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
+	fail := func(err error) int {
+		fmt.Fprintf(stderr, "weir snapshot show: %s: %v\n", c.File, explainedSnapshot(err))
+		return bad
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return fail(err)
+	}
+	header, err := headerOf(c.File)
+	if err != nil {
+		return fail(err)
+	}
+	sealed := "no: anybody who can read the file can read its counts"
+	if header.Sealed {
+		sealed = "yes"
+	}
+	fmt.Fprintf(stdout, "node:    %s\nsaved:   %s, %s ago\nbuild:   %s\nformat:  %d\ncluster: %x\nsealed:  %s\n",
+		shown(header.Node), header.Saved.Format(time.RFC3339), ageOf(header), shown(header.Build), header.Version, header.Cluster, sealed)
+	content, err := contentOf(c.File, keys)
+	if err != nil {
+		return fail(err) // after the header, which may say why
+	}
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nKIND\tBLOCKS\tBYTES")
+	for _, kind := range slices.Sorted(maps.Keys(content)) {
+		fmt.Fprintf(table, "%s\t%d\t%d\n", kind, content[kind].blocks, content[kind].bytes)
+	}
+	table.Flush()
+	return ok
+}
+
+// snapshotVerifyCommand reads files as a node would that starts.
+type snapshotVerifyCommand struct {
+	opening
+	Path string `arg:"" help:"the -snapshots of weir serve, which a node may be using, or one file"`
+}
+
+// Help says what the exit code tells.
+func (*snapshotVerifyCommand) Help() string {
+	return "The exit code is 1 if a snapshot cannot be read, or there is none.\n\n  weir snapshot verify /var/lib/weir -shared weir.secret"
+}
+
+func (c *snapshotVerifyCommand) run(stdout, stderr io.Writer) int {
+	fail := func(err error) int {
+		fmt.Fprintf(stderr, "weir snapshot verify: %v\n", err)
+		return bad
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return fail(err)
+	}
+	entries, err := snapshotsIn(c.Path)
+	if err != nil {
+		return fail(err)
+	}
+	good, damaged := 0, 0
+	for _, e := range entries {
+		switch content, err := contentOf(e.Path, keys); {
+		case errors.Is(err, fs.ErrNotExist): // a node has replaced it meanwhile
+		case err != nil:
+			damaged++
+			fmt.Fprintf(stdout, "%s: %v\n", filepath.Base(e.Path), explainedSnapshot(err))
+		default:
+			good++
+			blocks := 0
+			for _, of := range content {
+				blocks += of.blocks
+			}
+			fmt.Fprintf(stdout, "%s: good, %s\n", filepath.Base(e.Path), counted(blocks, "block"))
+		}
+	}
+	switch {
+	case damaged > 0:
+		return fail(fmt.Errorf("%d of %s cannot be read", damaged, counted(good+damaged, "snapshot")))
+	case good == 0:
+		return fail(fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Path))
+	}
+	return ok
+}
+
+// snapshotsIn returns those of a directory, or one file.
+func snapshotsIn(path string) ([]snapshot.Entry, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		return []snapshot.Entry{{Path: path, Bytes: info.Size(), Modified: info.ModTime()}}, nil
+	}
+	return snapshot.List(path)
+}
+
+// explainedSnapshot adds which flag an error is about.
+func explainedSnapshot(err error) error {
+	if errors.Is(err, snapshots.ErrNoSecret) || errors.Is(err, snapshots.ErrOtherSecret) {
+		return fmt.Errorf("%w (-shared names their file)", err)
+	}
+	return err
+}
+
+// headerOf reads a file's header, which is not verified.
+func headerOf(path string) (snapshots.Header, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return snapshots.Header{}, err
+	}
+	defer file.Close()
+	return snapshots.ReadHeader(file)
+}
+
+func ageOf(h snapshots.Header) string { return time.Since(h.Saved).Round(time.Second).String() }
+
+// amount is how much a file has of a kind.
+type amount struct {
+	blocks int
+	bytes  int64
+}
+
+// contentOf reads a file to its end.
+func contentOf(path string, keys snapshots.Keys) (map[snapshots.Kind]amount, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	r, err := snapshots.NewReader(file, keys)
+	content := make(map[snapshots.Kind]amount)
+	for err == nil {
+		var kind snapshots.Kind
+		var block []byte
+		if kind, block, err = r.Next(); err == nil {
+			of := content[kind]
+			content[kind] = amount{of.blocks + 1, of.bytes + int64(len(block))}
+		}
+	}
+	if err != io.EOF {
+		return nil, err
+	}
+	return content, nil
+}

@@ -1,0 +1,21 @@
+package publish
+
+// Save calls write with messages that have all that is published, for Load to read. It
+// sorts a store that has changed.
+func (p *Publisher) Save(write func(message []byte) error) error {
+	var q Question
+	for {
+		d := p.differs(&q, maxMessageBytes)
+		if len(d.list) == 0 {
+			return nil
+		}
+		if err := write(appendEntries(nil, d.list, p.cfg.Clock.Now())); err != nil || !d.more {
+			return err
+		}
+		q.after = d.list[len(d.list)-1].Name
+	}
+}
+
+// Load takes in what Save has written, as if a member told it. The error is
+// wire.ErrMalformed.
+func (p *Publisher) Load(message []byte) error { return p.Serve(message, "of a snapshot") }

@@ -1,0 +1,302 @@
+// Package snapshots has a node write what it knows of durable counts and of what is
+// published, and load it where all nodes have stopped.
+//
+// A node writes at intervals and as it leaves. It loads once, as it starts, unless it finds a
+// cluster that has been up for longer than graceFor: that one knows what counts, and has
+// forgotten which counts were reset since the snapshot was written. These invariants hold:
+//
+//   - What is loaded is a copy like that of any member, so that it counts once however many
+//     nodes load it, and changes nothing of what is known to be newer.
+//   - Only snapshots are loaded that were written within graceFor before the latest one that
+//     is known. An older one is of a node that stopped before the others, and lacks what
+//     they were told since. Resets are remembered for that long.
+//   - Nothing is written where it would replace what this node cannot read: what another
+//     cluster has written, or what is sealed under a secret that it lacks.
+//   - No check waits for a snapshot. Writing takes a part of one processor, and memory for a
+//     few blocks.
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/snapshot"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// graceFor is how long the tombstones of resets are heeded: of snapshots that were
+	// written within it of each other, the later one has the resets since the earlier one.
+	graceFor = 10 * time.Minute
+	// saveWait bounds one writing, and loadWait all loading.
+	saveWait = 10 * time.Minute
+	loadWait = 10 * time.Minute
+	// storeEnds is how long a store may take to end, once it may not go on.
+	storeEnds = time.Second
+	// rest is how long a writer pauses after it has worked for so long, times that: it takes
+	// a sixth of one processor.
+	rest = 5
+	// workAtOnce is how long it works between two pauses.
+	workAtOnce = time.Millisecond
+)
+
+// Config is what Snapshots need of their node.
+type Config struct {
+	Store   snapshot.Store // nil: none
+	Every   time.Duration
+	Node    string   // the name under which this node writes
+	Cluster [16]byte // what the nodes of this cluster have in common
+	Keys    Keys
+	Build   string
+	Log     *slog.Logger
+	Clock   env.Clock
+	Life    *env.Life
+	View    func() *view.View
+	Stream  *countsync.Stream
+	Wake    func([]countsync.Member) // that something waits for
+
+	SaveValues func(write func(message []byte) error) error
+	LoadValues func(message []byte) error
+}
+
+// Snapshots writes and loads those of one node. It is safe for concurrent use.
+type Snapshots struct {
+	cfg Config
+
+	began   atomic.Int64 // since when this cluster counts, by the steady clock of this node
+	newest  atomic.Int64 // when the newest snapshot was written of those that were loaded from, as time of day
+	loading atomic.Bool
+
+	saving  chan struct{} // has room for one: one snapshot is written at a time
+	leaving atomic.Bool   // what is being written takes no more pauses
+
+	failures pace.Pace // of the lines about them
+
+	mu    sync.Mutex
+	stats Stats
+	shut  error // why nothing is written, nil if all may be
+}
+
+// Stats is a weir.SnapshotStats.
+type Stats struct {
+	Loading  bool
+	Loaded   int           // counts that were loaded
+	LoadTook time.Duration // that it took
+	Refused  int           // snapshots that were not loaded, or not to their end
+	Saved    uint64        // snapshots that were written
+	Failures uint64        // that were not
+	Error    string        // of the last one that failed, if none was written since
+	Age      time.Duration // of what was written last; 0 if nothing was
+	Took     time.Duration // that writing it took
+	Bytes    int64         // of it
+	Counts   int           // in it
+	last     int64         // when its writing began, by the steady clock; 0 if none was
+}
+
+// New returns the Snapshots of a node that starts.
+func New(c Config) *Snapshots {
+	s := &Snapshots{cfg: c, saving: make(chan struct{}, 1)}
+	s.began.Store(c.Clock.Steady())
+	s.loading.Store(c.Store != nil)
+	return s
+}
+
+// Stats returns them.
+func (s *Snapshots) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Loading = s.loading.Load()
+	if stats.last != 0 {
+		stats.Age = time.Duration(s.cfg.Clock.Steady() - stats.last)
+	}
+	return stats
+}
+
+// Loading reports whether there may be more to load: until then this node may admit what was
+// admitted before.
+func (s *Snapshots) Loading() bool { return s.loading.Load() }
+
+// Run writes a snapshot in each interval, until the node's life ends.
+func (s *Snapshots) Run() {
+	if s.cfg.Store == nil {
+		return
+	}
+	tick := time.NewTimer(s.cfg.View().Offset(s.cfg.Every))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			began := time.Now()
+			_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
+			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
+		case <-s.cfg.Life.Done():
+			return
+		}
+	}
+}
+
+// Leave writes once more, as fast as it can.
+func (s *Snapshots) Leave(ctx context.Context) error {
+	if s.cfg.Store == nil {
+		return nil
+	}
+	s.leaving.Store(true)
+	return s.save(ctx)
+}
+
+// save writes a snapshot.
+func (s *Snapshots) save(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, saveWait)
+	defer cancel()
+	select {
+	case s.saving <- struct{}{}:
+	case <-ctx.Done():
+		return s.saved(Stats{}, fmt.Errorf("another is being written: %w", context.Cause(ctx)))
+	}
+	var written Stats
+	err, ended := within(ctx, func() (err error) {
+		defer func() { <-s.saving }()
+		written, err = s.store(ctx)
+		return err
+	})
+	if !ended {
+		return s.saved(Stats{}, err)
+	}
+	return s.saved(written, err)
+}
+
+// within calls f, which ends soon after ctx, and reports whether it has. What keeps snapshots may
+// hang for longer, as a disk does: nothing of the node waits for that.
+func within(ctx context.Context, f func() error) (err error, ended bool) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+	}
+	last := time.NewTimer(storeEnds)
+	defer last.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-last.C:
+		return fmt.Errorf("what keeps snapshots does not end: %w", context.Cause(ctx)), false
+	}
+}
+
+// store has a snapshot kept, and returns what was written.
+func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
+	if s.loading.Load() {
+		return written, errLoading
+	}
+	if err := s.shutBy(); err != nil {
+		return written, err
+	}
+	written.last = s.cfg.Clock.Steady()
+	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
+		counted := countingWriter{w: w}
+		written.Counts, err = s.write(ctx, &counted)
+		written.Bytes = counted.n
+		return err
+	})
+	written.Took = time.Duration(s.cfg.Clock.Steady() - written.last)
+	return written, err
+}
+
+// shutFor has nothing written any more.
+func (s *Snapshots) shutFor(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = err
+}
+
+func (s *Snapshots) shutBy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shut
+}
+
+// saved takes note of what was written, or why nothing was.
+func (s *Snapshots) saved(written Stats, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.stats.Saved++
+		s.stats.Error = ""
+		s.stats.Took, s.stats.Bytes, s.stats.Counts, s.stats.last = written.Took, written.Bytes, written.Counts, written.last
+		return nil
+	}
+	s.stats.Failures++
+	s.stats.Error = err.Error()
+	if unlogged, due := s.failures.Due(time.Now()); due {
+		s.cfg.Log.Warn("a snapshot was not written; counts since the last one do not survive a stop of all nodes", "err", err, "unlogged", unlogged)
+	}
+	return fmt.Errorf("weir: writing a snapshot: %w", err)
+}
+
+var errLoading = errors.New("the last ones are not loaded yet, and have more")
+
+// write writes all blocks.
+func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
+	w, err := NewWriter(to, s.cfg.Keys, Header{
+		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Clock.TimeOfDay()), Build: s.cfg.Build,
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := s.cfg.SaveValues(func(message []byte) error { return w.Block(Values, message) }); err != nil {
+		return 0, err
+	}
+	blocks := s.cfg.Stream.NewSnapshot(func() countsync.Roles { return s.cfg.View() })
+	for worked := time.Now(); ; {
+		day, now := s.cfg.Clock.TimeOfDay(), s.cfg.Clock.Now()
+		block := blocks.Next(now, day)
+		if block == nil {
+			break
+		}
+		if err := w.Block(Counts, block); err != nil {
+			return 0, err
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, context.Cause(ctx)
+		}
+		if took := time.Since(worked); took >= workAtOnce && !s.leaving.Load() {
+			pause(ctx, rest*took)
+			worked = time.Now()
+		}
+	}
+	return blocks.Counts, w.Close()
+}
+
+// pause waits for a while.
+func pause(ctx context.Context, d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}
+
+// countingWriter counts what it passes on.
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}

@@ -40,6 +40,40 @@ func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
 	require.Equal(t, TopKeyStats{Asked: 31, Denied: 1}, n.Stats().TopKeys)
 }
 
+func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
+	const secret = "sk_live_0123456789abcdef"
+	n := solo(t, Config{})
+	few := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 3, Varies: true})
+	many := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 10, Varies: true}) // of a key with numbers of its own
+	keyed := limiter(t, n, Limit{Name: "keyed", Algorithm: InFlight, Rate: 4, SecretKeys: true})
+	hold := func(l *Limiter, key string, units int64) *Hold {
+		h, err := l.Hold(t.Context(), key, units)
+		require.NoError(t, err)
+		return h
+	}
+	hold(few, "alice", 1)
+	hold(few, "alice", 3) // which is denied
+	hold(many, "vip", 5)
+	hold(keyed, secret, 2)
+	gone := hold(few, "gone", 3)
+	_, err := limiter(t, n, Limit{Name: "spent", Rate: 9, Per: time.Hour}).Allow(t.Context(), "alice")
+	require.NoError(t, err)
+	gone.Release()
+
+	before := n.Stats().Decisions
+	top, err := n.TopKeys(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, []HeldKey{
+		{TopKey{Limit: "few", ID: few.ID("vip"), Key: "vip", Known: true, Asks: 1}, 5, 10},
+		{TopKey{Limit: "keyed", ID: keyed.ID(secret), Key: "…cdef", Known: true, Masked: true, Asks: 1}, 2, 4},
+		{TopKey{Limit: "few", ID: few.ID("alice"), Key: "alice", Known: true, Asks: 2, Denials: 1}, 1, 3},
+	}, top.Held)
+	require.Equal(t, before, n.Stats().Decisions, "to look is no check")
+	top, err = n.TopKeys(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, top.Held, 1)
+}
+
 func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	n := solo(t, Config{TopKeys: -1})
 	l := limiter(t, n, Limit{Name: "limit", Rate: 1, Per: time.Hour})

@@ -12,6 +12,7 @@ const adminTop = 20 // keys, unless told
 type topAnswer struct {
 	Asked   []topKey `json:"asked"`
 	Denied  []topKey `json:"denied"`
+	Held    []topKey `json:"held"`
 	Missing []string `json:"missing"`
 	Silent  []string `json:"silent"`
 }
@@ -25,6 +26,8 @@ type topKey struct {
 	AsksOver    uint64  `json:"asks_over"`
 	Denials     uint64  `json:"denials"`
 	DenialsOver uint64  `json:"denials_over"`
+	Held        int64   `json:"held,omitempty"`
+	HeldMost    int64   `json:"held_most,omitempty"`
 }
 
 // top tells which keys are asked for most, and denied most, in the whole cluster.
@@ -38,17 +41,29 @@ func (a *admin) top(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	return http.StatusOK, topAnswer{
-		topOf(t.Asked), topOf(t.Denied), append([]string{}, t.Missing...), append([]string{}, t.Silent...),
+		topOf(t.Asked), topOf(t.Denied), heldOf(t.Held), append([]string{}, t.Missing...), append([]string{}, t.Silent...),
 	}, nil
 }
 
 func topOf(keys []weir.TopKey) []topKey {
 	answer := make([]topKey, len(keys))
 	for i, k := range keys {
-		answer[i] = topKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Masked, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+		answer[i] = topKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, AsksOver: k.AsksOver, Denials: k.Denials, DenialsOver: k.DenialsOver}
 		if k.Known {
 			answer[i].Key = &k.Key
 		}
+	}
+	return answer
+}
+
+func heldOf(keys []weir.HeldKey) []topKey {
+	top := make([]weir.TopKey, len(keys))
+	for i, k := range keys {
+		top[i] = k.TopKey
+	}
+	answer := topOf(top)
+	for i, k := range keys {
+		answer[i].Held, answer[i].HeldMost = k.Held, k.Most
 	}
 	return answer
 }

@@ -74,6 +74,7 @@ type shownSelection struct {
 type shownTop struct {
 	Asked   []shownKey `json:"asked"`
 	Denied  []shownKey `json:"denied"`
+	Held    []shownKey `json:"held"`
 	Missing []string   `json:"missing"`
 	Silent  []string   `json:"silent"`
 	Error   string     `json:"error,omitempty"`
@@ -86,6 +87,8 @@ type shownKey struct {
 	Masked  bool    `json:"masked,omitempty"`
 	Asks    uint64  `json:"asks"`
 	Denials uint64  `json:"denials"`
+	Held    int64   `json:"held,omitempty"` // units of an InFlight limit, now
+	Most    int64   `json:"most,omitempty"` // that may be held at once
 }
 
 type shownWatched struct {
@@ -99,6 +102,7 @@ type shownWatched struct {
 	Source  string `json:"source"`
 	Free    int64  `json:"free_ms"`
 	Reset   int64  `json:"reset_ms"`
+	Held    bool   `json:"held"` // Used is
 	By      string `json:"by"`
 	Error   string `json:"error,omitempty"`
 }
@@ -190,7 +194,7 @@ func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 	shown := shownWatched{
 		shownSelection: shownSelection{limit, key}, At: time.Now().UnixMilli(),
 		Grants: w.Limit, Used: w.Used, Counted: w.Counted, Per: w.Per.Milliseconds(), Owner: w.Owner, Source: w.Source,
-		Free: milliseconds(w.Free), Reset: milliseconds(w.Reset),
+		Free: milliseconds(w.Free), Reset: milliseconds(w.Reset), Held: w.InFlight,
 	}
 	for source := weir.Owner; source <= weir.Leased; source++ {
 		if source.String() == w.Source {
@@ -314,7 +318,7 @@ func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()
 	t, err := p.source.Top(ctx)
-	shown := shownTop{Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...)}
+	shown := shownTop{Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Held: heldOf(t.Held), Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...)}
 	if err != nil {
 		shown.Error = err.Error()
 	}
@@ -323,11 +327,25 @@ func (p *Page) top(ctx context.Context) shownTop {
 
 func keysOf(keys []weir.TopKey) []shownKey {
 	shown := make([]shownKey, len(keys))
-	for i, k := range keys {
-		shown[i] = shownKey{k.Limit, hex.EncodeToString(k.ID[:]), nil, k.Masked, k.Asks, k.Denials}
-		if k.Known {
-			shown[i].Key = &k.Key
-		}
+	for i := range keys {
+		shown[i] = keyOf(&keys[i])
+	}
+	return shown
+}
+
+func heldOf(keys []weir.HeldKey) []shownKey {
+	shown := make([]shownKey, len(keys))
+	for i := range keys {
+		shown[i] = keyOf(&keys[i].TopKey)
+		shown[i].Held, shown[i].Most = keys[i].Held, keys[i].Most
+	}
+	return shown
+}
+
+func keyOf(k *weir.TopKey) shownKey {
+	shown := shownKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, Denials: k.Denials}
+	if k.Known {
+		shown.Key = &k.Key
 	}
 	return shown
 }

@@ -173,7 +173,7 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	return Watched{
 		Limit: d.Limit, Used: max(0, d.Limit-d.Remaining), Per: l.Limit().Per,
 		Owner: shorten(n.Node.Members()).of(l.Owner(key).Name), Source: d.Source.String(), Counted: -1,
-		Free: d.RetryAfter, Reset: d.ResetAfter,
+		Free: d.RetryAfter, Reset: d.ResetAfter, InFlight: l.Limit().Algorithm == weir.InFlight,
 	}, nil
 }
 

@@ -75,6 +75,30 @@ func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 		}
 		require.Equal(t, []uint64{12, 6}, []uint64{allowed, denied}, "what every node was asked for, the look of Watch among it")
 
+		// What is held is told by owners, wherever the holders are.
+		streams := weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 4}
+		for i, node := range nodes {
+			l, err := node.Limiter(streams)
+			require.NoError(t, err)
+			for _, key := range []string{"alice", "bob"}[:min(i, 1)+1] {
+				h, err := l.Hold(t.Context(), key, 1)
+				require.NoError(t, err)
+				require.True(t, h.Decision().Allowed)
+			}
+			if i == 0 {
+				source.Limiters = append(source.Limiters, l)
+			}
+		}
+		top, err = source.Top(t.Context())
+		require.NoError(t, err)
+		require.Len(t, top.Held, 2)
+		for i, want := range []weir.HeldKey{{TopKey: weir.TopKey{Key: "alice"}, Held: 3, Most: 4}, {TopKey: weir.TopKey{Key: "bob"}, Held: 2, Most: 4}} {
+			require.Equal(t, want, weir.HeldKey{TopKey: weir.TopKey{Key: top.Held[i].Key}, Held: top.Held[i].Held, Most: top.Held[i].Most})
+		}
+		w, err = source.Watch(t.Context(), "streams", "alice")
+		require.NoError(t, err)
+		require.Equal(t, Watched{Limit: 4, Used: 3, InFlight: true, Owner: w.Owner, Source: w.Source, Counted: -1}, w)
+
 		hosts[2].Kill()
 		require.NoError(t, nodes[2].Close())
 		time.Sleep(5 * time.Second)

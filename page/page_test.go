@@ -56,6 +56,7 @@ func (f *fake) Top(context.Context) (weir.TopKeys, error) {
 	return weir.TopKeys{
 		Asked:  []weir.TopKey{{Limit: "per user", ID: [16]byte{1}, Key: "<script>", Known: true, Asks: 5}},
 		Denied: []weir.TopKey{{Limit: "per user", ID: [16]byte{2}, Key: "", Denials: 3}, {Limit: "per user", ID: [16]byte{3}, Key: "…cdef", Known: true, Masked: true}}, Missing: []string{"b"},
+		Held: []weir.HeldKey{{TopKey: weir.TopKey{Limit: "streams", ID: [16]byte{4}, Key: "…cdef", Known: true, Masked: true, Denials: 2}, Held: 3, Most: 4}},
 	}, nil
 }
 
@@ -146,6 +147,8 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	other.next(eventTop, &top)
 	require.Equal(t, "<script>", *top.Asked[0].Key)
 	require.Nil(t, top.Denied[0].Key)
+	masked := "…cdef"
+	require.Equal(t, []shownKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, Most: 4}}, top.Held)
 	require.Equal(t, []string{"b"}, top.Missing)
 	other.next(eventKey, &w)
 	require.Equal(t, `there is no limit "none"`, w.Error)

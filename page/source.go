@@ -12,7 +12,7 @@ import (
 type Source interface {
 	// Snapshot is called once a second, and returns at once.
 	Snapshot() Snapshot
-	// Top returns the keys asked for and denied most. It is called every five seconds,
+	// Top returns the keys asked for, denied and held most. It is called every five seconds,
 	// with four seconds for it. After an error the last keys stay on the page.
 	Top(ctx context.Context) (weir.TopKeys, error)
 	// Watch looks at one key and spends nothing. It is called once a second for each
@@ -109,13 +109,15 @@ type Counters struct {
 
 // Watched is how much of its limit a key has used.
 type Watched struct {
-	Limit  int64         // what the limit grants
-	Used   int64         // of it, as who decided it has it
-	Per    time.Duration // the limit's; 0 if it is not known
-	Owner  string        // the member that owns the key; empty if it is not known
-	Source string        // where a check of the key is decided now, as weir.Source spells it
-	Free   time.Duration // until a unit is free; 0 if one is
-	Reset  time.Duration // until the whole limit is there again, if nothing more is asked
+	Limit int64 // what the limit grants
+	Used  int64 // of it, as who decided it has it
+	// InFlight reports whether Used is held, and comes back as it is released: Reset is 0.
+	InFlight bool
+	Per      time.Duration // the limit's; 0 if it is not known
+	Owner    string        // the member that owns the key; empty if it is not known
+	Source   string        // where a check of the key is decided now, as weir.Source spells it
+	Free     time.Duration // until a unit is free; 0 if one is
+	Reset    time.Duration // until the whole limit is there again, if nothing more is asked
 	// Counted is what all clients together were granted within the last Per, where
 	// somebody counts it; below 0 if nobody does. In a split it can be above Used.
 	Counted int64

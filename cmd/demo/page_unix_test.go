@@ -13,6 +13,7 @@ import (
 	"image/color"
 	"image/png"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/page"
 )
 
 // go test ./cmd/demo -run Drawn -pictures "$PWD/docs" draws those of the documents.
@@ -281,6 +284,46 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	// Old figures are not taken for new ones.
 	require.NoError(t, d.cmd.Process.Kill())
 	b.shows("#headline", `^No figures since`)
+}
+
+func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
+	full.Only(t, "TestANodeShowsMembersMissingOnesAndDecisionSources of package page")
+	t.Parallel()
+	b := openBrowser(t)
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	source := &page.Node{Node: node}
+	hold := func(limit weir.Limit, key string, units int64) *weir.Hold {
+		l, err := node.Limiter(limit)
+		require.NoError(t, err)
+		h, err := l.Hold(t.Context(), key, units)
+		require.NoError(t, err)
+		source.Limiters = append(source.Limiters, l)
+		return h
+	}
+	streams := weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 4}
+	held := hold(streams, "alice", 4)
+	require.False(t, hold(streams, "alice", 1).Decision().Allowed)
+	hold(weir.Limit{Name: "keyed", Algorithm: weir.InFlight, Rate: 9, SecretKeys: true}, "sk_live_0123456789abcdef", 2)
+	p, err := page.New(page.Options{Source: source})
+	require.NoError(t, err)
+	defer p.Close()
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close() // ends what the server waits for
+
+	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(server.URL))
+	b.shows("#held tbody tr:nth-child(1)", `^alicestreams4 of 41$`)
+	b.shows("#held tbody tr:nth-child(2)", `^…cdefid [0-9a-f]{12}…keyed2 of 90$`)
+	b.click(`#held button[aria-label="Watch alice of streams"]`)
+	b.shows("#watched", `Held now4 of 4Free againonce a hold is released`)
+	held.Release()
+	b.shows("#watched", `Held now0 of 4Free againnow: 4 are left`)
+	b.shows("#held tbody tr:nth-child(1)", `^…cdef`)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.wrong, "its console is silent")
 }
 
 func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {

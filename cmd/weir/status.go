@@ -81,15 +81,31 @@ type cluster struct {
 		} `json:"rules"`
 	} `json:"stats"`
 	Top struct {
-		Denied []struct {
-			Limit   string  `json:"limit"`
-			ID      string  `json:"id"`
-			Key     *string `json:"key"`
-			Masked  bool    `json:"masked"`
-			Denials uint64  `json:"denials"`
-		} `json:"denied"`
+		Denied  []topKey `json:"denied"`
+		Held    []topKey `json:"held"`
 		Missing []string `json:"missing"`
 	} `json:"top"`
+}
+
+type topKey struct {
+	Limit    string  `json:"limit"`
+	ID       string  `json:"id"`
+	Key      *string `json:"key"`
+	Masked   bool    `json:"masked"`
+	Denials  uint64  `json:"denials"`
+	Held     int64   `json:"held"`
+	HeldMost int64   `json:"held_most"`
+}
+
+// name is what is printed of a key.
+func (k *topKey) name() string {
+	switch {
+	case k.Key == nil:
+		return k.ID
+	case k.Masked:
+		return shown(*k.Key) + " " + k.ID
+	}
+	return shown(*k.Key)
 }
 
 type outcomes struct {
@@ -153,7 +169,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printMembers(w)
 	c.printDecisions(w)
 	c.printLimits(w)
-	c.printDenied(w)
+	c.printTop(w)
 	fmt.Fprintf(w, "\nversion: %s\n", s.Version)
 	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
@@ -237,22 +253,24 @@ func (c *cluster) printLimits(w io.Writer) {
 	}
 }
 
-// printDenied prints the keys that are denied most, over all members.
-func (c *cluster) printDenied(w io.Writer) {
-	if len(c.Top.Denied) == 0 {
+// printTop prints the keys that are denied most and held most, over all members.
+func (c *cluster) printTop(w io.Writer) {
+	if len(c.Top.Denied)+len(c.Top.Held) == 0 {
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nDENIED MOST\tKEY\tDENIALS, ABOUT")
+	if len(c.Top.Denied) > 0 {
+		fmt.Fprintln(table, "\nDENIED MOST\tKEY\tDENIALS, ABOUT")
+	}
 	for _, k := range c.Top.Denied {
-		key := k.ID
-		if k.Key != nil {
-			key = shown(*k.Key)
-		}
-		if k.Masked {
-			key += " " + k.ID
-		}
-		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, key, k.Denials)
+		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, k.name(), k.Denials)
+	}
+	table.Flush()
+	if len(c.Top.Held) > 0 {
+		fmt.Fprintln(table, "\nHELD NOW\tKEY\tUNITS\tDENIALS, ABOUT")
+	}
+	for _, k := range c.Top.Held {
+		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%d\n", k.Limit, k.name(), k.Held, k.HeldMost, k.Denials)
 	}
 	table.Flush()
 	if len(c.Top.Missing) > 0 {

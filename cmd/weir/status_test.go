@@ -38,6 +38,24 @@ func TestStatusShowsHoldsAndReservationsWhereThereAreAny(t *testing.T) {
 	require.Contains(t, text.String(), "reservations: 9 made here, 4 settled and 2 canceled here; 1 expired unsettled\n")
 }
 
+func TestStatusShowsWhatIsHeldByKey(t *testing.T) {
+	var of cluster
+	require.NoError(t, json.Unmarshal([]byte(`{"top":{"missing":["b"],
+"denied":[{"limit":"api","id":"01","key":"user 1","denials":7}],
+"held":[{"limit":"streams","id":"02","key":"…cdef","masked":true,"denials":7,"held":3,"held_most":4},{"limit":"jobs","id":"03","held":1,"held_most":10}]}}`), &of))
+	var text strings.Builder
+	of.printTop(&text)
+	require.Equal(t, `
+DENIED MOST  KEY     DENIALS, ABOUT
+api          user 1  7
+
+HELD NOW  KEY       UNITS    DENIALS, ABOUT
+streams   …cdef 02  3 of 4   7
+jobs      03        1 of 10  0
+without b, which did not answer
+`, text.String())
+}
+
 func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
 	var of cluster
 	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[

@@ -198,7 +198,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	case denied:
 		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 	case op == wire.OpPeek:
-		h.table.peek(a, most, now, r)
+		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
 	case as == view.AsOwner && !h.Knows(v, as, a.ID):
 		r.RetryAfter = denyFor // authority has come just now
 	default:

@@ -127,14 +127,15 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek says what hold would.
-func (t *table) peek(a *wire.Ask, most int64, now int64, r *wire.Result) {
+// peek says what hold would. With lately, it does so by the Rate that the count was last
+// asked by.
+func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lock(a.ID)
 	defer s.mu.Unlock()
-	c := s.counts[a.ID]
+	c, counted := s.counts[a.ID]
 	switch {
 	case most >= 0:
-	case c.version > a.Limit.Version:
+	case c.version > a.Limit.Version, lately && counted:
 		most = c.rate
 	default:
 		most = a.Limit.Rate

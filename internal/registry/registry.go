@@ -147,6 +147,16 @@ func (r *Registry) Add(l Limit, now int64) error {
 	return nil
 }
 
+// Find returns the limit of a name as it was last added.
+func (r *Registry) Find(name string) (Limit, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, known := r.at[name]; known {
+		return r.all[i].Limit, true
+	}
+	return Limit{}, false
+}
+
 // Compare looks at what a member tells, and returns wire.ErrMalformed if that is nothing.
 func (r *Registry) Compare(message []byte, member string, now int64) error {
 	limits, err := parseLimits(message)

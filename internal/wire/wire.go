@@ -113,6 +113,7 @@ const (
 	FlagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
 	// FlagTentative: a take that is given back if another member denies, and what
 	// ends that: a refund, of no units if it is kept. Of a hold: its asker waits in line.
+	// Of a peek at what is held: by the Rate that the count was last asked by.
 	FlagTentative = 32
 	// FlagAbroad: it began in another region, as the member that hands it on says,
 	// and is held to what that region may ask.

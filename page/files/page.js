@@ -396,10 +396,16 @@ let secret = []; // limits whose keys are credentials
 
 function showKey(w) {
   if (w.error) set(id('key-desc'), w.error);
+  const left = `now: ${number.format(Math.max(0, w.grants - w.used))} are left`;
   const facts = w.error ? [['Cannot be watched', w.error]] : [
-    ['Used now', `${number.format(w.used)} of ${number.format(w.grants)}${w.per_ms ? ` per ${period(w.per_ms)}` : ''}`],
-    ['Free again', w.free_ms > 0 ? within(w.free_ms) : `now: ${number.format(Math.max(0, w.grants - w.used))} are left`],
-    ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if nothing more is asked` : 'now'],
+    ...w.held ? [
+      ['Held now', `${number.format(w.used)} of ${number.format(w.grants)}`],
+      ['Free again', w.free_ms > 0 ? 'once a hold is released' : left],
+    ] : [
+      ['Used now', `${number.format(w.used)} of ${number.format(w.grants)}${w.per_ms ? ` per ${period(w.per_ms)}` : ''}`],
+      ['Free again', w.free_ms > 0 ? within(w.free_ms) : left],
+      ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if nothing more is asked` : 'now'],
+    ],
     ...w.counted < 0 ? [] : [['Granted', `${number.format(w.counted)} to all clients together in that time`]],
     ['Decided by', `${words[w.source] || w.source}${w.by === 'authority' ? '' : ', not by authority'}`],
     ['Owner', w.owner || 'not known'],
@@ -518,7 +524,8 @@ function showFacts(s) {
 
 function showTop(t) {
   const row = () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td', {class: 'number'}), make('td', {class: 'number'}));
-  for (const which of t.error ? [] : ['asked', 'denied']) { // the last keys are better than none
+  if (!t.error) id('held-part').hidden = !t.held.length;
+  for (const which of t.error ? [] : ['asked', 'denied', 'held']) { // the last keys are better than none
     rows(id(which).tBodies[0], t[which], k => k.limit + ' ' + k.id, row, (row, k) => {
       if (!row.children[0].firstChild) {
         if (k.masked) row.children[0].append(k.key, make('span', {class: 'small'}, `id ${k.id.slice(0, 12)}…`));
@@ -529,7 +536,7 @@ function showTop(t) {
         } else row.children[0].append('id ' + k.id.slice(0, 12) + '…');
       }
       set(row.children[1], k.limit);
-      set(row.children[2], number.format(k.asks));
+      set(row.children[2], which === 'held' ? `${number.format(k.held)} of ${number.format(k.most)}` : number.format(k.asks));
       set(row.children[3], number.format(k.denials));
     });
   }

@@ -17,6 +17,7 @@ import (
 type scratch struct {
 	web       web           // the exchange of Handler
 	http      *http.Request // nil for what is no request of net/http
+	estimator estimator     // in the place of Options.Reserve; nil without one
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -36,7 +37,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.web, s.http, s.request, s.ends, s.ttl, s.admission = web{}, nil, rules.Request{}, false, 0, nil
+	s.web, s.http, s.estimator, s.request, s.ends, s.ttl, s.admission = web{}, nil, nil, rules.Request{}, false, 0, nil
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
@@ -179,10 +180,15 @@ func (m *Middleware) meet(s *scratch) {
 
 // estimate returns what the request may cost under a rule.
 func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
-	if m.o.Reserve != nil {
-		if units, ok := m.o.Reserve(s.http, rule); ok {
-			return max(1, units)
-		}
+	units, ok := int64(0), false
+	switch {
+	case s.estimator != nil:
+		units, ok = s.estimator.Reserve(rule)
+	case m.o.Reserve != nil:
+		units, ok = m.o.Reserve(s.http, rule)
+	}
+	if ok {
+		return max(1, units)
 	}
 	return rule.Estimate(&s.request)
 }

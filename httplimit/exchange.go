@@ -14,6 +14,9 @@ import (
 //
 // Where the framework is built on net/http, an Exchange also has a method
 // HTTP() *http.Request. By it a request that waits in a queue ends once its client is gone.
+// An Exchange that has no such request may have a method
+// Reserve(*rules.Rule) (units int64, ok bool), which is called in the place of
+// Options.Reserve, where that is set.
 type Exchange interface {
 	// Read fills in what limits look at. Under ByLimiter the User is the key.
 	Read(*rules.Request)
@@ -26,6 +29,10 @@ type Exchange interface {
 	// Deny answers a request that goes no further. A Status of StatusClientGone is for the
 	// server's own log: nobody reads the answer.
 	Deny(*Outcome)
+}
+
+type estimator interface {
+	Reserve(*rules.Rule) (units int64, ok bool)
 }
 
 // Serve decides on a request, tells its Exchange what to answer, and reports whether the
@@ -56,6 +63,9 @@ func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admit
 func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	if h, ok := e.(interface{ HTTP() *http.Request }); ok {
 		s.http = h.HTTP()
+	}
+	if m.o.Reserve != nil {
+		s.estimator, _ = e.(estimator)
 	}
 	e.Read(&s.request)
 	if s.http != nil {

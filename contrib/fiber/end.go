@@ -1,6 +1,7 @@
 package fiberlimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -13,7 +14,7 @@ import (
 // ErrorHandler answers an error later, with the status that the error has.
 func end(c fiber.Ctx, a *httplimit.Admission) error {
 	response := answer(make(http.Header))
-	w := a.Wrap(response, new(http.Request))
+	w := a.Wrap(response, requestOf(c))
 	e := httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
 	defer func() { a.End(e) }()
 	err := c.Next()
@@ -31,6 +32,16 @@ func end(c fiber.Ctx, a *httplimit.Admission) error {
 	}
 	return err
 }
+
+// ctxKey is the key of fiber's context in that of a request of net/http, which takes its place
+// among what Options of httplimit are called with.
+type ctxKey struct{}
+
+func requestOf(c fiber.Ctx) *http.Request {
+	return new(http.Request).WithContext(context.WithValue(context.Background(), ctxKey{}, c))
+}
+
+func ctxOf(r *http.Request) fiber.Ctx { return r.Context().Value(ctxKey{}).(fiber.Ctx) }
 
 // statusOf is that of fiber's ErrorHandler.
 func statusOf(err error) int {

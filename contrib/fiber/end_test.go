@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/rules"
 )
 
 // byRules is an application behind rules of one limit, and a Limiter of it.
-func byRules(t *testing.T, file string) (*fiber.App, *weir.Limiter) {
+func byRules(t *testing.T, file string, o Options) (*fiber.App, *weir.Limiter) {
 	t.Helper()
 	node := startNode(t)
 	set, err := rules.Parse("rules.yaml", []byte(file))
@@ -25,7 +27,7 @@ func byRules(t *testing.T, file string) (*fiber.App, *weir.Limiter) {
 	book, err := rules.Static(node, set)
 	require.NoError(t, err)
 	t.Cleanup(func() { book.Close() })
-	handler, err := New(node, book, Options{})
+	handler, err := New(node, book, o)
 	require.NoError(t, err)
 	app := fiber.New()
 	app.Use(handler)
@@ -55,7 +57,7 @@ func TestARequestHoldsUntilItsHandlersReturn(t *testing.T) {
 	require.NoError(t, err)
 	single := fiber.New()
 	single.Use(byOne)
-	ruled, _ := byRules(t, oneAtOnce)
+	ruled, _ := byRules(t, oneAtOnce, Options{})
 	for about, app := range map[string]*fiber.App{"by rules": ruled, "by a Limiter": single} {
 		t.Run(about, func(t *testing.T) {
 			came, leave := make(chan struct{}), make(chan struct{})
@@ -79,7 +81,7 @@ func TestARequestHoldsUntilItsHandlersReturn(t *testing.T) {
 }
 
 func TestResponsesCountByTheirStatus(t *testing.T) {
-	app, l := byRules(t, failures)
+	app, l := byRules(t, failures, Options{})
 	app.Get("/text", func(c fiber.Ctx) error { return c.SendString("hello") })
 	app.Get("/status", func(c fiber.Ctx) error { return c.SendStatus(http.StatusForbidden) })
 	app.Get("/refused", func(fiber.Ctx) error { return fiber.NewError(http.StatusUnauthorized, "no") })
@@ -118,7 +120,7 @@ func TestWhatAResponseSaysReplacesTheEstimate(t *testing.T) {
 		{"an error", "", func(fiber.Ctx) error { return errors.New("oh") }, 0},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			app, l := byRules(t, tokens)
+			app, l := byRules(t, tokens, Options{})
 			var within weir.Decision
 			app.Post("/", func(ctx fiber.Ctx) error {
 				within, _ = l.Peek(t.Context(), "192.0.2.1")
@@ -136,6 +138,83 @@ func TestWhatAResponseSaysReplacesTheEstimate(t *testing.T) {
 			app.Handler()(&connection)
 			require.EqualValues(t, 60, within.Remaining)
 			spends(t, l, c.want)
+		})
+	}
+}
+
+// The functions find fiber's context, also once the handlers have returned or panicked.
+func TestFunctionsEstimateCountAndSettle(t *testing.T) {
+	number := func(text string) (int64, bool) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return n, err == nil
+	}
+	settles := Options{
+		Reserve: func(c fiber.Ctx, rule *rules.Rule) (int64, bool) {
+			require.Equal(t, "r", rule.Name)
+			return number(c.Get("X-Max"))
+		},
+		Settle: func(c fiber.Ctx, _ *rules.Rule, e *httplimit.Ended) (int64, bool) {
+			if e.Aborted {
+				return 7, true
+			}
+			return number(fiber.Locals[string](c, "cost"))
+		},
+	}
+	counts := Options{Count: func(c fiber.Ctx, _ *rules.Rule, e *httplimit.Ended) bool {
+		return e.Status == http.StatusOK && fiber.Locals[string](c, "cost") != ""
+	}}
+	const estimated = "rules: [{name: r, key: ip, reserve: {from: content_length, default: 9}, settle: {header: X-Total, on_error: keep}, limit: {algorithm: fixed_window, rate: 100, per: 1h}}]"
+	for _, c := range []struct {
+		about, rules, path string // a limit of its own without rules
+		o                  Options
+		within, after      int64
+	}{
+		{"by rules, the cost that the handler found", estimated, "/cost", settles, 30, 12},
+		{"by rules, a panic", estimated, "/panic", settles, 30, 7}, // on_error: keep
+		{"by a Limiter, the cost that the handler found", "", "/cost", settles, 30, 12},
+		{"by a Limiter, a panic", "", "/panic", settles, 30, 0},
+		{"by rules, what counts", failures, "/cost", counts, 1, 1},
+		{"by rules, what does not count", failures, "/none", counts, 1, 0},
+		{"by a Limiter, what counts", "", "/cost", counts, 1, 1},
+		{"by a Limiter, what does not count", "", "/none", counts, 1, 0},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			app, l := fiber.New(), (*weir.Limiter)(nil)
+			if c.rules != "" {
+				app, l = byRules(t, c.rules, c.o)
+			} else {
+				var err error
+				l, err = startNode(t).Limiter(weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Hour})
+				require.NoError(t, err)
+				handler, err := ByLimiter(l, c.o)
+				require.NoError(t, err)
+				app.Use(handler)
+			}
+			within := func(f func()) fiber.Handler {
+				return func(ctx fiber.Ctx) error {
+					d, err := l.Peek(t.Context(), "192.0.2.1")
+					require.NoError(t, err)
+					require.Equal(t, 100-c.within, d.Remaining)
+					f()
+					return nil
+				}
+			}
+			app.Get("/cost", func(ctx fiber.Ctx) error {
+				fiber.Locals(ctx, "cost", "12")
+				return within(func() {})(ctx)
+			})
+			app.Get("/none", within(func() {}))
+			app.Get("/panic", within(func() { panic("oh") }))
+			var in fasthttp.Request
+			in.SetRequestURI(c.path)
+			in.Header.Set("X-Max", "30")
+			var connection fasthttp.RequestCtx
+			connection.Init(&in, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 1234}, nil)
+			func() {
+				defer func() { require.Equal(t, c.path == "/panic", recover() != nil) }()
+				app.Handler()(&connection)
+			}()
+			spends(t, l, c.after)
 		})
 	}
 }

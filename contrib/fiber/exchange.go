@@ -43,6 +43,11 @@ func (e *exchange) Head() []byte {
 	return in.Body()
 }
 
+// Reserve is called in the place of httplimit's option, where that is set.
+func (e *exchange) Reserve(rule *rules.Rule) (units int64, ok bool) {
+	return e.o.Reserve(e.c, rule)
+}
+
 func (e *exchange) Decided(o *httplimit.Outcome) {
 	if e.o.KeepOutcome {
 		e.c.SetContext(httplimit.WithOutcome(e.c.Context(), o))

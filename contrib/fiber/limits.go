@@ -43,7 +43,13 @@ type Options struct {
 	// is answered. The Outcome must not be kept.
 	OnDecision func(fiber.Ctx, *httplimit.Outcome)
 
-	// These are as in httplimit.Options. httplimit.OutcomeOf takes c.Context().
+	// These are as in httplimit.Options: functions of a request's end, and of what it may cost.
+	// They are called while the handlers run or as they return, so before a stream is sent.
+	Count   func(fiber.Ctx, *rules.Rule, *httplimit.Ended) bool
+	Reserve func(fiber.Ctx, *rules.Rule) (units int64, ok bool)
+	Settle  func(fiber.Ctx, *rules.Rule, *httplimit.Ended) (units int64, ok bool)
+
+	// These, too, are as in httplimit.Options. httplimit.OutcomeOf takes c.Context().
 	KeepOutcome, NoXHeaders, NoIETFHeaders, RefuseAmbiguousPaths bool
 	Queue                                                        time.Duration
 	MaxWaiting                                                   int
@@ -71,8 +77,8 @@ func ByLimiter(l *weir.Limiter, o Options) (fiber.Handler, error) {
 	return o.handler(limit), nil
 }
 
-// common returns the Options of httplimit. A function there only shows that one is here:
-// exchange.Read calls these.
+// common returns the Options of httplimit. Of what an exchange is asked for, a function there
+// only shows that one is here.
 func (o *Options) common() httplimit.Options {
 	shown := func(f func(fiber.Ctx) string) func(*http.Request) string {
 		if f == nil {
@@ -87,6 +93,17 @@ func (o *Options) common() httplimit.Options {
 	}
 	if o.Client != nil {
 		common.Client = *o.Client
+	}
+	if o.Count != nil {
+		common.Count = func(r *http.Request, rule *rules.Rule, e *httplimit.Ended) bool { return o.Count(ctxOf(r), rule, e) }
+	}
+	if o.Reserve != nil {
+		common.Reserve = func(*http.Request, *rules.Rule) (int64, bool) { return 0, false }
+	}
+	if o.Settle != nil {
+		common.Settle = func(r *http.Request, rule *rules.Rule, e *httplimit.Ended) (int64, bool) {
+			return o.Settle(ctxOf(r), rule, e)
+		}
 	}
 	return common
 }

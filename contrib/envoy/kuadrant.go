@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -52,9 +53,13 @@ func (s *Service) report(ctx context.Context, items []item) error {
 }
 
 // Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
-// unit is left. It has no use for the ttl: an estimate is spent, and ends with its window.
+// unit is left. What nobody commits within the ttl is given back, if there is one.
 func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
+	ttl, err := ttlOf(req.GetTtl())
+	if err != nil {
+		return nil, refusal(err)
+	}
 	items, err := s.readAmount(ctx, request, "amount", req.GetAmount())
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -68,7 +73,7 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	if req.GetAmount() == 0 {
 		denied, err = s.check(ctx, items)
 	} else {
-		denied, id, err = s.reserve(ctx, items)
+		denied, id, err = s.reserve(ctx, items, ttl)
 	}
 	if err != nil {
 		return nil, refusal(err)
@@ -98,7 +103,7 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 // reserve reserves for all items that can spend, or for none if the request is denied. The
 // id is that of all reservations. Shadows, and quotas beside one with something left, do not
 // deny.
-func (s *Service) reserve(ctx context.Context, items []item) (denied bool, id string, err error) {
+func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
 	var all []*weir.Reservation // nil where nothing was reserved
 	quotas, left := 0, 0
 	for i := range items {
@@ -137,6 +142,10 @@ func (s *Service) reserve(ctx context.Context, items []item) (denied bool, id st
 	}
 	if reserved {
 		id = strings.Join(texts, textSeparator)
+		if ttl > 0 && ttl < maxTTL {
+			id = withDeadline(id, time.Now().Add(ttl))
+			s.releases.add(id, all, ttl)
+		}
 	}
 	return denied, id, err
 }
@@ -161,7 +170,7 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 const textSeparator = "."
 
 // Commit settles what Reserve returned, for the same descriptors. Without an ID it debits
-// the amount, as Report does.
+// the amount, as Report does, and of what was released since.
 func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	items, err := s.readAmount(ctx, request, "actual_amount", req.GetActualAmount())
@@ -174,10 +183,13 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()
 	if req.GetReservationId() != "" {
-		if err := settle(ctx, items, req.GetReservationId()); err != nil {
+		texts, overdue := cutDeadline(req.GetReservationId(), time.Now())
+		settled, err := settle(ctx, items, texts, overdue)
+		if err != nil {
 			return nil, refusal(err)
 		}
-		return &kuadrant.CommitResponse{ReservationReleased: true}, nil
+		s.releases.remove(req.GetReservationId())
+		return &kuadrant.CommitResponse{ReservationReleased: settled}, nil
 	}
 	if err := s.report(ctx, items); err != nil {
 		return nil, refusal(err)
@@ -189,10 +201,12 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 // settle settles the reservations of an id by the items' hits. Where one has expired or was
 // settled before, it settles the others: the windows of limits end at different times, and a
 // client that had no answer tries again. The error is theirs if nothing was left to settle.
-func settle(ctx context.Context, items []item, id string) error {
+//
+// Past its ttl, one that was settled before is taken for released, and its cost is debited.
+func settle(ctx context.Context, items []item, id string, overdue bool) (settled bool, err error) {
 	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
 	open := make([]*weir.Reservation, len(items))
-	unreserved := []*item{}
+	debits := []*item{} // where nothing is reserved, any more
 	var tooLate error
 	for i := range items {
 		it := &items[i]
@@ -200,27 +214,26 @@ func settle(ctx context.Context, items []item, id string) error {
 			continue
 		}
 		if len(texts) == 0 {
-			return errOtherDescriptors
+			return false, errOtherDescriptors
 		}
 		text := texts[0]
 		texts = texts[1:]
 		if text == "" {
-			unreserved = append(unreserved, it)
+			debits = append(debits, it)
 			continue
 		}
-		var err error
 		if open[i], err = it.limiter.OpenReservation(it.key, text); errors.Is(err, weir.ErrExpired) {
 			open[i], tooLate = nil, err
 		} else if err != nil {
-			return err
+			return false, err
 		}
 	}
 	if len(texts) > 0 {
-		return errOtherDescriptors
+		return false, errOtherDescriptors
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
-	settled := false
+	late := false
 	for i, v := range open {
 		if v == nil {
 			continue
@@ -228,24 +241,28 @@ func settle(ctx context.Context, items []item, id string) error {
 		switch err := v.Settle(ctx, items[i].hits); {
 		case err == nil:
 			settled = true
+		case errors.Is(err, weir.ErrSettled) && overdue:
+			debits, late = append(debits, &items[i]), true
 		case errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
 			tooLate = err
 		default:
-			return err
+			return settled, err
 		}
 	}
-	if !settled {
-		return tooLate
+	if !settled && !late {
+		return false, tooLate
 	}
-	for _, it := range unreserved {
+	for _, it := range debits {
 		if it.hits > 0 {
 			if _, err := it.limiter.Debit(ctx, it.key, it.hits); err != nil {
-				return err
+				return settled, err
 			}
 		}
 	}
-	return nil
+	return settled, nil
 }
 
 // errOtherDescriptors is of an id that has more or fewer texts than the request has limits.
 var errOtherDescriptors = fmt.Errorf("%w reservation_id: it is of other descriptors: send those of its Reserve", weir.ErrInvalid)
+
+var errNegativeTTL = fmt.Errorf("%w ttl: it is negative, or no duration: leave it out, or use 0 or more", weir.ErrInvalid)

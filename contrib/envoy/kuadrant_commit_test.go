@@ -1,6 +1,7 @@
 package envoylimit
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 	"github.com/weir-go/weir/weirtest"
@@ -173,4 +175,66 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 		require.ErrorContains(t, err, "expired")
 		require.Equal(t, 100000, left(of("all", "")))
 	})
+}
+
+func TestWhatNobodyCommitsWithinItsTTLIsGivenBack(t *testing.T) {
+	virtually(t, tokens, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		a, b := &kuadrantServer{of: services["a"]}, &kuadrantServer{of: services["b"]}
+		user := of("user", "u")
+		ds := request(user, of("all", "")).Descriptors
+		reserve := func() string {
+			r, err := a.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: ds, Amount: 500, Ttl: durationpb.New(30 * time.Second)})
+			require.NoError(t, err)
+			require.Equal(t, ok, r.Code)
+			return r.ReservationId
+		}
+		commit := func(k *kuadrantServer, id string, actual uint64) (bool, error) {
+			r, err := k.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: ds, ReservationId: id, ActualAmount: actual})
+			return r.GetReservationReleased(), err
+		}
+		left := func() int {
+			time.Sleep(3 * time.Second)
+			r, err := b.CheckRateLimit(t.Context(), request(user))
+			require.NoError(t, err)
+			return int(r.Statuses[0].LimitRemaining)
+		}
+		id := reserve()
+		time.Sleep(25 * time.Second)
+		require.Equal(t, 500, left())
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 1000, left())
+		released, err := commit(b, id, 20)
+		require.NoError(t, err)
+		require.False(t, released)
+		require.Equal(t, 980, left(), "what it cost counts all the same")
+
+		for _, k := range []*kuadrantServer{a, b} {
+			before := left()
+			id := reserve()
+			released, err := commit(k, id, 30)
+			require.NoError(t, err)
+			require.True(t, released)
+			require.Equal(t, before-30, left())
+			_, err = commit(k, id, 30)
+			require.Equal(t, codes.FailedPrecondition, status.Code(err), "within the ttl it takes effect once")
+			time.Sleep(time.Minute)
+			require.Equal(t, before-30, left(), "nothing is given back once it is committed")
+			require.Empty(t, services["a"].releases.due)
+		}
+
+		_, err = a.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: ds, Amount: 1, Ttl: durationpb.New(-1)})
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+	})
+}
+
+func TestReservationsThatWaitForTheirTTLAreBounded(t *testing.T) {
+	var r releases
+	for i := range maxReleases + 1 {
+		r.add(fmt.Sprint(i), nil, time.Hour)
+	}
+	require.Len(t, r.due, maxReleases)
+	for id := range r.due {
+		r.remove(id)
+	}
+	require.Empty(t, r.due)
 }

@@ -92,6 +92,9 @@ type Service struct {
 	large   pace.Pace     // of the line that a request was
 	drained chan struct{} // closed by Drain
 	drain   sync.Once
+
+	releases releases // of Kuadrant's reservations
+
 	mu      sync.Mutex // over changes of current
 	current atomic.Pointer[book]
 }

@@ -42,8 +42,12 @@ func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, err
 // error is ctx's, context.DeadlineExceeded at once where the deadline would pass before the
 // next try, or one of AllowN's.
 func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold, error) {
+	return l.waitHold(ctx, key, units, 0)
+}
+
+func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl time.Duration) (*Hold, error) {
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
-	ask := holdAsk{l.node.clients.holds.Number(), wire.FlagTentative, 0}
+	ask := holdAsk{l.node.clients.holds.Number(), wire.FlagTentative, ttl}
 	if len(key) > wire.MaxKeyBytes {
 		return l.hold(ctx, ask, key, units) // which says what is wrong
 	}
@@ -179,10 +183,16 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 		return "", Decision{Name: l.limit.Name}, err
 	}
 	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, ttl}, key, units)
-	if h.held.Holds() {
-		text = l.sealHold(&h.held)
+	return l.sealHold(h), h.decision, err
+}
+
+// WaitHoldFor is HoldFor, and waits for the units as WaitHold does.
+func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
+	if err := checkTTL(ttl); err != nil {
+		return "", Decision{Name: l.limit.Name}, err
 	}
-	return text, h.decision, err
+	h, err := l.waitHold(ctx, key, units, ttl)
+	return l.sealHold(h), h.decision, err
 }
 
 // RenewHold lets a hold of HoldFor go on for ttl from now, on any node. The error is
@@ -223,10 +233,14 @@ func checkTTL(ttl time.Duration) error {
 // sealedHold is the kind of the texts that HoldFor seals.
 const sealedHold = 'h'
 
-func (l *Limiter) sealHold(o *holds.Hold) string {
-	c := o.Client()
+// sealHold returns the text of a hold, empty of one that was denied.
+func (l *Limiter) sealHold(h *Hold) string {
+	if !h.held.Holds() {
+		return ""
+	}
+	c := h.held.Client()
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
-	id := bytesOf(o.ID())
+	id := bytesOf(h.held.ID())
 	return l.node.clients.box.Seal(sealedHold, id[:], b)
 }
 

@@ -13,29 +13,14 @@ type heldText struct {
 	key, text string
 }
 
-// holdFor is Limiter.Hold on behalf of a client.
-func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict) (weir.Decision, error) {
-	text, d, err := v.Limiter.HoldFor(ctx, v.Key, v.Units, s.ttl)
+// holdFor asks a Limiter's HoldFor or WaitHoldFor on behalf of a client.
+func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask func(*weir.Limiter, context.Context, string, int64, time.Duration) (string, weir.Decision, error)) (weir.Decision, error) {
+	text, d, err := ask(v.Limiter, ctx, v.Key, v.Units, s.ttl)
 	if text != "" {
 		a := s.kept(m)
 		a.texts = append(a.texts, heldText{v.Limiter, v.Key, text})
 	}
 	return d, err
-}
-
-// waitHoldFor is Limiter.WaitHold on behalf of a client, but for the order of arrival.
-func (s *scratch) waitHoldFor(ctx context.Context, m *Middleware, v *Verdict) error {
-	for {
-		d, err := s.holdFor(ctx, m, v)
-		if err != nil || d.Allowed {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(max(d.RetryAfter, 10*time.Millisecond)):
-		}
-	}
 }
 
 // releaseTexts ends the holds of a request that does not go on.

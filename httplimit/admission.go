@@ -95,7 +95,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	case v.Units > most: // of a shadow
 		v.Decision = weir.Decision{Name: l.Name, Limit: most, Source: weir.Owner}
 	case v.asked == forHold && s.ttl > 0:
-		v.Decision, err = s.holdFor(ctx, m, v)
+		v.Decision, err = s.holdFor(ctx, m, v, (*weir.Limiter).HoldFor)
 	case v.asked == forHold:
 		var h *weir.Hold
 		if h, err = v.Limiter.Hold(ctx, v.Key, v.Units); err == nil {

@@ -113,7 +113,8 @@ func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) e
 			return endless(l.Name)
 		}
 		if s.ttl > 0 {
-			return s.waitHoldFor(ctx, m, v)
+			_, err := s.holdFor(ctx, m, v, (*weir.Limiter).WaitHoldFor)
+			return err
 		}
 		h, err := v.Limiter.WaitHold(ctx, v.Key, v.Units)
 		s.keep(m, h)

@@ -60,7 +60,7 @@ func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 
 // endless is the error of what cannot hold units, as nothing tells when it ends.
 func endless(limit string) error {
-	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends; only Middleware.Handler, Begin and BeginCheck hold its units", weir.ErrInvalid, limit)
+	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, limit)
 }
 
 // admit asks the limits for what the request has until it ends, one after the other, until

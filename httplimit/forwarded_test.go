@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -277,6 +278,35 @@ func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
 	for proxy, ask := range askers(none) {
 		require.Equal(t, 404, ask(forwardedAs{}).Code, "%s: there are no rules", proxy)
 	}
+}
+
+// A proxy asks once, so that nothing would release what it held, nor settle.
+func TestAForwardedRequestHoldsNothing(t *testing.T) {
+	a := adminOfRules(t, `
+rules:
+- {name: hourly, match: {path: /}, key: ip, limit: {rate: 10, per: 1h}}
+- {name: streams, match: {path: /streams}, key: ip, limit: {algorithm: in_flight, rate: 2}}
+- {name: queued, match: {path: /queued}, key: ip, limit: {algorithm: in_flight, rate: 1}, queue: 1s}
+- {name: tried, match: {path: /tried}, key: ip, shadow: true, limit: {algorithm: in_flight, rate: 1}}
+- {name: failures, match: {path: /end}, key: ip, count: {status: [5xx]}, limit: {rate: 10, per: 1h}}
+- {name: tokens, match: {path: /end}, key: ip, reserve: {from: 'header:X-Max', default: 2}, settle: {header: X-Total}, limit: {rate: 10, per: 1h}}
+`)
+	var log bytes.Buffer
+	checks, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	for proxy, ask := range askers(checks) {
+		for _, uri := range []string{"/streams", "/streams", "/streams", "/queued"} {
+			require.Equal(t, "503", statusOf(t, ask(forwardedAs{uri: uri})), "%s at %s", uri, proxy)
+		}
+		require.Equal(t, "200", statusOf(t, ask(forwardedAs{uri: "/tried"})), proxy)
+		require.Equal(t, "200", statusOf(t, ask(forwardedAs{uri: "/end"})), proxy)
+	}
+	require.EqualValues(t, 4, a.left("hourly", "192.0.2.1"), "what is refused costs nothing")
+	require.EqualValues(t, 7, a.left("failures", "192.0.2.1"), "all count, as no status is known")
+	require.EqualValues(t, 4, a.left("tokens", "192.0.2.1"), "estimates stay spent")
+	require.EqualValues(t, 2, a.left("streams", "192.0.2.1"))
+	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "the line is paced")
+	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
 }
 
 // A browser's page on another origin has fields that proxies pass on.

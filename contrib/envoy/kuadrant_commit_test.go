@@ -58,6 +58,8 @@ func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
 		ds []*ratelimit.RateLimitDescriptor
 	}{
 		"forged":            {"forged.forged", []*ratelimit.RateLimitDescriptor{user, everyone}},
+		"past a deadline":   {"~1.forged.forged", []*ratelimit.RateLimitDescriptor{user, everyone}},
+		"a deadline alone":  {"~1", []*ratelimit.RateLimitDescriptor{user, everyone}},
 		"changed":           {id[:40] + "AAAA" + id[44:], []*ratelimit.RateLimitDescriptor{user, everyone}},
 		"another key":       {id, []*ratelimit.RateLimitDescriptor{of("user", "v"), everyone}},
 		"another order":     {id, []*ratelimit.RateLimitDescriptor{everyone, user}},

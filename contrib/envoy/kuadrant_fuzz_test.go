@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
@@ -24,6 +25,8 @@ func FuzzReservations(f *testing.F) {
 		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("tried", ""), back(7, "quota", "")}, Amount: 60},
 		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
 		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("free", "")}, ReservationId: "..", ActualAmount: 5},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u")}, ReservationId: "~zz.forged", ActualAmount: 5},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u")}, Amount: 6, Ttl: durationpb.New(1)},
 	} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

@@ -256,6 +256,9 @@ func (h *Holds) look() {
 	for _, o := range ended {
 		h.release(o, o.at)
 	}
+	if len(to) == 0 {
+		return
+	}
 	members := slices.Collect(maps.Keys(to))
 	if !h.busy.CompareAndSwap(false, true) {
 		return // what they are told is no older than renewWait

@@ -171,7 +171,7 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 		require.Equal(t, 99480, left(of("all", "")))
 		require.Equal(t, codes.FailedPrecondition, status.Code(commit(r.ReservationId)))
 
-		time.Sleep(2 * time.Hour)
+		time.Sleep(time.Hour)
 		err = commit(late.ReservationId)
 		require.Equal(t, codes.FailedPrecondition, status.Code(err))
 		require.ErrorContains(t, err, "expired")

@@ -355,7 +355,9 @@ func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for after := time.Duration(0); after < 400*time.Millisecond; after += time.Duration(race.Pick(97, 23)) * time.Millisecond {
+		moments := race.Pick(5, full.Pick(t, 7, 18))
+		for moment := range moments {
+			after := time.Duration(moment) * 400 * time.Millisecond / time.Duration(moments)
 			w := newWorld(t, 3, gossip)
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
 			const keys = 20

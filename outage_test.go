@@ -132,7 +132,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 
 func TestASplitHealsByItself(t *testing.T) {
 	t.Parallel()
-	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + 3*time.Minute}
+	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + time.Minute}
 	if race.Enabled {
 		splits = splits[1:2] // the same goroutines meet in each
 	}

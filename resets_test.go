@@ -170,7 +170,7 @@ type load struct {
 // load has each of some clients ask for one random key after another, of a
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T) *load {
-	keys := race.Pick(40, full.Pick(t, 400, 1000)) // enough for some to be asked for while authority moves
+	keys := race.Pick(40, full.Pick(t, 150, 1000)) // enough for some to be asked for while authority moves
 	const clients = 10
 	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 150 asks a minute for each key
 	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}

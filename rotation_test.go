@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -325,6 +326,7 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 // is good until it has run out.
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
+	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
@@ -430,6 +432,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 
 func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
+	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")

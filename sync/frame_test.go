@@ -145,7 +145,7 @@ func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).a
 
 // Whatever a vector has, it comes as it was sent, by the clock of who reads it.
 func TestAVectorComesAsItWasSent(t *testing.T) {
-	checks(t, 500, 2000)
+	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		now, theirs := rapid.Int64Range(0, 1<<60).Draw(t, "now"), rapid.Int64Range(0, 1<<60).Draw(t, "theirs")
 		s := New(1, bucket.NewStore(10, bucket.Salt{}))

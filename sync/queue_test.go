@@ -17,7 +17,7 @@ import (
 // its time; of what was queued more than once, the first waits. Once it has been long
 // for a while, each id and kind waits once.
 func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
-	checks(t, 400, 2000)
+	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{foldAt: rapid.IntRange(1, 40).Draw(t, "foldAt"), most: 1 << 20}
 		waits := make(map[queued]int64) // since when
@@ -131,7 +131,7 @@ func TestAFullQueueHasRoomForWhatWaitsAlready(t *testing.T) {
 }
 
 func TestADequeIsAList(t *testing.T) {
-	checks(t, 300, 2000)
+	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		var d deque[int]
 		var list []int

@@ -486,7 +486,7 @@ func TestAFrameThatComesAgainOrLateChangesNothing(t *testing.T) {
 		"vectors, reset and refund": {1, []does{take(5), reset, take(4), refund(1), reset, take(6), refund(4)}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checks(t, 200, 2000)
+			checks(t, 100, 2000)
 			rapid.Check(t, func(t *rapid.T) {
 				limit, x := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm"))), newTrio()
 				x.roles[0].targets = []Member{2}
@@ -587,7 +587,7 @@ func TestAnAnswerToAnotherFrameChangesNothing(t *testing.T) {
 
 // What time gives back, no path brings again; and nothing counts twice.
 func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
-	checks(t, 500, 2000)
+	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
 		limit.Per = 20 * time.Second
@@ -816,7 +816,7 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 // authority's count both end with the later copy, and of what each has spent
 // itself with both, once; whichever sends first.
 func TestStandInsEndWithTheLatestCopy(t *testing.T) {
-	checks(t, 500, 2000)
+	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
 		x, id := newTrio(), someID(0)

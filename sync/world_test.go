@@ -728,7 +728,7 @@ func limitOf(a bucket.Algorithm) bucket.Limit {
 }
 
 func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
-	checks(t, 600, 2000)
+	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
 		if limit.Algorithm == bucket.FixedWindow && rapid.Bool().Draw(t, "calendar") {

@@ -35,6 +35,9 @@ func TestTenThousandRulesLoadWithinASecond(t *testing.T) {
 		require.NoError(t, err)
 		best = min(best, spent(t)-begun)
 		require.NoError(t, b.Close())
+		if best < time.Second {
+			break
+		}
 	}
 	require.Less(t, best, time.Second)
 	t.Logf("%v", best)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -140,7 +141,8 @@ func reloadUnderLoad(t *testing.T, prepare func(*testing.T, string) (string, fun
 		})
 	}
 	last := 1
-	for end := time.Now().Add(time.Second); (time.Now().Before(end) || last < 12) && !t.Failed(); {
+	lasts := time.Duration(full.Pick(t, 400, 1000)) * time.Millisecond
+	for end := time.Now().Add(lasts); (time.Now().Before(end) || last < 12) && !t.Failed(); {
 		last++
 		switch last % 5 {
 		case 2:

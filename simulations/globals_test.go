@@ -210,6 +210,7 @@ func TestNobodySaysThatMoreWasUsedThanWasGrantedOrMayBeLent(t *testing.T) {
 // costlyScenarios are those whose promises another test shows as well, and that test.
 var costlyScenarios = map[string]string{
 	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",
+	"region-one-way":     "region-isolated, and TestHoldingsSumToTheLimitInRandomSchedules of package sync, which cuts one way and loses messages",
 	"region-hours-apart": "region-isolated, and TestALongCutBetweenRegionsTakesNoMoreMemory",
 }
 

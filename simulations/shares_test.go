@@ -138,7 +138,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	columns := mostOfSmall
 	if !*update {
-		columns = full.Pick(t, 4, columns)
+		columns = full.Pick(t, 3, columns)
 	}
 	policies := []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed, weir.FailOpen}
 	var limits []weir.Limit

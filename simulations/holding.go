@@ -14,6 +14,11 @@ import (
 // second in which a node looks, and as long again on its way.
 const backWithin = weir.HoldTerm + 2*time.Second
 
+// confirmedWithin is how long after its release a unit is held at most by a member that did not
+// hear of it: until a renewal is missing for a second and a half, the second in which a node
+// looks, and half a second on its way.
+const confirmedWithin = 3 * time.Second
+
 // holdEnd is how a hold ended.
 type holdEnd uint8
 
@@ -287,11 +292,20 @@ func (h *holdings) still() []quiet {
 }
 
 // back is when the units of a hold are back at the latest.
-func (h *holdings) back(o *Held, quiets []quiet, lossy bool) time.Duration {
+func (h *holdings) back(o *Held, quiets, still []quiet, lossy bool) time.Duration {
 	if o.End == holdReleased && !lossy {
-		if q := h.whole(quiets, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
+		if q := h.whole(still, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
 			if by := o.To + h.course.slowest(q.era) + scheduling; by < q.to {
 				return by
+			}
+		}
+		for i := range quiets {
+			q := &quiets[i]
+			if q.sides != 1 || q.mute || h.course.pauses(q.from, q.to, h.course.members...) > 0 {
+				continue
+			}
+			if by := max(o.To, q.from+h.spreads(q)) + confirmedWithin + h.course.slowest(q.era); by < q.to {
+				return min(by, o.To+backWithin)
 			}
 		}
 	}
@@ -314,7 +328,7 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 		return // a node knows of so many holds at most
 	}
 	for _, h := range r.holdings() {
-		quiets := h.still()
+		quiets, still := h.course.quiets(), h.still()
 		lossy := h.course.scenario.Network.Loss > 0
 		at, active := 0, []Held(nil)
 		slices.SortStableFunc(h.of, func(a, b Held) int { return cmp.Compare(a.Asked, b.Asked) })
@@ -322,7 +336,7 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			for ; at < len(h.of) && h.of[at].Asked <= c.Answered; at++ {
 				active = append(active, h.of[at])
 			}
-			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, quiets, lossy) < c.Asked })
+			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, quiets, still, lossy) < c.Asked })
 			q := h.whole(quiets, c.Asked, c.Answered)
 			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 {
 				continue

@@ -235,8 +235,8 @@ var mutants = []mutant{
 		name: "what a dead holder had stays held",
 		edits: []edit{{
 			"internal/holds/table.go",
-			"	return now-max(e.renewed, s.holders[e.holder].renewed) > e.term\n",
-			"	return now-max(e.renewed, s.holders[e.holder].renewed) > 100*e.term\n",
+			"return now-s.renewed(e) > e.term }\n",
+			"return now-s.renewed(e) > 100*e.term }\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},

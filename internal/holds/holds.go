@@ -6,8 +6,9 @@
 // limit. What keeps the two in agreement is this:
 //
 //   - A holder tells each member once a second what it has there, by a digest of each shard.
-//     Where digests differ, it sends the list. So an entry that was missed comes, and an entry
-//     whose release was lost is not renewed, and ends after its term.
+//     Where digests differ, it sends the list. So an entry that was missed comes.
+//   - A member asks the holders of the entries that were not renewed lately to confirm them. So
+//     an entry ends of which the release was lost, or went to a member that answered before.
 //   - There are no copies. A member that has come to answer for a count first asks all others
 //     what they hold of it, and grants nothing before. Holders outlive owners, and know best.
 //   - An entry is named by holder and number, so that a hold which two members say, or which is
@@ -38,6 +39,9 @@ const (
 	renewEvery = time.Second
 	// renewWait is how long a member may take to answer one.
 	renewWait = time.Second / 2
+	// staleAfter is how long an entry may lack a renewal until its holder is asked to confirm it.
+	// A live hold is renewed before.
+	staleAfter = renewEvery + renewWait
 	// endWait is how long a node that ends waits until others know what it holds no more.
 	endWait = time.Second / 4
 	// callsAtOnce bounds the members that are asked at a time.
@@ -237,15 +241,20 @@ func (h *Holds) look() {
 		h.known.forget() // others may have answered for what this node has
 	}
 	h.looked.Store(now)
-	var ended []*Hold
-	to := make(map[uint64][]shardDigest)
+	var (
+		ended []*Hold
+		stale []ref
+		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // what is granted reaches its holder before
+		to    = make(map[uint64][]shardDigest)
+	)
 	for shard := range shards {
 		for done := false; !done; {
 			var lost int
 			ended, lost, done = h.own.look(shard, v, now, ended)
 			h.lost.Add(uint64(lost))
 		}
-		for !h.table.sweep(shard, now) {
+		for done := false; !done; {
+			stale, done = h.table.sweep(shard, now, since, stale)
 		}
 		h.own.digests(shard, func(member, sum uint64) {
 			if member != 0 {
@@ -266,6 +275,7 @@ func (h *Holds) look() {
 	if !h.cfg.Life.Try(func(context.Context) {
 		defer h.busy.Store(false)
 		env.Gather(len(members), callsAtOnce, func(i int) { h.renew(v, members[i], to[members[i]], now) })
+		h.confirm(v, stale, since)
 	}) {
 		h.busy.Store(false)
 	}

@@ -14,12 +14,14 @@ import (
 //	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 where the digests differ
 //	list     1 | holder 8 | for each hold: id 16, number 8, units, term in ms
 //	ended    2 | as list
+//	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
 //	held     whose | shard | from | ranges: first 8, last 8          answer: shard and from to go on, 0 and 0 at the end | for each hold: id 16, holder 8, number 8, units, term, age in ms
 //	adopt    verb | id 16 | holder 8 | number 8 | ms                 answer: one of answer
 const (
 	kindDigests = iota
 	kindList
 	kindEnded
+	kindConfirm
 )
 
 const (
@@ -83,21 +85,38 @@ func appendListed(b []byte, o *Hold) []byte {
 	return appendMillis(binary.AppendUvarint(b, uint64(o.units)), int64(o.term()))
 }
 
-// parseRenew reads a message of digests, or a list of holds that are renewed now, or ended.
-func parseRenew(message []byte, now int64) (holder uint64, digests []shardDigest, list []entry, ended bool, err error) {
+func appendConfirm(b []byte, holder uint64, of []ref) []byte {
+	b = append64(append(b, kindConfirm), holder)
+	for i := range of {
+		b = append64(appendID(b, of[i].id), of[i].number)
+	}
+	return b
+}
+
+// renewal is a message of digests, of holds that are renewed now or ended, or of holds to confirm.
+type renewal struct {
+	kind    byte
+	holder  uint64
+	digests []shardDigest
+	list    []entry // to confirm, by their refs alone
+}
+
+func parseRenew(message []byte, now int64) (m renewal, err error) {
 	r := reader{wire.NewCursor(message)}
-	kind := r.Number(kindEnded)
-	holder = r.uint64()
+	m.kind, m.holder = byte(r.Number(kindConfirm)), r.uint64()
 	for r.Left() > 0 {
-		if kind == kindDigests {
+		if m.kind == kindDigests {
 			d := shardDigest{shard: int(r.byte()), sum: r.uint64()}
-			digests = append(digests, d)
+			m.digests = append(m.digests, d)
 			continue
 		}
-		e := entry{ref: ref{id: r.id(), holder: holder, number: r.uint64()}, units: r.units(), term: r.millis(), renewed: now}
-		list = append(list, e)
+		e := entry{ref: ref{id: r.id(), holder: m.holder, number: r.uint64()}, renewed: now}
+		if m.kind != kindConfirm {
+			e.units, e.term = r.units(), r.millis()
+		}
+		m.list = append(m.list, e)
 	}
-	return holder, digests, list, kind == kindEnded, r.Err()
+	return m, r.Err()
 }
 
 // byte reads one byte.

@@ -14,18 +14,17 @@ import (
 func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	const now = int64(time.Hour)
 	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: bucket.Limit{Per: time.Minute}}
-	holder, digests, list, ended, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)
+	m, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)
 	require.NoError(t, err)
-	require.Equal(t, uint64(5), holder)
-	require.Equal(t, []shardDigest{{0, 1}, {255, 2}}, digests)
-	require.Empty(t, list)
-	require.False(t, ended)
+	require.Equal(t, renewal{holder: 5, digests: []shardDigest{{0, 1}, {255, 2}}}, m)
 	for _, kind := range []byte{kindList, kindEnded} {
-		_, _, list, ended, err = parseRenew(appendListed(append64([]byte{kind}, 5), o), now)
+		m, err = parseRenew(appendListed(append64([]byte{kind}, 5), o), now)
 		require.NoError(t, err)
-		require.Equal(t, []entry{o.entry(now)}, list)
-		require.Equal(t, kind == kindEnded, ended)
+		require.Equal(t, renewal{kind: kind, holder: 5, list: []entry{o.entry(now)}}, m)
 	}
+	m, err = parseRenew(appendConfirm(nil, 5, []ref{o.ref}), now)
+	require.NoError(t, err)
+	require.Equal(t, renewal{kind: kindConfirm, holder: 5, list: []entry{{ref: o.ref, renewed: now}}}, m)
 	p := page{true, 7, 9, countsync.Ranges{{First: 1, Last: 2}, {First: 5, Last: 6}}}
 	parsed, err := parsePage(p.append(nil))
 	require.NoError(t, err)
@@ -49,16 +48,17 @@ func FuzzMessages(f *testing.F) {
 	e := o.entry(now)
 	f.Add(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}))
 	f.Add(appendListed(append64([]byte{kindList}, 5), o))
+	f.Add(appendConfirm(nil, 5, []ref{o.ref}))
 	f.Add((&page{own: true, ranges: countsync.All()}).append(nil))
 	f.Add(appendEntry((&page{}).appendAt(nil), &e, now))
 	f.Add((&claim{verbRenew, e.ref, 1}).append(nil))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		_, digests, list, _, err := parseRenew(message, now)
+		m, err := parseRenew(message, now)
 		if err != nil {
 			require.ErrorIs(t, err, wire.ErrMalformed)
-			digests, list = nil, nil
+			m = renewal{}
 		}
-		for _, d := range digests {
+		for _, d := range m.digests {
 			require.Less(t, d.shard, shards)
 		}
 		check := func(list []entry) {
@@ -68,8 +68,8 @@ func FuzzMessages(f *testing.F) {
 				require.True(t, e.renewed >= now-int64(longestTerm) && e.renewed <= now)
 			}
 		}
-		check(list)
-		if _, list, err = parseHeld(message, now); err == nil {
+		check(m.list)
+		if _, list, err := parseHeld(message, now); err == nil {
 			check(list)
 		}
 		if p, err := parsePage(message); err == nil {

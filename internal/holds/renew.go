@@ -2,6 +2,8 @@ package holds
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
@@ -76,30 +78,92 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 	}
 }
 
-// ServeRenew answers renew. It returns what follows the header of the answer.
+// confirmAtOnce bounds the holds of a message of confirm.
+const confirmAtOnce = pageBytes / 32
+
+// confirm asks the holders of entries that were not renewed since then, of counts that this
+// node answers for, and takes out those that their holder does not have.
+func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
+	of := make(map[uint64][]ref) // by holder
+	for _, e := range stale {
+		if v.Holds(e.id) {
+			of[e.holder] = append(of[e.holder], e)
+		}
+	}
+	holders := slices.Collect(maps.Keys(of))
+	env.Gather(len(holders), callsAtOnce, func(i int) {
+		for page := range slices.Chunk(of[holders[i]], confirmAtOnce) {
+			has, err := h.confirmAt(v, holders[i], page)
+			if err != nil || len(has) != len(page) {
+				return
+			}
+			for i, has := range has {
+				if has == 0 {
+					h.table.endStale(page[i], since)
+				}
+			}
+		}
+	})
+}
+
+// confirmAt returns a byte for each of the holds of a holder, 0 where it does not have it.
+func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error) {
+	if holder == h.self() {
+		has := make([]byte, len(of))
+		for i := range of {
+			has[i] = h.has(&of[i])
+		}
+		return has, nil
+	}
+	peer, to := h.peerOf(v, holder)
+	if peer == nil {
+		return nil, env.ErrUnreached
+	}
+	header := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, Wait: renewWait / 2, To: to}
+	return env.Call(h.cfg.Life.Context(), peer, header, appendConfirm(nil, holder, of), renewWait)
+}
+
+// has answers confirm for one hold.
+func (h *Holds) has(of *ref) byte {
+	if h.own.find(of.id, of.number) != nil {
+		return 1
+	}
+	return 0
+}
+
+// ServeRenew answers renew, list and confirm. It returns what follows the header of the answer.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	now := h.cfg.Clock.Steady()
-	holder, digests, list, ended, err := parseRenew(message, now)
+	m, err := parseRenew(message, now)
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		if ended {
-			h.table.end(list[i].ref)
-		} else {
-			h.table.put(list[i])
+	switch m.kind {
+	case kindDigests:
+		var differ shardSet
+		for _, d := range m.digests {
+			if !h.table.renew(m.holder, d.shard, d.sum, now) {
+				differ.set(d.shard)
+			}
+		}
+		dst = append(dst, differ[:]...)
+	case kindList:
+		for i := range m.list {
+			h.table.put(m.list[i])
+		}
+	case kindEnded:
+		for i := range m.list {
+			h.table.end(m.list[i].ref)
+		}
+	case kindConfirm:
+		if m.holder != h.self() {
+			return nil, wire.ErrMalformed
+		}
+		for i := range m.list {
+			dst = append(dst, h.has(&m.list[i].ref))
 		}
 	}
-	if list != nil {
-		return dst, nil
-	}
-	var differ shardSet
-	for _, d := range digests {
-		if !h.table.renew(holder, d.shard, d.sum, now) {
-			differ.set(d.shard)
-		}
-	}
-	return append(dst, differ[:]...), nil
+	return dst, nil
 }
 
 // entry is what another member knows of a hold.

@@ -207,8 +207,8 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 }
 
 // sweep takes out what is over, a part of one shard at a time, and reports when the shard is
-// done.
-func (t *table) sweep(shard int, now int64) (done bool) {
+// done. It appends to stale what was not renewed since then.
+func (t *table) sweep(shard int, now, since int64, stale []ref) (_ []ref, done bool) {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,10 +219,13 @@ func (t *table) sweep(shard int, now int64) (done bool) {
 			end--
 			continue
 		}
+		if e := &s.entries[s.swept]; s.renewed(e) < since {
+			stale = append(stale, e.ref)
+		}
 		s.swept++
 	}
 	if s.swept < len(s.entries) {
-		return false
+		return stale, false
 	}
 	s.swept = 0
 	for _, id := range s.lines.sweep(now) {
@@ -230,7 +233,16 @@ func (t *table) sweep(shard int, now int64) (done bool) {
 			s.keep(id, &c)
 		}
 	}
-	return true
+	return stale, true
+}
+
+// endStale takes out a hold that was not renewed since then.
+func (t *table) endStale(of ref, since int64) {
+	s := t.lock(of.id)
+	defer s.mu.Unlock()
+	if i, known := s.at[of]; known && s.renewed(&s.entries[i]) < since {
+		s.remove(int(i))
+	}
 }
 
 // mostHeld bounds the units of one count, so that their sum does not overflow whatever is
@@ -251,7 +263,7 @@ func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func
 	for i := from; i < len(s.entries) && i < from+sweepAtOnce; i++ {
 		if e := &s.entries[i]; ranges.Contains(e.id.Hi) && !s.over(e, now) {
 			seen := *e
-			seen.renewed = max(seen.renewed, s.holders[e.holder].renewed)
+			seen.renewed = s.renewed(e)
 			f(&seen)
 		}
 	}
@@ -326,9 +338,10 @@ func (s *shard) remove(i int) {
 }
 
 // over reports whether nobody has renewed an entry for its term. s.mu is held.
-func (s *shard) over(e *entry, now int64) bool {
-	return now-max(e.renewed, s.holders[e.holder].renewed) > e.term
-}
+func (s *shard) over(e *entry, now int64) bool { return now-s.renewed(e) > e.term }
+
+// renewed returns when an entry was last renewed. s.mu is held.
+func (s *shard) renewed(e *entry) int64 { return max(e.renewed, s.holders[e.holder].renewed) }
 
 // know notes that all members were asked what they hold of an id.
 func (t *table) know(id bucket.ID, now int64) {

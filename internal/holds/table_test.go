@@ -42,7 +42,8 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 		}
 		sweep := func() {
 			for shard := range shards {
-				for !table.sweep(shard, now) {
+				for done := false; !done; {
+					_, done = table.sweep(shard, now, 0, nil)
 				}
 			}
 			for r, o := range held {
@@ -53,7 +54,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			a := askFor(rapid.Uint64Range(0, 2).Draw(t, "id"), rapid.Uint64Range(1, 3).Draw(t, "holder"), rapid.Uint64Range(0, 5).Draw(t, "number"), rapid.Int64Range(1, rate).Draw(t, "units"), rate)
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0, 1:
 				var r wire.Result
 				before, known := held[refOf(a)]
@@ -98,6 +99,12 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 					o.units = a.Units
 				}
 				held[refOf(a)] = oracle{o.units, now + int64(Term)}
+			case 6: // its holder does not have what it did not renew lately
+				since := now - rapid.Int64Range(0, int64(Term)).Draw(t, "since")
+				table.endStale(refOf(a), since)
+				if o, known := held[refOf(a)]; known && o.until-int64(Term) < since {
+					delete(held, refOf(a))
+				}
 			}
 		}
 		sweep()

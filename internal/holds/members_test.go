@@ -1,0 +1,161 @@
+package holds
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// member is one of a cluster in which all hear each other and answer at once.
+type member struct {
+	*Holds
+	t     *testing.T
+	life  env.Life
+	view  *view.View
+	asked int  // messages of other members
+	mute  bool // it answers none
+}
+
+// members returns a cluster of so many.
+func members(t *testing.T, n int) []*member {
+	all := make([]*member, n)
+	for i := range all {
+		m := &member{t: t}
+		m.life.Begin()
+		t.Cleanup(func() { require.NoError(t, m.life.Close(func() error { return nil })) })
+		clock := env.NewClock(nil)
+		m.Holds = New(Config{
+			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Most: 1 << 20,
+			Tell: func(wire.Op, uint8, *wire.Ask) {},
+		})
+		m.looked.Store(clock.Steady())
+		all[i] = m
+	}
+	for self, m := range all {
+		v := &cluster.View{Self: self}
+		for i := range all {
+			var peer cluster.Peer
+			if i != self {
+				peer = all[i]
+			}
+			v.Members = append(v.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving, Peer: peer})
+			v.Direct = append(v.Direct, true)
+		}
+		for range all {
+			v.Hears = append(v.Hears, v.Direct)
+		}
+		m.view = view.New(0, v, view.Terms{}, nil)
+	}
+	return all
+}
+
+func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
+	m.asked++
+	if m.mute {
+		return nil, cluster.ErrTimeout
+	}
+	h, err := wire.ParseHeader(request)
+	require.NoError(m.t, err)
+	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: m.ServeRenew, wire.OpHeld: m.ServeHeld, wire.OpAdopt: m.ServeAdopt}[h.Op]
+	return serve(request[wire.HeaderBytes:], wire.AppendAnswer(answer[:0], wire.Done, 0))
+}
+
+func (m *member) Tell([]byte) {}
+
+func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
+
+// now is the time by the member's clock.
+func (m *member) now() int64 { return m.cfg.Clock.Steady() }
+
+// tick is one turn of Run, and all that follows from it.
+func (m *member) tick() {
+	m.look()
+	synctest.Wait()
+}
+
+// grant has a member hold a unit that another one has granted, and returns the hold.
+func (m *member) grant(by *member) *Hold {
+	a := wire.Ask{ID: by.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
+	m.Name(&a, m.Number())
+	var r wire.Result
+	by.table.hold(&a, -1, false, by.now(), &r)
+	require.True(m.t, r.Allowed)
+	o := new(Hold)
+	m.Has(o, &a, m.now(), 0)
+	return o
+}
+
+// id is one that the member has authority over.
+func (m *member) id() (id bucket.ID) {
+	for !m.view.Holds(id) {
+		id.Hi += 1<<40 + 1
+	}
+	return id
+}
+
+func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
+	const stale = staleAfter + 1
+	for _, c := range []struct {
+		name    string
+		holds   func(owner, holder *member)
+		waits   time.Duration // until the owner looks
+		kept    bool
+		unasked bool
+	}{
+		{"a hold that goes on", func(owner, holder *member) { holder.grant(owner) }, stale, true, false},
+		{"a hold whose release did not come", func(owner, holder *member) { holder.own.remove(holder.grant(owner)) }, stale, false, false},
+		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.own.remove(holder.grant(owner)) }, staleAfter, true, true},
+		{"one of the member's own", func(owner, _ *member) { owner.own.remove(owner.grant(owner)) }, stale, false, true},
+		{"of a holder that does not answer", func(owner, holder *member) {
+			holder.own.remove(holder.grant(owner))
+			holder.mute = true
+		}, stale, true, false},
+		{"of a count that another member answers for", func(owner, holder *member) {
+			o := holder.grant(owner)
+			owner.table.end(o.ref)
+			holder.own.remove(o)
+			o.id = holder.id()
+			owner.table.put(o.entry(owner.now()))
+		}, stale, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 2)
+				c.holds(all[0], all[1])
+				require.Equal(t, 1, all[0].table.len())
+				time.Sleep(c.waits)
+				all[0].tick()
+				require.Equal(t, c.kept, all[0].table.len() == 1)
+				require.Equal(t, c.unasked, all[1].asked == 0)
+			})
+		})
+	}
+}
+
+// What is asked of members runs as errands. Where as many run as may, nobody can be asked.
+func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := members(t, 2)[0]
+		for m.life.Try(func(ctx context.Context) { <-ctx.Done() }) {
+		}
+		begun, id := time.Now(), m.id()
+		m.Learn(t.Context(), view.AsOwner, id)
+		require.Zero(t, time.Since(begun))
+		require.False(t, m.Knows(m.view, view.AsOwner, id))
+		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
+		m.Name(&a, m.Number())
+		var r wire.Result
+		m.Do(m.view, view.AsOwner, wire.OpHold, 0, &a, m.now(), &r)
+		require.False(t, r.Allowed)
+		require.Equal(t, denyFor, r.RetryAfter)
+	})
+}

@@ -106,7 +106,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				if ask.ttl > 0 {
 					until = sent + int64(ask.ttl)
 				}
-				n.clients.holds.Has(&h.held, &a, sent, until)
+				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent, until)
 			}
 		}
 	}
@@ -120,29 +120,34 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	return h, err
 }
 
-// decideHold is decide, once this node knows what is held where it is the one to decide. It
-// returns when the ask was sent.
+// decideHold is decide, and learns what is held where this node is the one to decide and does
+// not know: a stand-in before, an owner once it has found out. It returns when the ask was sent.
 func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
 	var deadline context.CancelFunc
-	for range 3 { // authority may come and go meanwhile
-		v := n.handover.View()
-		sent = n.env.Steady()
-		way, as := v.Route(a.ID, sent), view.AsOwner
-		if way.Way == view.StandIn {
-			as = view.AsStandIn
+	learn := func(as view.Standing) {
+		if deadline == nil { // to learn and to ask take no longer together
+			ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
 		}
-		if way.To == v.Self && v.Self >= 0 && !n.clients.holds.Knows(v, as, a.ID) {
-			if deadline == nil { // to learn and to ask take no longer together
-				ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
-				defer deadline()
+		n.clients.holds.Learn(ctx, as, a.ID)
+	}
+	for tries := 0; ; tries++ { // authority may come and go meanwhile
+		v := n.handover.View()
+		if !v.Holds(a.ID) {
+			if way := v.Route(a.ID, n.env.Steady()); way.Way == view.StandIn && way.To == v.Self {
+				learn(view.AsStandIn)
 			}
-			n.clients.holds.Learn(ctx, as, a.ID)
 		}
 		*r = wire.Result{}
-		if err = n.decide(ctx, wire.OpHold, flags, a, r); err != nil || r.Allowed || way.To != v.Self || n.clients.holds.Knows(n.handover.View(), as, a.ID) {
+		err = n.decide(ctx, wire.OpHold, flags, a, r)
+		sent = a.Began
+		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, a.ID) {
 			break
 		}
+		learn(view.AsOwner)
+	}
+	if deadline != nil {
+		deadline()
 	}
 	return sent, err
 }

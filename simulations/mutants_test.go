@@ -226,8 +226,8 @@ var mutants = []mutant{
 		name: "a release is not told",
 		edits: []edit{{
 			"internal/holds/holds.go",
-			"	if at, held := h.own.remove(o); held {\n		h.release(o, at)\n",
-			"	if at, held := h.own.remove(o); held {\n		_ = at\n",
+			"	if at, held := h.table.release(o); held {\n		h.release(o, at)\n",
+			"	if at, held := h.table.release(o); held {\n		_ = at\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},

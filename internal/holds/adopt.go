@@ -97,7 +97,10 @@ func (h *Holds) claimAt(ctx context.Context, v *view.View, to int, c claim) (ans
 // claimed carries out a claim here: of a hold of this node, or of one of a node that is gone.
 func (h *Holds) claimed(c claim) answer {
 	now := h.cfg.Clock.Steady()
-	o := h.own.find(c.of.id, c.of.number)
+	o := h.table.find(c.of)
+	if o == nil { // this node may have taken it over
+		o = h.table.find(ref{c.of.id, h.self(), c.of.number})
+	}
 	if c.verb == verbRelease {
 		if o != nil {
 			h.Release(o)
@@ -107,7 +110,7 @@ func (h *Holds) claimed(c claim) answer {
 		}
 		return over
 	}
-	if o != nil && h.own.extend(o, now+c.ttl) {
+	if o != nil && h.table.extend(o, now+c.ttl) {
 		return done
 	}
 	v := h.cfg.View()
@@ -120,7 +123,7 @@ func (h *Holds) claimed(c claim) answer {
 	}
 	limit := bucket.Limit{Algorithm: bucket.InFlight, Rate: units, Per: term}
 	a := wire.Ask{ID: c.of.id, Limit: &limit, Units: units, Receipt: bucket.Receipt(c.of.number), ResetNumber: h.self()}
-	h.Has(new(Hold), &a, now, now+c.ttl)
+	h.Has(new(Hold), &a, false, now, now+c.ttl)
 	return done
 }
 

@@ -68,7 +68,6 @@ type Config struct {
 type Holds struct {
 	cfg    Config
 	table  *table
-	own    own
 	turns  turns
 	number atomic.Uint64
 	wake   chan struct{} // the view has changed
@@ -93,7 +92,10 @@ func New(c Config) *Holds {
 }
 
 // Stats returns what is held now.
-func (h *Holds) Stats() Stats { return Stats{h.own.count(), h.table.len(), h.lost.Load()} }
+func (h *Holds) Stats() Stats {
+	held, known := h.table.count(h.self())
+	return Stats{held, known, h.lost.Load()}
+}
 
 // Number returns that of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
@@ -104,43 +106,43 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Receipt, a.ResetNumber = bucket.Receipt(number), h.self()
 }
 
-// Has makes o what was granted to an ask of Name that was sent then, by the steady clock. A
-// client's hold ends at until unless it is renewed; 0 is for one of this process.
-func (h *Holds) Has(o *Hold, a *wire.Ask, sent, until int64) {
-	*o = Hold{ref: refOf(a), units: a.Units, limit: *a.Limit, partition: a.Partition, renewed: sent, until: until}
-	o.at = renewedAt(h.cfg.View(), o, sent)
-	h.own.add(o)
+// Has makes o what was granted to an ask of Name that was sent then, by the steady clock, by
+// this node as the owner if that is here. A client's hold ends at until unless it is renewed; 0 is for one of this process. The hold
+// keeps a.Limit, which is not to change.
+func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent, until int64) {
+	o.ref, o.units, o.limit, o.partition, o.renewed, o.until = refOf(a), a.Units, a.Limit, a.Partition, sent, until
+	member := o.holder
+	if !here {
+		member = renewedAt(h.cfg.View(), o, sent)
+	}
+	h.table.has(o, member)
 }
 
 // Late reports whether an ask of Name that was granted too late is not held: it is to be
 // released.
-func (h *Holds) Late(a *wire.Ask) bool { return h.own.find(a.ID, uint64(a.Receipt)) == nil }
+func (h *Holds) Late(a *wire.Ask) bool { return h.table.find(refOf(a)) == nil }
 
 // Release ends a hold of this node. It waits for nobody: where what it says is lost, the
 // units come back as the hold's term is over. To end it again does nothing.
 func (h *Holds) Release(o *Hold) {
-	if at, held := h.own.remove(o); held {
+	if at, held := h.table.release(o); held {
 		h.release(o, at)
 	}
 }
 
-// release tells the members that may have an entry for a hold that it has ended: the one that
-// answers for the count, and the one that has renewed it.
+// release tells the other members that may have an entry for a hold that it has ended: the one
+// that answers for the count, and the one that has renewed it.
 func (h *Holds) release(o *Hold, at uint64) {
 	v := h.cfg.View()
+	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
+		return // no other has
+	}
 	way := v.Route(o.id, h.cfg.Clock.Steady())
-	if way.To == v.Self || way.Way == view.NoWay {
-		h.table.end(o.ref)
-	} else {
+	if way.To != v.Self && way.Way != view.NoWay {
 		a := o.ask()
 		h.cfg.Tell(wire.OpRelease, 0, &a)
 	}
-	to, known := v.Named[at]
-	switch {
-	case !known || to == way.To:
-	case to == v.Self:
-		h.table.end(o.ref)
-	case v.Next[to] >= 0:
+	if to, known := v.Named[at]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
 		a := o.ask()
 		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: at}.Append(nil)
 		v.Members[v.Next[to]].Peer.Tell(a.Append(b))
@@ -150,7 +152,7 @@ func (h *Holds) release(o *Hold, at uint64) {
 // ask is what releases a hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
-		ID: o.id, Limit: &o.limit, Partition: o.partition, Units: o.units, Receipt: bucket.Receipt(o.number), ResetNumber: o.holder,
+		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units, Receipt: bucket.Receipt(o.number), ResetNumber: o.holder,
 	}
 }
 
@@ -162,14 +164,14 @@ func (h *Holds) ReleaseAll() {
 	for shard := range shards {
 		var holds []*Hold
 		for from, done := 0, false; !done; done = from == 0 {
-			from = h.own.each(shard, from, func(o *Hold) {
+			from = h.table.own(shard, from, func(o *Hold) {
 				if o.until == 0 {
 					holds = append(holds, o)
 				}
 			})
 		}
 		for _, o := range holds {
-			if at, held := h.own.remove(o); held {
+			if at, held := h.table.release(o); held {
 				ended[at] = append(ended[at], o)
 			}
 		}
@@ -203,7 +205,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
-	case as == view.AsOwner && !h.Knows(v, as, a.ID):
+	case as == view.AsOwner && !h.knowsAll(a.ID, now):
 		r.RetryAfter = denyFor // authority has come just now
 	default:
 		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
@@ -242,28 +244,27 @@ func (h *Holds) look() {
 	}
 	h.looked.Store(now)
 	var (
-		ended []*Hold
-		stale []ref
+		found found
+		self  = h.self()
 		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // what is granted reaches its holder before
 		to    = make(map[uint64][]shardDigest)
 	)
 	for shard := range shards {
-		for done := false; !done; {
-			var lost int
-			ended, lost, done = h.own.look(shard, v, now, ended)
-			h.lost.Add(uint64(lost))
+		for !h.table.look(shard, v, now, since, &found) {
 		}
-		for done := false; !done; {
-			stale, done = h.table.sweep(shard, now, since, stale)
-		}
-		h.own.digests(shard, func(member, sum uint64) {
-			if member != 0 {
-				to[member] = append(to[member], shardDigest{shard, sum})
+		h.table.digests(shard, func(d *digest) {
+			switch d.of {
+			case 0:
+			case self:
+				d.renewed = now
+			default:
+				to[d.of] = append(to[d.of], shardDigest{shard, d.sum})
 			}
 		})
 	}
-	for _, o := range ended {
-		h.release(o, o.at)
+	h.lost.Add(uint64(found.lost))
+	for _, o := range found.ended {
+		h.release(o, o.at.of)
 	}
 	if len(to) == 0 {
 		return
@@ -275,7 +276,7 @@ func (h *Holds) look() {
 	if !h.cfg.Life.Try(func(context.Context) {
 		defer h.busy.Store(false)
 		env.Gather(len(members), callsAtOnce, func(i int) { h.renew(v, members[i], to[members[i]], now) })
-		h.confirm(v, stale, since)
+		h.confirm(v, found.stale, since)
 	}) {
 		h.busy.Store(false)
 	}

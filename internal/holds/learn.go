@@ -75,11 +75,16 @@ func (h *Holds) Knows(v *view.View, as view.Standing, id bucket.ID) bool {
 	now := h.cfg.Clock.Steady()
 	switch as {
 	case view.AsOwner:
-		return !h.frozen(now) && h.known.load().Contains(id.Hi)
+		return h.knowsAll(id, now)
 	case view.AsStandIn:
 		return h.table.knows(id, now)
 	}
 	return true // on its own, it reaches nobody
+}
+
+// knowsAll reports whether this node knows all holds of an id, as the owner.
+func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
+	return !h.frozen(now) && h.known.load().Contains(id.Hi)
 }
 
 // Learn asks the members that this node reaches what they hold, unless it knows. It returns
@@ -144,41 +149,19 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask takes in what all members that are reached hold and know of in ranges, this node's own
-// holds included. It is over in Timeout: a member that has not answered by then is missing.
+// ask takes in what all other members that are reached hold and know of in ranges. It is over
+// in Timeout: a member that has not answered by then is missing.
 func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) {
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
-		if i == v.Self {
-			h.learnOwn(ranges)
-		} else if peer, to := h.peerOf(v, v.Hashes[i]); peer != nil {
+		if peer, to := h.peerOf(v, v.Hashes[i]); peer != nil {
 			h.askMember(ctx, peer, to, ranges)
 		}
 	})
 }
 
-func (h *Holds) learnOwn(ranges countsync.Ranges) {
-	now := h.cfg.Clock.Steady()
-	for shard := range shards {
-		for from := 0; ; {
-			var list []entry
-			from = h.own.each(shard, from, func(o *Hold) {
-				if ranges.Contains(o.id.Hi) {
-					list = append(list, o.entry(now))
-				}
-			})
-			for i := range list {
-				h.table.put(list[i])
-			}
-			if from == 0 {
-				break
-			}
-		}
-	}
-}
-
 // askMember reads page after page of what one member has.
 func (h *Holds) askMember(ctx context.Context, peer cluster.Peer, to uint64, ranges countsync.Ranges) {
-	for next := (page{own: true}); ctx.Err() == nil; {
+	for next := (page{}); ctx.Err() == nil; {
 		next.ranges = ranges
 		wait := h.cfg.Timeout / 2
 		header := wire.Header{Op: wire.OpHeld, Hops: wire.MaxHops, Wait: wait / 2, To: to}
@@ -199,8 +182,8 @@ func (h *Holds) askMember(ctx context.Context, peer cluster.Peer, to uint64, ran
 	}
 }
 
-// ServeHeld answers ask, after the header of the answer: a page of what this node holds, and
-// after that of what it knows.
+// ServeHeld answers ask, after the header of the answer: a page of what this node holds and
+// knows of.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
 	if err != nil || p.shard >= shards {
@@ -208,27 +191,11 @@ func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	}
 	now := h.cfg.Clock.Steady()
 	var list []byte
-	for len(list) < pageBytes {
-		if p.own {
-			p.from = h.own.each(p.shard, p.from, func(o *Hold) {
-				if p.ranges.Contains(o.id.Hi) {
-					e := o.entry(now)
-					list = appendEntry(list, &e, now)
-				}
-			})
-		} else {
-			p.from = h.table.each(p.shard, p.from, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
+	for len(list) < pageBytes && p.shard < shards {
+		p.from = h.table.each(p.shard, p.from, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
+		if p.from == 0 {
+			p.shard++
 		}
-		if p.from > 0 {
-			continue
-		}
-		if p.shard++; p.shard < shards {
-			continue
-		}
-		if !p.own {
-			break // that was all
-		}
-		p.own, p.shard = false, 0
 	}
 	return append(p.appendAt(dst), list...), nil
 }

@@ -90,7 +90,7 @@ func (m *member) grant(by *member) *Hold {
 	by.table.hold(&a, -1, false, by.now(), &r)
 	require.True(m.t, r.Allowed)
 	o := new(Hold)
-	m.Has(o, &a, m.now(), 0)
+	m.Has(o, &a, false, m.now(), 0)
 	return o
 }
 
@@ -112,17 +112,20 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 		unasked bool
 	}{
 		{"a hold that goes on", func(owner, holder *member) { holder.grant(owner) }, stale, true, false},
-		{"a hold whose release did not come", func(owner, holder *member) { holder.own.remove(holder.grant(owner)) }, stale, false, false},
-		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.own.remove(holder.grant(owner)) }, staleAfter, true, true},
-		{"one of the member's own", func(owner, _ *member) { owner.own.remove(owner.grant(owner)) }, stale, false, true},
+		{"a hold whose release did not come", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, stale, false, false},
+		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
+		{"one of the member's own that no caller has", func(owner, _ *member) {
+			of := ref{owner.id(), owner.self(), owner.Number()}
+			owner.table.put(entry{of, 1, int64(Term), owner.now()})
+		}, stale, false, true},
 		{"of a holder that does not answer", func(owner, holder *member) {
-			holder.own.remove(holder.grant(owner))
+			holder.table.release(holder.grant(owner))
 			holder.mute = true
 		}, stale, true, false},
 		{"of a count that another member answers for", func(owner, holder *member) {
 			o := holder.grant(owner)
 			owner.table.end(o.ref)
-			holder.own.remove(o)
+			holder.table.release(o)
 			o.id = holder.id()
 			owner.table.put(o.entry(owner.now()))
 		}, stale, true, true},
@@ -131,10 +134,10 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := members(t, 2)
 				c.holds(all[0], all[1])
-				require.Equal(t, 1, all[0].table.len())
+				require.Equal(t, 1, all[0].Stats().Known)
 				time.Sleep(c.waits)
 				all[0].tick()
-				require.Equal(t, c.kept, all[0].table.len() == 1)
+				require.Equal(t, c.kept, all[0].Stats().Known == 1)
 				require.Equal(t, c.unasked, all[1].asked == 0)
 			})
 		})

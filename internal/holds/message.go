@@ -15,7 +15,7 @@ import (
 //	list     1 | holder 8 | for each hold: id 16, number 8, units, term in ms
 //	ended    2 | as list
 //	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
-//	held     whose | shard | from | ranges: first 8, last 8          answer: shard and from to go on, 0 and 0 at the end | for each hold: id 16, holder 8, number 8, units, term, age in ms
+//	held     shard | from | ranges: first 8, last 8                  answer: shard and from to go on, 256 and 0 at the end | for each hold: id 16, holder 8, number 8, units, term, age in ms
 //	adopt    verb | id 16 | holder 8 | number 8 | ms                 answer: one of answer
 const (
 	kindDigests = iota
@@ -129,7 +129,6 @@ func (r *reader) byte() byte {
 
 // page is a question for what is held, and where in a member's holds it goes on.
 type page struct {
-	own    bool // what the member holds itself; else what it knows of
 	shard  int
 	from   int
 	ranges countsync.Ranges
@@ -144,17 +143,11 @@ func (p *page) append(b []byte) []byte {
 }
 
 func (p *page) appendAt(b []byte) []byte {
-	var own uint64
-	if p.own {
-		own = 1
-	}
-	b = binary.AppendUvarint(b, own)
 	b = binary.AppendUvarint(b, uint64(p.shard))
 	return binary.AppendUvarint(b, uint64(p.from))
 }
 
 func (p *page) parseAt(r *reader) {
-	p.own = r.Number(1) == 1
 	p.shard = int(r.Number(shards))
 	p.from = int(r.Number(1 << 40))
 }

@@ -13,7 +13,7 @@ import (
 
 func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	const now = int64(time.Hour)
-	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: bucket.Limit{Per: time.Minute}}
+	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: &bucket.Limit{Per: time.Minute}}
 	m, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)
 	require.NoError(t, err)
 	require.Equal(t, renewal{holder: 5, digests: []shardDigest{{0, 1}, {255, 2}}}, m)
@@ -25,14 +25,14 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	m, err = parseRenew(appendConfirm(nil, 5, []ref{o.ref}), now)
 	require.NoError(t, err)
 	require.Equal(t, renewal{kind: kindConfirm, holder: 5, list: []entry{{ref: o.ref, renewed: now}}}, m)
-	p := page{true, 7, 9, countsync.Ranges{{First: 1, Last: 2}, {First: 5, Last: 6}}}
+	p := page{7, 9, countsync.Ranges{{First: 1, Last: 2}, {First: 5, Last: 6}}}
 	parsed, err := parsePage(p.append(nil))
 	require.NoError(t, err)
 	require.Equal(t, p, parsed)
 	e := o.entry(now - int64(time.Second))
 	next, list, err := parseHeld(appendEntry(p.appendAt(nil), &e, now), now)
 	require.NoError(t, err)
-	require.Equal(t, page{own: true, shard: 7, from: 9}, next)
+	require.Equal(t, page{shard: 7, from: 9}, next)
 	require.Equal(t, []entry{e}, list)
 	c := claim{verbRelease, e.ref, int64(time.Minute)}
 	got, err := parseClaim(c.append(nil))
@@ -44,12 +44,12 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 // computes with, or the message is malformed.
 func FuzzMessages(f *testing.F) {
 	const now = int64(24 * time.Hour)
-	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: bucket.Limit{Per: time.Minute}}
+	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4, limit: &bucket.Limit{Per: time.Minute}}
 	e := o.entry(now)
 	f.Add(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}))
 	f.Add(appendListed(append64([]byte{kindList}, 5), o))
 	f.Add(appendConfirm(nil, 5, []ref{o.ref}))
-	f.Add((&page{own: true, ranges: countsync.All()}).append(nil))
+	f.Add((&page{ranges: countsync.All()}).append(nil))
 	f.Add(appendEntry((&page{}).appendAt(nil), &e, now))
 	f.Add((&claim{verbRenew, e.ref, 1}).append(nil))
 	f.Fuzz(func(t *testing.T, message []byte) {

@@ -1,7 +1,6 @@
 package holds
 
 import (
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -14,14 +13,14 @@ import (
 type Hold struct {
 	ref
 	units     int64
-	limit     bucket.Limit
+	limit     *bucket.Limit
 	partition wire.Policy
 
 	// The lock of its shard guards what follows.
-	lost    chan struct{} // nil until somebody asks for it
 	over    bool          // nobody has renewed it for its term
-	slot    int           // in the shard; below 0 once it is over
-	at      uint64        // the member that it is renewed at, by the hash of its name; 0 if none may decide
+	slot    int32         // in the shard; below 0 once it has ended
+	lost    chan struct{} // nil until somebody asks for it
+	at      *digest       // of the member that it is renewed at, which is 0 if none may decide
 	renewed int64         // when it was last renewed by itself
 	until   int64         // when a client's hold ends that is not renewed; 0 if it is the process's
 }
@@ -33,12 +32,11 @@ func (o *Hold) ID() bucket.ID { return o.id }
 func (o *Hold) Holds() bool { return o.number != 0 }
 
 // term is for how long it stays that nobody renews.
-func (o *Hold) term() time.Duration { return termOf(&o.limit) }
+func (o *Hold) term() time.Duration { return termOf(o.limit) }
 
 // Lost returns a channel that is closed if the units may have gone to others.
 func (h *Holds) Lost(o *Hold) <-chan struct{} {
-	s := h.own.shard(o.id)
-	s.mu.Lock()
+	s := h.table.lock(o.id)
 	defer s.mu.Unlock()
 	if o.lost == nil {
 		o.lost = make(chan struct{})
@@ -49,205 +47,133 @@ func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	return o.lost
 }
 
-// own is what this node holds. It alone says so: other members know of it what they were
-// told, and forget that after a term.
-type own struct{ shards [shards]ownShard }
-
-// ownShard is the holds of the ids of one shard.
-type ownShard struct {
-	mu    sync.Mutex
-	holds []*Hold
-	named map[uint64]*Hold  // by number
-	at    map[uint64]digest // by the member that they are renewed at; its renewed is when that agreed
-	next  int               // where look goes on
-}
-
-// add takes note of a hold that was granted.
-func (w *own) add(o *Hold) {
-	s := w.shard(o.id)
-	s.mu.Lock()
+// has takes note of a hold that this node was granted, and that a member renews.
+func (t *table) has(o *Hold, member uint64) {
+	s := t.lock(o.id)
 	defer s.mu.Unlock()
-	if s.named == nil {
-		s.named, s.at = make(map[uint64]*Hold), make(map[uint64]digest)
+	i, known := len(s.entries)-1, true
+	if i < 0 || s.entries[i].ref != o.ref { // this node has not granted it just now
+		var at int32
+		at, known = s.at[o.ref]
+		i = int(at)
 	}
-	o.slot = len(s.holds)
-	s.holds = append(s.holds, o)
-	s.named[o.number] = o
-	s.join(o)
+	if !known {
+		i = s.add(s.count(o.id), o.entry(o.renewed))
+	}
+	s.links[i].hold, o.slot = o, int32(i)
+	s.owned++
+	s.renewAt(o, member)
 }
 
-// remove takes a hold out, and reports the member that it was renewed at, and whether it
-// was there.
-func (w *own) remove(o *Hold) (at uint64, held bool) {
-	s := w.shard(o.id)
-	s.mu.Lock()
+// release takes out a hold of this node, and reports the member that it was renewed at, and
+// whether it was there.
+func (t *table) release(o *Hold) (member uint64, held bool) {
+	s := t.lock(o.id)
 	defer s.mu.Unlock()
 	if o.slot < 0 {
 		return 0, false
 	}
-	s.drop(o)
-	return o.at, true
+	s.remove(int(o.slot))
+	return o.at.of, true
 }
 
-// find returns the hold of a number; nil if it is over.
-func (w *own) find(id bucket.ID, number uint64) *Hold {
-	s := w.shard(id)
-	s.mu.Lock()
+// find returns this node's hold of that name; nil if it is over.
+func (t *table) find(of ref) *Hold {
+	s := t.lock(of.id)
 	defer s.mu.Unlock()
-	if o := s.named[number]; o != nil && o.id == id {
-		return o
+	if i, known := s.at[of]; known {
+		return s.links[i].hold
 	}
 	return nil
 }
 
 // extend has a client's hold end later, and reports whether it was there.
-func (w *own) extend(o *Hold, until int64) bool {
-	s := w.shard(o.id)
-	s.mu.Lock()
+func (t *table) extend(o *Hold, until int64) bool {
+	s := t.lock(o.id)
 	defer s.mu.Unlock()
 	o.until = until
 	return o.slot >= 0
 }
 
-// look goes through a part of a shard, and reports when the shard is done. It finds where
-// each hold is to be renewed, takes out those of clients that are over, which it appends to
-// ended, and those that nobody has renewed for their term, whose channels it closes.
-func (w *own) look(shard int, v *view.View, now int64, ended []*Hold) (_ []*Hold, lost int, done bool) {
-	s := &w.shards[shard]
+// own calls f with the holds of this node, a part of a shard at a time, as each does.
+func (t *table) own(shard, from int, f func(*Hold)) (next int) {
+	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end := s.next + sweepAtOnce
-	for s.next < end && s.next < len(s.holds) {
-		o := s.holds[s.next]
-		switch {
-		case o.until != 0 && now >= o.until:
-			s.drop(o)
-			ended = append(ended, o)
-			end--
-			continue
-		case now-max(o.renewed, s.agreed(o)) > int64(o.term())*9/10: // before anybody gives it away
-			s.drop(o)
-			if o.over = true; o.lost != nil {
-				close(o.lost)
-			}
-			lost++
-			end--
-			continue
+	end := min(from+lookAtOnce, len(s.links))
+	for i := from; i < end; i++ {
+		if o := s.links[i].hold; o != nil {
+			f(o)
 		}
-		if at := renewedAt(v, o, now); at != o.at {
-			o.renewed = max(o.renewed, s.agreed(o))
-			s.leave(o)
-			o.at = at
-			s.join(o)
-		}
-		s.next++
 	}
-	if s.next < len(s.holds) {
-		return ended, lost, false
-	}
-	s.next = 0
-	return ended, lost, true
-}
-
-// each calls f with a part of a shard, as table.each does.
-func (w *own) each(shard, from int, f func(*Hold)) (next int) {
-	s := &w.shards[shard]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := from; i < len(s.holds) && i < from+sweepAtOnce; i++ {
-		f(s.holds[i])
-	}
-	if from+sweepAtOnce < len(s.holds) {
-		return from + sweepAtOnce
+	if end < len(s.links) {
+		return end
 	}
 	return 0
 }
 
-// digests calls f with what is renewed at each member, of one shard.
-func (w *own) digests(shard int, f func(member, sum uint64)) {
-	s := &w.shards[shard]
+// lookAt looks at a hold of this node: it ends a client's that is over, and one that nobody has
+// renewed for its term, whose channel it closes, and finds where it is to be renewed. It
+// reports whether the hold has ended. s.mu is held.
+func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
+	switch {
+	case o.until != 0 && now >= o.until:
+		found.ended = append(found.ended, o)
+	case now-max(o.renewed, o.at.renewed) > int64(o.term())*9/10: // before anybody gives it away
+		if o.over = true; o.lost != nil {
+			close(o.lost)
+		}
+		found.lost++
+	default:
+		if member := renewedAt(v, o, now); member != o.at.of {
+			o.renewed = max(o.renewed, o.at.renewed)
+			o.at.drop(&o.ref, o.units)
+			s.renewAt(o, member)
+		}
+		return false
+	}
+	s.remove(int(o.slot))
+	return true
+}
+
+// renewAt counts a hold among those that a member renews, 0 for none. s.mu is held. A member has
+// agreed to what it had before, so that a digest begins anew with each that joins.
+func (s *shard) renewAt(o *Hold, member uint64) {
+	o.at = digestOf(s.members, member)
+	o.at.add(&o.ref, o.units)
+}
+
+// digests calls f with what is renewed at each member, of one shard, under its lock.
+func (t *table) digests(shard int, f func(*digest)) {
+	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for member, d := range s.at {
-		f(member, d.sum)
+	for member, d := range s.members {
+		if d.entries == 0 {
+			delete(s.members, member)
+		} else {
+			f(d)
+		}
 	}
 }
 
 // agree notes that a member has renewed all that is renewed there, as it was sent then.
-func (w *own) agree(shard int, member, sum uint64, sent int64) {
-	s := &w.shards[shard]
+func (t *table) agree(shard int, member, sum uint64, sent int64) {
+	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d, known := s.at[member]; known && d.sum == sum {
+	if d := s.members[member]; d != nil && d.sum == sum {
 		d.renewed = max(d.renewed, sent)
-		s.at[member] = d
 	}
 }
 
 // renewed notes that a member has renewed holds one by one, as it was sent then.
-func (w *own) renewed(holds []*Hold, sent int64) {
+func (t *table) renewed(holds []*Hold, sent int64) {
 	for _, o := range holds {
-		s := w.shard(o.id)
-		s.mu.Lock()
+		s := t.lock(o.id)
 		o.renewed = max(o.renewed, sent)
 		s.mu.Unlock()
 	}
-}
-
-// count returns the holds.
-func (w *own) count() (holds int) {
-	for i := range w.shards {
-		s := &w.shards[i]
-		s.mu.Lock()
-		holds += len(s.holds)
-		s.mu.Unlock()
-	}
-	return holds
-}
-
-func (w *own) shard(id bucket.ID) *ownShard { return &w.shards[shardOf(id)] }
-
-// agreed is when the member that a hold is renewed at has last renewed all of the shard.
-func (s *ownShard) agreed(o *Hold) int64 {
-	if o.at == 0 {
-		return o.renewed
-	}
-	return s.at[o.at].renewed
-}
-
-// join counts a hold among those that are renewed where it is. s.mu is held. A member has
-// agreed to what it had before, so that a digest begins anew with each that joins.
-func (s *ownShard) join(o *Hold) {
-	d, known := s.at[o.at]
-	if !known {
-		d.renewed = o.renewed
-	}
-	d.sum ^= o.hash(o.units)
-	d.entries++
-	s.at[o.at] = d
-}
-
-// leave is the opposite. s.mu is held.
-func (s *ownShard) leave(o *Hold) {
-	d := s.at[o.at]
-	d.sum ^= o.hash(o.units)
-	if d.entries--; d.entries == 0 {
-		delete(s.at, o.at)
-	} else {
-		s.at[o.at] = d
-	}
-}
-
-// drop takes a hold out. s.mu is held.
-func (s *ownShard) drop(o *Hold) {
-	s.leave(o)
-	delete(s.named, o.number)
-	last := len(s.holds) - 1
-	s.holds[o.slot] = s.holds[last]
-	s.holds[o.slot].slot = o.slot
-	s.holds[last] = nil
-	s.holds = s.holds[:last]
-	o.slot = -1
 }
 
 // renewedAt is the member that renews a hold: the one that answers for it. Where that may not
@@ -266,7 +192,7 @@ func renewedAt(v *view.View, o *Hold, now int64) uint64 {
 	}
 	if as != view.AsOwner || !v.Complete {
 		s, source := v.Share(as, o.id, o.partition)
-		if part := s.Limit(&o.limit); source == wire.FailedClosed || !s.All && part.Rate < o.units {
+		if part := s.Limit(o.limit); source == wire.FailedClosed || !s.All && part.Rate < o.units {
 			return 0
 		}
 	}

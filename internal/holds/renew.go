@@ -13,16 +13,15 @@ import (
 
 // renew tells a member what this node has there, and sends the list of what differs.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
-	self := h.self()
 	agree := func(differs func(shard int) bool) (list []*Hold) {
 		for _, d := range digests {
 			if !differs(d.shard) {
-				h.own.agree(d.shard, member, d.sum, now)
+				h.table.agree(d.shard, member, d.sum, now)
 				continue
 			}
 			for from := 0; ; {
-				from = h.own.each(d.shard, from, func(o *Hold) {
-					if o.at == member {
+				from = h.table.own(d.shard, from, func(o *Hold) {
+					if o.at.of == member {
 						list = append(list, o)
 					}
 				})
@@ -33,32 +32,18 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 		}
 		return list
 	}
-	if member == self {
-		var differ shardSet
-		for _, d := range digests {
-			if !h.table.renew(self, d.shard, d.sum, now) {
-				differ.set(d.shard)
-			}
-		}
-		list := agree(differ.has)
-		for _, o := range list {
-			h.table.put(o.entry(now))
-		}
-		h.own.renewed(list, now)
-		return
-	}
 	peer, to := h.peerOf(v, member)
 	if peer == nil {
 		return
 	}
 	header := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, Wait: renewWait / 2, To: to}
-	answer, err := env.Call(h.cfg.Life.Context(), peer, header, appendDigests(nil, self, digests), renewWait)
+	answer, err := env.Call(h.cfg.Life.Context(), peer, header, appendDigests(nil, h.self(), digests), renewWait)
 	var differ shardSet
 	if err != nil || len(answer) != len(differ) {
 		return
 	}
 	copy(differ[:], answer)
-	h.list(h.cfg.Life.Context(), v, member, kindList, agree(differ.has), func(told []*Hold) { h.own.renewed(told, now) })
+	h.list(h.cfg.Life.Context(), v, member, kindList, agree(differ.has), func(told []*Hold) { h.table.renewed(told, now) })
 }
 
 // list sends a member a list of holds, and calls told with each part that it has taken in.
@@ -125,7 +110,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 
 // has answers confirm for one hold.
 func (h *Holds) has(of *ref) byte {
-	if h.own.find(of.id, of.number) != nil {
+	if h.table.find(*of) != nil {
 		return 1
 	}
 	return 0

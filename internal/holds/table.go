@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -32,12 +33,13 @@ func (r *ref) hash(units int64) uint64 {
 	return h
 }
 
-// table is the holds that this node knows of the counts that it answers for, or answered
-// for lately. The units of a count are the sum of its entries: what a holder says twice,
-// late or by another path is one entry, so that nothing counts twice.
+// table is the holds that this node has, and those that it knows of the counts that it answers
+// for, or answered for lately. The units of a count are the sum of its entries: what a holder
+// says twice, late or by another path is one entry, so that nothing counts twice.
 //
-// An entry stays for its term after it was renewed. It is renewed by itself, or with all
-// that its holder has in the shard, where the digest of these is the holder's too.
+// An entry of another node stays for its term after it was renewed. It is renewed by itself, or
+// with all that its holder has in the shard, where the digest of these is the holder's too. An
+// entry of this node stays as long as its Hold, and nobody else ends it.
 type table struct {
 	most   int // entries of a shard
 	shards [shards]shard
@@ -48,11 +50,15 @@ type table struct {
 type shard struct {
 	mu      sync.Mutex
 	entries []entry
+	links   []link        // of each entry
+	owned   int           // entries that are this node's
 	at      map[ref]int32 // in entries
-	counts  map[bucket.ID]count
-	holders map[uint64]digest
+	counts  map[bucket.ID]*count
+	idle    []*count           // of counts, those that were empty when they were last in use
+	holders map[uint64]*digest // what each holder has here
+	members map[uint64]*digest // what this node has that each member renews
 	lines   lines
-	swept   int                       // where the next sweep goes on
+	next    int                       // where look goes on
 	asked   [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
 	asking  int64                     // when asked[0] began
 }
@@ -65,19 +71,48 @@ type entry struct {
 	renewed int64 // by the steady clock
 }
 
+// link is what an entry points to. It is apart from the entry, which the garbage collector
+// does not look at.
+type link struct {
+	count *count
+	hold  *Hold // nil if the entry is another node's
+}
+
 // count is what is held of one id.
 type count struct {
+	id      bucket.ID
+	idle    bool // it is among the idle
 	units   int64
 	entries int
 	version uint64 // the highest of the limits that were asked by, and its Rate
 	rate    int64
 }
 
-// digest stands for all that one holder has in a shard.
+// digest stands for all holds of a shard that one node has, or that one member renews.
 type digest struct {
+	of      uint64 // the node
 	sum     uint64
 	entries int
-	renewed int64
+	renewed int64 // all of them, as the two sides agreed
+}
+
+func digestOf(all map[uint64]*digest, node uint64) *digest {
+	d := all[node]
+	if d == nil {
+		d = &digest{of: node}
+		all[node] = d
+	}
+	return d
+}
+
+func (d *digest) add(of *ref, units int64) {
+	d.sum ^= of.hash(units)
+	d.entries++
+}
+
+func (d *digest) drop(of *ref, units int64) {
+	d.sum ^= of.hash(units)
+	d.entries--
 }
 
 func newTable(most int) *table {
@@ -85,8 +120,9 @@ func newTable(most int) *table {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.at = make(map[ref]int32)
-		s.counts = make(map[bucket.ID]count)
-		s.holders = make(map[uint64]digest)
+		s.counts = make(map[bucket.ID]*count)
+		s.holders = make(map[uint64]*digest)
+		s.members = make(map[uint64]*digest)
 	}
 	return t
 }
@@ -96,8 +132,8 @@ func newTable(most int) *table {
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lock(a.ID)
 	defer s.mu.Unlock()
-	c, counted := s.counts[a.ID]
-	if counted && a.Limit.Version < c.version {
+	c := s.count(a.ID)
+	if a.Limit.Version < c.version {
 		if most < 0 {
 			most = c.rate
 		}
@@ -120,10 +156,10 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		r.RetryAfter = denyFor
 	default:
 		s.lines.leave(of)
-		s.add(&c, entry{of, a.Units, int64(termOf(a.Limit)), now})
+		s.add(c, entry{of, a.Units, int64(termOf(a.Limit)), now})
 		r.Allowed = true
 	}
-	s.keep(a.ID, &c)
+	s.rest(c)
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
@@ -132,7 +168,11 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lock(a.ID)
 	defer s.mu.Unlock()
-	c, counted := s.counts[a.ID]
+	c := s.counts[a.ID]
+	counted := c != nil
+	if !counted {
+		c = new(count)
+	}
 	switch {
 	case most >= 0:
 	case c.version > a.Limit.Version, lately && counted:
@@ -155,22 +195,27 @@ func (t *table) put(e entry) {
 		s.entries[i].renewed = max(s.entries[i].renewed, e.renewed)
 		return
 	}
-	if c := s.counts[e.id]; len(s.entries) < t.most && c.units+e.units <= mostHeld {
-		s.add(&c, e)
-		s.keep(e.id, &c)
+	c := s.count(e.id)
+	if len(s.entries) < t.most && c.units+e.units <= mostHeld {
+		s.add(c, e)
 	}
+	s.rest(c)
 }
 
-// end takes a hold out, and reports whether it was there.
+// end takes out a hold of another node, and reports whether it was there.
 func (t *table) end(of ref) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	s.lines.leave(of)
 	i, known := s.at[of]
-	if known {
+	switch {
+	case known && s.links[i].hold == nil:
 		s.remove(int(i))
+		return true
+	case s.counts[of.id] != nil:
+		s.rest(s.counts[of.id])
 	}
-	return known
+	return false
 }
 
 // adopt gives a hold to another holder, and returns its units and term. It reports false if
@@ -179,15 +224,13 @@ func (t *table) adopt(of ref, holder uint64, now int64) (units int64, term time.
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	i, known := s.at[of]
-	if !known || s.over(&s.entries[i], now) {
+	if !known || s.links[i].hold != nil || s.over(&s.entries[i], now) {
 		return 0, 0, false
 	}
 	e := s.entries[i]
 	s.remove(int(i))
 	e.holder, e.renewed = holder, now
-	c := s.counts[of.id]
-	s.add(&c, e)
-	s.keep(of.id, &c)
+	s.add(s.count(of.id), e)
 	return e.units, time.Duration(e.term), true
 }
 
@@ -197,50 +240,79 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, known := s.holders[holder]
-	if !known || d.sum != sum {
+	d := s.holders[holder]
+	if d == nil || d.sum != sum {
 		return false
 	}
 	d.renewed = now
-	s.holders[holder] = d
 	return true
 }
 
-// sweep takes out what is over, a part of one shard at a time, and reports when the shard is
-// done. It appends to stale what was not renewed since then.
-func (t *table) sweep(shard int, now, since int64, stale []ref) (_ []ref, done bool) {
+// found is what look finds.
+type found struct {
+	ended []*Hold // of clients of this node, which are over
+	lost  int     // of this node, which nobody has renewed for their term
+	stale []ref   // of other nodes, which were not renewed lately
+}
+
+// look goes through a part of one shard, and reports when the shard is done. It takes out what
+// is over, and finds what was not renewed since then, and where this node's holds are renewed.
+func (t *table) look(shard int, v *view.View, now, since int64, found *found) (done bool) {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end := s.swept + sweepAtOnce
-	for s.swept < end && s.swept < len(s.entries) {
-		if s.over(&s.entries[s.swept], now) {
-			s.remove(s.swept) // the last one is in its place
+	for end := s.next + lookAtOnce; s.next < end && s.next < len(s.entries); {
+		e, o := &s.entries[s.next], s.links[s.next].hold
+		switch {
+		case o != nil:
+			if s.lookAt(o, v, now, found) {
+				end--
+				continue
+			}
+		case s.over(e, now):
+			s.remove(s.next) // the last one is in its place
 			end--
 			continue
+		case s.renewed(e) < since:
+			found.stale = append(found.stale, e.ref)
 		}
-		if e := &s.entries[s.swept]; s.renewed(e) < since {
-			stale = append(stale, e.ref)
+		s.next++
+	}
+	if s.next < len(s.entries) || !s.drain() {
+		return false
+	}
+	s.next = 0
+	for holder, d := range s.holders {
+		if d.entries == 0 {
+			delete(s.holders, holder)
 		}
-		s.swept++
 	}
-	if s.swept < len(s.entries) {
-		return stale, false
-	}
-	s.swept = 0
 	for _, id := range s.lines.sweep(now) {
-		if c, counted := s.counts[id]; counted {
-			s.keep(id, &c)
+		if c := s.counts[id]; c != nil {
+			s.rest(c)
 		}
 	}
-	return stale, true
+	return true
+}
+
+// drain deletes idle counts, some at a time, and reports whether there are none left. s.mu is held.
+func (s *shard) drain() bool {
+	some := s.idle[max(0, len(s.idle)-lookAtOnce):]
+	for _, c := range some {
+		if c.idle = false; c.entries == 0 && !s.lines.any(c.id) {
+			delete(s.counts, c.id)
+		}
+	}
+	clear(some)
+	s.idle = s.idle[:len(s.idle)-len(some)]
+	return len(s.idle) == 0
 }
 
 // endStale takes out a hold that was not renewed since then.
 func (t *table) endStale(of ref, since int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
-	if i, known := s.at[of]; known && s.renewed(&s.entries[i]) < since {
+	if i, known := s.at[of]; known && s.links[i].hold == nil && s.renewed(&s.entries[i]) < since {
 		s.remove(int(i))
 	}
 }
@@ -249,39 +321,46 @@ func (t *table) endStale(of ref, since int64) {
 // reported.
 const mostHeld = 1 << 60
 
-// sweepAtOnce bounds the entries that are looked at under one lock.
-const sweepAtOnce = 256
+// lookAtOnce bounds the entries that are looked at under one lock.
+const lookAtOnce = 256
 
 // each calls f with what is held in ranges, a part of a shard at a time: of the entries
-// from the one at from on, sweepAtOnce at most. It returns where to go on, 0 if the shard is
+// from the one at from on, lookAtOnce at most. It returns where to go on, 0 if the shard is
 // done. An entry that moves meanwhile may be missed: it is one that has just come, or that
 // was the last when another ended.
 func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := from; i < len(s.entries) && i < from+sweepAtOnce; i++ {
-		if e := &s.entries[i]; ranges.Contains(e.id.Hi) && !s.over(e, now) {
-			seen := *e
+	for i := from; i < len(s.entries) && i < from+lookAtOnce; i++ {
+		e := &s.entries[i]
+		seen := *e
+		if seen.renewed = now; s.links[i].hold == nil {
 			seen.renewed = s.renewed(e)
+		}
+		if ranges.Contains(e.id.Hi) && now-seen.renewed <= e.term {
 			f(&seen)
 		}
 	}
-	if from+sweepAtOnce < len(s.entries) {
-		return from + sweepAtOnce
+	if from+lookAtOnce < len(s.entries) {
+		return from + lookAtOnce
 	}
 	return 0
 }
 
-// len returns the entries.
-func (t *table) len() (entries int) {
+// count returns how many holds this node has, and how many it knows of that it renews itself.
+func (t *table) count(self uint64) (held, known int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		entries += len(s.entries)
+		held += s.owned
+		known += len(s.entries) - s.owned
+		if d := s.members[self]; d != nil {
+			known += d.entries
+		}
 		s.mu.Unlock()
 	}
-	return entries
+	return held, known
 }
 
 func (t *table) lock(id bucket.ID) *shard {
@@ -290,51 +369,68 @@ func (t *table) lock(id bucket.ID) *shard {
 	return s
 }
 
-// keep puts a count in place, unless nothing is held of it and nothing waits. s.mu is held.
-func (s *shard) keep(id bucket.ID, c *count) {
-	if c.entries > 0 || s.lines.any(id) {
-		s.counts[id] = *c
-	} else {
-		delete(s.counts, id)
+// count returns that of an id, which is a new one if nothing is held of it. s.mu is held.
+func (s *shard) count(id bucket.ID) *count {
+	c := s.counts[id]
+	if c == nil {
+		c = &count{id: id}
+		s.counts[id] = c
 	}
+	return c
 }
 
-// add puts an entry in. s.mu is held.
-func (s *shard) add(c *count, e entry) {
-	s.at[e.ref] = int32(len(s.entries))
-	s.entries = append(s.entries, e)
+// rest has a count deleted soon if it is empty, unless it is in use again by then: most keys are asked for
+// again within the second until the next look. Where many are idle it is deleted at once.
+// s.mu is held.
+func (s *shard) rest(c *count) {
+	if c.entries > 0 || c.idle || s.lines.any(c.id) {
+		return
+	}
+	if len(s.idle) >= mostIdle {
+		delete(s.counts, c.id)
+		return
+	}
+	c.idle = true
+	s.idle = append(s.idle, c)
+}
+
+// mostIdle bounds the idle counts of a shard.
+const mostIdle = 1024
+
+// add puts an entry in, and returns its place. s.mu is held.
+func (s *shard) add(c *count, e entry) int {
+	i := len(s.entries)
+	s.at[e.ref] = int32(i)
+	s.entries, s.links = append(s.entries, e), append(s.links, link{count: c})
 	c.units += e.units
 	c.entries++
-	d, known := s.holders[e.holder]
-	if !known {
-		d.renewed = e.renewed
-	}
-	d.sum ^= e.hash(e.units)
-	d.entries++
-	s.holders[e.holder] = d
+	digestOf(s.holders, e.holder).add(&e.ref, e.units)
+	return i
 }
 
 // remove takes out entry i, and puts the last in its place. s.mu is held.
 func (s *shard) remove(i int) {
 	e, last := s.entries[i], len(s.entries)-1
+	c := s.links[i].count
+	if o := s.links[i].hold; o != nil {
+		o.slot = -1
+		s.owned--
+		o.at.drop(&o.ref, o.units)
+	}
 	delete(s.at, e.ref)
 	if i != last {
-		s.entries[i] = s.entries[last]
+		s.entries[i], s.links[i] = s.entries[last], s.links[last]
 		s.at[s.entries[i].ref] = int32(i)
+		if o := s.links[i].hold; o != nil {
+			o.slot = int32(i)
+		}
 	}
-	s.entries[last] = entry{}
-	s.entries = s.entries[:last]
-	c := s.counts[e.id]
+	s.links[last] = link{}
+	s.entries, s.links = s.entries[:last], s.links[:last]
 	c.units -= e.units
 	c.entries--
-	s.keep(e.id, &c)
-	d := s.holders[e.holder]
-	d.sum ^= e.hash(e.units)
-	if d.entries--; d.entries == 0 {
-		delete(s.holders, e.holder)
-	} else {
-		s.holders[e.holder] = d
-	}
+	s.rest(c)
+	s.holders[e.holder].drop(&e.ref, e.units)
 }
 
 // over reports whether nobody has renewed an entry for its term. s.mu is held.

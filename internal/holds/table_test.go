@@ -42,8 +42,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 		}
 		sweep := func() {
 			for shard := range shards {
-				for done := false; !done; {
-					_, done = table.sweep(shard, now, 0, nil)
+				for !table.look(shard, nil, now, 0, new(found)) {
 				}
 			}
 			for r, o := range held {
@@ -108,7 +107,8 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			}
 		}
 		sweep()
-		require.Equal(t, len(held), table.len())
+		_, known := table.count(0)
+		require.Equal(t, len(held), known)
 		var listed int
 		for shard := range shards {
 			for from, done := 0, false; !done; done = from == 0 {
@@ -121,12 +121,110 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 		require.Equal(t, len(held), listed)
 		now += 2 * int64(Term)
 		sweep()
-		require.Zero(t, table.len())
+		_, known = table.count(0)
+		require.Zero(t, known)
 		for i := range table.shards {
 			s := &table.shards[i]
 			require.Empty(t, s.counts)
 			require.Empty(t, s.holders)
 			require.Empty(t, s.at)
+		}
+	})
+}
+
+// What this node holds itself counts as well, even if another member answers. No other node ends it.
+func TestTableCountsWhatThisNodeHolds(t *testing.T) {
+	m := members(t, 2)[0]
+	self, other := m.self(), m.view.Hashes[1]
+	rapid.Check(t, func(t *rapid.T) {
+		var (
+			table  = newTable(1 << 20)
+			limit  = bucket.Limit{Algorithm: bucket.InFlight, Rate: 1000}
+			own    = make(map[ref]*Hold)
+			others = make(map[ref]int64)
+			now    = int64(time.Hour)
+			number uint64
+		)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			number++
+			a := askFor(rapid.Uint64Range(0, 3).Draw(t, "id"), self, number, rapid.Int64Range(1, 9).Draw(t, "units"), 1000)
+			var some ref
+			for of := range own {
+				if some = of; rapid.Bool().Draw(t, "this one") {
+					break
+				}
+			}
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0, 1: // it is granted here or elsewhere
+				o := &Hold{ref: refOf(a), units: a.Units, limit: &limit, renewed: now}
+				if rapid.Bool().Draw(t, "here") {
+					table.hold(a, -1, false, now, new(wire.Result))
+				}
+				table.has(o, rapid.SampledFrom([]uint64{0, self, other}).Draw(t, "member"))
+				own[o.ref] = o
+				require.Same(t, o, table.find(o.ref))
+			case 2:
+				if o := own[some]; o != nil {
+					_, held := table.release(o)
+					require.True(t, held)
+					_, held = table.release(o)
+					require.False(t, held)
+					delete(own, some)
+				}
+			case 3:
+				require.False(t, table.end(some))
+				table.endStale(some, now+1)
+				_, _, held := table.adopt(some, other, now)
+				require.False(t, held)
+			case 4:
+				a.ResetNumber = other
+				table.put(entry{refOf(a), a.Units, int64(Term), now})
+				others[refOf(a)] = a.Units
+			case 5:
+				var found found
+				for shard := range shards {
+					for !table.look(shard, m.view, now, now, &found) {
+					}
+				}
+				require.Zero(t, found.lost)
+				require.Empty(t, found.stale)
+			}
+		}
+		units, sums := make(map[bucket.ID]int64), make(map[uint64]uint64)
+		for of, o := range own {
+			units[of.id] += o.units
+			sums[o.at.of] ^= of.hash(o.units)
+		}
+		for of, u := range others {
+			units[of.id] += u
+		}
+		held, _ := table.count(self)
+		require.Equal(t, len(own), held)
+		for i := range table.shards {
+			s := &table.shards[i]
+			for id, c := range s.counts {
+				require.Equal(t, units[id], c.units)
+			}
+			for member, d := range s.members {
+				sums[member] ^= d.sum
+			}
+		}
+		for _, sum := range sums {
+			require.Zero(t, sum)
+		}
+		var found found
+		now += 2 * int64(Term)
+		for shard := range shards {
+			for !table.look(shard, m.view, now, now, &found) {
+			}
+		}
+		require.Equal(t, len(own), found.lost)
+		for _, o := range own {
+			require.True(t, o.over)
+		}
+		for i := range table.shards {
+			require.Empty(t, table.shards[i].counts)
+			require.Empty(t, table.shards[i].entries)
 		}
 	})
 }
@@ -140,6 +238,22 @@ func TestAFullTableDenies(t *testing.T) {
 	table.hold(askFor(1, 1, 2, 1, 10), -1, false, 0, &r)
 	require.False(t, r.Allowed)
 	require.Positive(t, r.RetryAfter)
+}
+
+func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
+	table := newTable(1 << 20)
+	s := &table.shards[0]
+	for i := range uint64(2 * mostIdle) {
+		a := askFor(0, 1, i, 1, 10)
+		a.ID.Hi = i
+		table.hold(a, -1, false, 0, new(wire.Result))
+		require.True(t, table.end(refOf(a)))
+		require.LessOrEqual(t, len(s.counts), mostIdle+1)
+	}
+	for !table.look(0, nil, 0, 0, new(found)) {
+	}
+	require.Empty(t, s.counts)
+	require.Empty(t, s.idle)
 }
 
 func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {

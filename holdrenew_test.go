@@ -114,3 +114,53 @@ func BenchmarkHold(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkForwardedHold is the same where another node on this machine owns the key.
+func BenchmarkForwardedHold(b *testing.B) {
+	ctx := b.Context()
+	start := func(join ...string) *Node {
+		n, err := Start(ctx, Config{Bind: "127.0.0.1:0", Join: join, Logger: quiet})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { n.Close() })
+		return n
+	}
+	owner := start()
+	n := start(owner.Members()[0].Addr)
+	for !n.Ready() || len(owner.Members()) < 2 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	of := func(limit Limit) (l *Limiter, key string) {
+		l, err := n.Limiter(limit)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := 0; l.Owner(key).Self; i++ {
+			key = fmt.Sprint(i)
+		}
+		return l, key
+	}
+	held, heldKey := of(Limit{Name: "held", Algorithm: InFlight, Rate: 1000})
+	counted, countedKey := of(Limit{Name: "counted", Rate: 1e12, Per: time.Hour, NoLeases: true})
+	b.Run("hold and release", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			h, err := held.Hold(ctx, heldKey, 1)
+			if err != nil || !h.Decision().Allowed || h.Decision().Source != Forwarded {
+				b.Fatal(h.Decision(), err)
+			}
+			h.Release()
+		}
+	})
+	b.Run("two checks", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for range 2 {
+				if d, err := counted.Allow(ctx, countedKey); err != nil || !d.Allowed || d.Source != Forwarded {
+					b.Fatal(d, err)
+				}
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -44,6 +45,9 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			*r = results[0]
 		case op == wire.OpRefund && !unsent(err):
 			err = cancelled(ctx)
+		case op == wire.OpHold && errors.Is(err, wire.ErrUnknownOp):
+			holds.Refuse(r) // what is granted here that member would not renew
+			err = nil
 		default:
 			if by.member == v.Self {
 				as = view.AsStandIn

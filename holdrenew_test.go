@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,80 @@ func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
 		}
 		require.Zero(t, n.Stats().Holds.Held)
 	})
+}
+
+// older is a crowd whose members run a release without holds.
+type older struct {
+	*crowd
+	asked atomic.Int64 // for holds
+}
+
+func (c *older) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
+	c.handler.Heard()
+	if wire.Op(request[0]) == wire.OpHold {
+		c.asked.Add(1)
+	}
+	return wire.AppendAnswer(answer[:0], wire.Unknown, 0), nil
+}
+
+// During a rollout holds are denied at once where an older release owns the key.
+func TestAHoldIsDeniedAtOnceWhereTheOwnerRunsAnOlderRelease(t *testing.T) {
+	for _, policy := range []PartitionPolicy{MajorityShare, FailOpen, FairShare, FailClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &older{crowd: newCrowd(4, 0)}
+			for i := range c.view.Members {
+				if i > 0 {
+					c.view.Members[i].Peer = c
+				}
+			}
+			n := solo(t, Config{Cluster: c, Logger: quiet, Replicas: -1})
+			l := limiter(t, n, Limit{Algorithm: InFlight, Rate: 2, Partition: policy})
+			own, others := "", ""
+			for i := 0; own == "" || others == ""; i++ {
+				if key := fmt.Sprint(i); l.Owner(key).Self {
+					own = key
+				} else {
+					others = key
+				}
+			}
+			begun, asked := time.Now(), c.asked.Load()
+			h, err := l.Hold(t.Context(), others, 1)
+			require.NoError(t, err)
+			require.Zero(t, time.Since(begun))
+			require.EqualValues(t, 1, c.asked.Load()-asked)
+			d := h.Decision()
+			require.False(t, d.Allowed)
+			require.Positive(t, d.RetryAfter)
+			require.Equal(t, FailedClosed, d.Source)
+			h.Release()
+
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			asked = c.asked.Load()
+			_, err = l.WaitHold(ctx, others, 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.LessOrEqual(t, c.asked.Load()-asked, int64(10*time.Second/d.RetryAfter)+1)
+
+			var held []*Hold // of its own keys a node grants all units, as the others hold none
+			for range 2 {
+				h, err = l.Hold(t.Context(), own, 1)
+				require.NoError(t, err)
+				require.True(t, h.Decision().Allowed)
+				held = append(held, h)
+			}
+			time.Sleep(time.Minute)
+			for _, h := range held {
+				select {
+				case <-h.Lost():
+					t.Fatal("lost")
+				default:
+				}
+			}
+			h, err = l.Hold(t.Context(), own, 1)
+			require.NoError(t, err)
+			require.False(t, h.Decision().Allowed)
+		})
+	}
 }
 
 // BenchmarkHold is a hold and its release beside two checks, where this node owns the key.

@@ -202,7 +202,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	case op == wire.OpRelease:
 		h.table.end(refOf(a))
 	case denied:
-		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
+		Refuse(r)
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
 	case as == view.AsOwner && !h.knowsAll(a.ID, now):
@@ -210,6 +210,11 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	default:
 		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
 	}
+}
+
+// Refuse denies a hold as no member may grant it, or none that does can renew it.
+func Refuse(r *wire.Result) {
+	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
 }
 
 // Answer carries out the ask of a request here and appends the answer.

@@ -22,13 +22,15 @@ import (
 
 // order is what a test has a node in another process do, as a line of JSON on
 // its stdin: so many rounds, each of one unit of each question in turn, with a
-// pause after each round. No rounds: it only looks. With a Load it does that
-// instead.
+// pause after each round. No rounds: it only looks. With Keep, Leave or a Load it does
+// that instead.
 type order struct {
 	ID        int
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
+	Keep      int  // units of each question that the node holds or reserves, one by one, and keeps
+	Leave     bool // in order, before the process is stopped
 	Load      *load
 }
 
@@ -91,6 +93,16 @@ func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
 func carryOut(n *Node, failed *failures, o order) report {
 	if o.Load != nil {
 		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
+	}
+	if o.Leave {
+		r := report{ID: o.ID}
+		if err := n.Leave(context.Background()); err != nil {
+			r.Tallies = []tally{{Errors: []string{err.Error()}}}
+		}
+		return r
+	}
+	if o.Keep > 0 {
+		return keep(n, o)
 	}
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
 	limiters, wider := make([]*Limiter, len(o.Questions)), make([]*Limiter, len(o.Questions))
@@ -158,6 +170,39 @@ func carryOut(n *Node, failed *failures, o order) report {
 		}
 	}
 	r.Settled = v.Settled && v.Complete && len(v.Points) == len(v.Members)
+	return r
+}
+
+// keep has a node take units that it does not give back.
+func keep(n *Node, o order) report {
+	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
+	for i, q := range o.Questions {
+		t := &r.Tallies[i]
+		t.Sources = make(map[Source]int)
+		l, err := n.Limiter(q.Limit)
+		for range o.Keep {
+			var d Decision
+			switch {
+			case err != nil:
+			case q.Limit.Algorithm == InFlight:
+				var h *Hold
+				h, err = l.Hold(context.Background(), q.Key, 1)
+				d = h.Decision()
+			default:
+				var v *Reservation
+				v, err = l.Reserve(context.Background(), q.Key, 1)
+				d = v.Decision()
+			}
+			if err != nil {
+				t.Errors = append(t.Errors, err.Error())
+				break
+			}
+			t.Sources[d.Source]++
+			if d.Allowed {
+				t.Admitted++
+			}
+		}
+	}
 	return r
 }
 

@@ -68,6 +68,12 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
+	if op == wire.OpHold && as == view.AsStandIn {
+		ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-a.Began))
+		defer cancel()
+		n.clients.holds.Learn(ctx, as, a.ID)
+		now = n.env.Now()
+	}
 	// What is decided without waiting must not crowd out what reads answers.
 	runtime.Gosched()
 	n.do(v, as, op, flags, a, now, r)

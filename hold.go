@@ -121,31 +121,23 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	return h, err
 }
 
-// decideHold is decide, and learns what is held where this node is the one to decide and does
-// not know: a stand-in before, an owner once it has found out. It returns when the ask was sent.
+// decideHold is decide, and learns what is held where this node owns the count and does not
+// know. It returns when the ask was sent.
 func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
 	var deadline context.CancelFunc
-	learn := func(as view.Standing) {
-		if deadline == nil { // to learn and to ask take no longer together
-			ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
-		}
-		n.clients.holds.Learn(ctx, as, a.ID)
-	}
 	for tries := 0; ; tries++ { // authority may come and go meanwhile
 		v := n.handover.View()
-		if !v.Holds(a.ID) {
-			if way := v.Route(a.ID, n.env.Steady()); way.Way == view.StandIn && way.To == v.Self {
-				learn(view.AsStandIn)
-			}
-		}
 		*r = wire.Result{}
 		err = n.decide(ctx, wire.OpHold, flags, a, r)
 		sent = a.Began
 		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, a.ID) {
 			break
 		}
-		learn(view.AsOwner)
+		if deadline == nil { // to learn and to ask take no longer together
+			ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
+		}
+		n.clients.holds.Learn(ctx, view.AsOwner, a.ID)
 	}
 	if deadline != nil {
 		deadline()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -131,6 +133,34 @@ func TestHoldsOutliveTheirOwner(t *testing.T) {
 			return
 		}
 		t.Fatal("b owns none of 20 keys")
+	})
+}
+
+// The node that stands in may be the one that asks, and knows then of its own holds alone.
+func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
+		names, keys := []string{"a", "c", "d"}, keysOf(ls["b"], 12)
+		for k, key := range keys {
+			h := &holding{t: t, w: w, ls: ls, key: key, rate: 10, holds: make(map[string][]*weir.Hold)}
+			for i := range 9 + k%2 {
+				require.True(t, h.take(names[i%len(names)], 1))
+			}
+		}
+		w.network.Host("b").Kill()
+		var all sync.WaitGroup
+		for i, key := range keys {
+			all.Go(func() {
+				for _, left := range []bool{i%2 == 0, false} {
+					h, err := ls[names[i%len(names)]].Hold(t.Context(), key, 1)
+					assert.NoError(t, err)
+					assert.Equal(t, left, h.Decision().Allowed, key)
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 

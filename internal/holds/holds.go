@@ -205,8 +205,8 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		Refuse(r)
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
-	case as == view.AsOwner && !h.knowsAll(a.ID, now):
-		r.RetryAfter = denyFor // authority has come just now
+	case as == view.AsOwner && !h.knowsAll(a.ID, now), as == view.AsStandIn && !h.table.knows(a.ID, now):
+		r.RetryAfter = denyFor // authority has come just now, or nobody has been asked in time
 	default:
 		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
 	}

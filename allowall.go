@@ -134,11 +134,11 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	last := len(s.all)
 	s.all = s.all[:last+1]
 	one := &s.all[last]
-	one.Shadow = a.Shadow
+	one.Shadow = a.Shadow || a.Limiter.shadow
 	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil {
 		return err
 	}
-	if !a.Shadow {
+	if !one.Shadow {
 		if err := a.Limiter.grants(a.units()); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	}
 	s.at, s.all = append(s.at, at), s.all[:last]
 	sum := &s.all[at]
-	sum.Shadow = sum.Shadow && a.Shadow
+	sum.Shadow = sum.Shadow && one.Shadow
 	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
 	if most := one.Limit.Capacity(); sum.Units > most && !sum.Shadow {
 		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d that it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)

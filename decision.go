@@ -29,7 +29,7 @@ type Decision struct {
 	ResetAfter time.Duration // until the whole limit is there again if nothing more is asked, see below
 	Name       string        // of the limit
 	Source     Source
-	Shadow     bool // of an Ask with Shadow: what would have been
+	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: what would have been
 }
 
 // Source says where a decision was made.

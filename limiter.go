@@ -28,6 +28,17 @@ type Limiter struct {
 	window  *calendarWindow // nil without a Calendar, and but for a Global FixedWindow
 	prefix  []byte          // what is hashed before each key
 	meter   *stats.Limit    // of all Limiters of this name
+	shadow  bool
+}
+
+// Shadow returns a Limiter of the same counts, to try the limit out. What it is asked for is
+// decided, spent and held as ever, and counted among Stats.Shadows in the place of
+// Decisions. Its Decisions are Shadows, which the caller is not to enforce. A Reserve may
+// ask for more than the limit can ever grant, and is denied. An Ask of it is one with Shadow.
+func (l *Limiter) Shadow() *Limiter {
+	s := *l
+	s.shadow = true
+	return &s
 }
 
 // Allow asks for one unit.
@@ -151,12 +162,12 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 		err = l.ask(ctx, key, units, a)
 	}
 	a.Leases = a.Leases && leases
-	if err == nil && op == wire.OpTake {
+	if err == nil && op == wire.OpTake && !l.shadow {
 		err = l.grants(units)
 	}
 	if err == nil {
 		if err = n.decide(ctx, op, 0, a, r); err == nil {
-			if weight := l.meter.Decided(a.ID, r, false); weight > 0 {
+			if weight := l.meter.Decided(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, op != wire.OpPeek, weight)
 			}
 		}
@@ -241,6 +252,7 @@ func (l *Limiter) tell(d *Decision, r *wire.Result) {
 	d.ResetAfter = r.ResetAfter
 	d.Name = l.limit.Name
 	d.Source = Source(r.Source)
+	d.Shadow = l.shadow
 }
 
 // observedSince is when a check began, if anyone wants to know.

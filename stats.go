@@ -21,7 +21,7 @@ type Stats struct {
 	Limits  map[string]map[Source]Outcomes
 	Latency map[Source]Latency // of the same Decisions, by where they were made
 	TopKeys TopKeyStats        // of Node.TopKeys
-	Shadows Outcomes           // of asks with Shadow, wherever they were decided; not among Decisions
+	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, wherever they were decided; not among Decisions
 	// ShadowLimits is Shadows by the names of limits, as Limits is Decisions.
 	ShadowLimits map[string]Outcomes
 	Served       uint64 // checks that others made here

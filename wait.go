@@ -54,7 +54,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if err != nil {
 			return err
 		}
-		if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
+		if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 			l.measure(key, &a, &r, true, weight)
 		}
 		if d.Allowed {

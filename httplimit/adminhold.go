@@ -38,7 +38,7 @@ func (a *admin) hold(r *adminRequest) (int, any, error) {
 	var answer holdAnswer
 	begun := time.Now()
 	if o.asks(v) {
-		if answer.Hold, v.Decision, err = v.Limiter.HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
+		if answer.Hold, v.Decision, err = v.limiter().HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
 			return 0, nil, err
 		}
 	}

@@ -15,7 +15,7 @@ type heldText struct {
 
 // holdFor asks a Limiter's HoldFor or WaitHoldFor on behalf of a client.
 func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask func(*weir.Limiter, context.Context, string, int64, time.Duration) (string, weir.Decision, error)) (weir.Decision, error) {
-	text, d, err := ask(v.Limiter, ctx, v.Key, v.Units, s.ttl)
+	text, d, err := ask(v.limiter(), ctx, v.Key, v.Units, s.ttl)
 	if text != "" {
 		a := s.kept(m)
 		a.texts = append(a.texts, heldText{v.Limiter, v.Key, text})

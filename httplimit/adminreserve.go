@@ -39,7 +39,7 @@ func (a *admin) reserve(r *adminRequest) (int, any, error) {
 
 // reserve asks the limit for the units, and then the overrun that its rule allows.
 func (v *Verdict) reserve(ctx context.Context) (*weir.Reservation, error) {
-	spent, err := v.Limiter.Reserve(ctx, v.Key, v.Units)
+	spent, err := v.limiter().Reserve(ctx, v.Key, v.Units)
 	v.Decision = spent.Decision()
 	if err != nil || !v.denies() || v.overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.overrun.Limit().Rate {
 		return spent, err

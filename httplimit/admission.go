@@ -91,20 +91,20 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	case v.asked == forHold && !s.ends && !v.Rule.Shadow:
 		return endless(l.Name)
 	case v.asked == forHold && !s.ends:
-		v.Decision, err = v.Limiter.Peek(ctx, v.Key)
-	case v.Units > most: // of a shadow
+		v.Decision, err = v.limiter().Peek(ctx, v.Key)
+	case v.asked == forHold && v.Units > most: // of a shadow
 		v.Decision = weir.Decision{Name: l.Name, Limit: most, Source: weir.Owner}
 	case v.asked == forHold && s.ttl > 0:
 		v.Decision, err = s.holdFor(ctx, m, v, (*weir.Limiter).HoldFor)
 	case v.asked == forHold:
 		var h *weir.Hold
-		if h, err = v.Limiter.Hold(ctx, v.Key, v.Units); err == nil {
+		if h, err = v.limiter().Hold(ctx, v.Key, v.Units); err == nil {
 			v.Decision = h.Decision()
 			s.keep(m, h)
 		}
 	default:
 		var of *weir.Reservation
-		if of, err = v.Limiter.Reserve(ctx, v.Key, v.Units); err == nil {
+		if of, err = v.limiter().Reserve(ctx, v.Key, v.Units); err == nil {
 			v.Decision = of.Decision()
 			if v.Decision.Allowed {
 				s.kept(m).charge(v.Rule, of, v.Key)

@@ -126,6 +126,14 @@ func (v *Verdict) denies() bool {
 	return !v.Rule.Shadow && !v.Decision.Allowed && v.Decision.Name != ""
 }
 
+// limiter returns what the request is asked of, which counts a shadow's decisions apart.
+func (v *Verdict) limiter() *weir.Limiter {
+	if v.Rule.Shadow {
+		return v.Limiter.Shadow()
+	}
+	return v.Limiter
+}
+
 // known reports whether the answer tells something of the count.
 func (v *Verdict) known() bool {
 	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0

@@ -157,7 +157,11 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 		it.over = true
 		return nil, err
 	}
-	v, err := it.limiter.Reserve(ctx, it.key, it.hits)
+	limiter := it.limiter
+	if !it.enforced {
+		limiter = limiter.Shadow()
+	}
+	v, err := limiter.Reserve(ctx, it.key, it.hits)
 	it.decision, it.decided = v.Decision(), true
 	if it.over = !it.decision.Allowed; it.over {
 		return nil, err

@@ -99,7 +99,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		n.clients.holds.Name(&a, ask.number)
 		var sent int64
 		if sent, err = l.decideHold(ctx, ask.flags, &a, &r); err == nil {
-			if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
+			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, true, weight)
 			}
 			if r.Allowed {

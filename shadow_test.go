@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,59 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 	total := nodes[0].Stats().Shadows
 	require.Positive(t, total.Allowed)
 	require.Positive(t, total.Denied)
+}
+
+func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 2, nil)
+	flights := limiters(t, nodes, Limit{Name: "flights", Algorithm: InFlight, Rate: 2})[0]
+	tokens := limiters(t, nodes, Limit{Name: "tokens", Rate: 2, Per: time.Hour})[0]
+	for name, ask := range map[string]func(l *Limiter, key string) (Decision, error){
+		"Hold": func(l *Limiter, key string) (Decision, error) {
+			h, err := l.Hold(t.Context(), key, 2)
+			return h.Decision(), err
+		},
+		"HoldFor": func(l *Limiter, key string) (Decision, error) {
+			_, d, err := l.HoldFor(t.Context(), key, 2, time.Minute)
+			return d, err
+		},
+		"Reserve": func(l *Limiter, key string) (Decision, error) {
+			v, err := l.Reserve(t.Context(), key, 2)
+			return v.Decision(), err
+		},
+		"AllowN": func(l *Limiter, key string) (Decision, error) { return l.AllowN(t.Context(), key, 2) },
+		"AllowAll": func(l *Limiter, key string) (Decision, error) {
+			ds, err := nodes[0].AllowAll(t.Context(), Ask{Limiter: l, Key: key, Units: 2})
+			require.True(t, ds.Allowed(), "a shadow denies nothing")
+			return ds[0], err
+		},
+	} {
+		l := flights
+		if name == "Reserve" || strings.HasPrefix(name, "Allow") {
+			l = tokens
+		}
+		for _, owner := range nodes {
+			key, before := "", nodes[0].Stats()
+			for i := 0; key == "" || l.Owner(key).Name != owner.name(); i++ {
+				key = fmt.Sprint(name, i)
+			}
+			for _, allowed := range []bool{true, false} {
+				d, err := ask(l.Shadow(), key)
+				require.NoError(t, err)
+				require.True(t, d.Shadow, name)
+				require.Equal(t, allowed, d.Allowed, name)
+			}
+			after := nodes[0].Stats()
+			require.Equal(t, Outcomes{before.Shadows.Allowed + 1, before.Shadows.Denied + 1}, after.Shadows, name)
+			require.Equal(t, before.Limits, after.Limits, name)
+			require.Zero(t, remaining(t, l, key), "what a shadow has is spent or held")
+		}
+	}
+	v, err := tokens.Shadow().Reserve(t.Context(), "key", 3)
+	require.NoError(t, err, "more than there can ever be")
+	require.False(t, v.Decision().Allowed)
+	_, err = tokens.Reserve(t.Context(), "key", 3)
+	require.ErrorIs(t, err, ErrInvalid)
 }
 
 func TestShadowsInAnOutageDenyNothing(t *testing.T) {

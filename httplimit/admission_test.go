@@ -200,6 +200,8 @@ func TestAShadowHoldDeniesNothing(t *testing.T) {
 	require.Empty(t, w.Header().Get("RateLimit"))
 	close(next.leave)
 	require.Equal(t, []bool{true, false, false}, told)
+	require.Equal(t, weir.Outcomes{Allowed: 1, Denied: 1}, m.node.Stats().ShadowLimits["r"], "the third asks for more than there ever is")
+	require.Empty(t, m.node.Stats().Limits["r"])
 }
 
 func TestAQueueWaitsForAHold(t *testing.T) {

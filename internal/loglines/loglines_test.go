@@ -30,7 +30,7 @@ const module = "github.com/weir-go/weir"
 
 // product is what logs in production, by patterns of go list.
 var product = []string{".", "./audit", "./bucket", "./cluster", "./httplimit", "./ring", "./rules", "./sync", "./internal/...",
-	"./contrib/echo/...", "./contrib/envoy/...", "./contrib/fiber/...", "./contrib/gin/...", "./contrib/grpc/...", "./contrib/kafka/...", "./contrib/otel/...", "./contrib/prometheus/...", "./cmd/weir/..."}
+	"./contrib/echo/...", "./contrib/envoy/...", "./contrib/fiber/...", "./contrib/gin/...", "./contrib/grpc/...", "./contrib/kafka/...", "./contrib/otel/...", "./contrib/prometheus/...", "./contrib/s3/...", "./cmd/weir/..."}
 
 // levels are the methods of slog.Logger that log, and what docs/logs.md calls them.
 var levels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "warn", "Error": "error"}

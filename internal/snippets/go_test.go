@@ -48,6 +48,7 @@ var packages = map[string]string{
 	"httplimit":  "github.com/weir-go/weir/httplimit",
 	"page":       "github.com/weir-go/weir/page",
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
+	"s3snapshot": "github.com/weir-go/weir/contrib/s3",
 	"rules":      "github.com/weir-go/weir/rules",
 	"snapshot":   "github.com/weir-go/weir/snapshot",
 	"weir":       "github.com/weir-go/weir",

@@ -1,0 +1,324 @@
+package s3snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+const (
+	// generations is how many snapshots of a node are kept.
+	generations = 2
+	// keepFor is how long a Bucket keeps snapshots that their node has not replaced: longer
+	// than the longest calendar window, so that what is removed counts for nothing.
+	keepFor = 40 * 24 * time.Hour
+	// sweepEvery is how often a Bucket looks for what other nodes left.
+	sweepEvery = 24 * time.Hour
+	// maxSwept bounds what one Save removes of other nodes. The next one goes on.
+	maxSwept = 1000
+	// maxListed bounds the objects under a prefix, and so the memory of a listing.
+	maxListed = 100_000
+	// cleanupTimeout bounds the abort of an upload that failed.
+	cleanupTimeout = 2 * time.Second
+)
+
+// Bucket is a snapshot.Store in an S3-compatible bucket, which nodes and processes may share.
+// Its methods are safe for concurrent use. Only one process at a time may save under a node's
+// name: a Save aborts every other upload of that name.
+type Bucket struct {
+	client         *minio.Core
+	transport      *http.Transport
+	bucket, prefix string // the prefix is empty, or ends with a slash
+	maxBytes       int64
+	timeout        time.Duration // of a request
+
+	mu    sync.Mutex
+	swept time.Time // when sweep was last through
+}
+
+// object is one snapshot.
+type object struct {
+	node       string
+	generation uint64
+	key        string
+	bytes      int64
+	modified   time.Time // by the server's clock
+}
+
+// Close closes idle connections. A Save or a Load under way goes on.
+func (b *Bucket) Close() error {
+	b.transport.CloseIdleConnections()
+	return nil
+}
+
+// Save keeps what write writes as the newest snapshot of the node. An error of write, or of
+// the writer that it was given, is returned, and then nothing changes in the bucket.
+//
+// If the answer to the last request of an upload is lost, Save returns an error, and the
+// snapshot is there as a whole or not at all. If the snapshot is there and something outdated
+// cannot be removed, the error says so. A server that denies removals to these credentials is
+// no error: its bucket then needs a rule that expires objects.
+//
+// Save ends before the deadline of ctx. If ctx is cancelled, Save takes at most 2 s more, in
+// which it aborts the upload.
+func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) error) error {
+	escaped, err := escape(node)
+	if err != nil {
+		return err
+	}
+	whole := ctx
+	ctx, cancel := reserve(ctx)
+	defer cancel()
+	older, err := b.list(ctx, escaped+"/")
+	if err != nil {
+		return err
+	}
+	saved := object{node: node, generation: 1}
+	if len(older) > 0 {
+		saved.generation = older[0].generation + 1
+	}
+	saved.key = b.prefix + name(escaped, saved.generation)
+	if err := b.upload(ctx, whole, saved.key, write); err != nil {
+		return fmt.Errorf("s3snapshot: saving %s: %w", saved.key, err)
+	}
+	if err := b.clean(ctx, saved, older, escaped); err != nil {
+		return fmt.Errorf("s3snapshot: %s is saved, but what it replaces is still there: %w", saved.key, err)
+	}
+	return nil
+}
+
+// reserve returns a context that leaves a tenth of the time of ctx, at most cleanupTimeout,
+// for the abort of an upload.
+func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, has := ctx.Deadline()
+	if !has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(cleanupTimeout, time.Until(deadline)/10)))
+}
+
+// Load calls read with the newest snapshot of each node for which mine reports true, one after
+// the other. Where read returns an error, or the object cannot be had, it calls read once more
+// with the snapshot before, if there is one. It returns all errors joined, each with its key,
+// and nil where there is no snapshot. Once ctx is done it reads no further.
+func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
+	objects, err := b.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, of := range byNode(objects) {
+		if !mine(of[0].node) {
+			continue
+		}
+		for _, o := range of[:min(generations, len(of))] {
+			err := b.read(ctx, o, read)
+			if err == nil {
+				break
+			}
+			errs = append(errs, fmt.Errorf("s3snapshot: reading %s: %w", o.key, err))
+			if ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// read calls read with one snapshot.
+func (b *Bucket) read(ctx context.Context, o object, read func(node string, r io.Reader) error) error {
+	if o.bytes > b.maxBytes {
+		return fmt.Errorf("it has %d bytes, and Options.MaxBytes is %d", o.bytes, b.maxBytes)
+	}
+	return b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
+		body, _, _, err := b.client.GetObject(ctx, b.bucket, o.key, minio.GetObjectOptions{})
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		silence.Stop()
+		return read(o.node, &reader{io.LimitReader(body, b.maxBytes), silence, b.timeout})
+	})
+}
+
+// reader has a timer run while it waits for the server.
+type reader struct {
+	body    io.Reader
+	silence *time.Timer
+	timeout time.Duration
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	r.silence.Reset(r.timeout)
+	defer r.silence.Stop()
+	return r.body.Read(p)
+}
+
+// request calls do with a context that also ends when the timer fires, which is set to the
+// timeout of a request. The error has the reason why the context ended.
+func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silence *time.Timer) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(b.timeout, func() { cancel(fmt.Errorf("no answer within %v: %w", b.timeout, context.DeadlineExceeded)) })
+	defer silence.Stop()
+	err := do(ctx, silence)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (%w)", cause, err)
+	}
+	return err
+}
+
+// list returns the snapshots whose keys begin with the prefix and under, by node and the
+// newest first. It leaves out other objects.
+func (b *Bucket) list(ctx context.Context, under string) (objects []object, err error) {
+	listed := 0
+	err = b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
+		for info := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix + under, Recursive: true}) {
+			silence.Reset(b.timeout)
+			if info.Err != nil {
+				return info.Err
+			}
+			if listed++; listed > maxListed {
+				return fmt.Errorf("there are more than %d objects: use a prefix for snapshots alone", maxListed)
+			}
+			text, within := strings.CutPrefix(info.Key, b.prefix)
+			if node, generation, ours := parseName(text); within && ours {
+				objects = append(objects, object{node, generation, info.Key, info.Size, info.LastModified})
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("s3snapshot: listing %s of bucket %s: %w", b.prefix+under, b.bucket, err)
+	}
+	slices.SortFunc(objects, func(x, y object) int {
+		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(y.generation, x.generation))
+	})
+	return objects, nil
+}
+
+// byNode splits what list returned.
+func byNode(objects []object) (nodes [][]object) {
+	for i, o := range objects {
+		if i == 0 || o.node != objects[i-1].node {
+			nodes = append(nodes, nil)
+		}
+		nodes[len(nodes)-1] = append(nodes[len(nodes)-1], o)
+	}
+	return nodes
+}
+
+// clean removes what a snapshot that was saved makes outdated. older are the snapshots of its
+// node before it.
+func (b *Bucket) clean(ctx context.Context, saved object, older []object, escaped string) error {
+	errs := []error{b.abortUploads(ctx, escaped+"/", time.Time{})}
+	for _, o := range older[min(generations-1, len(older)):] {
+		errs = append(errs, b.remove(ctx, o.key))
+	}
+	b.mu.Lock()
+	due := time.Since(b.swept) >= sweepEvery
+	b.mu.Unlock()
+	if due && errors.Join(errs...) == nil {
+		errs = append(errs, b.sweep(ctx, saved))
+	}
+	return errors.Join(errs...)
+}
+
+// sweep removes the snapshots of nodes that have saved none for long, and aborts uploads that
+// nobody goes on with. It counts from the moment at which the server kept saved, so that it
+// does not depend on this machine's clock.
+func (b *Bucket) sweep(ctx context.Context, saved object) error {
+	objects, err := b.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(objects, func(o object) bool { return o.key == saved.key })
+	if at < 0 {
+		return nil // the server lists it later, or a lifecycle rule was quick
+	}
+	now := objects[at].modified
+	var outdated []object
+	for _, of := range byNode(objects) {
+		newest := slices.MaxFunc(of, func(x, y object) int { return x.modified.Compare(y.modified) })
+		if now.Sub(newest.modified) > keepFor {
+			outdated = append(outdated, of...)
+		}
+	}
+	for _, o := range outdated[:min(maxSwept, len(outdated))] {
+		if err := b.remove(ctx, o.key); err != nil {
+			return err
+		}
+	}
+	if err := b.abortUploads(ctx, "", now.Add(-sweepEvery)); err != nil || len(outdated) > maxSwept {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.swept = time.Now()
+	return nil
+}
+
+// remove deletes an object.
+func (b *Bucket) remove(ctx context.Context, key string) error {
+	err := b.request(ctx, func(ctx context.Context, _ *time.Timer) error {
+		return b.client.RemoveObject(ctx, b.bucket, key, minio.RemoveObjectOptions{})
+	})
+	if err = unlessRefused(err); err != nil {
+		return fmt.Errorf("removing %s: %w", key, err)
+	}
+	return nil
+}
+
+// abortUploads aborts the uploads under a key that began before a moment, or all of them if
+// the moment is zero.
+func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Time) error {
+	var uploads []minio.ObjectMultipartInfo
+	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) (err error) {
+		for info := range b.client.ListIncompleteUploads(ctx, b.bucket, b.prefix+under, true) { // to its end, or a goroutine stays
+			silence.Reset(b.timeout)
+			_, _, ours := parseName(strings.TrimPrefix(info.Key, b.prefix))
+			switch {
+			case info.Err != nil:
+				err = info.Err
+			case ours && len(uploads) < maxSwept && (before.IsZero() || info.Initiated.Before(before)):
+				uploads = append(uploads, info)
+			}
+		}
+		return err
+	})
+	if err = unlessRefused(err); err != nil {
+		return fmt.Errorf("listing the uploads under %s: %w", b.prefix+under, err)
+	}
+	for _, u := range uploads {
+		err := b.request(ctx, func(ctx context.Context, _ *time.Timer) error {
+			return b.client.AbortMultipartUpload(ctx, b.bucket, u.Key, u.UploadID)
+		})
+		if err = unlessRefused(err); err != nil {
+			return fmt.Errorf("aborting an upload of %s: %w", u.Key, err)
+		}
+	}
+	return nil
+}
+
+// unlessRefused returns nil for the error of a server that does not offer a request, that
+// denies it to these credentials, or that has no such upload any more.
+func unlessRefused(err error) error {
+	response := minio.ToErrorResponse(err)
+	switch response.StatusCode {
+	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return nil
+	}
+	if response.Code == minio.NoSuchUpload {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,487 @@
+package s3snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	"github.com/stretchr/testify/require"
+
+	s3snapshot "github.com/weir-go/weir/contrib/s3"
+	"github.com/weir-go/weir/internal/lab"
+)
+
+func key(node string, generation int) string {
+	return fmt.Sprintf("weir/test/%s/%020d.snapshot", node, generation)
+}
+
+func TestTheTwoNewestSnapshotsOfANodeAreKept(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		got, err := load(t, b)
+		require.NoError(t, err, "nothing there is no error")
+		require.Empty(t, got)
+
+		for i := range 4 {
+			require.NoError(t, b.Save(within(t, patience), "api-1", text(fmt.Sprint("snapshot ", i+1))))
+		}
+		require.Equal(t, []string{key("api-1", 3), key("api-1", 4)}, keys(t, s))
+		got, err = load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=snapshot 4"}, got)
+
+		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("")), "a new process, and an empty snapshot")
+		got, err = load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1="}, got)
+	})
+}
+
+func TestADamagedSnapshotIsReplacedByTheOneBefore(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		for _, node := range []string{"api-1", "api-2"} {
+			for _, content := range []string{"old", "new"} {
+				require.NoError(t, b.Save(within(t, patience), node, text(node+" "+content)))
+			}
+		}
+		got, err := load(t, b, "api-1 new")
+		require.ErrorIs(t, err, errDamaged)
+		require.ErrorContains(t, err, key("api-1", 2))
+		require.NotContains(t, err.Error(), key("api-1", 1))
+		require.Equal(t, []string{"api-1=api-1 new", "api-1=api-1 old", "api-2=api-2 new"}, got)
+
+		got, err = load(t, b, "api-1 new", "api-1 old")
+		require.ErrorContains(t, err, key("api-1", 2))
+		require.ErrorContains(t, err, key("api-1", 1))
+		require.Len(t, got, 3)
+	})
+}
+
+func TestNodesShareAPrefixAndReadWhatTheyChoose(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		names := []string{"api-1", "api-10", "API-1", "a/b", "a_2fb", ".", "..", "é ü", "%2F?#&+=", "a\x00\xff", "_", "-", strings.Repeat("ä", 42)}
+		first, second := open(t, s), open(t, s)
+		for i, name := range names {
+			b := first
+			if i%2 == 1 {
+				b = second
+			}
+			require.NoError(t, b.Save(within(t, patience), name, text("of "+name)), "%q", name)
+		}
+		require.Len(t, keys(t, s), len(names))
+		var want []string
+		for _, name := range names {
+			want = append(want, name+"=of "+name)
+		}
+		got, err := load(t, second)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, got)
+
+		got = nil
+		err = first.Load(within(t, patience), func(node string) bool { return node == "api-1" || node == ".." }, func(node string, _ io.Reader) error {
+			got = append(got, node)
+			return nil
+		})
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"api-1", ".."}, got)
+	})
+}
+
+func TestANameThatNoKeyHoldsIsRefused(t *testing.T) {
+	b, err := s3snapshot.New(s3snapshot.Options{Bucket: bucketName, Endpoint: "http://127.0.0.1:1", Credentials: signed})
+	require.NoError(t, err)
+	for name, want := range map[string]string{"": "empty", strings.Repeat("n", 256): "256 bytes", strings.Repeat("ä", 43): "86 bytes, and 258"} {
+		require.ErrorContains(t, b.Save(t.Context(), name, text("")), want)
+	}
+}
+
+func TestForeignObjectsAreLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		foreign := []string{
+			"other/api-1/00000000000000000009.snapshot",
+			"weir/test/api-1/00000000000000000009.snapshot.gz",
+			"weir/test/api-1/9.snapshot",
+			"weir/test/api-1/99999999999999999999.snapshot",
+			"weir/test/api-1/x/00000000000000000009.snapshot",
+			"weir/test/api_1/00000000000000000009.snapshot",
+			"weir/test/readme.txt",
+			"weir/testing/api-1/00000000000000000009.snapshot",
+		}
+		for _, k := range foreign {
+			_, err := s.client.PutObject(within(t, patience), bucketName, k, strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
+			require.NoError(t, err)
+		}
+		for range 3 {
+			require.NoError(t, b.Save(within(t, patience), "api-1", text("ours")))
+		}
+		got, err := load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=ours"}, got)
+		want := append(slices.Clone(foreign), key("api-1", 2), key("api-1", 3))
+		require.ElementsMatch(t, want, keys(t, s))
+
+		// What only its content gives away is read, and refused with its key.
+		_, err = s.client.PutObject(within(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
+		require.NoError(t, err)
+		got, err = load(t, b, "foreign")
+		require.ErrorContains(t, err, key("api-1", 9))
+		require.Equal(t, []string{"api-1=foreign", "api-1=ours"}, got)
+	})
+}
+
+func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		for _, megabytes := range []int{0, 10} {
+			err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+				require.NoError(t, blocks(megabytes, func(int) {})(w))
+				return errDamaged
+			})
+			require.ErrorIs(t, err, errDamaged)
+			require.ErrorContains(t, err, key("api-1", 2))
+		}
+		require.Panics(t, func() {
+			_ = b.Save(within(t, patience), "api-1", blocks(10, func(i int) {
+				if i == 9 {
+					panic("of the writer")
+				}
+			}))
+		})
+		require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
+		require.Empty(t, uploads(t, s))
+	})
+}
+
+func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = 10e6 })
+		require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))
+		err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+			_ = blocks(11, func(int) {})(w) // an error that is dropped
+			return nil
+		})
+		require.ErrorContains(t, err, "raise Options.MaxBytes")
+		require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
+		require.Empty(t, uploads(t, s))
+
+		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", blocks(11, func(int) {})))
+		read := 0
+		err = b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+			n, err := io.Copy(io.Discard, r)
+			read += int(n)
+			return err
+		})
+		require.ErrorContains(t, err, key("api-1", 2)+": it has 11000000 bytes")
+		require.Equal(t, int(10e6), read)
+	})
+}
+
+// ends requires that do returns an error by a deadline, which it is given. What this process
+// runs late is not held against it.
+func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
+	t.Helper()
+	var late lab.Lateness
+	late.Start(time.Millisecond, 0)
+	defer late.Stop()
+	ctx := within(t, deadline)
+	began := time.Now()
+	err = do(ctx)
+	took := time.Since(began)
+	require.Error(t, err)
+	require.Less(t, took, deadline+late.Total()+deadline/4)
+	return err
+}
+
+func ignore(string, io.Reader) error { return nil }
+
+func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		ends(t, patience, func(ctx context.Context) error {
+			return b.Save(ctx, "api-1", blocks(20, func(i int) {
+				if i == 10 { // a part is there
+					s.kill()
+				}
+			}))
+		})
+		ends(t, patience, func(ctx context.Context) error { return b.Load(ctx, all, ignore) })
+		s.start()
+
+		got, err := load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=before"}, got)
+		require.Equal(t, []string{key("api-1", 2)}, uploads(t, s), "a dead server cannot abort an upload")
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
+		require.Empty(t, uploads(t, s), "the next Save does")
+		got, err = load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=after"}, got)
+	})
+}
+
+func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		hang := func(w http.ResponseWriter, r *http.Request) bool {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		}
+		b := open(t, s)
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		for _, slow := range []struct {
+			name string
+			is   func(r *http.Request) bool
+		}{
+			{"from the beginning", func(*http.Request) bool { return true }},
+			{"in the second part", func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }},
+			{"at the end", func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }},
+		} {
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { return slow.is(r) && hang(w, r) })
+			err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, "api-1", blocks(10, func(int) {})) })
+			require.ErrorIs(t, err, context.DeadlineExceeded, slow.name)
+			s.misbehave(nil)
+			require.Equal(t, []string{key("api-1", 1)}, keys(t, s), slow.name)
+		}
+
+		// Without a deadline, each request has its own.
+		b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = 200 * time.Millisecond })
+		s.misbehave(hang)
+		require.ErrorContains(t, b.Save(t.Context(), "api-1", text("")), "no answer within 200ms")
+		require.ErrorContains(t, b.Load(t.Context(), all, ignore), "no answer within 200ms")
+		s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, ".snapshot") {
+				return false
+			}
+			w.Header().Set("Content-Length", "100")
+			w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+			w.Header().Set("ETag", `"e"`)
+			_, _ = io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		})
+		got, err := load(t, b)
+		require.ErrorContains(t, err, "no answer within 200ms")
+		require.Equal(t, []string{"api-1=half"}, got)
+		s.misbehave(nil)
+		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("after")))
+		require.Empty(t, uploads(t, s))
+	})
+}
+
+// A reader that is slow itself, as it merges counts, is no server that is silent.
+func TestTheTimeoutOfARequestLeavesTheReaderItsTime(t *testing.T) {
+	s := fake(t)
+	b := open(t, s)
+	require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))
+	const timeout = 500 * time.Millisecond
+	b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = timeout })
+	err := b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+		if _, err := io.CopyN(io.Discard, r, 1e6); err != nil {
+			return err
+		}
+		time.Sleep(2 * timeout)
+		n, err := io.Copy(io.Discard, r)
+		require.EqualValues(t, 9e6, n)
+		return err
+	})
+	require.NoError(t, err)
+}
+
+func TestASaveThatIsCancelledLeavesNothing(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := b.Save(ctx, "api-1", blocks(20, func(i int) {
+			if i == 10 {
+				cancel()
+			}
+		}))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, keys(t, s))
+		require.Empty(t, uploads(t, s))
+	})
+}
+
+func refuse(w http.ResponseWriter, status int, code string) bool {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>by the test</Message></Error>", code)
+	return true
+}
+
+func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		for _, refused := range []func(r *http.Request) bool{
+			func(r *http.Request) bool { return r.Method == http.MethodPut },
+			func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
+			func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") },
+		} {
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				return refused(r) && refuse(w, http.StatusInsufficientStorage, "XMinioStorageFull")
+			})
+			err := b.Save(within(t, patience), "api-1", blocks(10, func(int) {}))
+			require.Equal(t, "XMinioStorageFull", minio.ToErrorResponse(errors.Unwrap(err)).Code, "%v", err)
+			require.ErrorContains(t, err, key("api-1", 2))
+			s.misbehave(nil)
+			require.Empty(t, uploads(t, s))
+		}
+		got, err := load(t, b)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=before"}, got)
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
+		require.Equal(t, []string{key("api-1", 1), key("api-1", 2)}, keys(t, s))
+	})
+}
+
+func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		var puts atomic.Int64
+		s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+			return r.Method == http.MethodPut && puts.Add(1)%2 == 1 && refuse(w, http.StatusServiceUnavailable, "SlowDown")
+		})
+		b := open(t, s)
+		content := bytes.Repeat([]byte("0123456789"), 1e6)
+		require.NoError(t, b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		}))
+		require.NoError(t, b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+			got, err := io.ReadAll(r)
+			require.True(t, bytes.Equal(content, got))
+			return err
+		}))
+		require.EqualValues(t, 4, puts.Load(), "two parts, twice each")
+	})
+}
+
+// Credentials that only add, with a rule of the bucket that expires objects, are a setup.
+func TestAServerThatDeniesRemovalsIsNoError(t *testing.T) {
+	s := fake(t)
+	b := open(t, s)
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		denied := r.Method == http.MethodDelete || r.URL.Query().Has("uploads") && r.Method == http.MethodGet
+		return denied && refuse(w, http.StatusForbidden, "AccessDenied")
+	})
+	for range 4 {
+		require.NoError(t, b.Save(within(t, patience), "api-1", text("")))
+	}
+	require.Len(t, keys(t, s), 4)
+
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		return r.Method == http.MethodDelete && refuse(w, http.StatusConflict, "OperationAborted")
+	})
+	err := b.Save(within(t, patience), "api-1", text("saved"))
+	require.ErrorContains(t, err, key("api-1", 5)+" is saved, but")
+	require.ErrorContains(t, err, "removing "+key("api-1", 1))
+	s.misbehave(nil)
+	got, err := load(t, b)
+	require.NoError(t, err)
+	require.Equal(t, []string{"api-1=saved"}, got)
+	require.NoError(t, b.Save(within(t, patience), "api-1", text("")))
+	require.Len(t, keys(t, s), 2)
+}
+
+func TestWhatANodeLeftIsRemovedAfterFortyDays(t *testing.T) {
+	clock := gofakes3.FixedTimeSource(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	s := fake(t, s3mem.WithTimeSource(clock))
+	save := func(nodes ...string) {
+		for _, node := range nodes { // each by a process of its own, which looks for what others left
+			require.NoError(t, open(t, s).Save(within(t, patience), node, text("")))
+		}
+	}
+	const day = 24 * time.Hour
+	save("gone", "gone", "quiet", "api-1")
+	clock.Advance(30 * day)
+	save("quiet", "api-1")
+	clock.Advance(10*day - time.Hour)
+	save("api-1")
+	require.Len(t, keys(t, s), 2+2+2, "not before")
+	clock.Advance(2 * time.Hour)
+	save("api-1")
+	require.Equal(t, []string{key("api-1", 3), key("api-1", 4), key("quiet", 1), key("quiet", 2)}, keys(t, s))
+	clock.Advance(30 * day)
+	save("api-1")
+	require.Equal(t, []string{key("api-1", 4), key("api-1", 5)}, keys(t, s), "quiet saved last 40 days ago")
+}
+
+func TestABucketThatIsNotThereIsNamed(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s, func(o *s3snapshot.Options) { o.Bucket = "no-such-bucket" })
+		for _, err := range []error{b.Save(within(t, patience), "api-1", text("")), b.Load(within(t, patience), all, ignore)} {
+			require.ErrorContains(t, err, "listing weir/test/")
+			require.ErrorContains(t, err, "no-such-bucket")
+		}
+	})
+}
+
+func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
+	const megabytes, most = 200, 64 << 20
+	each(t, func(t *testing.T, s *server) {
+		if strings.HasSuffix(t.Name(), "gofakes3") {
+			keepNoParts(s, megabytes) // its memory is that of this process
+		}
+		b := open(t, s)
+		used := func() int64 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.Sys - m.HeapReleased)
+		}
+		debug.FreeOSMemory()
+		before, peak := used(), int64(0)
+		require.NoError(t, b.Save(within(t, patience), "api-1", blocks(megabytes, func(int) { peak = max(peak, used()) })))
+		require.NoError(t, b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+			block := make([]byte, 1e6)
+			for range megabytes {
+				if _, err := io.ReadFull(r, block); err != nil {
+					return err
+				}
+				peak = max(peak, used())
+			}
+			_, err := r.Read(block)
+			require.ErrorIs(t, err, io.EOF)
+			return nil
+		}))
+		t.Logf("%d MB took %d MB of memory", megabytes, (peak-before)>>20)
+		require.Less(t, peak-before, int64(most))
+	})
+}
+
+// keepNoParts has the server receive the parts of an upload, and keep a few bytes of each. In
+// the place of the object, it sends so many MB.
+func keepNoParts(s *server, megabytes int) {
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method == http.MethodPut && r.URL.Query().Has("partNumber"):
+			_, _ = io.Copy(io.Discard, r.Body)
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("part")), 4
+			r.Header.Set("Content-Length", "4")
+		case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, ".snapshot"):
+			w.Header().Set("Content-Length", fmt.Sprint(megabytes*1e6))
+			w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+			w.Header().Set("ETag", `"e"`)
+			_ = blocks(megabytes, func(int) {})(w)
+			return true
+		}
+		return false
+	})
+}

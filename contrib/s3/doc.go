@@ -1,0 +1,17 @@
+// Package s3snapshot keeps the snapshots of nodes in an S3-compatible bucket, which all nodes
+// share. A [Bucket] is a snapshot.Store:
+//
+//	bucket, err := s3snapshot.New(s3snapshot.Options{Bucket: "backups", Prefix: "weir/production"})
+//	...
+//	defer bucket.Close()
+//	node, err := weir.Start(ctx, weir.Config{Snapshots: bucket})
+//
+// A snapshot is the object PREFIX/NODE/GENERATION.snapshot. GENERATION is a number of 20
+// digits that counts the snapshots of the node, so names sort by age. A Bucket never writes
+// an object twice, and an upload becomes visible whole. So what a reader sees is a whole
+// snapshot, whatever happens to its writer.
+//
+// Save keeps the two newest snapshots of its node, and aborts uploads that an earlier process
+// of the node left behind. Once a day, it also removes the snapshots of nodes that have saved
+// none for 40 days. It leaves all other objects alone.
+package s3snapshot

@@ -1,0 +1,196 @@
+package s3snapshot
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	defaultEndpoint = "https://s3.amazonaws.com"
+	defaultMaxBytes = 16 << 30
+	defaultTimeout  = 30 * time.Second
+	// partBytes is what a Save holds in memory, and sends with one request. Servers refuse
+	// parts below 5 MiB.
+	partBytes = 8 << 20
+	maxParts  = 10_000
+	// maxPrefix leaves room for the name of a node within the 1,024 bytes of a key.
+	maxPrefix = 512
+	// attempts is how often the client sends a request that fails in a way that may pass.
+	attempts = 3
+	// metadataTimeout bounds each request for credentials to a machine's metadata service.
+	metadataTimeout = 2 * time.Second
+)
+
+// Options are those of [New]. Bucket is required; all others may be zero.
+type Options struct {
+	Bucket string // its name. It has to exist
+	// Prefix begins the keys of all snapshots, as in "weir/production". It is that of one
+	// cluster alone. At most 512 bytes; none by default.
+	Prefix string
+
+	// Endpoint is the URL of the server, such as "https://minio.internal:9000", without a
+	// path. By default it is that of AWS. With "http://" nothing is encrypted on the way.
+	Endpoint string
+	// Region is that of the bucket. By default it is AWS_REGION or AWS_DEFAULT_REGION of the
+	// environment; if both are empty, the server is asked, for which AWS needs the permission
+	// s3:GetBucketLocation.
+	Region string
+	// VirtualHost sends requests to BUCKET.HOST in place of HOST/BUCKET, as some servers
+	// want. AWS gets them so in any case.
+	VirtualHost bool
+	// TLS is for an Endpoint that is not verified by the system's roots, or that wants a
+	// certificate of the client. By default it is TLS 1.2 or later with the system's roots,
+	// or those in the file SSL_CERT_FILE of the environment.
+	TLS *tls.Config
+
+	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they are
+	// found in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, in
+	// ~/.aws/credentials, or at the service that EKS, ECS and EC2 have for roles, in this
+	// order. They are renewed before they expire.
+	Credentials *credentials.Credentials
+
+	// MaxBytes bounds one snapshot: Save returns an error where more is written, and Load
+	// refuses a larger object. From 0, for 16 GiB, to 78 GiB, which is what 10,000 parts hold.
+	MaxBytes int64
+	// RequestTimeout bounds one request and its two repetitions, such as the upload of a part
+	// of 8 MiB. In a download it bounds the silence of the server. 30 s if 0.
+	RequestTimeout time.Duration
+}
+
+// ParseURL returns the Options of a URL, for a flag of a command:
+//
+//	s3://BUCKET/PREFIX?endpoint=https://minio.internal:9000&region=eu-west-1&virtual_host=true
+//
+// All but the bucket may be left out. Credentials have no place in it, because commands show
+// their flags. The error is weir.ErrInvalid.
+func ParseURL(text string) (Options, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		err = errors.Unwrap(err) // which leaves out the text, and with it what may be a secret
+		return Options{}, fmt.Errorf("%w URL of a bucket: %w: write s3://BUCKET/PREFIX", weir.ErrInvalid, err)
+	}
+	wrong := func(format string, args ...any) (Options, error) {
+		return Options{}, fmt.Errorf("%w URL of a bucket: %s", weir.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case u.User != nil:
+		return wrong("it has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	case u.Scheme != "s3" || u.Opaque != "" || u.Host == "" || u.Fragment != "":
+		return wrong("%q: write s3://BUCKET/PREFIX", text)
+	}
+	parameters, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return wrong("its parameters: %v", err)
+	}
+	o := Options{Bucket: u.Host, Prefix: u.Path}
+	for name, values := range parameters {
+		value := values[0]
+		switch {
+		case len(values) > 1:
+			return wrong("%s is there %d times: give it once", name, len(values))
+		case name == "endpoint":
+			o.Endpoint = value
+		case name == "region":
+			o.Region = value
+		case name == "virtual_host":
+			if o.VirtualHost, err = strconv.ParseBool(value); err != nil {
+				return wrong("virtual_host is %q: use true or false", value)
+			}
+		default:
+			return wrong("unknown parameter %q: use endpoint, region or virtual_host", name)
+		}
+	}
+	_, err = o.normalised()
+	return o, err
+}
+
+// New returns a Bucket. It sends nothing, so a server that is away is no error here. The error
+// is weir.ErrInvalid, and names the fields.
+func New(opts Options) (*Bucket, error) {
+	o, err := opts.normalised()
+	if err != nil {
+		return nil, err
+	}
+	endpoint, _ := url.Parse(o.Endpoint)
+	secure := endpoint.Scheme == "https"
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, err
+	}
+	transport.ResponseHeaderTimeout = o.RequestTimeout
+	if o.TLS != nil {
+		transport.TLSClientConfig = o.TLS.Clone()
+	}
+	lookup := minio.BucketLookupAuto
+	if o.VirtualHost {
+		lookup = minio.BucketLookupDNS
+	}
+	client, err := minio.NewCore(endpoint.Host, &minio.Options{
+		Creds: o.Credentials, Secure: secure, Transport: transport, Region: o.Region, BucketLookup: lookup, MaxRetries: attempts,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w s3snapshot.Options: Endpoint is %q: %w", weir.ErrInvalid, o.Endpoint, err)
+	}
+	return &Bucket{client: client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, maxBytes: o.MaxBytes, timeout: o.RequestTimeout}, nil
+}
+
+// normalised returns the Options with defaults, and an error that names each field that is wrong.
+func (o Options) normalised() (Options, error) {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w s3snapshot.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))
+	}
+	if err := s3utils.CheckValidBucketName(o.Bucket); err != nil {
+		wrong("Bucket is %q: %v", o.Bucket, err)
+	}
+	if o.Prefix = strings.Trim(o.Prefix, "/"); o.Prefix != "" {
+		odd := slices.ContainsFunc(strings.Split(o.Prefix, "/"), func(part string) bool { return part == "" || part == "." || part == ".." })
+		if odd || !utf8.ValidString(o.Prefix) || len(o.Prefix) > maxPrefix {
+			wrong("Prefix is %q: use at most %d bytes of UTF-8, without empty parts, \".\" and \"..\"", o.Prefix, maxPrefix)
+		}
+		o.Prefix += "/"
+	}
+	o.Endpoint = cmp.Or(o.Endpoint, defaultEndpoint)
+	endpoint, err := url.Parse(o.Endpoint)
+	switch {
+	case err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https":
+		wrong("Endpoint is not a URL: use https://HOST:PORT")
+	case strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "":
+		wrong("Endpoint has more than a scheme, a host and a port: use https://HOST:PORT")
+	case endpoint.Scheme == "http" && o.TLS != nil:
+		wrong("TLS is set, and Endpoint is %q: use https, or leave TLS out", o.Endpoint)
+	}
+	o.Region = cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
+	if o.Credentials == nil {
+		o.Credentials = credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{},
+			&credentials.FileAWSCredentials{},
+			&credentials.IAM{Client: &http.Client{Timeout: metadataTimeout}},
+		})
+	}
+	if most := int64(partBytes) * maxParts; o.MaxBytes < 0 || o.MaxBytes > most {
+		wrong("MaxBytes is %d: use 0 for 16 GiB, or at most %d", o.MaxBytes, most)
+	}
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
+	if o.RequestTimeout < 0 {
+		wrong("RequestTimeout is %v: use 0 for 30 s, or a positive time", o.RequestTimeout)
+	}
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultTimeout)
+	return o, errors.Join(errs...)
+}

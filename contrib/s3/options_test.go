@@ -1,0 +1,105 @@
+package s3snapshot_test
+
+import (
+	"crypto/tls"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	s3snapshot "github.com/weir-go/weir/contrib/s3"
+)
+
+func TestWrongOptionsAreNamedAtOnce(t *testing.T) {
+	_, err := s3snapshot.New(s3snapshot.Options{
+		Prefix: "a//b", Endpoint: "minio:9000", MaxBytes: -1, RequestTimeout: -time.Second,
+	})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	for _, field := range []string{"Bucket", "Prefix", "Endpoint", "MaxBytes", "RequestTimeout"} {
+		require.ErrorContains(t, err, "s3snapshot.Options: "+field+" ")
+	}
+	for name, o := range map[string]s3snapshot.Options{
+		"Bucket":                    {Bucket: "has/slash"},
+		"Prefix":                    {Prefix: "a/../b"},
+		"Prefix is":                 {Prefix: strings.Repeat("p", 513)},
+		"Endpoint has more than":    {Endpoint: "https://minio:9000/path"},
+		"Endpoint has more":         {Endpoint: "https://key:secret@minio:9000"},
+		"Endpoint is not a URL":     {Endpoint: "ftp://minio"},
+		"TLS is set, and Endpoint ": {Endpoint: "http://minio", TLS: &tls.Config{}},
+		"MaxBytes is 83886080001":   {MaxBytes: 83_886_080_001},
+	} {
+		if o.Bucket == "" {
+			o.Bucket = "backups"
+		}
+		_, err := s3snapshot.New(o)
+		require.ErrorIs(t, err, weir.ErrInvalid, name)
+		require.ErrorContains(t, err, "s3snapshot.Options: "+name)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	b, err := s3snapshot.New(s3snapshot.Options{Bucket: "backups"})
+	require.NoError(t, err, "all else has a default")
+	require.NoError(t, b.Close())
+}
+
+func TestAURLGivesOptions(t *testing.T) {
+	for text, want := range map[string]s3snapshot.Options{
+		"s3://backups":                 {Bucket: "backups"},
+		"s3://backups/weir/production": {Bucket: "backups", Prefix: "/weir/production"},
+		"s3://backups/w?endpoint=http://127.0.0.1:9000&region=eu-west-1&virtual_host=true": {
+			Bucket: "backups", Prefix: "/w", Endpoint: "http://127.0.0.1:9000", Region: "eu-west-1", VirtualHost: true,
+		},
+	} {
+		got, err := s3snapshot.ParseURL(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+		_, err = s3snapshot.New(got)
+		require.NoError(t, err, text)
+	}
+}
+
+func TestAWrongURLIsRefusedWithoutItsSecrets(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "write s3://BUCKET/PREFIX",
+		"backups/weir":                      "write s3://BUCKET/PREFIX",
+		"https://backups/weir":              "write s3://BUCKET/PREFIX",
+		"s3:///weir":                        "write s3://BUCKET/PREFIX",
+		"s3://backups/weir#x":               "write s3://BUCKET/PREFIX",
+		"s3://key:SECRET@backups/weir":      "AWS_SECRET_ACCESS_KEY",
+		"s3://key:SECRET@back ups":          "invalid character",
+		"s3://B/weir":                       "Bucket",
+		"s3://backups/a/../b":               "Prefix",
+		"s3://backups/w?endpoint=m":         "Endpoint",
+		"s3://backups/w?secret=SECRET":      `unknown parameter "secret"`,
+		"s3://backups/w?region=a&region=b":  "region is there 2 times",
+		"s3://backups/w?virtual_host=maybe": `virtual_host is "maybe"`,
+		"s3://backups/w?region=%zz":         "parameters",
+	} {
+		_, err := s3snapshot.ParseURL(text)
+		require.ErrorIs(t, err, weir.ErrInvalid, text)
+		require.ErrorContains(t, err, want, text)
+		require.NotContains(t, err.Error(), "SECRET"+"@", text)
+	}
+}
+
+func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
+	s := fake(t)
+	got := make(chan string, 1)
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case got <- r.Header.Get("Authorization"):
+		default:
+		}
+		return false
+	})
+	t.Setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	t.Setenv("AWS_REGION", "eu-west-1")
+	b := open(t, s, func(o *s3snapshot.Options) { o.Credentials, o.Region = nil, "" })
+	require.NoError(t, b.Load(within(t, patience), all, ignore))
+	authorization := <-got
+	require.Contains(t, authorization, "Credential=of-the-environment/")
+	require.Contains(t, authorization, "/eu-west-1/s3/")
+}

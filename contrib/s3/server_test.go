@@ -1,0 +1,262 @@
+package s3snapshot_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stretchr/testify/require"
+
+	s3snapshot "github.com/weir-go/weir/contrib/s3"
+	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
+)
+
+const (
+	bucketName = "weir-test"
+	// patience is how long what happens at once may take on a busy machine.
+	patience = 30 * time.Second
+	// versitygw is a gateway from S3 to a directory. Its sixty modules take minutes to build,
+	// so it is for the full run alone.
+	versitygw = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+)
+
+var signed = credentials.NewStaticV4("weir", "weir-secret", "")
+
+// server is an S3 server behind a proxy that a test may have misbehave.
+type server struct {
+	url    string // of the proxy
+	kill   func() // ends it as a crash would, connections and all
+	start  func() // starts it again, with what it had stored
+	client *minio.Core
+
+	mu   sync.Mutex
+	hook func(http.ResponseWriter, *http.Request) (answered bool)
+}
+
+// misbehave has the proxy call hook before it passes a request on.
+func (s *server) misbehave(hook func(http.ResponseWriter, *http.Request) (answered bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = hook
+}
+
+// behind starts the proxy in front of the server at this address, and makes the bucket.
+func (s *server) behind(t *testing.T, address string) *server {
+	t.Helper()
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: address})
+			r.Out.Host = r.In.Host // which is signed
+		},
+		Transport:    &http.Transport{DisableKeepAlives: true},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	ctx, end := context.WithCancel(context.Background()) // ends a hook that hangs
+	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		hook := s.hook
+		s.mu.Unlock()
+		if hook == nil || !hook(w, r) {
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	proxy.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	proxy.Start()
+	t.Cleanup(func() {
+		end()
+		proxy.CloseClientConnections()
+		proxy.Close()
+	})
+	s.url = proxy.URL
+	var err error
+	s.client, err = minio.NewCore(proxy.Listener.Addr().String(), &minio.Options{Creds: signed, Region: "us-east-1"})
+	require.NoError(t, err)
+	require.NoError(t, s.client.MakeBucket(within(t, patience), bucketName, minio.MakeBucketOptions{}))
+	return s
+}
+
+// each runs a test with the servers, of which the default run has the one in this process.
+func each(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Run("gofakes3", func(t *testing.T) { test(t, fake(t)) })
+	t.Run("versitygw", func(t *testing.T) {
+		full.Only(t, "the same test with gofakes3")
+		test(t, real(t))
+	})
+}
+
+// fake starts a server in this process, which keeps objects in memory.
+func fake(t *testing.T, opts ...s3mem.Option) *server {
+	t.Helper()
+	handler := gofakes3.New(s3mem.New(opts...)).Server()
+	address := freeport.Addr(t)
+	var running *http.Server
+	s := new(server)
+	s.start = func() {
+		listener, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		running = &http.Server{Handler: handler}
+		go func(h *http.Server) { _ = h.Serve(listener) }(running)
+	}
+	s.kill = func() { _ = running.Close() }
+	s.start()
+	t.Cleanup(func() { s.kill() })
+	return s.behind(t, address)
+}
+
+// install builds versitygw once, into a directory that TestMain removes.
+var install = sync.OnceValues(func() (path string, err error) {
+	cmd := exec.Command("go", "install", versitygw)
+	cmd.Env = append(os.Environ(), "GOBIN="+programs)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go install %s: %w: %s", versitygw, err, out)
+	}
+	return filepath.Join(programs, "versitygw"), nil
+})
+
+var programs = filepath.Join(os.TempDir(), fmt.Sprintf("weir-s3-%d", os.Getpid()))
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// real starts a server in another process, which keeps objects in files.
+func real(t *testing.T) *server {
+	t.Helper()
+	path, err := install()
+	if err != nil {
+		t.Skip(err)
+	}
+	address := freeport.Addr(t)
+	data, meta := t.TempDir(), t.TempDir()
+	var child *lab.Child
+	s := new(server)
+	s.start = func() {
+		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
+		child, err = lab.StartCommand(cmd, nil, func([]byte) {})
+		require.NoError(t, err)
+		for ctx := within(t, patience); ; time.Sleep(10 * time.Millisecond) {
+			if c, err := net.Dial("tcp", address); err == nil {
+				_ = c.Close()
+				return
+			}
+			select {
+			case <-child.Ended():
+				t.Fatalf("%s: %s", path, child.How())
+			case <-ctx.Done():
+				t.Fatalf("%s does not listen", path)
+			default:
+			}
+		}
+	}
+	s.kill = func() {
+		_ = child.Kill()
+		<-child.Ended()
+	}
+	s.start()
+	t.Cleanup(func() { s.kill() })
+	return s.behind(t, address)
+}
+
+// open returns a Bucket of the server. edit changes its Options.
+func open(t *testing.T, s *server, edit ...func(*s3snapshot.Options)) *s3snapshot.Bucket {
+	t.Helper()
+	o := s3snapshot.Options{Bucket: bucketName, Prefix: "weir/test", Endpoint: s.url, Region: "us-east-1", Credentials: signed}
+	for _, e := range edit {
+		e(&o)
+	}
+	b, err := s3snapshot.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// keys are those of all objects of the server.
+func keys(t *testing.T, s *server) (all []string) {
+	t.Helper()
+	for o := range s.client.ListObjectsIter(within(t, patience), bucketName, minio.ListObjectsOptions{Recursive: true}) {
+		require.NoError(t, o.Err)
+		all = append(all, o.Key)
+	}
+	return all
+}
+
+// uploads are the keys of uploads that neither ended nor were aborted.
+func uploads(t *testing.T, s *server) (all []string) {
+	t.Helper()
+	for u := range s.client.ListIncompleteUploads(within(t, patience), bucketName, "", true) {
+		if minio.ToErrorResponse(u.Err).Code == minio.NoSuchUpload {
+			continue // gofakes3 says so of a bucket that never had one
+		}
+		require.NoError(t, u.Err)
+		all = append(all, u.Key)
+	}
+	return all
+}
+
+// text writes a snapshot.
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+// blocks writes a snapshot of so many MB, and calls before ahead of each.
+func blocks(n int, before func(i int)) func(io.Writer) error {
+	block := make([]byte, 1e6)
+	return func(w io.Writer) error {
+		for i := range n {
+			before(i)
+			if _, err := w.Write(block); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func all(string) bool { return true }
+
+// load returns what Load reads of each node, in order, and its error.
+func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, err error) {
+	t.Helper()
+	err = b.Load(within(t, patience), all, func(node string, r io.Reader) error {
+		content, err := io.ReadAll(r)
+		got = append(got, node+"="+string(content))
+		for _, text := range refused {
+			if string(content) == text {
+				err = errors.Join(err, errDamaged)
+			}
+		}
+		return err
+	})
+	return got, err
+}
+
+var errDamaged = errors.New("damaged")

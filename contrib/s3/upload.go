@@ -1,0 +1,128 @@
+package s3snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// upload is the writer of one snapshot. It holds one part in memory. A snapshot that fits in a
+// part is one request; a larger one is a multipart upload, which begins with its second part.
+type upload struct {
+	*Bucket
+	ctx   context.Context
+	key   string
+	part  []byte // what is not sent yet, with the capacity of a part
+	id    string // of the multipart upload, if there is one
+	parts []minio.CompletePart
+	left  int64 // of Options.MaxBytes
+	err   error // the first, which every later Write returns
+}
+
+// upload makes an object of what write writes. It aborts what fails, for which it has until
+// the deadline of whole, or cleanupTimeout.
+func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
+	u := &upload{Bucket: b, ctx: ctx, key: key, part: make([]byte, 0, partBytes), left: b.maxBytes}
+	complete := false
+	defer func() {
+		if !complete { // also where write panics
+			u.abort(whole)
+		}
+	}()
+	if err := write(u); err != nil {
+		return err
+	}
+	if u.err != nil { // which write may have dropped
+		return u.err
+	}
+	err := u.complete()
+	complete = err == nil
+	return err
+}
+
+// Write sends a part whenever one is full and more comes.
+func (u *upload) Write(p []byte) (n int, err error) {
+	if int64(len(p)) > u.left && u.err == nil {
+		u.err = fmt.Errorf("the snapshot has more than %d bytes: raise Options.MaxBytes", u.maxBytes)
+	}
+	for u.err == nil && len(p) > 0 {
+		if len(u.part) == cap(u.part) {
+			if u.err = u.send(); u.err != nil {
+				break
+			}
+		}
+		taken := copy(u.part[len(u.part):cap(u.part)], p)
+		u.part = u.part[:len(u.part)+taken]
+		p, n, u.left = p[taken:], n+taken, u.left-int64(taken)
+	}
+	return n, u.err
+}
+
+// send sends the part, and begins the multipart upload before the first one.
+func (u *upload) send() error {
+	if u.id == "" {
+		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) (err error) {
+			u.id, err = u.client.NewMultipartUpload(ctx, u.bucket, u.key, minio.PutObjectOptions{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
+		number := len(u.parts) + 1
+		part, err := u.client.PutObjectPart(ctx, u.bucket, u.key, u.id, number, bytes.NewReader(u.part), int64(len(u.part)),
+			minio.PutObjectPartOptions{Sha256Hex: u.sum(), DisableContentSha256: true})
+		if err == nil {
+			u.parts = append(u.parts, minio.CompletePart{PartNumber: number, ETag: part.ETag})
+		}
+		return err
+	})
+	u.part = u.part[:0]
+	return err
+}
+
+// sum is signed with the request in the place of checksums of the library, which some servers
+// do not know: a server that received other bytes refuses them.
+func (u *upload) sum() string {
+	sum := sha256.Sum256(u.part)
+	return hex.EncodeToString(sum[:])
+}
+
+// complete sends the rest, and makes the object visible.
+func (u *upload) complete() error {
+	if u.id == "" {
+		return u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
+			_, err := u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), int64(len(u.part)), "", u.sum(),
+				minio.PutObjectOptions{DisableContentSha256: true})
+			return err
+		})
+	}
+	if err := u.send(); err != nil {
+		return err
+	}
+	return u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
+		_, err := u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, minio.PutObjectOptions{})
+		return err
+	})
+}
+
+// abort has the server forget the parts. If that fails, the next Save of the node tries again.
+func (u *upload) abort(whole context.Context) {
+	if u.id == "" {
+		return
+	}
+	until := time.Now().Add(cleanupTimeout)
+	if deadline, has := whole.Deadline(); has && deadline.Before(until) {
+		until = deadline
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(whole), until)
+	defer cancel()
+	_ = u.client.AbortMultipartUpload(ctx, u.bucket, u.key, u.id)
+}

@@ -172,7 +172,7 @@ func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silen
 	defer silence.Stop()
 	err := do(ctx, silence)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w (%w)", cause, err)
+		return fmt.Errorf("%w: %v", cause, err)
 	}
 	return err
 }

@@ -33,8 +33,8 @@ const (
 	maxPrefix = 512
 	// attempts is how often the client sends a request that fails in a way that may pass.
 	attempts = 3
-	// metadataTimeout bounds each request for credentials to a machine's metadata service.
-	metadataTimeout = 2 * time.Second
+	// credentialsTimeout bounds each request for the credentials of a role.
+	credentialsTimeout = 5 * time.Second
 )
 
 // Options are those of [New]. Bucket is required; all others may be zero.
@@ -181,7 +181,7 @@ func (o Options) normalised() (Options, error) {
 		o.Credentials = credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{},
 			&credentials.FileAWSCredentials{},
-			&credentials.IAM{Client: &http.Client{Timeout: metadataTimeout}},
+			&credentials.IAM{Client: &http.Client{Timeout: credentialsTimeout}},
 		})
 	}
 	if most := int64(partBytes) * maxParts; o.MaxBytes < 0 || o.MaxBytes > most {

@@ -102,10 +102,14 @@ func each(t *testing.T, test func(t *testing.T, s *server)) {
 	})
 }
 
-// fake starts a server in this process, which keeps objects in memory.
-func fake(t *testing.T, opts ...s3mem.Option) *server {
+// fake starts a server in this process, which keeps objects in memory. Its clock is the
+// system's unless it is given one.
+func fake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	t.Helper()
-	handler := gofakes3.New(s3mem.New(opts...)).Server()
+	handler := gofakes3.New(s3mem.New()).Server()
+	if len(clock) > 0 {
+		handler = gofakes3.New(s3mem.New(s3mem.WithTimeSource(clock[0])), gofakes3.WithTimeSource(clock[0]), gofakes3.WithTimeSkewLimit(0)).Server()
+	}
 	address := freeport.Addr(t)
 	var running *http.Server
 	s := new(server)

@@ -1,5 +1,5 @@
 // Package s3snapshot keeps the snapshots of nodes in an S3-compatible bucket, which all nodes
-// share. A [Bucket] is a snapshot.Store:
+// share. A [Bucket] is a [github.com/weir-go/weir/snapshot.Store]:
 //
 //	bucket, err := s3snapshot.New(s3snapshot.Options{Bucket: "backups", Prefix: "weir/production"})
 //	...

@@ -39,7 +39,11 @@ func (c *Count) Used(now int64) int64 {
 	if c.Limit.Algorithm == SlidingLog {
 		return int64(c.x)
 	}
-	_, used := c.Limit.advance(cell{at: before(now, c.age), x: c.x, y: c.y}, nil, now)
+	v := cell{at: before(now, c.age), x: c.x, y: c.y}
+	if c.Limit.calendar() {
+		v.at = c.Limit.Start // whatever this clock says
+	}
+	_, used := c.Limit.advance(v, nil, now)
 	return int64(used)
 }
 

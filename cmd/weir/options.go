@@ -76,6 +76,9 @@ type nodeFlags struct {
 	MaxKeys          int           `help:"counts held at once; 5000000 if 0, about 350 MB"`
 	TopKeys          int           `help:"top keys kept with their text; 256 if 0, none if -1"`
 	ShowSecretKeys   bool          `help:"keep credentials among top keys in full, not just their last four characters"`
+	Snapshots        string        `placeholder:"DIR" help:"directory for counts that outlive a stop of all nodes, of this process alone (docs/snapshots.md); none if empty"`
+	SnapshotEvery    time.Duration `help:"how often they are written; 1m if 0"`
+	PlainSnapshots   bool          `help:"do not encrypt them under the secrets of -shared"`
 	LeaveWithin      time.Duration `default:"15s" help:"the most that an orderly end takes"`
 	LogLevel         slog.Level    `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string        `default:"text" help:"text or json"`
@@ -245,6 +248,9 @@ func (o *serveOptions) Validate() error {
 	if o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys) {
 		wrong("-audit is missing: name the file that records are appended to")
 	}
+	if o.Snapshots == "" && (o.SnapshotEvery != 0 || o.PlainSnapshots) {
+		wrong("-snapshots is missing: name the directory that counts are kept in")
+	}
 	if o.LeaveWithin <= 0 {
 		wrong("-leave_within is %v: use a duration above 0", o.LeaveWithin)
 	}
@@ -291,6 +297,7 @@ func (o *nodeFlags) node() weir.Config {
 		Expect: o.Expect, Insecure: o.Insecure, CertificateNames: o.CertificateNames,
 		Region: o.Region, Regions: o.Regions, RegionShares: o.RegionShares,
 		Timeout: o.Timeout, Forget: o.Forget, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys, ShowSecretKeys: o.ShowSecretKeys,
+		SnapshotEvery: o.SnapshotEvery, PlainSnapshots: o.PlainSnapshots,
 	}
 }
 

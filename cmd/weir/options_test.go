@@ -27,6 +27,8 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 		{"-envoy_partition open", `--envoy_partition: `},
 		{"-checks :8080", "give -checks_tokens a file with tokens"},
 		{"-checks 192.0.2.1:8080", "-checks is 192.0.2.1:8080, which other machines reach"},
+		{"-snapshot_every 10s", "-snapshots is missing: name the directory"},
+		{"-plain_snapshots", "-snapshots is missing: name the directory"},
 		{"-log_format xml", `-log_format is "xml": use text or json`},
 		{"-leave_within -1s", "-leave_within is -1s: use a duration above 0"},
 		{"-regions us", `--regions: "us" is not REGION=VALUE`},

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-go/weir/internal/rlimit"
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/snapshot"
 )
 
 // serveCommand runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
@@ -84,6 +85,10 @@ type served struct {
 	failed chan error
 }
 
+// startWithin bounds how long a start waits for members and for snapshots. Then it serves, so
+// that probes are answered, but is not ready before both are there.
+const startWithin = 20 * time.Second
+
 // leavePart is the part of -leave_within after which Leave ends, and answerPart that
 // after which what is asked then is cut off. What is left is for the audit.
 const (
@@ -115,10 +120,20 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		}()
 		cfg.Observer = denials.Log
 	}
+	if o.Snapshots != "" {
+		dir, failed := snapshot.OpenDir(o.Snapshots, snapshot.DirOptions{})
+		if failed != nil {
+			return fmt.Errorf("weir serve: -snapshots: %w", failed)
+		}
+		defer func() { err = errors.Join(err, dir.Close()) }()
+		cfg.Snapshots = dir
+	}
 	if err := cfg.Validate(); err != nil {
 		return inFlags(err)
 	}
-	node, err := weir.Start(ctx, cfg)
+	starting, started := context.WithTimeout(ctx, startWithin)
+	node, err := weir.Start(starting, cfg)
+	started()
 	if err != nil {
 		return inFlags(err)
 	}

@@ -277,6 +277,38 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	require.NotContains(t, c.out.String(), "level=ERROR")
 }
 
+func TestCountsOutliveAStopOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	both := func() (a, b *replica) {
+		a = begin(t, insecure.NewCredentials(), dir, "-name", "a", "-snapshots", filepath.Join(dir, "of a"))
+		b = begin(t, insecure.NewCredentials(), dir, "-name", "b", "-snapshots", filepath.Join(dir, "of b"), "-join", a.addr(t))
+		waitReady(t, a, b)
+		return a, b
+	}
+	a, b := both()
+	for _, key := range []string{"u", "v", "w"} {
+		for _, p := range []*replica{a, b} {
+			status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"`+key+`","units":20}`)
+			require.Equal(t, http.StatusOK, status, answer)
+			require.Contains(t, answer, `"allowed":true`)
+		}
+	}
+	a.stop()
+	require.NoError(t, <-a.done)
+	b.stop()
+	require.NoError(t, <-b.done)
+
+	a, b = both()
+	for _, key := range []string{"u", "v", "w"} {
+		code, out := b.ask("peek", "api/hourly", key)
+		require.Equal(t, ok, code, out)
+		require.Contains(t, out, "20 of 60 left")
+	}
+	code, out := a.ask("status")
+	require.Equal(t, ok, code, out)
+}
+
 func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
@@ -322,8 +354,8 @@ func refused(t *testing.T, args ...string) error {
 func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	p := begin(t, insecure.NewCredentials(), dir)
 	in := func(name string) string { return filepath.Join(dir, name) }
+	p := begin(t, insecure.NewCredentials(), dir, "-snapshots", in("snapshots"))
 	require.NoError(t, os.WriteFile(in("bad.yaml"), []byte("rules: 1"), 0o600))
 	const free = "-checks 127.0.0.1:0 -health 127.0.0.1:0 "
 	for _, c := range []struct{ args, says string }{
@@ -338,6 +370,9 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		{"-shared " + in("rules.yaml"), "write the lines that weir secret prints"},
 		{free + "-audit " + in("none/file"), "-audit: open " + in("none/file")},
 		{free + "-audit - -audit_sample 2", "-audit_sample: weir: invalid"},
+		{free + "-snapshots " + in("snapshots"), "weir serve: -snapshots: snapshot: another process uses the directory " + in("snapshots") + ": give each process a directory of its own"},
+		{free + "-snapshots " + in("shared"), "weir serve: -snapshots: snapshot: mkdir " + in("shared")},
+		{free + "-snapshots " + in("other") + " -snapshot_every 1h", "-snapshot_every is 1h0m0s: use 0 for 1m0s, or 1s to 5m"},
 		{"-timeout 5h -replicas 9", "-timeout is 5h0m0s: use 0 for 100ms, or 100µs to 1m (-timeout is WEIR_TIMEOUT in the environment)"},
 		{"-timeout 5h -replicas 9", "-replicas is 9: use 0 for 1"},
 		{"-join a:1", "-join is set and -bind is empty: give -bind a host:port"},

@@ -12,7 +12,7 @@ import (
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
-// Stream, Published, Outage, Unjoined, and what Cluster says of joining.
+// Stream, Published, Snapshots, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
 	// Limits is Decisions by the names of limits, of those that have decided anything. A

@@ -152,6 +152,7 @@ type statsAnswer struct {
 	Leases    leasesAnswer              `json:"leases"`
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
+	Snapshots snapshotsAnswer           `json:"snapshots"`
 	Holdings  holdingsAnswer            `json:"holdings"`
 	Holds     holdsAnswer               `json:"holds"`
 	Reserved  reservationsAnswer        `json:"reservations"`
@@ -228,6 +229,27 @@ type publishedAnswer struct {
 	Bytes      int    `json:"bytes"`
 	Revision   uint64 `json:"revision"`
 	Dropped    uint64 `json:"dropped"`
+}
+
+type snapshotsAnswer struct {
+	Loading    bool   `json:"loading"`
+	Loaded     int    `json:"loaded"`
+	LoadTookMS int64  `json:"load_took_ms"`
+	Refused    int    `json:"refused"`
+	Saved      uint64 `json:"saved"`
+	Failures   uint64 `json:"failures"`
+	Error      string `json:"error"`
+	AgeMS      int64  `json:"age_ms"`
+	TookMS     int64  `json:"took_ms"`
+	Bytes      int64  `json:"bytes"`
+	Counts     int    `json:"counts"`
+}
+
+func snapshotsOf(s weir.SnapshotStats) snapshotsAnswer {
+	return snapshotsAnswer{
+		s.Loading, s.Loaded, s.LoadTook.Milliseconds(), s.Refused,
+		s.Saved, s.Failures, s.Error, s.Age.Milliseconds(), s.Took.Milliseconds(), s.Bytes, s.Counts,
+	}
 }
 
 type holdingsAnswer struct {
@@ -331,7 +353,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
-		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Holds: holdsAnswer(s.Holds), Reserved: reservationsAnswer(s.Reservations), Regions: regions,
+		Published: publishedAnswer(s.Published), Snapshots: snapshotsOf(s.Snapshots), Holdings: holdingsAnswer(s.Holdings), Holds: holdsAnswer(s.Holds), Reserved: reservationsAnswer(s.Reservations), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered, trips, s.Cluster.Lateness.Milliseconds()},
 		Rules:   statsOf(a.book, s),

@@ -46,6 +46,18 @@ type cluster struct {
 			Canceled  uint64 `json:"canceled"`
 			Unsettled uint64 `json:"unsettled"`
 		} `json:"reservations"`
+		Snapshots struct {
+			Loading  bool   `json:"loading"`
+			Loaded   int    `json:"loaded"`
+			Refused  int    `json:"refused"`
+			Saved    uint64 `json:"saved"`
+			Failures uint64 `json:"failures"`
+			Error    string `json:"error"`
+			AgeMS    int64  `json:"age_ms"`
+			TookMS   int64  `json:"took_ms"`
+			Bytes    int64  `json:"bytes"`
+			Counts   int    `json:"counts"`
+		} `json:"snapshots"`
 		Stream struct {
 			Unsent int   `json:"unsent"`
 			LagMS  int64 `json:"lag_ms"`
@@ -153,6 +165,8 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, by shares, or as FailOpen and FailClosed say\n", s.Outage.Decisions)
 	case s.UnjoinedMS > 0:
 		fmt.Fprintf(w, "ALONE for %s: this node counts alone, because no address of -join has answered\n", time.Duration(s.UnjoinedMS)*time.Millisecond)
+	case s.Snapshots.Loading:
+		fmt.Fprintln(w, "NOT READY: the node loads snapshots")
 	case !s.Ready:
 		fmt.Fprintln(w, "NOT READY: the node is joining, leaving, or waiting for its counts")
 	default:
@@ -178,6 +192,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	if r := &s.Reservations; r.Made+r.Settled+r.Canceled > 0 {
 		fmt.Fprintf(w, "reservations: %d made here, %d settled and %d canceled here; %d expired unsettled\n", r.Made, r.Settled, r.Canceled, r.Unsettled)
 	}
+	c.printSnapshots(w)
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
 		switch {
@@ -187,6 +202,21 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 			fmt.Fprintf(w, "; THE FILE AS IT IS NOW WAS REFUSED: GET /v1/rules says why")
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+// printSnapshots prints nothing of a node that keeps none, as far as its statistics tell.
+func (c *cluster) printSnapshots(w io.Writer) {
+	s := &c.Stats.Snapshots
+	if s.Loaded > 0 || s.Refused > 0 {
+		fmt.Fprintf(w, "snapshots: %d counts loaded at the start; %d snapshots were refused\n", s.Loaded, s.Refused)
+	}
+	if s.Saved > 0 {
+		fmt.Fprintf(w, "snapshots: the last is %v old, with %d counts in %d bytes, and took %d ms; %d failed\n",
+			(time.Duration(s.AgeMS) * time.Millisecond).Round(time.Second), s.Counts, s.Bytes, s.TookMS, s.Failures)
+	}
+	if s.Error != "" {
+		fmt.Fprintf(w, "snapshots: THE LAST ATTEMPT FAILED: %s\n", s.Error)
 	}
 }
 

@@ -56,6 +56,27 @@ without b, which did not answer
 `, text.String())
 }
 
+func TestStatusShowsSnapshotsWhereThereAreAny(t *testing.T) {
+	for answer, want := range map[string][]string{
+		`{"ready":true,"snapshots":{}}`:  {"ready; "},
+		`{"snapshots":{"loading":true}}`: {"NOT READY: the node loads snapshots\n"},
+		`{"ready":true,"snapshots":{"loaded":70,"refused":1,"saved":9,"failures":2,"age_ms":61000,"took_ms":5,"bytes":3100,"counts":77}}`: {
+			"snapshots: 70 counts loaded at the start; 1 snapshots were refused\n",
+			"snapshots: the last is 1m1s old, with 77 counts in 3100 bytes, and took 5 ms; 2 failed\n",
+		},
+		`{"ready":true,"snapshots":{"failures":2,"error":"no space left on device"}}`: {"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"},
+	} {
+		var of cluster
+		require.NoError(t, json.Unmarshal([]byte(answer), &of.Stats))
+		var text strings.Builder
+		of.print(&text, time.Now())
+		for _, line := range want {
+			require.Contains(t, text.String(), line)
+		}
+		require.Equal(t, strings.Count(strings.Join(want, ""), "snapshots: "), strings.Count(text.String(), "snapshots: "), answer)
+	}
+}
+
 func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
 	var of cluster
 	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[

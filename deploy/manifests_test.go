@@ -20,6 +20,7 @@ import (
 // manifests are the objects of one installation.
 type manifests struct {
 	deployments []*appsv1.Deployment
+	stateful    []*appsv1.StatefulSet
 	services    []*corev1.Service
 	configMaps  []*corev1.ConfigMap
 	accounts    []*corev1.ServiceAccount
@@ -44,6 +45,8 @@ func read(text []byte) (*manifests, error) {
 		switch of.APIVersion + " " + of.Kind {
 		case "apps/v1 Deployment":
 			m.deployments, err = appended(m.deployments, part)
+		case "apps/v1 StatefulSet":
+			m.stateful, err = appended(m.stateful, part)
 		case "v1 Service":
 			m.services, err = appended(m.services, part)
 		case "v1 ConfigMap":

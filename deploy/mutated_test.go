@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -109,6 +110,30 @@ func TestEachFaultInManifestsIsSeen(t *testing.T) {
 		"may not read shared":         func(_ *manifests, w *workload) { w.pod().SecurityContext.FSGroup = nil },
 		"there is no volume rules":    func(_ *manifests, w *workload) { w.pod().Volumes = w.pod().Volumes[1:] },
 		"is mounted by subPath":       func(_ *manifests, w *workload) { w.node.VolumeMounts[0].SubPath = "rules.yaml" },
+	} {
+		m, err := read(text)
+		require.NoError(t, err)
+		change(m, m.workloads()[0])
+		require.Contains(t, strings.Join(m.problems(), "\n"), says)
+	}
+}
+
+func TestEachFaultInStatefulSetsIsSeen(t *testing.T) {
+	text := rendered(t, "helm/snapshots")
+	for says, change := range map[string]func(*manifests, *workload){
+		"waits for an operator": func(_ *manifests, w *workload) {
+			w.stateful.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
+		},
+		"one node after the other":      func(_ *manifests, w *workload) { w.stateful.Spec.PodManagementPolicy = "" },
+		"keeps no snapshots":            func(_ *manifests, w *workload) { set(w, "-snapshots=", "-log_level=info") },
+		"cannot be written":             func(_ *manifests, w *workload) { w.node.VolumeMounts[3].ReadOnly = true },
+		"may not write":                 func(_ *manifests, w *workload) { w.pod().SecurityContext.FSGroup = nil },
+		"is no volume of the pod's":     func(_ *manifests, w *workload) { set(w, "-snapshots=", "-snapshots=/etc/weir/rules") },
+		"there is no volume weir-snap":  func(_ *manifests, w *workload) { w.stateful.Spec.VolumeClaimTemplates = nil },
+		"20000000 counts need 3814 MiB": func(_ *manifests, w *workload) { set(w, "-max_keys=", "-max_keys=20000000") },
+		"of a Deployment are shared": func(m *manifests, w *workload) {
+			m.stateful, m.deployments = nil, append(m.deployments, w.Deployment)
+		},
 	} {
 		m, err := read(text)
 		require.NoError(t, err)

@@ -19,12 +19,13 @@ import (
 
 const memberLabel = "weir-cluster"
 
-// workload is a Deployment, and the container of its pods that is the node.
+// workload is a Deployment or a StatefulSet, and the container of its pods that is the node.
 type workload struct {
-	*appsv1.Deployment
-	node    *corev1.Container
-	options map[string]string // of the node, by flag
-	wrong   []string
+	*appsv1.Deployment                     // what a StatefulSet has in common with one
+	stateful           *appsv1.StatefulSet // nil: it is a Deployment
+	node               *corev1.Container
+	options            map[string]string // of the node, by flag
+	wrong              []string
 }
 
 func (w *workload) problem(format string, args ...any) {
@@ -77,13 +78,18 @@ func optionsOf(c *corev1.Container) map[string]string {
 
 func (m *manifests) workloads() (all []*workload) {
 	for _, d := range m.deployments {
-		w := &workload{Deployment: d}
+		all = append(all, &workload{Deployment: d})
+	}
+	for _, s := range m.stateful {
+		common := appsv1.DeploymentSpec{Replicas: s.Spec.Replicas, Selector: s.Spec.Selector, Template: s.Spec.Template}
+		all = append(all, &workload{Deployment: &appsv1.Deployment{ObjectMeta: s.ObjectMeta, Spec: common}, stateful: s})
+	}
+	for _, w := range all {
 		for _, c := range w.containers() {
 			if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "peers" }) {
 				w.node, w.options = c, optionsOf(c)
 			}
 		}
-		all = append(all, w)
 	}
 	return all
 }
@@ -93,7 +99,7 @@ func (m *manifests) workloads() (all []*workload) {
 func (m *manifests) problems() (wrong []string) {
 	all := m.workloads()
 	if len(all) == 0 {
-		return []string{"there is no Deployment"}
+		return []string{"there is no Deployment and no StatefulSet"}
 	}
 	for _, w := range all {
 		if w.node == nil {
@@ -102,6 +108,7 @@ func (m *manifests) problems() (wrong []string) {
 			w.checkNode()
 			w.checkEnd()
 			w.checkMemory()
+			w.checkSnapshots()
 			m.checkPeers(w)
 		}
 		w.checkRollout()
@@ -233,8 +240,11 @@ func (w *workload) checkRollout() {
 	if !w.selectedBy(w.Spec.Selector) {
 		w.problem("its selector is not of its own pods")
 	}
-	r := w.Spec.Strategy.RollingUpdate
-	if r == nil || *r.MaxSurge != intstr.FromInt32(1) || *r.MaxUnavailable != intstr.FromInt32(0) {
+	if s := w.stateful; s != nil {
+		if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+			w.problem("a rollout waits for an operator, or a start of all for one node after the other")
+		}
+	} else if r := w.Spec.Strategy.RollingUpdate; r == nil || *r.MaxSurge != intstr.FromInt32(1) || *r.MaxUnavailable != intstr.FromInt32(0) {
 		w.problem("a rollout takes more than one node at a time, or one before the next is ready")
 	}
 	for _, s := range w.pod().TopologySpreadConstraints {
@@ -269,11 +279,58 @@ func (w *workload) checkConfinement() {
 	}
 }
 
+// snapshotBytes is what the values of the chart give three snapshots of a count.
+const snapshotBytes = 200
+
+// checkSnapshots wants of -snapshots that each pod has a volume of its own there, which
+// outlives it and has room.
+func (w *workload) checkSnapshots() {
+	at := w.options["snapshots"]
+	if at == "" && w.stateful != nil && w.node.Args[0] == "serve" {
+		w.problem("it is a StatefulSet, and keeps no snapshots")
+	}
+	if at == "" {
+		return
+	}
+	if w.stateful == nil {
+		w.problem("-snapshots is %s: the volumes of a Deployment are shared, or end with their pods", at)
+		return
+	}
+	for _, v := range w.node.VolumeMounts {
+		for _, c := range w.stateful.Spec.VolumeClaimTemplates {
+			if v.MountPath != at || v.Name != c.Name {
+				continue
+			}
+			if v.ReadOnly {
+				w.problem("-snapshots is %s, which cannot be written", at)
+			}
+			if w.pod().SecurityContext.FSGroup == nil {
+				w.problem("-snapshots is %s, where the node may not write: the volume is no group's of its own", at)
+			}
+			counts, _ := strconv.ParseInt(w.options["max_keys"], 10, 64)
+			if room := c.Spec.Resources.Requests[corev1.ResourceStorage]; room.Value() < counts*snapshotBytes {
+				w.problem("the volume of -snapshots has %v: snapshots of %d counts need %d MiB", &room, counts, counts*snapshotBytes>>20)
+			}
+			return
+		}
+	}
+	w.problem("-snapshots is %s, which is no volume of the pod's own", at)
+}
+
 // checkMounts holds mounts to volumes, and files that are named to mounts.
 func (w *workload) checkMounts() {
+	var volumes []string
+	for _, v := range w.pod().Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	if w.stateful != nil {
+		for _, c := range w.stateful.Spec.VolumeClaimTemplates {
+			volumes = append(volumes, c.Name)
+		}
+	}
 	for _, c := range w.containers() {
 		for _, v := range c.VolumeMounts {
-			if !slices.ContainsFunc(w.pod().Volumes, func(of corev1.Volume) bool { return of.Name == v.Name }) {
+			if !slices.Contains(volumes, v.Name) {
 				w.problem("there is no volume %s", v.Name)
 			}
 			if v.SubPath != "" {

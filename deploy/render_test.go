@@ -91,7 +91,7 @@ func kustomize(t *testing.T, folder string) string {
 
 func TestRenderedManifestsAreWhatHelmAndKustomizeRender(t *testing.T) {
 	want := map[string]string{digestFile: digest(t)}
-	for _, name := range []string{"server", "sidecar", "embedded"} {
+	for _, name := range []string{"server", "snapshots", "sidecar", "embedded"} {
 		want["kustomize/"+name+".yaml"] = kustomize(t, "kustomize/"+name)
 	}
 	for name, v := range installations(t) {
@@ -134,6 +134,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"checksFrom":             {"networkPolicy": values{"checksFrom": []any{}}}, // would admit everybody
 		"ports/peers":            {"ports": values{"peers": 70000}},
 		"extraArgs":              {"extraArgs": []any{"replicas=2"}},
+		"snapshots/every":        {"snapshots": values{"every": "often"}},
+		"snapshots/size":         {"snapshots": values{"size": "much"}},
 		"resources":              {"resources": values{"requests": nil}},
 		"image.repository: name where you pushed the image": nil,
 		"app.image: name the image":                         {"mode": "sidecar", "image": image},

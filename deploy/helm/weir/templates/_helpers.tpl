@@ -57,6 +57,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .Values.envoy.enabled (eq .Values.mode "server") }}
 - {name: weir-envoy, mountPath: /etc/weir/envoy, readOnly: true}
 {{- end }}
+{{- if .Values.snapshots.enabled }}
+- {name: weir-snapshots, mountPath: /var/lib/weir}
+{{- end }}
 {{- end }}
 
 {{- define "weir.nodeEnv" -}}
@@ -137,6 +140,12 @@ ipFamilies: {{ toJson . }}
   - -http_cert=/etc/weir/http/tls.crt
   - -http_key=/etc/weir/http/tls.key
   - -http_ca=/etc/weir/http/ca.crt
+  {{- end }}
+  {{- with .Values.snapshots }}
+  {{- if .enabled }}
+  - -snapshots=/var/lib/weir
+  - -snapshot_every={{ .every }}
+  {{- end }}
   {{- end }}
   - -leave_within={{ .Values.leaveWithinSeconds }}s
   - -log_format=json

@@ -125,7 +125,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		if failed != nil {
 			return fmt.Errorf("weir serve: -snapshots: %w", failed)
 		}
-		defer func() { err = errors.Join(err, dir.Close()) }()
+		defer func() { err = errors.Join(err, letGo(dir)) }()
 		cfg.Snapshots = dir
 	}
 	if err := cfg.Validate(); err != nil {
@@ -197,6 +197,19 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		err = errors.Join(err, errors.New("weir serve: ended by a second signal: work in progress was cut off"))
 	}
 	return err
+}
+
+// letGo closes the directory of snapshots. It waits a second for a disk that hangs: the end
+// of the process lets go of the directory, too.
+func letGo(dir *snapshot.Dir) error {
+	closed := make(chan error, 1)
+	go func() { closed <- dir.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(time.Second):
+		return errors.New("weir serve: -snapshots: the disk does not answer, so the directory was not closed")
+	}
 }
 
 // end ends all that is served, once.

@@ -34,7 +34,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 		return nil
 	})
 	if !ended {
-		s.cfg.Log.Error("snapshots were not read to their end, so that counts in them are lost; mend what holds them, and restart all nodes", "err", err)
+		s.cfg.Log.Error("snapshots were not read to their end, so that counts in them are lost; mend what holds them, and restart all nodes", "error", err)
 	}
 	s.loading.Store(false)
 }
@@ -46,12 +46,12 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.began.Store(min(s.began.Load(), s.cfg.Clock.Steady()-int64(oldest)))
 	all, err := s.look(ctx)
 	if err != nil {
-		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "err", err)
+		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "error", err)
 	}
 	if all.foreign != "" {
 		err := fmt.Errorf("where snapshots are kept, node %q of another cluster writes too: give each cluster a place of its own", all.foreign)
 		s.shutFor(err)
-		s.cfg.Log.Error("no snapshot is loaded or written", "err", err)
+		s.cfg.Log.Error("no snapshot is loaded or written", "error", err)
 		return
 	}
 	newest = max(newest, all.newest)
@@ -66,7 +66,7 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.mu.Lock()
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
-	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took, "written", time.Unix(0, newest).UTC())
+	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", time.Unix(0, newest).UTC())
 }
 
 // look reads the headers of all snapshots that are this node's to load.
@@ -95,7 +95,7 @@ func (s *Snapshots) loadAll(ctx context.Context, newest int64) (loaded int) {
 			s.mu.Lock()
 			s.stats.Refused++
 			s.mu.Unlock()
-			s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "of", node, "counts", counts, "err", err)
+			s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "member", node, "counts", counts, "error", err)
 		}
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
 			s.shutFor(fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err))
@@ -103,7 +103,7 @@ func (s *Snapshots) loadAll(ctx context.Context, newest int64) (loaded int) {
 		return err
 	})
 	if err != nil && loaded == 0 {
-		s.cfg.Log.Error("no snapshot was loaded", "err", err)
+		s.cfg.Log.Error("no snapshot was loaded", "error", err)
 	}
 	return loaded
 }

@@ -240,7 +240,7 @@ func (s *Snapshots) saved(written Stats, err error) error {
 	s.stats.Failures++
 	s.stats.Error = err.Error()
 	if unlogged, due := s.failures.Due(time.Now()); due {
-		s.cfg.Log.Warn("a snapshot was not written; counts since the last one do not survive a stop of all nodes", "err", err, "unlogged", unlogged)
+		s.cfg.Log.Warn("a snapshot was not written; counts since the last one do not survive a stop of all nodes", "error", err, "unlogged", unlogged)
 	}
 	return fmt.Errorf("weir: writing a snapshot: %w", err)
 }

@@ -54,7 +54,7 @@ const (
 	FailClosed
 )
 
-// Durability says whether snapshots (Config.Snapshots) have the counts of a limit, so that
+// Durability selects limits whose counts snapshots (Config.Snapshots) have, so that
 // they outlive a stop of all nodes.
 type Durability uint8
 

@@ -151,16 +151,30 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	}
 	most := inEachSplit(t, limits, keysOfASplit)
 	rows := []string{
-		"| sides | L = | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |",
-		"|---|---|---|---|---|---|---|---|---|---|---|---|",
+		"| sides, L = | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |",
+		"|---|---|---|---|---|---|---|---|---|---|---|",
 	}
 	for i, s := range smallSplits {
-		for k, l := range limits {
-			if k%columns == 0 {
-				rows = append(rows, fmt.Sprintf("| %s | `%s` |", s.name, l.Partition))
+		row := fmt.Sprintf("| %s |", s.name)
+		nodes, majority := len(slices.Concat(s.sides...)), int64(0)
+		for _, side := range s.sides {
+			if len(side) > nodes/2 {
+				majority = 1
 			}
-			rows[len(rows)-1] += fmt.Sprintf(" %d |", most[i][k])
 		}
+		for k, l := range limits {
+			switch l.Partition { // the document states these in words
+			case weir.MajorityShare:
+				row += fmt.Sprintf(" %d |", most[i][k])
+			case weir.FairShare:
+				require.Equal(t, l.Rate, most[i][k], "%s: %+v", s.name, l)
+			case weir.FailClosed:
+				require.Equal(t, majority*l.Rate, most[i][k], "%s: %+v", s.name, l)
+			case weir.FailOpen:
+				require.Equal(t, int64(len(s.sides))*l.Rate, most[i][k], "%s: %+v", s.name, l)
+			}
+		}
+		rows = append(rows, row)
 	}
 	const file, begins, ends = "../docs/partitions.md", "<!-- shares of few units -->\n", "<!-- end -->"
 	text, err := os.ReadFile(file)

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-go/weir/snapshot"
 )
 
 func get(t *testing.T, url string) (status int, text string) {
@@ -194,4 +196,18 @@ func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, a.Wait(), &exit, "counts were not handed over")
 	require.Equal(t, bad, exit.ExitCode())
+}
+
+func TestADiskThatHangsDoesNotKeepTheProcess(t *testing.T) {
+	dir, err := snapshot.OpenDir(t.TempDir(), snapshot.DirOptions{})
+	require.NoError(t, err)
+	hangs, over, saved := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		saved <- dir.Save(t.Context(), "a", func(io.Writer) error { close(hangs); <-over; return nil })
+	}()
+	<-hangs
+	require.ErrorContains(t, letGo(dir), "-snapshots: the disk does not answer")
+	close(over)
+	require.NoError(t, <-saved)
+	require.NoError(t, letGo(dir))
 }

@@ -43,6 +43,10 @@ func Rows() []Row {
 			"the same, as of a roster of Expect",
 		},
 		{
+			"all nodes stop and start again, with [snapshots](snapshots.md)",
+			"after `Leave`: the same. After a crash: what was spent since each node's last snapshot besides",
+		},
+		{
 			"a `Global` limit, whether regions reach each other or not",
 			"L in every window of all regions together ([lost memory](regions.md#what-it-guarantees) apart)",
 		},

@@ -145,9 +145,10 @@ func (s *Snapshots) Run() {
 	}
 }
 
-// Leave writes once more, as fast as it can.
+// Leave writes once more, as fast as it can. Where loading is not over it writes nothing, as what
+// is there has more.
 func (s *Snapshots) Leave(ctx context.Context) error {
-	if s.cfg.Store == nil {
+	if s.cfg.Store == nil || s.loading.Load() {
 		return nil
 	}
 	s.leaving.Store(true)

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	if join := os.Getenv(joinVariable); join != "" {
 		os.Exit(serveUntilEOF(join))
 	}
+	if settings := os.Getenv(keeperVariable); settings != "" {
+		os.Exit(lab.Serve(settings, runKeeper, func(err error) any { return keeperReport{Failed: err.Error()} }))
+	}
 	flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // half of them wait; the command line overrides it
 	os.Exit(m.Run())
 }

@@ -58,6 +58,7 @@ var fuzzed = map[string]string{
 	"bucket Count.Parse":         "bucket FuzzParse",
 	"bucket Count.parseLog":      "bucket FuzzParse",
 	"sync ParseExchange":         "sync FuzzExchange",
+	"sync Stream.Load":           "sync FuzzLoad",
 	"sync origins.read":          "sync FuzzServe",
 	"sync limits.read":           "sync FuzzServe",
 	"cluster parseFrame":         "cluster FuzzFrame",

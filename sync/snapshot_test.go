@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
@@ -113,6 +114,25 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A block has all pieces of a log. internal/snapshots takes no larger one than this.
+func TestTheLargestLogFitsABlock(t *testing.T) {
+	const maxBlock, year = 1 << 20, 366 * 24 * time.Hour
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: year, Durable: true}
+	s, now := loader(1), int64(time.Hour)
+	for i := range limit.Rate {
+		now += int64(year)/limit.Rate - i%1000
+		s.store.Take(someID(1), &limit, now, 1)
+	}
+	next := loader(2)
+	for _, b := range blocksOf(s, now) {
+		require.Less(t, len(b), maxBlock)
+		_, err := next.Load(now, now, now, b, holder{})
+		require.NoError(t, err)
+	}
+	require.Equal(t, usedOf(s, now), usedOf(next, now))
+	require.Equal(t, limit.Rate, usedOf(next, now)[someID(1)])
 }
 
 func indexes(n int) (list []int) {

@@ -1,0 +1,146 @@
+package countsync
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// snapshotBlocks are those of two nodes that have exchanged counts of all algorithms, a log in
+// pieces, units of both, and a reset.
+func snapshotBlocks(t testing.TB) (blocks [][]byte) {
+	now := int64(time.Hour)
+	streams := [2]*Stream{loader(1), loader(2)}
+	for x := range 10 {
+		limit := limitOf(bucket.Algorithm(x % 5))
+		limit.Durable = true
+		if x == 7 {
+			limit.Start = now - 1
+		}
+		for k := range 20 {
+			streams[k%2].store.Take(someID(x), &limit, now+int64(k), 3)
+		}
+	}
+	log := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: 24 * time.Hour, Durable: true}
+	for k := range int64(20_000) {
+		streams[1].store.Take(someID(11), &log, now+k*k, 1)
+	}
+	now += int64(time.Second)
+	streams[0].Reset(someID(3), now)
+	streams[0].Owe(2, All())
+	for range 10 {
+		for i, s := range streams {
+			roles, other := pair{Member(i + 1), Member(2 - i)}, Member(2-i)
+			s.Collect(now, false, roles)
+			if frame := s.Next(other, now, roles, nil, maxFrame); frame != nil {
+				answer, _, err := streams[1-i].Serve(now, frame, pair{other, Member(i + 1)}, nil)
+				require.NoError(t, err)
+				s.Answered(other, now, answer, roles)
+			}
+		}
+	}
+	for _, s := range streams {
+		blocks = append(blocks, blocksOf(s, now)...)
+	}
+	return blocks
+}
+
+// blocksOf are the blocks of a stream's snapshot.
+func blocksOf(s *Stream, now int64) (blocks [][]byte) {
+	w := s.NewSnapshot(func() Roles { return holder{} })
+	for b := w.Next(now, now); b != nil; b = w.Next(now, now) {
+		blocks = append(blocks, bytes.Clone(b))
+	}
+	return blocks
+}
+
+func FuzzLoad(f *testing.F) {
+	loaded := 0
+	for _, b := range snapshotBlocks(f) {
+		counts, err := loader(1).Load(int64(time.Hour), int64(time.Hour), int64(time.Hour), b, holder{})
+		require.NoError(f, err)
+		loaded += counts
+		f.Add(b)
+	}
+	require.Greater(f, loaded, 20)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		now := int64(time.Hour)
+		for _, self := range []Member{1, 2} {
+			s := loader(self)
+			counts, err := s.Load(now, now, now, b, holder{})
+			if err != nil && !errors.Is(err, ErrBlock) {
+				t.Fatal(err)
+			}
+			if counts > len(b)/idBytes || s.ledger.all.len() > len(b) {
+				t.Fatalf("%d counts and %d tallies of %d bytes", counts, s.ledger.all.len(), len(b))
+			}
+			for id, used := range usedOf(s, now) {
+				// A limit may have been lowered, so that more than twice of it is used.
+				if used < 0 || used > 2*maxUnits {
+					t.Fatalf("%d are used of %x", used, id)
+				}
+			}
+			if err != nil {
+				continue
+			}
+
+			// To load the same again changes nothing.
+			was := usedOf(s, now)
+			_, err = s.Load(now, now, now, b, holder{})
+			require.NoError(t, err)
+			for id, used := range usedOf(s, now) {
+				if used > was[id] {
+					t.Fatalf("%d used have become %d", was[id], used)
+				}
+			}
+
+			// What was loaded can be sent on, and written again for another node to load.
+			s.Loaded(now)
+			s.Collect(now, false, holder{})
+			for range 10 {
+				for _, m := range []Member{1, 2} {
+					if frame := s.Next(m, now, holder{}, nil, 1000); len(frame) > maxFrame {
+						t.Fatalf("a frame of %d bytes", len(frame))
+					}
+					s.Lost(m)
+				}
+			}
+			s.Sweep(now)
+			s.Review(now, holder{})
+			again := loader(3)
+			for _, block := range blocksOf(s, now) {
+				_, err := again.Load(now, now, now, block, holder{})
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+// loader is a stream that has yet to load.
+func loader(self Member) *Stream {
+	store := bucket.NewStore(100, bucket.Salt{})
+	store.Track(uint64(self), 1, nil)
+	s := New(self, store)
+	s.Meet([]Member{1, 2, 3})
+	return s
+}
+
+// usedOf is what is used of each count.
+func usedOf(s *Stream, now int64) map[bucket.ID]int64 {
+	used := make(map[bucket.ID]int64)
+	var ids []bucket.ID
+	for cursor := uint64(0); ; {
+		cursor, ids = s.store.Scan(cursor, ids[:0])
+		for _, id := range ids {
+			used[id], _, _ = s.store.Used(id, now)
+		}
+		if cursor == 0 {
+			return used
+		}
+	}
+}

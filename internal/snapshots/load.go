@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,7 +17,8 @@ import (
 
 // found is what a first look at all snapshots finds.
 type found struct {
-	newest  int64  // when the latest of this cluster was written, as time of day; 0: there is none
+	newest  int64  // when the latest of this cluster was written that opens, as time of day; 0: there is none
+	refused bool   // there is one that does not open
 	foreign string // the node of one of another cluster
 }
 
@@ -45,7 +47,7 @@ func (s *Snapshots) load(ctx context.Context) {
 	oldest, newest := s.ask(ctx)
 	s.began.Store(min(s.began.Load(), s.cfg.Clock.Steady()-int64(oldest)))
 	all, err := s.look(ctx)
-	if err != nil {
+	if err != nil && !all.refused { // else the reason is logged as it is loaded
 		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "error", err)
 	}
 	if all.foreign != "" {
@@ -55,7 +57,7 @@ func (s *Snapshots) load(ctx context.Context) {
 		return
 	}
 	newest = max(newest, all.newest)
-	if oldest >= graceFor || all.newest == 0 {
+	if oldest >= graceFor || all.newest == 0 && !all.refused {
 		return
 	}
 	s.newest.Store(newest)
@@ -69,18 +71,26 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", time.Unix(0, newest).UTC())
 }
 
-// look reads the headers of all snapshots that are this node's to load.
+// look reads the headers of all snapshots that are this node's to load. Of a node whose newest
+// one does not open, it reads the one before. A header counts only once it is authenticated: a
+// damaged time would have the others taken for outdated. Of what is sealed under a secret that
+// this node lacks, it tells the cluster all the same.
 func (s *Snapshots) look(ctx context.Context) (all found, err error) {
-	err = s.cfg.Store.Load(ctx, s.mine, func(_ string, r io.Reader) error {
-		h, err := ReadHeader(r)
-		switch {
-		case err != nil: // it is refused when it is loaded
-		case h.Cluster != s.cfg.Cluster:
-			all.foreign = h.Node
-		default:
-			all.newest = max(all.newest, h.Saved.UnixNano())
+	err = s.cfg.Store.Load(ctx, s.mine, func(_ string, from io.Reader) error {
+		var head bytes.Buffer
+		h, err := ReadHeader(io.TeeReader(from, &head))
+		if err == nil {
+			_, err = NewReader(io.MultiReader(&head, from), s.cfg.Keys)
 		}
-		return nil
+		switch shut := errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret); {
+		case (err == nil || shut) && h.Cluster != s.cfg.Cluster:
+			all.foreign = h.Node
+		case err == nil:
+			all.newest = max(all.newest, h.Saved.UnixNano())
+		default:
+			all.refused = true
+		}
+		return err
 	})
 	return all, err
 }

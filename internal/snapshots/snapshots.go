@@ -42,6 +42,9 @@ const (
 	loadWait = 10 * time.Minute
 	// storeEnds is how long a store may take to end, once it may not go on.
 	storeEnds = time.Second
+	// goodbyeFor is how much of the time to leave is kept, if there is twice as much, for a store
+	// that hangs to be given up, and for the goodbye.
+	goodbyeFor = 2*time.Second + storeEnds
 	// rest is how long a writer pauses after it has worked for so long, times that: it takes
 	// a sixth of one processor.
 	rest = 5
@@ -145,13 +148,19 @@ func (s *Snapshots) Run() {
 	}
 }
 
-// Leave writes once more, as fast as it can. Where loading is not over it writes nothing, as what
-// is there has more.
+// Leave writes once more, as fast as it can, and ends in time for the node to say goodbye
+// before ctx is done. Where loading is not over it writes nothing, as what is there has more.
 func (s *Snapshots) Leave(ctx context.Context) error {
 	if s.cfg.Store == nil || s.loading.Load() {
 		return nil
 	}
 	s.leaving.Store(true)
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, left-min(goodbyeFor, left/2))
+		defer cancel()
+	}
 	return s.save(ctx)
 }
 

@@ -500,3 +500,20 @@ func TestAKillWhileASnapshotIsWrittenLeavesTheOneBefore(t *testing.T) {
 	require.Equal(t, spent, c.awaitDone(t, spendOrder).Admitted, "one unit of each key, which the snapshot before lacks")
 	require.NoFileExists(t, half[0])
 }
+
+func TestASecondProcessOnADirectoryEndsWithTheReason(t *testing.T) {
+	t.Parallel()
+	k := keeper{Name: "first", Dir: t.TempDir()}
+	first := startKeeper(t, k)
+	first.awaitDone(t, "ready")
+	k.Name = "second"
+	second := startKeeper(t, k)
+	select {
+	case <-second.Ended():
+	case <-time.After(giveUp):
+		t.Fatal("the second process runs on")
+	}
+	require.False(t, second.Well())
+	require.Contains(t, second.done["failed"].Failed, "another process uses the directory "+k.Dir)
+	first.awaitSaved(t, 1)
+}

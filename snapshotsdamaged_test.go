@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // damagedKeys is how many keys a snapshot has that is damaged.
@@ -66,7 +67,7 @@ func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 		files, used := twoSnapshots(t)
 		require.Len(t, files, 2)
 		step := 1
-		if !full.Enabled() {
+		if !full.Enabled() || race.Enabled {
 			step = len(files[1]) / 40
 		}
 		requireRefused := func(what string, damaged []byte) {

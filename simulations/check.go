@@ -89,6 +89,14 @@ func (c *checker) settings() {
 	s := c.s
 	c.at = place{part: partSettings}
 	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate())
+	if s.Snapshots != 0 {
+		err := weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate()
+		if err != nil {
+			c.wrong("snapshots", "%s", strings.Replace(strings.TrimPrefix(err.Error(), "weir: invalid Config: "), "SnapshotEvery", "snapshots", 1))
+		}
+	} else if s.Shared {
+		c.wrong("shared", "shared is of snapshots: say how often they are written with snapshots")
+	}
 	c.regionShares()
 }
 
@@ -388,6 +396,9 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
 		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", spelling.Duration(f.Pauses), spelling.Duration(f.Every))
 	}
+	if (f.Kind == FaultLose || f.Kind == FaultRevert) && c.s.Snapshots == 0 {
+		c.wrong(field, "%s is of snapshots: say how often they are written with snapshots in the settings", field)
+	}
 	if len(f.Nodes) == 0 {
 		c.wrong(field, "%s of no node: name one or more", field)
 	}
@@ -405,7 +416,7 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 			}
 			continue
 		}
-		if f.Kind == FaultSlow {
+		if f.Kind == FaultSlow || f.Kind == FaultLose || f.Kind == FaultRevert {
 			continue // also what does not run yet
 		}
 		is := hosts[name]

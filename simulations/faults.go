@@ -63,6 +63,10 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.mu.Lock()
 		s.witness.pause = max(s.witness.pause, f.Pauses)
 		s.mu.Unlock()
+	case FaultLose, FaultRevert:
+		for _, name := range f.Nodes {
+			s.disks.drop(name, f.Kind == FaultLose)
+		}
 	}
 	s.remember(s.now())
 }
@@ -110,6 +114,7 @@ func (s *stage) kill(names []string) {
 	}
 	s.listen()
 	s.witness.crash(s.now(), died, s.hosts)
+	s.stopped()
 	for _, name := range names {
 		s.named[name].frozen = false // what runs next on the machine does not hang
 	}
@@ -177,6 +182,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 			s.listen()
 			s.ended.add(p.node)
 			s.witness.left(s.now(), h.index, err != nil, s.hosts)
+			s.stopped()
 		}
 		s.mu.Unlock()
 		s.remember(s.now())

@@ -21,11 +21,11 @@ import (
 var (
 	memberships = []string{"simulated", "gossip"}
 	// faultNames start at FaultSplit.
-	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew", "slow"}
+	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew", "slow", "lose", "revert"}
 )
 
 func (k FaultKind) String() string {
-	if k < FaultSplit || k > FaultSlow {
+	if k < FaultSplit || k > FaultRevert {
 		return fmt.Sprintf("FaultKind(%d)", uint8(k))
 	}
 	return faultNames[k-FaultSplit]
@@ -130,7 +130,7 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps", "hot")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps", "hot", "snapshots", "shared")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
@@ -145,6 +145,8 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	}
 
 	s.Hot = int(settings.Get("hot").Int(0, 10_000))
+	s.Snapshots = settings.Get("snapshots").Duration(math.MinInt64, math.MaxInt64)
+	s.Shared = settings.Get("shared").Bool()
 	if v := settings.Get("caps"); v.Present() {
 		r.caps(s, v)
 	}

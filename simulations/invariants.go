@@ -37,6 +37,7 @@ const (
 	heldInvariant        = "held"
 	backInvariant        = "given back"
 	settledOnceInvariant = "settled once"
+	keptInvariant        = "kept"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -59,6 +60,7 @@ var invariants = []invariant{
 	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
 	{backInvariant, "units of an in_flight limit are back as they are released, within 3 s if authority moves, 12 s after their holder's end at the latest", givenBack},
 	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
+	{keptInvariant, "stops of all nodes let durable limits admit again what their snapshots lack and no more, and nothing counts twice", keeps},
 }
 
 // trial is a journal in the order in which it is judged.

@@ -28,6 +28,15 @@ type Journal struct {
 	Probes   []Probe    // the same
 	Reserved []Reserved // the checks of these are in Checks, of so many units as count in any case
 	Spends   []Spend
+	Stops    []Stop  // of all nodes of a region
+	Dead     []Check // that were under way where a process was killed: its callers died with it
+}
+
+// Stop is that of the last node of a region.
+type Stop struct {
+	At     time.Duration
+	Region string
+	Saved  time.Duration // all that was admitted until then is in snapshots that were loaded
 }
 
 // Look is what a node answered to a Peek.

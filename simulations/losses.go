@@ -284,6 +284,7 @@ func (s *stage) gone() (gone [][]bool) {
 			died, joining, since := s.diedWith(i, h)
 			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
+			saved := s.savedOf(c, h)
 			for k := range s.witness.spends {
 				if k/witnessKeys != s.hosts[h].region {
 					continue
@@ -293,7 +294,7 @@ func (s *stage) gone() (gone [][]bool) {
 					// It may have been told nobody before the node closed, which a check that
 					// was under way when the node said goodbye outlasts.
 					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
-					gone[k][n] = gone[k][n] || alone || g.at <= c.at && (all || theirs)
+					gone[k][n] = gone[k][n] || alone || g.at <= c.at && g.at > saved && (all || theirs)
 				}
 			}
 		}

@@ -258,6 +258,24 @@ var mutants = []mutant{
 		}},
 		scenario: "budget", breaks: settledOnceInvariant,
 	},
+	{
+		name: "what is loaded is counted, and not tracked",
+		edits: []edit{{
+			"snapshots.go",
+			"	n.handover.Track()\n",
+			"",
+		}},
+		scenario: "stopped", breaks: accounted,
+	},
+	{
+		name: "a node that leaves writes no snapshot",
+		edits: []edit{{
+			"node.go",
+			"	saved := n.joining.snapshots.Leave(ctx)",
+			"	var saved error",
+		}},
+		scenario: "stopped", breaks: accounted,
+	},
 }
 
 // shows are the scenarios in which mutants show; without one, nothing is broken.
@@ -318,7 +336,13 @@ func shows() map[string]*Scenario {
 	budget := scene(3)
 	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
 	budget.Loads = append(budget.Loads, Load{Limit: "tokens", Keys: 3, Units: 50, Rate: 30, Settles: 3 * time.Second})
-	all := map[string]*Scenario{"flight": flight, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	stopped := scene(5,
+		Fault{At: 11 * time.Second, Kind: FaultLeave, Nodes: everyone},
+		Fault{At: 15 * time.Second, Kind: FaultStart, Nodes: everyone})
+	stopped.Seed, stopped.Snapshots = 3, time.Minute
+	stopped.Limits = append(stopped.Limits, weir.Limit{Name: "quota", Algorithm: weir.FixedWindow, Rate: 300, Per: 24 * time.Hour})
+	stopped.Loads = append(stopped.Loads, Load{Limit: "quota", Keys: 3, Rate: 30})
+	all := map[string]*Scenario{"stopped": stopped, "flight": flight, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

@@ -14,6 +14,7 @@ import (
 // What random scenarios are made of.
 const (
 	randomLasts = 60 * time.Second
+	stopsTake   = 35 * time.Second // of all nodes, with the rest that shows recovery
 	mayhemFrom  = 2 * time.Second
 	mayhemUntil = 33 * time.Second // all is whole again within 2 s of it, and the rest shows recovery
 	maxMoves    = 10
@@ -43,6 +44,7 @@ func random(seed uint64) *Scenario {
 	d.heat()
 	d.holds()
 	d.reserves()
+	d.snapshots()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -531,6 +533,75 @@ func (d *dice) reserves() {
 	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Units: 1 + own.Int64N(max(1, l.Rate/10)), Rate: round(own.logarithmic(1, mostHolding))}
 	load.Settles = time.Duration(own.logarithmic(5e7, 1e10)).Truncate(time.Millisecond)
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
+}
+
+// snapshots has nodes of one scenario in six write them, and stops all nodes at once when the
+// mayhem is over, once or twice, or instead of it. It draws as slowness does.
+func (d *dice) snapshots() {
+	own := d.seeded("snapshot")
+	if !own.one(6) {
+		return
+	}
+	s := d.s
+	s.Lasts += stopsTake
+	s.Snapshots = time.Duration(own.logarithmic(1e9, 2e10)).Truncate(time.Millisecond)
+	s.Shared = own.one(3)
+	if own.one(3) {
+		s.Faults = nil
+	}
+	l := weir.Limit{Name: "kept", Algorithm: weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(own.logarithmic(20, 500)), Per: 24 * time.Hour}
+	l.Partition = pick(own, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	load := Load{Limit: l.Name, Keys: 1 + own.IntN(4)}
+	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/own.logarithmic(20, 150)))
+	s.Limits, s.Loads = append(s.Limits, l), append(s.Loads, load)
+	at := mayhemUntil + own.between(5*time.Second, 12*time.Second)
+	for range 1 + own.IntN(2) {
+		at = own.stop(at) + own.between(time.Second, 8*time.Second)
+	}
+	d.apart()
+	if d.asks() > mostAsks {
+		s.Loads = slices.DeleteFunc(s.Loads, func(l Load) bool { return l.Adversary })
+	}
+}
+
+// stop stops all nodes, and starts them again, or others. It returns when.
+func (d *dice) stop(at time.Duration) time.Duration {
+	hosts := d.s.beginning()
+	for _, f := range d.s.Faults {
+		for _, name := range f.Nodes {
+			if m, ok := may[f.Kind]; ok {
+				hosts[name] = m.makes
+			}
+		}
+	}
+	var runs []string
+	for _, name := range d.all() {
+		if hosts[name] == running {
+			runs = append(runs, name)
+		}
+	}
+	add := func(f Fault) {
+		f.At = at
+		d.s.Faults = append(d.s.Faults, f)
+		at += d.between(time.Millisecond, 2*time.Second)
+	}
+	add(Fault{Kind: pick(d, FaultKill, FaultLeave), Nodes: runs})
+	if d.one(4) {
+		add(Fault{Kind: FaultLose, Nodes: d.shuffled(runs, 1+d.IntN(len(runs)))})
+	}
+	if d.one(4) {
+		add(Fault{Kind: FaultRevert, Nodes: d.shuffled(runs, 1)})
+	}
+	if d.one(3) {
+		by := time.Duration(d.logarithmic(1e8, 6e10)).Truncate(time.Millisecond)
+		add(Fault{Kind: FaultSkew, Nodes: d.victim(), By: pick(d, by, -by)})
+	}
+	if d.one(4) && d.s.Nodes[0].Region == "" {
+		all := d.all()
+		runs = d.shuffled(all, 2+d.IntN(len(all)-1))
+	}
+	add(Fault{Kind: FaultStart, Nodes: runs})
+	return at
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

@@ -51,6 +51,8 @@ func completed(key, field string) string {
 		faults = "{at: 5s, freeze: [a], " + field + "}"
 	case "repeat":
 		faults = "{at: 5s, freeze: [a], for: 2s, " + field + "}"
+	case "lose", "revert":
+		settings, faults = "snapshots: 5s", "{at: 5s, "+field+"}"
 	case "start":
 		faults = "{at: 4s, kill: [a]}, {at: 5s, " + field + "}"
 	case "thaw":

@@ -114,6 +114,9 @@ type stage struct {
 	views    map[string]*cluster.View // the last that each member had
 	deaf     map[[2]int]*absence      // of whom each host does not hear now
 	absences []*absence
+	outages  []outage
+	dead     []Check // as Journal.Dead
+	disks    *disks  // nil without Snapshots
 }
 
 // host is one of the scenario's nodes. A node that starts again on it is
@@ -180,6 +183,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	j.Unsettled = s.settle(ctx)
 	j.Spends, j.Holds, j.Probes = s.spent(), s.holds, s.probe(ctx)
 	j.Ends = s.endings(ctx)
+	j.Stops, j.Dead = s.stops(), s.dead
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check
@@ -229,6 +233,12 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 }) {
 		o.Config.Seed = []byte("it seals what is reserved") // so that every node opens it
+	}
+	if scenario.Snapshots > 0 {
+		s.disks = &disks{stage: s, of: make(map[string][]kept)}
+		o.Configure = func(name string, cfg *weir.Config) {
+			cfg.Snapshots, cfg.SnapshotEvery = s.disks.at(name), scenario.Snapshots
+		}
 	}
 	for i, n := range scenario.Nodes {
 		region := slices.Index(s.regions, n.Region)

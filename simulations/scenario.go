@@ -31,6 +31,9 @@ type Scenario struct {
 
 	RegionShares map[string]int64 // as weir.Config
 
+	Snapshots time.Duration // as weir.Config's SnapshotEvery; 0 if no node writes any
+	Shared    bool          // all hosts keep them in one place
+
 	Caps countsync.Caps // of every node's stream
 	Hot  int            // asks a second more of the witness' keys that are reset now and then, so that they are lent
 
@@ -80,6 +83,8 @@ const (
 	FaultThaw                        // Nodes
 	FaultSkew                        // Nodes: their clocks step By
 	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; no more if Pauses is 0
+	FaultLose                        // Nodes: their snapshots are gone
+	FaultRevert                      // Nodes: the snapshot before the newest is the newest
 )
 
 // Fault is something that happens at a moment.

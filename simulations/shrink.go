@@ -111,6 +111,8 @@ func (k *shrinker) plain() (better bool) {
 	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
 	change(func(s *Scenario) { s.RegionShares = nil })
 	change(func(s *Scenario) { s.Hot = 0 })
+	change(func(s *Scenario) { s.Shared = false })
+	change(func(s *Scenario) { s.Snapshots, s.Shared = 0, false })
 	change(func(s *Scenario) { s.Caps = countsync.Caps{} })
 	_, lower := caps(&k.best.Caps)
 	for i := range lower {

@@ -48,7 +48,7 @@ func (s *Scenario) yaml() []byte {
 		"network", mapping(linkFields(s.Network, weirtest.Link{})...), "wan", wan, "nodes", s.nodesEntry(false), "later", s.nodesEntry(true),
 		"settings", mapping(
 			"replicas", s.Replicas, "expect", s.Expect, "timeout", s.Timeout, "forget", s.Forget, "max_keys", s.MaxKeys,
-			"region_shares", mapping(shares...), "hot", s.Hot, "caps", mapping(lower...)),
+			"region_shares", mapping(shares...), "hot", s.Hot, "snapshots", s.Snapshots, "shared", s.Shared, "caps", mapping(lower...)),
 		"limits", sequence(0, limits), "load", sequence(0, loads), "faults", sequence(0, faults))
 	top.Style = 0
 	written, err := yaml.Marshal(top)

@@ -60,6 +60,9 @@ type Options struct {
 	// Caps bound what nodes have to send each other; lower ones than the defaults, which
 	// few counts never meet, have them send in parts, and again.
 	Caps countsync.Caps
+	// Configure, if not nil, changes the Config of a host's node whenever one starts there,
+	// as where each host has Snapshots of its own. It must not call methods of the Cluster.
+	Configure func(name string, cfg *weir.Config)
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -257,6 +260,9 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	cfg.Cluster = &observed{Cluster: cfg.Cluster, name: name, options: &c.options, resets: make(map[[16]byte]uint64)}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
+	if c.options.Configure != nil {
+		c.options.Configure(name, &cfg)
+	}
 	return cfg
 }
 

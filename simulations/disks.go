@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/snapshot"
+)
+
+// generations are how many snapshots of a node are kept, as by snapshot.OpenDir.
+const generations = 2
+
+// disks keep the snapshots of all hosts, over all restarts.
+type disks struct {
+	stage *stage
+	of    map[string][]kept // by host, the newest last; stage.mu guards it
+	loads []load            // the same
+}
+
+// kept is a snapshot.
+type kept struct {
+	began time.Duration // of its writing
+	text  []byte
+}
+
+// load is a snapshot that a node has loaded.
+type load struct {
+	of    string        // who wrote it
+	began time.Duration // of its writing
+	at    time.Duration
+}
+
+// disk is what one host sees of them: all if they are shared, else its own.
+type disk struct {
+	*disks
+	host string
+}
+
+// at is a host's.
+func (d *disks) at(host string) snapshot.Store { return disk{d, host} }
+
+// Save is of snapshot.Store.
+func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) error {
+	began := d.stage.now()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	d.stage.mu.Lock()
+	defer d.stage.mu.Unlock()
+	all := append(d.of[node], kept{began, b.Bytes()})
+	d.of[node] = all[max(0, len(all)-generations):]
+	return nil
+}
+
+// Load is of snapshot.Store.
+func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, io.Reader) error) error {
+	var errs []error
+	for _, h := range d.stage.hosts {
+		if d.stage.Shared && !mine(h.name) || !d.stage.Shared && h.name != d.host {
+			continue
+		}
+		d.stage.mu.Lock()
+		all := slices.Clone(d.of[h.name])
+		d.loads = append(d.loads, load{of: h.name, at: d.stage.now()}) // also where there is none
+		d.stage.mu.Unlock()
+		for _, k := range slices.Backward(all) {
+			err := read(h.name, bytes.NewReader(k.text))
+			if err == nil {
+				d.stage.mu.Lock()
+				d.loads = append(d.loads, load{h.name, k.began, d.stage.now()})
+				d.stage.mu.Unlock()
+				break
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drop drops a host's newest snapshot, or all.
+func (d *disks) drop(host string, all bool) {
+	d.stage.mu.Lock()
+	defer d.stage.mu.Unlock()
+	n := len(d.of[host])
+	if !all {
+		n = min(n, 1)
+	}
+	d.of[host] = d.of[host][:len(d.of[host])-n]
+}

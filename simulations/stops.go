@@ -1,0 +1,233 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bucket"
+)
+
+// What survives a stop of all nodes of a region. Each node that ended had a last snapshot, of
+// those that were loaded later. All that was counted before the oldest of these is in one of
+// them: who counted it has it, and the node that has taken it over since. Where nothing else moved
+// for so long, as many of them may be missing as there are copies of each count. Where all have left in
+// order, and the snapshots of each were loaded, and none was lost, nothing is missing: it does not
+// matter whether the product has written what it should have.
+
+// outage begins as the last node of a region ends.
+type outage struct {
+	region int
+	at     time.Duration
+}
+
+// stopped takes note of the regions in which no node runs any more, or starts. s.mu is held.
+func (s *stage) stopped() {
+	for region := range s.regions {
+		if !slices.ContainsFunc(s.hosts, func(h *host) bool { return h.region == region && h.up }) {
+			s.outages = append(s.outages, outage{region, s.now()})
+		}
+	}
+}
+
+// stops is all that were, for the judge.
+func (s *stage) stops() (all []Stop) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.outages {
+		all = append(all, Stop{At: o.at, Region: s.regions[o.region], Saved: s.saved(o)})
+	}
+	return all
+}
+
+// savedOf is saved of the outage that a host's end was part of, below zero if it was of none.
+func (s *stage) savedOf(c crash, host int) time.Duration {
+	for _, o := range s.outages {
+		if o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving {
+			return s.saved(o)
+		}
+	}
+	return math.MinInt64
+}
+
+// saved is until when all that was counted in the region is in snapshots that were loaded
+// since. s.mu is held.
+func (s *stage) saved(o outage) time.Duration {
+	if s.disks == nil {
+		return math.MinInt64
+	}
+	var last []time.Duration
+	orderly, alone := true, true
+	for _, c := range s.witness.crashes {
+		if s.hosts[c.hosts[0]].region != o.region || c.at > o.at || c.at <= o.at-moving {
+			continue
+		}
+		for _, h := range c.hosts {
+			at := s.loaded(s.hosts[h].name, c.at, o.at)
+			whole := at >= 0 && !s.damaged(s.hosts[h].name, c.at-2*s.Snapshots)
+			if due := c.at - 2*s.Snapshots; whole && !c.orderly && s.unmoved(o) {
+				at = max(at, due) // what is due is there, or it is the product's fault
+			}
+			last = append(last, at)
+			orderly = orderly && c.orderly && whole
+			alone = alone && c.at == o.at
+		}
+	}
+	if orderly {
+		return o.at
+	}
+	slices.Sort(last)
+	missing := 0
+	if alone && s.unmoved(o) {
+		missing = min(max(0, s.copies()), len(last)-1)
+	}
+	if missing > 0 && last[0] < last[missing] {
+		return max(last[0], last[missing]-s.unsentFor(len(s.hosts))) // a copy is so old
+	}
+	return last[missing]
+}
+
+// damaged reports whether a fault hits a host's snapshots from a moment on.
+func (s *stage) damaged(host string, from time.Duration) bool {
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
+		return f.At >= from && (f.Kind == FaultLose || f.Kind == FaultRevert) && slices.Contains(f.Nodes, host)
+	})
+}
+
+// loaded is when the newest snapshot of a host began that it had written by its end, of those
+// that were loaded after an outage; below zero if there was none.
+func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
+	newest, next := time.Duration(math.MinInt64), never
+	for _, o := range s.outages {
+		if o.at > outage && s.regions[o.region] == s.regions[s.named[host].region] {
+			next = min(next, o.at)
+		}
+	}
+	for _, l := range s.disks.loads {
+		if l.of == host && l.at >= outage && l.at < next {
+			newest = max(newest, min(l.began, end))
+		}
+	}
+	return newest
+}
+
+// unmoved reports whether nothing happened to the nodes of a region for so long before an outage that
+// each count was at its owner and at those that have copies, and in what they wrote last.
+func (s *stage) unmoved(o outage) bool {
+	since := o.at - moving - s.Snapshots
+	for n, p := range s.past {
+		until := o.at
+		if n+1 < len(s.past) {
+			until = s.past[n+1].since
+		}
+		if p.since >= o.at || until <= since {
+			continue
+		}
+		for i, h := range s.hosts {
+			if h.region == o.region && p.of[i] != s.past[max(0, n-1)].of[i] && p.since > since {
+				return false
+			}
+		}
+		if len(p.cut) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// durable reports whether snapshots have a limit's counts.
+func durable(l *weir.Limit) bool {
+	return l.Durable == weir.Durable || l.Durable == weir.DurableIfLong && l.Algorithm != weir.InFlight && l.Per >= bucket.DurableFrom
+}
+
+// keeps looks at the durable limits of scenarios in which nothing happens but stops of all
+// nodes. A run is short beside their Per: windows do not end in it.
+func keeps(r *trial, broken func(time.Duration, string, ...any)) {
+	s := r.Scenario
+	calm, ok := s.stopsOnly()
+	if !ok {
+		return
+	}
+	for _, a := range r.asks {
+		if !durable(a.l) || a.planet != nil || s.reserves(a.l.Name) || s.MaxKeys > 0 {
+			continue
+		}
+		most := capacity(a.l)
+		if isBucket(a.l) {
+			most += 1 + int64(float64(a.l.Rate)*float64(s.Lasts+s.stepped())/float64(a.l.Per))
+		}
+		admitted, again, unheard := int64(0), int64(0), int64(0)
+		for i := range r.Dead {
+			if c := &r.Dead[i]; c.Limit == a.limit && c.Key == a.key && s.Nodes[c.Node].Region == a.region {
+				unheard += c.Units
+			}
+		}
+		denied := time.Duration(0)
+		for _, i := range a.of {
+			c := &a.checks[i]
+			switch {
+			case c.Err != nil:
+			case c.Allowed:
+				admitted += c.Units
+				for _, stop := range r.Stops {
+					if stop.Region == a.course.region() && c.Answered > stop.Saved && c.Asked < stop.At {
+						again += c.Units
+						break
+					}
+				}
+			case denied == 0 && c.Asked >= calm && s.Expect == 0 && admitted+unheard+c.Units <= capacity(a.l)-a.underWay(c):
+				denied = c.Answered
+				broken(denied, "%v: %d units were denied at %v, where %d of %d had been admitted ever: something is counted twice", a, c.Units, c.Asked, admitted, capacity(a.l))
+			}
+		}
+		if admitted > most+again {
+			broken(s.Lasts, "%v: %d units were admitted in all, %d allowed: %d are missing in the snapshots", a, admitted, most+again, again)
+		}
+	}
+}
+
+// underWay is the units of checks that are under way beside one.
+func (a *asks) underWay(c *Check) (units int64) {
+	for _, i := range a.of {
+		if o := &a.checks[i]; o != c && o.Asked <= c.Answered && o.Answered >= c.Asked {
+			units += o.Units
+		}
+	}
+	return units
+}
+
+// region is the course's.
+func (c *course) region() string { return c.scenario.Nodes[c.members[0]].Region }
+
+// stopsOnly reports whether all nodes stop at once, or start, and nothing else happens but to
+// clocks and snapshots; and from when on all is calm again.
+func (s *Scenario) stopsOnly() (calm time.Duration, only bool) {
+	hosts := s.beginning()
+	for _, f := range s.Faults {
+		calm = f.At + moving
+		switch f.Kind {
+		case FaultKill, FaultLeave, FaultStart:
+			for _, name := range f.Nodes {
+				hosts[name] = may[f.Kind].makes
+			}
+			for _, is := range hosts {
+				if f.Kind != FaultStart && is == running {
+					return 0, false
+				}
+			}
+		case FaultLose, FaultRevert, FaultSkew:
+		default:
+			return 0, false
+		}
+	}
+	return calm, s.Snapshots > 0
+}
+
+// stepped is how far clocks step in all.
+func (s *Scenario) stepped() (by time.Duration) {
+	for _, f := range s.Faults {
+		by += f.By.Abs()
+	}
+	return by
+}

@@ -284,15 +284,20 @@ func (n *Node) Forget(member string) error {
 // within two seconds. It takes as long as ctx allows to hand over, ten seconds in all.
 // If that does not do, Leave says so, and no goodbye: the node answers for what it
 // still holds and goes on handing it over until Close, and Leave may be called
-// again to wait for that. With Config.Snapshots it then writes once more. It returns ctx.Err if ctx is done before the others have
-// been told, ErrClosed if Close comes first, and an error if the goodbye reached
-// nobody within some seconds.
+// again to wait for that. With Config.Snapshots it writes once more before it says goodbye.
+// It returns ctx.Err if ctx is done before the others have been told, ErrClosed if Close
+// comes first, and an error if the goodbye reached nobody within some seconds, or the
+// snapshot was not written.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
 		return ErrClosed
 	}
+	member := n.handover.View().Self >= 0
 	left := n.handover.Leave(ctx)
-	saved := n.joining.snapshots.Leave(ctx) // now this node has all that others handed over to it
+	var saved error
+	if member {
+		saved = n.joining.snapshots.Leave(ctx) // now this node has all that others handed over to it
+	}
 	switch {
 	case errors.Is(left, cluster.ErrClosed):
 		return ErrClosed

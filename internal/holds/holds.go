@@ -271,7 +271,7 @@ func (h *Holds) look() {
 	for _, o := range found.ended {
 		h.release(o, o.at.of)
 	}
-	if len(to) == 0 {
+	if len(to) == 0 && len(found.stale) == 0 {
 		return
 	}
 	members := slices.Collect(maps.Keys(to))

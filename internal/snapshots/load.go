@@ -68,6 +68,9 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.mu.Lock()
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
+	if newest == 0 {
+		return // all were refused
+	}
 	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", time.Unix(0, newest).UTC())
 }
 

@@ -140,7 +140,9 @@ func (s *Snapshots) Run() {
 		select {
 		case <-tick.C:
 			began := time.Now()
-			_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
+			if s.cfg.View().Self >= 0 { // else this node has left, and others write what counts
+				_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
+			}
 			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
 		case <-s.cfg.Life.Done():
 			return

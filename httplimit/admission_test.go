@@ -90,9 +90,10 @@ func TestAnAbortedRequestEndsItsHold(t *testing.T) {
 
 func TestAHoldLastsAsLongAsTheHandlerOfAClientThatIsGone(t *testing.T) {
 	m := newLimiter(t, strings.Replace(twoAtOnce, "rate: 2", "rate: 1", 1), Options{}, weir.Config{})
-	gone, leave := make(chan struct{}), make(chan struct{})
+	here, gone, leave := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stay" {
+			close(here)
 			<-r.Context().Done()
 			close(gone)
 			<-leave
@@ -100,7 +101,8 @@ func TestAHoldLastsAsLongAsTheHandlerOfAClientThatIsGone(t *testing.T) {
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	go answer(h, get("/stay", "192.0.2.1").WithContext(ctx))
-	require.Eventually(t, func() bool { return answer(h, get("/", "192.0.2.1")).Code == 429 }, 10*time.Second, time.Millisecond)
+	<-here
+	require.Equal(t, 429, answer(h, get("/", "192.0.2.1")).Code)
 	cancel()
 	<-gone
 	require.Equal(t, 429, answer(h, get("/", "192.0.2.1")).Code)

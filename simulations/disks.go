@@ -29,7 +29,7 @@ type kept struct {
 
 // load is a snapshot that a node has loaded.
 type load struct {
-	of    string        // who wrote it
+	of    string        // the node that wrote it
 	began time.Duration // of its writing
 	at    time.Duration
 }

@@ -271,8 +271,8 @@ var mutants = []mutant{
 		name: "a node that leaves writes no snapshot",
 		edits: []edit{{
 			"node.go",
-			"	saved := n.joining.snapshots.Leave(ctx)",
-			"	var saved error",
+			"		saved = n.joining.snapshots.Leave(ctx)",
+			"",
 		}},
 		scenario: "stopped", breaks: accounted,
 	},

@@ -11,7 +11,7 @@ import (
 
 // What survives a stop of all nodes of a region. Each node that ended had a last snapshot, of
 // those that were loaded later. All that was counted before the oldest of these is in one of
-// them: who counted it has it, and the node that has taken it over since. Where nothing else moved
+// them: the node that counted it has it, and so has the one that took it over. Where nothing else moved
 // for so long, as many of them may be missing as there are copies of each count. Where all have left in
 // order, and the snapshots of each were loaded, and none was lost, nothing is missing: it does not
 // matter whether the product has written what it should have.

@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"internal/roundtrip":  {"time"},
 	"internal/sealed":     {},
 	"internal/secretname": {},
-	"internal/snapshots":  {"internal/env", "internal/pace", "internal/sealed", "internal/view", "internal/wire", "snapshot", "sync", "time"},
+	"internal/snapshots":  {"cluster", "internal/env", "internal/pace", "internal/sealed", "internal/view", "internal/wire", "snapshot", "sync", "time"},
 	"internal/snippets":   {},
 	"internal/spelling":   {"time"},
 	"internal/stats":      {"bucket", "internal/topkeys", "internal/wire", "time"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -265,6 +266,7 @@ func (k *reseededKey) above() (most float64) {
 // beyond the algorithm's own, and of a bucket one burst more, once.
 func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+	full.Only(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)

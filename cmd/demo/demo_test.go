@@ -194,6 +194,7 @@ func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 }
 
 func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
+	full.Only(t, "TestCtrlCEndsEveryProcess")
 	t.Parallel()
 	d := startDemo(t, "-regions", "2")
 	require.True(t, d.readUntil(" stalls"))

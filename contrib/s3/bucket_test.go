@@ -210,6 +210,7 @@ func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) err
 func ignore(string, io.Reader) error { return nil }
 
 func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
@@ -236,6 +237,7 @@ func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
 }
 
 func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		hang := func(w http.ResponseWriter, r *http.Request) bool {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -289,6 +291,7 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 // The time for that is a tenth of what the context leaves, which a machine that stands still
 // may miss. So one of several Saves has to do it.
 func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
+	t.Parallel()
 	s := fake(t)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("partNumber") == "2" {
@@ -311,6 +314,7 @@ func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 
 // A reader that is slow itself, as it merges counts, is no server that is silent.
 func TestTheTimeoutOfARequestLeavesTheReaderItsTime(t *testing.T) {
+	t.Parallel()
 	s := fake(t)
 	b := open(t, s)
 	require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))

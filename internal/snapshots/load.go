@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -154,14 +155,18 @@ func (s *Snapshots) loadOne(ctx context.Context, from io.Reader, newest int64) (
 	}
 }
 
-// passOn waits until the members that are heard have acknowledged all that was loaded here:
-// the member that answers for a count need not have loaded it.
+// passOn waits until the other members have acknowledged all that was loaded here: the member
+// that answers for a count need not have loaded it. It waits for a moment for those that
+// are not heard, as they may just have started too.
 func (s *Snapshots) passOn(ctx context.Context) {
 	queued := int64(0) // when all of it was queued, by what counts go by; 0: it has yet to be
-	for ctx.Err() == nil {
+	for began := time.Now(); ctx.Err() == nil; {
 		v, now := s.cfg.View(), s.cfg.Clock.Now()
 		scanning, waits := false, false
-		for _, i := range v.Heard() {
+		for i := range v.Members {
+			if i == v.Self || !v.Direct[i] && (v.Members[i].State == cluster.Dead || time.Since(began) > hearFor) {
+				continue
+			}
 			lag := s.cfg.Stream.Lag(v.Hashes[i], now)
 			scanning = scanning || lag.Scanning
 			waits = waits || lag.Counts > 0 && lag.Age >= time.Duration(now-queued)
@@ -185,10 +190,13 @@ func (s *Snapshots) mine(node string) bool {
 	if node == s.cfg.Node {
 		return true
 	}
-	own := rank(node, s.cfg.Node)
 	v := s.cfg.View()
+	if v.Self < 0 {
+		return true
+	}
+	own := rank(node, v.Members[v.Self].Name)
 	for i := range v.Members {
-		if name := Label(v.Members[i].Name); name == node || name != s.cfg.Node && rank(node, name) > own {
+		if name := v.Members[i].Name; i != v.Self && (Label(name) == node || rank(node, name) > own) {
 			return false
 		}
 	}
@@ -220,6 +228,7 @@ func (s *Snapshots) ServeSince(_, dst []byte) ([]byte, error) {
 
 const (
 	passOnEvery = 10 * time.Millisecond
+	hearFor     = 2 * time.Second
 
 	sinceWait  = time.Second
 	sinceAsked = 16 // at once

@@ -13,7 +13,7 @@ import (
 
 // starting is the Snapshots of a node that knows these members.
 func starting(name string, knows []string) *Snapshots {
-	v := &view.View{View: &cluster.View{}}
+	v := &view.View{View: &cluster.View{Self: len(knows)}}
 	for _, m := range append(knows, name) {
 		v.Members = append(v.Members, cluster.Member{Name: m + "-0123456789abcdef"})
 	}

@@ -51,6 +51,7 @@ func joinRemote(t *testing.T, nodes []*Node, addr string, members int) (r *remot
 // A process that is killed while it holds and has reserved: what it held comes back as
 // documented, what it reserved stays spent, and the holds of the keys that it owned go on.
 func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
+	full.Only(t, "TestUnitsOfAHolderThatDiesComeBack in virtual time, and TestARollingRestartKeepsHoldsWithinTheLimit")
 	t.Parallel()
 	whileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, nil)

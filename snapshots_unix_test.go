@@ -447,6 +447,7 @@ func TestAKillOfAllProcessesAdmitsAgainWhatWasSpentSinceTheLastSnapshotsAtMost(t
 }
 
 func TestAnOrderlyStopOfAllProcessesAdmitsNothingAgain(t *testing.T) {
+	full.Only(t, "TestCountsOutliveAnOrderlyStopOfAllNodes, and TestAKillOfAllProcessesAdmitsAgainWhatWasSpentSinceTheLastSnapshotsAtMost")
 	t.Parallel()
 	for _, processes := range []int{3, 5}[:full.Pick(t, 1, 2)] {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
@@ -474,6 +475,7 @@ func TestAnOrderlyStopOfAllProcessesAdmitsNothingAgain(t *testing.T) {
 }
 
 func TestAKillWhileASnapshotIsWrittenLeavesTheOneBefore(t *testing.T) {
+	full.Only(t, "package snapshot, whose tests kill a process that saves")
 	t.Parallel()
 	const keys = 10_000
 	limits := []Limit{{Name: "once", Algorithm: FixedWindow, Rate: 2, Per: 365 * 24 * time.Hour}}

@@ -285,7 +285,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			from := c.Answered - a.l.Per
 			s := stretches.next(from)
-			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 {
+			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 || a.course.stopLoses(r.Stops, from, c.Answered) {
 				return
 			}
 			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)

@@ -197,6 +197,14 @@ func (a *asks) underWay(c *Check) (units int64) {
 	return units
 }
 
+// stopLoses reports whether counts are lost with a stop of all nodes in a stretch of time: which,
+// accounts and keeps say.
+func (c *course) stopLoses(stops []Stop, from, to time.Duration) bool {
+	return slices.ContainsFunc(stops, func(s Stop) bool {
+		return s.Region == c.region() && s.At > from && s.At <= to && s.Saved < s.At
+	})
+}
+
 // region is the course's.
 func (c *course) region() string { return c.scenario.Nodes[c.members[0]].Region }
 

@@ -33,6 +33,8 @@ const (
 	maxPrefix = 512
 	// attempts is how often the client sends a request that fails in a way that may pass.
 	attempts = 3
+	// pauseBetween is the pause after the first attempt at a part; the next is twice as long.
+	pauseBetween = 100 * time.Millisecond
 	// credentialsTimeout bounds each request for the credentials of a role.
 	credentialsTimeout = 5 * time.Second
 )

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -75,9 +77,9 @@ func (u *upload) send() error {
 			return err
 		}
 	}
-	err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
+	err := u.put(func(ctx context.Context, body io.Reader) error {
 		number := len(u.parts) + 1
-		part, err := u.client.PutObjectPart(ctx, u.bucket, u.key, u.id, number, bytes.NewReader(u.part), int64(len(u.part)),
+		part, err := u.client.PutObjectPart(ctx, u.bucket, u.key, u.id, number, body, int64(len(u.part)),
 			minio.PutObjectPartOptions{Sha256Hex: u.sum(), DisableContentSha256: true})
 		if err == nil {
 			u.parts = append(u.parts, minio.CompletePart{PartNumber: number, ETag: part.ETag})
@@ -86,6 +88,37 @@ func (u *upload) send() error {
 	})
 	u.part = u.part[:0]
 	return err
+}
+
+// put sends the part, and again where the server could not take it. The library would read the
+// same reader again, from which the connection of the first attempt may read on; so it gets one
+// that it cannot begin again, and each attempt bytes of its own.
+func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
+	for attempt := 1; ; attempt++ {
+		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
+			return do(ctx, struct{ io.Reader }{bytes.NewReader(u.part)})
+		})
+		if err == nil || attempt == attempts || !passes(err) {
+			return err
+		}
+		u.part = append(make([]byte, 0, cap(u.part)), u.part...)
+		pause := time.NewTimer(time.Duration(attempt) * pauseBetween)
+		select {
+		case <-pause.C:
+		case <-u.ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+// passes reports whether an error may be gone at the next attempt.
+func passes(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	status := minio.ToErrorResponse(err).StatusCode
+	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
 }
 
 // sum is signed with the request in the place of checksums of the library, which some servers
@@ -98,8 +131,8 @@ func (u *upload) sum() string {
 // complete sends the rest, and makes the object visible.
 func (u *upload) complete() error {
 	if u.id == "" {
-		return u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
-			_, err := u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), int64(len(u.part)), "", u.sum(),
+		return u.put(func(ctx context.Context, body io.Reader) error {
+			_, err := u.client.PutObject(ctx, u.bucket, u.key, body, int64(len(u.part)), "", u.sum(),
 				minio.PutObjectOptions{DisableContentSha256: true})
 			return err
 		})

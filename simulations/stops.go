@@ -197,8 +197,8 @@ func (a *asks) underWay(c *Check) (units int64) {
 	return units
 }
 
-// stopLoses reports whether counts are lost with a stop of all nodes in a stretch of time: which,
-// accounts and keeps say.
+// stopLoses reports whether a stop of all nodes in a stretch of time loses counts. How many it
+// may lose is judged by accounted and kept.
 func (c *course) stopLoses(stops []Stop, from, to time.Duration) bool {
 	return slices.ContainsFunc(stops, func(s Stop) bool {
 		return s.Region == c.region() && s.At > from && s.At <= to && s.Saved < s.At

@@ -21,10 +21,10 @@ const (
 	blockHead      = 9
 	blockIDs       = 512      // in a block, at most
 	blockBytes     = 48 << 10 // of items, at which a block ends
-	snapshotAtOnce = 32       // counts that are written under one lock
+	snapshotAtOnce = 32       // counts that are written under one lock, and one piece of a log
 	// snapshotPiece names all pieces of logs in snapshots: each follows the one before.
 	snapshotPiece = 1
-	// snapshotSender is who blocks are from: no member, and not nobody either.
+	// snapshotSender stands for the sender of blocks: no member has it, and 0 is nobody.
 	snapshotSender Member = ^Member(0)
 )
 
@@ -39,6 +39,7 @@ type Snapshot struct {
 	cursor  uint64 // of the next piece of the store
 	over    bool   // the store is
 	ids     []bucket.ID
+	mark    bucket.Mark // up to which the log of the first of ids is written
 	beside  review
 	block   []byte
 	itemIDs []byte
@@ -61,9 +62,7 @@ func (w *Snapshot) Next(now, day int64) []byte {
 	w.itemIDs, w.items = w.itemIDs[:0], w.items[:0]
 	w.limits, w.origins = w.limits[:0], w.origins[:0]
 	for !w.full() && w.nextIDs() {
-		n := min(len(w.ids), snapshotAtOnce)
-		w.writeCounts(w.ids[:n], now)
-		w.ids = w.ids[n:]
+		w.writeCounts(now)
 	}
 	for more := true; !w.full() && more; {
 		more = w.writeBeside(now)
@@ -104,56 +103,60 @@ func (w *Snapshot) locked(now int64, f func(s *Stream)) {
 	s.origins, w.origins = w.origins, s.origins
 }
 
-// writeCounts appends the states of counts. One that has changed since it was collected is
+// writeCounts appends the states of some of the ids, up to a piece of a log that is not the
+// last one: the next call goes on with it. One that has changed since it was collected is
 // collected first, as the vector has to have all of its units.
-func (w *Snapshot) writeCounts(ids []bucket.ID, now int64) {
+func (w *Snapshot) writeCounts(now int64) {
 	roles := w.roles()
 	w.locked(now, func(s *Stream) {
-		for _, id := range ids {
-			w.writeCount(s, id, now, roles)
+		for n := 0; n < snapshotAtOnce && len(w.ids) > 0 && !w.full(); n++ {
+			if w.writeCount(s, w.ids[0], now, roles) {
+				return
+			}
+			w.ids, w.mark = w.ids[1:], bucket.Mark{}
 		}
 	})
 }
 
-// writeCount appends all pieces of a count.
-func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) {
+// writeCount appends a count, or the next piece of a log, and reports whether there is more
+// of it.
+func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (more bool) {
 	if limit, held := s.store.Judge(id); !held || !limit.Durable {
-		return
+		return false
 	}
-	var mark bucket.Mark
-	for more := true; more; {
-		var held bool
-		mark, more, held = s.export(nil, id, mark, now, roles)
-		if !held {
-			return
-		}
-		flags := byte(state)
-		if more {
-			flags |= itemMore
-		}
-		if s.count.Partial() {
-			flags |= itemPiece
-		}
-		s.mine = s.mine[:0]
-		if s.count.Whose.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
-			flags |= itemTotal
-		} else {
-			s.mine = s.vector(s.mine, id, now)
-		}
-		items, at, ok := s.appendHead(w.items, id, flags, &s.count.Limit, now)
-		if !ok {
-			return
-		}
-		if flags&itemTotal != 0 {
-			items = s.origins.appendTotal(items, s.count.Whose)
-		}
-		if flags&itemPiece != 0 {
-			items = binary.AppendUvarint(items, snapshotPiece)
-		}
-		w.items = s.count.Append(s.limits.append(items, &s.count.Limit, at))
-		w.itemIDs = appendID(w.itemIDs, id)
+	mark, more, held := s.export(nil, id, w.mark, now, roles)
+	if !held {
+		return false
 	}
-	w.Counts++
+	flags := byte(state)
+	if more {
+		flags |= itemMore
+	}
+	if s.count.Partial() {
+		flags |= itemPiece
+	}
+	s.mine = s.mine[:0]
+	if s.count.Whose.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
+		flags |= itemTotal
+	} else {
+		s.mine = s.vector(s.mine, id, now)
+	}
+	items, at, ok := s.appendHead(w.items, id, flags, &s.count.Limit, now)
+	if !ok {
+		return false
+	}
+	if flags&itemTotal != 0 {
+		items = s.origins.appendTotal(items, s.count.Whose)
+	}
+	if flags&itemPiece != 0 {
+		items = binary.AppendUvarint(items, snapshotPiece)
+	}
+	w.items = s.count.Append(s.limits.append(items, &s.count.Limit, at))
+	w.itemIDs = appendID(w.itemIDs, id)
+	if w.mark = mark; !more {
+		w.Counts++
+	}
+	return more
 }
 
 // writeBeside appends some of what is known of ids beside their counts: resets, and the
@@ -197,8 +200,8 @@ var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 // know, and the numbers of those that forgot it and of those that did not are as good as none.
 const resetsLoaded = heeded + heeded/2
 
-// Load takes in a block, as it would a copy from a member that no one hears: each unit counts
-// once, and what is known already changes nothing. day is the time of day at now, and newest
+// Load takes in a block, like a copy that a member has sent: each unit counts once, and what is
+// known already changes nothing. day is the time of day at now, and newest
 // that at which the latest of the snapshots was written that are loaded. It returns how many
 // items it has read, and passes nothing on: once all is loaded, Loaded does.
 func (s *Stream) Load(now, day, newest int64, block []byte, roles Roles) (counts int, err error) {

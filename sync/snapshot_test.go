@@ -103,7 +103,7 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 				// An older snapshot may have what was lost with a node that crashed, a reset too.
 				least, most := want[id]-w.refunded[id], want[id]+w.spent[id]
 				if w.resets[id] > w.number(id) {
-					least = 0
+					least, most = 0, w.admitted[id]
 				}
 				if limit.IsBucket() && next.now > w.now {
 					least-- // has drained
@@ -154,8 +154,13 @@ func TestALongLogIsWrittenAndLoadedWhole(t *testing.T) {
 		}
 	}
 	s := n.snapshot()
-	if len(s.blocks) < 3 {
-		t.Fatalf("%d blocks", len(s.blocks))
+	if len(s.blocks) < 6 {
+		t.Fatalf("%d blocks: no log goes on in the next one", len(s.blocks))
+	}
+	for _, b := range s.blocks {
+		if most := blockBytes + 2*16<<10; len(b) > most {
+			t.Fatalf("a block has %d bytes, %d at most", len(b), most)
+		}
 	}
 	next := newWorld(t, limit, 3, 1)
 	next.names, next.now = w.names, w.now

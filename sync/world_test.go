@@ -37,6 +37,7 @@ type world struct {
 	usages          map[bucket.ID][]*usage
 	takes           map[bucket.ID][]*take
 	spent, refunded map[bucket.ID]int64  // of what is lost
+	admitted        map[bucket.ID]int64  // ever
 	resets          map[bucket.ID]uint64 // the latest that a member knew that has crashed
 	turned          bool                 // somebody serves, and not all know
 	apart           bool                 // somebody crashed in a split
@@ -155,7 +156,7 @@ func newWorld(t failer, limit bucket.Limit, ids, copies int) *world {
 		t: t, now: 1_000_000_000, limit: limit, copies: copies,
 		sides: make(map[Member]int), buried: make(map[Member]bool), joining: make(map[Member]bool),
 		usages: make(map[bucket.ID][]*usage), takes: make(map[bucket.ID][]*take),
-		spent: make(map[bucket.ID]int64), refunded: make(map[bucket.ID]int64), resets: make(map[bucket.ID]uint64),
+		spent: make(map[bucket.ID]int64), refunded: make(map[bucket.ID]int64), resets: make(map[bucket.ID]uint64), admitted: make(map[bucket.ID]int64),
 	}
 	for i := range uint64(ids) {
 		w.ids = append(w.ids, bucket.ID{Hi: (i + 1) * 0x2545f4914f6cdd1d, Lo: (i + 7) * 0xd1342543de82ef95})
@@ -382,6 +383,7 @@ func (n *node) take(id bucket.ID, units int64) {
 	if !n.store.Take(id, &w.limit, w.now, units).Allowed {
 		return
 	}
+	w.admitted[id] += units
 	u := n.charge(id, units)
 	w.takes[id] = append(w.takes[id], &take{u, u.upTo.spent - u.from.spent, units})
 	w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])

@@ -45,8 +45,8 @@ const (
 	// goodbyeFor is how much of the time to leave is kept, if there is twice as much, for a store
 	// that hangs to be given up, and for the goodbye.
 	goodbyeFor = 2*time.Second + storeEnds
-	// rest is how long a writer pauses after it has worked for so long, times that: it takes
-	// a sixth of one processor.
+	// rest is how many times as long as it has worked a writer pauses, so that it takes a sixth
+	// of one processor.
 	rest = 5
 	// workAtOnce is how long it works between two pauses.
 	workAtOnce = time.Millisecond
@@ -157,6 +157,7 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 		return nil
 	}
 	s.leaving.Store(true)
+	defer s.leaving.Store(false) // the node may stay a member
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		var cancel context.CancelFunc

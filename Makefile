@@ -1,4 +1,4 @@
-.PHONY: test full alone manifests race flakes fuzz soak sim sim-regions schedules pictures bench figures lint demo
+.PHONY: test full alone manifests race flakes fuzz soak sim sim-regions sim-snapshots schedules pictures bench figures lint demo
 
 test:
 	go test work
@@ -50,6 +50,11 @@ sim:
 SIMS_REGIONS ?= 1000
 sim-regions:
 	go run ./simulations -regions -n $(SIMS_REGIONS) $(if $(SEED),-seed $(SEED))
+
+# The same, in which nodes write snapshots, and all stop once or twice.
+SIMS_SNAPSHOTS ?= 1000
+sim-snapshots:
+	go run ./simulations -snapshots -n $(SIMS_SNAPSHOTS) $(if $(SEED),-seed $(SEED))
 
 # The smallest clusters that lose, repeat and mix up frames, crash and split: each copy has
 # every unit once that anybody has heard of. Some 200 a second on a core. After these, holds

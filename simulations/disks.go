@@ -31,7 +31,8 @@ type kept struct {
 type load struct {
 	of    string        // the node that wrote it
 	began time.Duration // of its writing
-	at    time.Duration
+	by    string        // the node that loaded it
+	ran   time.Duration // when that node ran; never if it has not
 }
 
 // disk is what one host sees of them: all if they are shared, else its own.
@@ -66,13 +67,13 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 		}
 		d.stage.mu.Lock()
 		all := slices.Clone(d.of[h.name])
-		d.loads = append(d.loads, load{of: h.name, at: d.stage.now()}) // also where there is none
+		d.loads = append(d.loads, load{of: h.name, by: d.host, ran: never}) // also where there is none
 		d.stage.mu.Unlock()
 		for _, k := range slices.Backward(all) {
 			err := read(h.name, bytes.NewReader(k.text))
 			if err == nil {
 				d.stage.mu.Lock()
-				d.loads = append(d.loads, load{h.name, k.began, d.stage.now()})
+				d.loads = append(d.loads, load{h.name, k.began, d.host, never})
 				d.stage.mu.Unlock()
 				break
 			}
@@ -80,6 +81,18 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// runs notes that a node runs, which has loaded what it loads. stage.mu is held.
+func (d *disks) runs(host string, now time.Duration) {
+	if d == nil {
+		return
+	}
+	for i := range d.loads {
+		if l := &d.loads[i]; l.by == host && l.ran == never {
+			l.ran = now
+		}
+	}
 }
 
 // drop drops a host's newest snapshot, or all.

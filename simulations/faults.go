@@ -114,7 +114,7 @@ func (s *stage) kill(names []string) {
 	}
 	s.listen()
 	s.witness.crash(s.now(), died, s.hosts)
-	s.stopped()
+	s.stopped(died...)
 	for _, name := range names {
 		s.named[name].frozen = false // what runs next on the machine does not hang
 	}
@@ -147,6 +147,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.kills == kills {
 			h.runs = p
+			s.disks.runs(h.name, s.now())
 			s.listen()
 		}
 		s.mu.Unlock()
@@ -182,7 +183,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 			s.listen()
 			s.ended.add(p.node)
 			s.witness.left(s.now(), h.index, err != nil, s.hosts)
-			s.stopped()
+			s.stopped(h.index)
 		}
 		s.mu.Unlock()
 		s.remember(s.now())

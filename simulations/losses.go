@@ -284,7 +284,7 @@ func (s *stage) gone() (gone [][]bool) {
 			died, joining, since := s.diedWith(i, h)
 			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
-			saved := s.savedOf(c, h)
+			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
 				if k/witnessKeys != s.hosts[h].region {
 					continue
@@ -294,7 +294,8 @@ func (s *stage) gone() (gone [][]bool) {
 					// It may have been told nobody before the node closed, which a check that
 					// was under way when the node said goodbye outlasts.
 					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
-					gone[k][n] = gone[k][n] || alone || g.at <= c.at && g.at > saved && (all || theirs)
+					unsaved := g.at > saved && (all || theirs) || g.units < 0 && g.by == h && g.at > refundsSaved
+					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
 				}
 			}
 		}
@@ -574,7 +575,7 @@ func (s *stage) copied(region int, from, to time.Duration) bool {
 			weighs[i] = s.servesSince(i, p.since) <= p.since
 		}
 		ends := slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
-			return c.at == p.since && s.hosts[c.hosts[0]].region == region
+			return c.at == p.since && slices.ContainsFunc(c.hosts, func(h int) bool { return s.hosts[h].region == region })
 		})
 		switch {
 		case until < from:

@@ -73,6 +73,7 @@ type options struct {
 	random  time.Duration
 	count   int
 	regions bool
+	stops   bool
 }
 
 // entry is the command, and returns the exit status.
@@ -107,6 +108,7 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags.Uint64Var(&o.seed, "seed", 0, "of all randomness; of the first random scenario. The scenario's own, or a new one, if not given")
 	flags.DurationVar(&o.random, "random", 0, "play random scenarios for this `long`, like 10m")
 	flags.BoolVar(&o.regions, "regions", false, "the random scenarios are of regions that share limits")
+	flags.BoolVar(&o.stops, "snapshots", false, "only those random scenarios in which nodes write snapshots and all stop")
 	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
 	usage := func() {
 		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]")
@@ -145,6 +147,8 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("-svg draws one run: give a scenario, not random ones")
 	case o.regions && !random:
 		return o, errors.New("-regions is of random scenarios: give -n or -random as well")
+	case o.stops && (!random || o.regions):
+		return o, errors.New("-snapshots is of random scenarios of one region: give -n or -random as well, and not -regions")
 	case !random && len(names) == 0 && len(given) > 0:
 		return o, errors.New("which scenario? Without arguments they are listed")
 	}

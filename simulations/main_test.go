@@ -52,6 +52,7 @@ func TestTheCommandLine(t *testing.T) {
 		{[]string{"-random", "fast"}, exitUsage, "-random"},
 		{[]string{"-n", "0"}, exitUsage, "how many"},
 		{[]string{"-regions", "a"}, exitUsage, "-regions is of random"},
+		{[]string{"-snapshots", "-regions", "-n", "1"}, exitUsage, "-snapshots is of random"},
 		{[]string{"-n", "1", "a"}, exitUsage, "give either"},
 		{[]string{"-n", "1", "-svg", "x"}, exitUsage, "-svg draws one run"},
 		{[]string{"-test.v"}, exitUsage, "not defined"},

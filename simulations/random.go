@@ -551,6 +551,7 @@ func (d *dice) snapshots() {
 	}
 	l := weir.Limit{Name: "kept", Algorithm: weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(own.logarithmic(20, 500)), Per: 24 * time.Hour}
 	l.Partition = pick(own, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	l.NoLeases = own.one(2)
 	load := Load{Limit: l.Name, Keys: 1 + own.IntN(4)}
 	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/own.logarithmic(20, 150)))
 	s.Limits, s.Loads = append(s.Limits, l), append(s.Loads, load)

@@ -23,6 +23,7 @@ type searching struct {
 	until   time.Time // the zero time is never
 	count   int       // zero is any
 	regions bool      // it is of scenarios of regions
+	stops   bool      // it passes seeds over until nodes write snapshots
 	out     io.Writer
 
 	mu      sync.Mutex // guards what follows
@@ -42,7 +43,7 @@ type searching struct {
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
 	f := &searching{
-		ctx: ctx, count: o.count, regions: o.regions, out: out, next: o.seed,
+		ctx: ctx, count: o.count, regions: o.regions, stops: o.stops, out: out, next: o.seed,
 		steady: make(map[weir.PartitionPolicy]steady),
 	}
 	if o.random > 0 {
@@ -136,6 +137,9 @@ func (f *searching) take() (seed uint64, more bool) {
 		f.count > 0 && f.begun >= f.count,
 		!f.until.IsZero() && time.Now().After(f.until):
 		return 0, false
+	}
+	for f.stops && random(f.next).Snapshots == 0 {
+		f.next++
 	}
 	seed = f.next
 	f.next++

@@ -42,3 +42,34 @@ func TestAStopOfAllNodesIsHeldToWhatWasInTheirSnapshots(t *testing.T) {
 		})
 	}
 }
+
+// Regions stop by themselves, though one fault ends the nodes of several.
+func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
+	all := []string{"a", "b", "c", "d"}
+	s := stopping(
+		Fault{At: 9 * time.Second, Kind: FaultKill, Nodes: all},
+		Fault{At: 9 * time.Second, Kind: FaultLose, Nodes: []string{"d"}},
+		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: all},
+	)
+	s.Nodes = []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west"}}
+	j, err := run(t, s)
+	require.NoError(t, err)
+	require.Len(t, j.Stops, 2)
+	require.Greater(t, j.Stops[0].Saved, 7*time.Second, "east lost none of its snapshots")
+	require.Less(t, j.Stops[1].Saved, 9*time.Second)
+	require.Empty(t, judge(j))
+}
+
+// A node that starts as the last one ends has met nobody.
+func TestAllNodesStopWhereOneIsStarting(t *testing.T) {
+	j, err := run(t, stopping(
+		Fault{At: 9 * time.Second, Kind: FaultKill, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultKill, Nodes: []string{"b", "c"}},
+		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: []string{"b", "c"}},
+	))
+	require.NoError(t, err)
+	require.Len(t, j.Stops, 1)
+	require.Equal(t, 9*time.Second, j.Stops[0].At)
+	require.Empty(t, judge(j))
+}

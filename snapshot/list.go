@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Entry is one snapshot in a directory.
+// Entry is one snapshot in a directory, or in another store that lists its snapshots.
 type Entry struct {
 	Node       string
 	Generation uint64 // counts the snapshots of the node, from 1
-	Path       string
+	Path       string // of its file, or what the store calls it
 	Bytes      int64
 	Modified   time.Time
 }

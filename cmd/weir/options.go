@@ -76,7 +76,7 @@ type nodeFlags struct {
 	MaxKeys          int           `help:"counts held at once; 5000000 if 0, about 350 MB"`
 	TopKeys          int           `help:"top keys kept with their text; 256 if 0, none if -1"`
 	ShowSecretKeys   bool          `help:"keep credentials among top keys in full, not just their last four characters"`
-	Snapshots        string        `placeholder:"DIR" help:"directory for counts that outlive a stop of all nodes, of this process alone (docs/snapshots.md); none if empty"`
+	Snapshots        string        `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
 	SnapshotEvery    time.Duration `help:"how often they are written; 1m if 0"`
 	PlainSnapshots   bool          `help:"do not encrypt them under the secrets of -shared"`
 	LeaveWithin      time.Duration `default:"15s" help:"the most that an orderly end takes"`
@@ -249,7 +249,10 @@ func (o *serveOptions) Validate() error {
 		wrong("-audit is missing: name the file that records are appended to")
 	}
 	if o.Snapshots == "" && (o.SnapshotEvery != 0 || o.PlainSnapshots) {
-		wrong("-snapshots is missing: name the directory that counts are kept in")
+		wrong("-snapshots is missing: name the directory or the bucket that counts are kept in")
+	}
+	if err := checkSnapshots(o.Snapshots); err != nil {
+		wrong("-snapshots: %w", err)
 	}
 	if o.LeaveWithin <= 0 {
 		wrong("-leave_within is %v: use a duration above 0", o.LeaveWithin)

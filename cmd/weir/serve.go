@@ -121,12 +121,12 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		cfg.Observer = denials.Log
 	}
 	if o.Snapshots != "" {
-		dir, failed := snapshot.OpenDir(o.Snapshots, snapshot.DirOptions{})
+		store, release, failed := openSnapshots(o.Snapshots)
 		if failed != nil {
 			return fmt.Errorf("weir serve: -snapshots: %w", failed)
 		}
-		defer func() { err = errors.Join(err, letGo(dir)) }()
-		cfg.Snapshots = dir
+		defer func() { err = errors.Join(err, release()) }()
+		cfg.Snapshots = store
 	}
 	if err := cfg.Validate(); err != nil {
 		return inFlags(err)

@@ -6,35 +6,41 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/weir-go/weir/internal/snapshots"
-	"github.com/weir-go/weir/snapshot"
 )
 
-// snapshotListCommand lists a directory. It reads headers alone, so it needs no secret.
+// snapshotListCommand lists a directory or a bucket. It reads headers alone, so it needs no
+// secret.
 type snapshotListCommand struct {
-	Dir string `arg:"" help:"the -snapshots of weir serve; a node may be using it"`
+	Where string `arg:"" name:"dir" help:"the -snapshots of weir serve, a directory or a bucket; a node may be using it"`
 }
 
 func (c *snapshotListCommand) run(stdout, stderr io.Writer) int {
-	entries, err := snapshot.List(c.Dir)
-	if err != nil {
+	fail := func(err error) int {
 		fmt.Fprintf(stderr, "weir snapshot list: %v\n", err)
 		return bad
+	}
+	at, err := openPlace(c.Where)
+	if err != nil {
+		return fail(err)
+	}
+	defer at.end()
+	entries, err := at.list()
+	if err != nil {
+		return fail(err)
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE")
 	for _, e := range entries {
 		saved, age := "unknown", "-"
-		if header, err := headerOf(e.Path); err == nil {
+		if header, err := at.header(e.Path); err == nil {
 			saved, age = header.Saved.Format(time.RFC3339), ageOf(header)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, filepath.Base(e.Path))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, at.name(e.Path))
 	}
 	table.Flush()
 	return ok
@@ -56,7 +62,7 @@ func (o *opening) keys() (snapshots.Keys, error) {
 // snapshotShowCommand shows the header of a file, and how much it has of each kind.
 type snapshotShowCommand struct {
 	opening
-	File string `arg:"" help:"a file of the directory"`
+	File string `arg:"" help:"a file of the directory, or URL/FILE of a bucket"`
 }
 
 func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
@@ -68,7 +74,16 @@ func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(err)
 	}
-	header, err := headerOf(c.File)
+	at, err := openPlace(c.File)
+	if err != nil {
+		return fail(err)
+	}
+	defer at.end()
+	path, err := at.one(c.File)
+	if err != nil {
+		return fail(err)
+	}
+	header, err := at.header(path)
 	if err != nil {
 		return fail(err)
 	}
@@ -78,7 +93,7 @@ func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stdout, "node:    %s\nsaved:   %s, %s ago\nbuild:   %s\nformat:  %d\ncluster: %x\nsealed:  %s\n",
 		shown(header.Node), header.Saved.Format(time.RFC3339), ageOf(header), shown(header.Build), header.Version, header.Cluster, sealed)
-	content, err := contentOf(c.File, keys)
+	content, err := at.content(path, keys)
 	if err != nil {
 		return fail(err) // after the header, which may say why
 	}
@@ -94,7 +109,7 @@ func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
 // snapshotVerifyCommand reads files as a node would that starts.
 type snapshotVerifyCommand struct {
 	opening
-	Path string `arg:"" help:"the -snapshots of weir serve, which a node may be using, or one file"`
+	Where string `arg:"" name:"path" help:"the -snapshots of weir serve, which a node may be using, or one file"`
 }
 
 // Help says what the exit code tells.
@@ -111,42 +126,38 @@ func (c *snapshotVerifyCommand) run(stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(err)
 	}
-	entries, err := snapshotsIn(c.Path)
+	at, err := openPlace(c.Where)
+	if err != nil {
+		return fail(err)
+	}
+	defer at.end()
+	entries, err := at.list()
 	if err != nil {
 		return fail(err)
 	}
 	good, damaged := 0, 0
 	for _, e := range entries {
-		switch content, err := contentOf(e.Path, keys); {
-		case errors.Is(err, fs.ErrNotExist): // a node has replaced it meanwhile
+		switch content, err := at.content(e.Path, keys); {
+		case errors.Is(err, fs.ErrNotExist) && e.Node != "": // a node has replaced it meanwhile
 		case err != nil:
 			damaged++
-			fmt.Fprintf(stdout, "%s: %v\n", filepath.Base(e.Path), explainedSnapshot(err))
+			fmt.Fprintf(stdout, "%s: %v\n", at.name(e.Path), explainedSnapshot(err))
 		default:
 			good++
 			blocks := 0
 			for _, of := range content {
 				blocks += of.blocks
 			}
-			fmt.Fprintf(stdout, "%s: good, %s\n", filepath.Base(e.Path), counted(blocks, "block"))
+			fmt.Fprintf(stdout, "%s: good, %s\n", at.name(e.Path), counted(blocks, "block"))
 		}
 	}
 	switch {
 	case damaged > 0:
 		return fail(fmt.Errorf("%d of %s cannot be read", damaged, counted(good+damaged, "snapshot")))
 	case good == 0:
-		return fail(fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Path))
+		return fail(fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Where))
 	}
 	return ok
-}
-
-// snapshotsIn returns those of a directory, or one file.
-func snapshotsIn(path string) ([]snapshot.Entry, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		return []snapshot.Entry{{Path: path, Bytes: info.Size(), Modified: info.ModTime()}}, nil
-	}
-	return snapshot.List(path)
 }
 
 // explainedSnapshot adds which flag an error is about.
@@ -157,14 +168,13 @@ func explainedSnapshot(err error) error {
 	return err
 }
 
-// headerOf reads a file's header, which is not verified.
-func headerOf(path string) (snapshots.Header, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return snapshots.Header{}, err
-	}
-	defer file.Close()
-	return snapshots.ReadHeader(file)
+// header reads a snapshot's header, which is not verified.
+func (p *place) header(path string) (header snapshots.Header, err error) {
+	err = p.read(path, func(r io.Reader) (err error) {
+		header, err = snapshots.ReadHeader(r)
+		return err
+	})
+	return header, err
 }
 
 func ageOf(h snapshots.Header) string { return time.Since(h.Saved).Round(time.Second).String() }
@@ -175,25 +185,23 @@ type amount struct {
 	bytes  int64
 }
 
-// contentOf reads a file to its end.
-func contentOf(path string, keys snapshots.Keys) (map[snapshots.Kind]amount, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	r, err := snapshots.NewReader(file, keys)
-	content := make(map[snapshots.Kind]amount)
-	for err == nil {
-		var kind snapshots.Kind
-		var block []byte
-		if kind, block, err = r.Next(); err == nil {
-			of := content[kind]
-			content[kind] = amount{of.blocks + 1, of.bytes + int64(len(block))}
+// content reads a snapshot to its end.
+func (p *place) content(path string, keys snapshots.Keys) (content map[snapshots.Kind]amount, err error) {
+	content = make(map[snapshots.Kind]amount)
+	err = p.read(path, func(from io.Reader) error {
+		r, err := snapshots.NewReader(from, keys)
+		for err == nil {
+			var kind snapshots.Kind
+			var block []byte
+			if kind, block, err = r.Next(); err == nil {
+				of := content[kind]
+				content[kind] = amount{of.blocks + 1, of.bytes + int64(len(block))}
+			}
 		}
-	}
-	if err != io.EOF {
-		return nil, err
-	}
-	return content, nil
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	})
+	return content, err
 }

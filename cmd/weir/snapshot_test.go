@@ -34,7 +34,7 @@ func saved(t *testing.T) (dir, shared string) {
 	return dir, shared
 }
 
-func saveTo(d *snapshot.Dir, node string, keys snapshots.Keys, header snapshots.Header) error {
+func saveTo(d snapshot.Store, node string, keys snapshots.Keys, header snapshots.Header) error {
 	return d.Save(context.Background(), node, func(to io.Writer) error {
 		w, err := snapshots.NewWriter(to, keys, header)
 		if err != nil {

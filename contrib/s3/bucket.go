@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/weir-go/weir/snapshot"
 )
 
 const (
@@ -121,7 +124,7 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 			continue
 		}
 		for _, o := range of[:min(generations, len(of))] {
-			err := b.read(ctx, o, read)
+			err := b.get(ctx, o.key, func(r io.Reader) error { return read(o.node, r) })
 			if err == nil {
 				break
 			}
@@ -134,19 +137,45 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 	return errors.Join(errs...)
 }
 
-// read calls read with one snapshot.
-func (b *Bucket) read(ctx context.Context, o object, read func(node string, r io.Reader) error) error {
-	if o.bytes > b.maxBytes {
-		return fmt.Errorf("it has %d bytes, and Options.MaxBytes is %d", o.bytes, b.maxBytes)
+// List returns the snapshots of all nodes, by node and the newest first. Path is the key
+// without the prefix, which [Bucket.Get] takes.
+func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) {
+	objects, err := b.list(ctx, "")
+	if err != nil {
+		return nil, err
 	}
+	entries := make([]snapshot.Entry, len(objects))
+	for i, o := range objects {
+		entries[i] = snapshot.Entry{Node: o.node, Generation: o.generation, Path: strings.TrimPrefix(o.key, b.prefix), Bytes: o.bytes, Modified: o.modified}
+	}
+	return entries, nil
+}
+
+// Get calls read with the snapshot at a Path of [Bucket.List], and returns its error. The
+// error is fs.ErrNotExist if there is no such object, as where a node has replaced it.
+func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {
+	if err := b.get(ctx, b.prefix+path, read); err != nil {
+		return fmt.Errorf("s3snapshot: reading %s: %w", b.prefix+path, err)
+	}
+	return nil
+}
+
+// get calls read with one snapshot.
+func (b *Bucket) get(ctx context.Context, key string, read func(r io.Reader) error) error {
 	return b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
-		body, _, _, err := b.client.GetObject(ctx, b.bucket, o.key, minio.GetObjectOptions{})
-		if err != nil {
+		body, info, _, err := b.client.GetObject(ctx, b.bucket, key, minio.GetObjectOptions{})
+		switch {
+		case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
+			return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+		case err != nil:
 			return err
 		}
 		defer body.Close()
+		if info.Size > b.maxBytes {
+			return fmt.Errorf("it has %d bytes, and Options.MaxBytes is %d", info.Size, b.maxBytes)
+		}
 		silence.Stop()
-		return read(o.node, &reader{io.LimitReader(body, b.maxBytes), silence, b.timeout})
+		return read(&reader{io.LimitReader(body, b.maxBytes), silence, b.timeout})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -97,6 +98,36 @@ func TestNodesShareAPrefixAndReadWhatTheyChoose(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"api-1", ".."}, got)
+	})
+}
+
+func TestSnapshotsAreListedAndReadOneByOne(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		b := open(t, s)
+		for _, node := range []string{"api-2", "a/1", "api-2"} {
+			require.NoError(t, b.Save(within(t, patience), node, text("of "+node)))
+		}
+		entries, err := b.List(within(t, patience))
+		require.NoError(t, err)
+		var got []string
+		for _, e := range entries {
+			require.WithinDuration(t, time.Now(), e.Modified, time.Hour)
+			require.NoError(t, b.Get(within(t, patience), e.Path, func(r io.Reader) error {
+				content, err := io.ReadAll(r)
+				require.EqualValues(t, len(content), e.Bytes)
+				got = append(got, fmt.Sprintf("%s %d %s: %s", e.Node, e.Generation, e.Path, content))
+				return err
+			}))
+		}
+		require.Equal(t, []string{
+			"a/1 1 a_2f1/00000000000000000001.snapshot: of a/1",
+			"api-2 2 api-2/00000000000000000002.snapshot: of api-2",
+			"api-2 1 api-2/00000000000000000001.snapshot: of api-2",
+		}, got)
+		require.ErrorIs(t, b.Get(within(t, patience), entries[0].Path, func(io.Reader) error { return errDamaged }), errDamaged)
+		err = b.Get(within(t, patience), "api-2/00000000000000000009.snapshot", func(io.Reader) error { panic("there is none") })
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, key("api-2", 9))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -64,7 +63,8 @@ type Options struct {
 	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they are
 	// found in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, in
 	// ~/.aws/credentials, or at the service that EKS, ECS and EC2 have for roles, in this
-	// order. They are renewed before they expire.
+	// order: AWS_SESSION_TOKEN and AWS_WEB_IDENTITY_TOKEN_FILE count, too. They are renewed
+	// before they expire.
 	Credentials *credentials.Credentials
 
 	// MaxBytes bounds one snapshot: Save returns an error where more is written, and Load
@@ -180,11 +180,7 @@ func (o Options) normalised() (Options, error) {
 	}
 	o.Region = cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
 	if o.Credentials == nil {
-		o.Credentials = credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{},
-			&credentials.FileAWSCredentials{},
-			&credentials.IAM{Client: &http.Client{Timeout: credentialsTimeout}},
-		})
+		o.Credentials = newStandard()
 	}
 	if most := int64(partBytes) * maxParts; o.MaxBytes < 0 || o.MaxBytes > most {
 		wrong("MaxBytes is %d: use 0 for 16 GiB, or at most %d", o.MaxBytes, most)

@@ -2,7 +2,10 @@ package s3snapshot_test
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -102,4 +105,40 @@ func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
 	authorization := <-got
 	require.Contains(t, authorization, "Credential=of-the-environment/")
 	require.Contains(t, authorization, "/eu-west-1/s3/")
+}
+
+// A role's credentials are asked of a service, as ECS and EKS have one in each container.
+func TestCredentialsOfARoleAreAskedForAndTheirAbsenceIsNamed(t *testing.T) {
+	roles := http.NewServeMux()
+	service := httptest.NewServer(roles)
+	t.Cleanup(service.Close)
+	roles.HandleFunc("/role", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"AccessKeyId":"of-the-role","SecretAccessKey":"secret","Token":"session","Expiration":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339))
+	})
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
+	s := fake(t)
+	got := make(chan http.Header, 1)
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case got <- r.Header.Clone():
+		default:
+		}
+		return false
+	})
+	anonymous := func(o *s3snapshot.Options) { o.Credentials = nil }
+
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", service.URL+"/role")
+	require.NoError(t, open(t, s, anonymous).Save(within(t, patience), "api-1", text("")))
+	header := <-got
+	require.Contains(t, header.Get("Authorization"), "Credential=of-the-role/")
+	require.Equal(t, "session", header.Get("X-Amz-Security-Token"))
+
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", service.URL+"/none")
+	err := open(t, s, anonymous).Save(within(t, patience), "api-1", text(""))
+	require.ErrorContains(t, err, "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine or the pod a role")
+	require.ErrorContains(t, err, "404", "and what each source said")
+	require.Empty(t, got, "nothing is sent without a signature")
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	s3snapshot "github.com/weir-go/weir/contrib/s3"
+	"github.com/weir-go/weir/snapshot"
+)
+
+// bucketWait bounds a command that reads from a bucket.
+const bucketWait = 10 * time.Minute
+
+// isBucket reports whether -snapshots names a bucket, well or badly, and not a directory.
+func isBucket(where string) bool {
+	return strings.Contains(where, "://") || strings.HasPrefix(strings.ToLower(where), "s3:")
+}
+
+// checkSnapshots returns what is wrong with -snapshots.
+func checkSnapshots(where string) error {
+	if !isBucket(where) {
+		return nil
+	}
+	_, err := s3snapshot.ParseURL(where)
+	return err
+}
+
+// openSnapshots opens what -snapshots names.
+func openSnapshots(where string) (store snapshot.Store, release func() error, err error) {
+	if isBucket(where) {
+		bucket, err := openBucket(where)
+		if err != nil {
+			return nil, nil, err
+		}
+		return bucket, bucket.Close, nil
+	}
+	dir, err := snapshot.OpenDir(where, snapshot.DirOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return dir, func() error { return letGo(dir) }, nil
+}
+
+func openBucket(url string) (*s3snapshot.Bucket, error) {
+	options, err := s3snapshot.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return s3snapshot.New(options)
+}
+
+// place is where the commands find snapshots: a directory, a bucket, or one snapshot of either.
+type place struct {
+	list func() ([]snapshot.Entry, error)
+	// read calls do with a snapshot. The error is fs.ErrNotExist if it is gone.
+	read func(path string, do func(r io.Reader) error) error
+	name func(path string) string // what is shown
+	end  func()
+}
+
+func openPlace(where string) (*place, error) {
+	if isBucket(where) {
+		return bucketPlace(where)
+	}
+	return &place{
+		list: func() ([]snapshot.Entry, error) {
+			info, err := os.Stat(where)
+			if err == nil && !info.IsDir() {
+				return []snapshot.Entry{{Path: where, Bytes: info.Size(), Modified: info.ModTime()}}, nil
+			}
+			return snapshot.List(where)
+		},
+		read: func(path string, do func(r io.Reader) error) error {
+			file, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			return do(file)
+		},
+		name: filepath.Base,
+		end:  func() {},
+	}, nil
+}
+
+func bucketPlace(where string) (*place, error) {
+	where, one := cutObject(where)
+	bucket, err := openBucket(where)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bucketWait)
+	return &place{
+		list: func() ([]snapshot.Entry, error) {
+			if one != "" {
+				return []snapshot.Entry{{Path: one}}, nil
+			}
+			return bucket.List(ctx)
+		},
+		read: func(path string, do func(r io.Reader) error) error { return bucket.Get(ctx, path, do) },
+		name: func(path string) string { return path },
+		end:  func() { cancel(); _ = bucket.Close() },
+	}, nil
+}
+
+// cutObject cuts the snapshot off the URL of one, s3://BUCKET/PREFIX/NODE/GENERATION.snapshot.
+func cutObject(url string) (bucket, path string) {
+	before, parameters, has := strings.Cut(url, "?")
+	if has {
+		parameters = "?" + parameters
+	}
+	parts := strings.Split(before, "/")
+	if n := len(parts); n > 4 && strings.HasSuffix(before, ".snapshot") { // s3:, nothing, the bucket, and these two
+		return strings.Join(parts[:n-2], "/") + parameters, strings.Join(parts[n-2:], "/")
+	}
+	return url, ""
+}
+
+// one returns the snapshot that a place names.
+func (p *place) one(where string) (path string, err error) {
+	entries, err := p.list()
+	if err != nil {
+		return "", err
+	}
+	if len(entries) != 1 || entries[0].Node != "" {
+		return "", fmt.Errorf("it is where many are: name one snapshot, as weir snapshot list %s shows them", where)
+	}
+	return entries[0].Path, nil
+}

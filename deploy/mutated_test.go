@@ -142,6 +142,26 @@ func TestEachFaultInStatefulSetsIsSeen(t *testing.T) {
 	}
 }
 
+func TestEachFaultWithABucketIsSeen(t *testing.T) {
+	text := rendered(t, "helm/bucket")
+	for says, change := range map[string]func(*manifests, *workload){
+		"does not lead to s3://counts/production": func(m *manifests, _ *workload) {
+			out := m.policies[0].Spec.Egress
+			m.policies[0].Spec.Egress = out[:len(out)-1]
+		},
+		"have volumes for them, too": func(m *manifests, w *workload) {
+			common := appsv1.StatefulSetSpec{Replicas: w.Spec.Replicas, Selector: w.Spec.Selector, Template: w.Spec.Template}
+			m.deployments, m.stateful = nil, append(m.stateful, &appsv1.StatefulSet{ObjectMeta: w.ObjectMeta, Spec: common})
+		},
+		"there is no volume weir-bucket-ca": func(_ *manifests, w *workload) { w.pod().Volumes = w.pod().Volumes[:3] },
+	} {
+		m, err := read(text)
+		require.NoError(t, err)
+		change(m, m.workloads()[0])
+		require.Contains(t, strings.Join(m.problems(), "\n"), says)
+	}
+}
+
 // set puts an argument in the place of the one that begins so.
 func set(w *workload, begins, arg string) {
 	for i, a := range w.node.Args {

@@ -282,14 +282,20 @@ func (w *workload) checkConfinement() {
 // snapshotBytes is what the values of the chart give three snapshots of a count.
 const snapshotBytes = 200
 
-// checkSnapshots wants of -snapshots that each pod has a volume of its own there, which
-// outlives it and has room.
+// checkSnapshots wants of -snapshots that it is a bucket, or that each pod has a volume of its
+// own there, which outlives it and has room.
 func (w *workload) checkSnapshots() {
 	at := w.options["snapshots"]
 	if at == "" && w.stateful != nil && w.node.Args[0] == "serve" {
 		w.problem("it is a StatefulSet, and keeps no snapshots")
 	}
 	if at == "" {
+		return
+	}
+	if strings.HasPrefix(at, "s3://") {
+		if w.stateful != nil {
+			w.problem("-snapshots is %s, and the pods have volumes for them, too", at)
+		}
 		return
 	}
 	if w.stateful == nil {
@@ -486,7 +492,8 @@ func selectsAll(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
 }
 
-// checkEgress wants of a policy on what goes out that it leads to the nodes, and to DNS.
+// checkEgress wants of a policy on what goes out that it leads to the nodes, to DNS, and to more
+// if snapshots are in a bucket.
 func (w *workload) checkEgress(p *networkingv1.NetworkPolicy) {
 	reaches := make(map[string]bool)
 	for _, rule := range p.Spec.Egress {
@@ -501,6 +508,14 @@ func (w *workload) checkEgress(p *networkingv1.NetworkPolicy) {
 		}
 	}
 	peers := strconv.Itoa(int(w.ports()["peers/TCP"]))
+	beyond := func(port networkingv1.NetworkPolicyPort) bool {
+		name := portName(port)
+		return name != peers+"/TCP" && name != peers+"/UDP" && !strings.HasPrefix(name, "53/")
+	}
+	if at := w.options["snapshots"]; strings.HasPrefix(at, "s3://") &&
+		!slices.ContainsFunc(p.Spec.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool { return slices.ContainsFunc(rule.Ports, beyond) }) {
+		w.problem("NetworkPolicy %s does not lead to %s", p.Name, at)
+	}
 	for _, name := range []string{peers + "/TCP", peers + "/UDP", "53/UDP", "53/TCP"} {
 		if !reaches[name] {
 			w.problem("NetworkPolicy %s does not let %s out", p.Name, name)

@@ -136,7 +136,11 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"extraArgs":              {"extraArgs": []any{"replicas=2"}},
 		"snapshots/every":        {"snapshots": values{"every": "often"}},
 		"snapshots/size":         {"snapshots": values{"size": "much"}},
-		"resources":              {"resources": values{"requests": nil}},
+		"snapshots/bucket":       {"snapshots": values{"bucket": "s3://key:secret@counts/production"}},
+		"/snapshots/bucket":      {"snapshots": values{"bucket": "counts/production"}},
+		"networkPolicy/egress/":  {"networkPolicy": values{"egress": []any{values{"to": []any{}}}}}, // everywhere
+		"networkPolicy.egress: name what leads to the bucket": {"image": image, "snapshots": values{"enabled": true, "bucket": "s3://counts"}},
+		"resources": {"resources": values{"requests": nil}},
 		"image.repository: name where you pushed the image": nil,
 		"app.image: name the image":                         {"mode": "sidecar", "image": image},
 		"a ServiceMonitor of its own":                       {"mode": "embedded", "app": values{"image": "a"}, "monitoring": values{"serviceMonitor": values{"enabled": true}}},

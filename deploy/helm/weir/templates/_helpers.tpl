@@ -57,8 +57,27 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .Values.envoy.enabled (eq .Values.mode "server") }}
 - {name: weir-envoy, mountPath: /etc/weir/envoy, readOnly: true}
 {{- end }}
-{{- if .Values.snapshots.enabled }}
+{{- if eq (include "weir.volumes" .) "true" }}
 - {name: weir-snapshots, mountPath: /var/lib/weir}
+{{- end }}
+{{- if and (include "weir.bucket" .) .Values.snapshots.bucketCASecret }}
+- {name: weir-bucket-ca, mountPath: /etc/weir/bucket, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- /* Where snapshots are: the URL of the bucket, or "true" for volumes, or neither. */ -}}
+{{- define "weir.bucket" -}}
+{{- if .Values.snapshots.enabled }}{{ .Values.snapshots.bucket }}{{ end -}}
+{{- end }}
+{{- define "weir.volumes" -}}
+{{ and .Values.snapshots.enabled (not .Values.snapshots.bucket) }}
+{{- end }}
+
+{{- /* What signs requests to the bucket. */ -}}
+{{- define "weir.envFrom" -}}
+{{- if and (include "weir.bucket" .) .Values.snapshots.bucketSecret -}}
+envFrom:
+- secretRef: {name: {{ .Values.snapshots.bucketSecret }}}
 {{- end }}
 {{- end }}
 
@@ -67,6 +86,9 @@ seccompProfile: {type: RuntimeDefault}
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: GOMEMLIMIT
   valueFrom: {resourceFieldRef: {resource: requests.memory}}
+{{- if and (include "weir.bucket" .) .Values.snapshots.bucketCASecret }}
+- {name: SSL_CERT_FILE, value: /etc/weir/bucket/ca.crt}
+{{- end }}
 {{- end }}
 
 {{- define "weir.nodePorts" -}}
@@ -143,7 +165,7 @@ ipFamilies: {{ toJson . }}
   {{- end }}
   {{- with .Values.snapshots }}
   {{- if .enabled }}
-  - -snapshots=/var/lib/weir
+  - {{ printf "-snapshots=%s" (.bucket | default "/var/lib/weir") | quote }}
   - -snapshot_every={{ .every }}
   {{- end }}
   {{- end }}
@@ -156,6 +178,9 @@ ipFamilies: {{ toJson . }}
   {{- include "weir.nodeEnv" . | nindent 2 }}
   - name: WEIR_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- with include "weir.envFrom" . }}
+  {{- . | nindent 2 }}
+  {{- end }}
   ports:
   {{- include "weir.nodePorts" . | nindent 2 }}
   {{- if $server }}
@@ -219,6 +244,11 @@ ipFamilies: {{ toJson . }}
   {{- end }}
   {{- with .Values.app.env }}
   {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- end }}
+  {{- if $embedded }}
+  {{- with include "weir.envFrom" . }}
+  {{- . | nindent 2 }}
   {{- end }}
   {{- end }}
   ports:

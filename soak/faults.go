@@ -20,22 +20,26 @@ import (
 // fleet is the processes of a run, and what has come of it. Its methods but told are
 // called by one goroutine, which is locked to its thread.
 type fleet struct {
-	o       options
-	out     io.Writer
-	draw    *mathrand.Rand
-	dir     string
-	rules   string // the file
-	version int
-	secrets [][]byte
-	members []*member
-	round   int64
-	begun   time.Time
+	o        options
+	out      io.Writer
+	draw     *mathrand.Rand
+	dir      string
+	rules    string // the file
+	version  int
+	secrets  [][]byte
+	members  []*member
+	round    int64
+	begun    time.Time
+	stopping bool          // the last part of the run, in which all nodes stop
+	names    int           // how often all nodes were given other names
+	skew     time.Duration // of all clocks
 
 	mu       sync.Mutex
 	accounts map[string]*account // by limit and key
 	total    harvest             // but for what accounts have
 	faults   []fault
 	calmly   []span // when nothing was done, from long enough after what was done before
+	outages  []outage
 	problems []string
 	played   [kinds]int
 	cut      int // connections
@@ -47,11 +51,13 @@ type member struct {
 	release func() // the port, which nobody else is given while its node restarts
 	process *lab.Child
 	starts  int
+	dir     string // of its snapshots
 
 	// What follows is under the fleet's mu.
 	last   report
 	at     time.Time // of last
 	series []figures // of a process that was never killed
+	saved  []int64   // when the snapshots of its process began
 }
 
 const (
@@ -77,12 +83,12 @@ func newFleet(o options, out io.Writer) (*fleet, error) {
 		return nil, errors.Join(err, f.close())
 	}
 	f.secrets = [][]byte{newSecret()}
-	for range o.nodes {
+	for i := range o.nodes {
 		addr, release, err := freeport.Hold()
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
-		f.members = append(f.members, &member{addr: addr, release: release})
+		f.members = append(f.members, &member{addr: addr, release: release, dir: filepath.Join(f.dir, fmt.Sprint("snapshots-", i+1))})
 	}
 	return f, nil
 }
@@ -105,8 +111,9 @@ func (f *fleet) writeRules() error {
 func (f *fleet) start(i int) error {
 	m := f.members[i]
 	s := settings{
-		Label: fmt.Sprint("node-", i+1), Bind: m.addr, Expect: f.o.nodes, Secrets: f.secrets, Rules: f.rules,
+		Label: f.label(i), Bind: m.addr, Expect: f.o.nodes, Secrets: f.secrets, Rules: f.rules,
 		Rate: f.o.rate, Seed: f.o.seed + uint64(i)<<32 + uint64(m.starts)<<48, Round: f.round,
+		Dir: m.dir, Skew: f.skew, Stops: f.stopping,
 	}
 	for j, other := range f.members {
 		if j != i {
@@ -115,7 +122,7 @@ func (f *fleet) start(i int) error {
 	}
 	m.starts++
 	f.mu.Lock()
-	m.last, m.at = report{}, time.Time{}
+	m.last, m.at, m.saved = report{}, time.Time{}, nil
 	f.mu.Unlock()
 	p, err := lab.StartJSON(nodeVariable, s, func(r report) { f.told(i, r) })
 	if err != nil {
@@ -137,6 +144,8 @@ func (f *fleet) told(i int, r report) {
 	if r.Figures != nil && i < steadfast {
 		m.series = append(m.series, *r.Figures)
 	}
+	m.saved = append(m.saved, r.Saved...)
+	m.saved = m.saved[max(0, len(m.saved)-2):]
 	f.cut += r.Cut
 	m.last, m.at = r, time.Now()
 	for name, more := range h.Accounts {
@@ -144,6 +153,7 @@ func (f *fleet) told(i int, r report) {
 		a.Admitted = append(a.Admitted, more.Admitted...)
 		a.Alone = append(a.Alone, more.Alone...)
 		a.Shared = append(a.Shared, more.Shared...)
+		a.Denied = max(a.Denied, more.Denied)
 	}
 	t := &f.total
 	t.Asked, t.Denied, t.Given, t.Errors = t.Asked+h.Asked, t.Denied+h.Denied, t.Given+h.Given, t.Errors+h.Errors
@@ -224,14 +234,15 @@ func (f *fleet) play(ctx context.Context) error {
 		return err
 	}
 	var deck []kind
-	for ctx.Err() == nil {
+	for decks := 0; ctx.Err() == nil; {
 		if err := f.nextRound(ctx); err != nil {
 			return err
 		}
-		if time.Since(f.begun) >= f.o.duration {
+		if time.Since(f.begun) >= f.o.duration && (decks > 1 || len(deck) == 0) { // each was played
 			break
 		}
 		if len(deck) == 0 { // each as often as the others
+			decks++
 			deck = []kind{reload, deploy, kill, freeze, sever}
 			f.draw.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
@@ -242,7 +253,20 @@ func (f *fleet) play(ctx context.Context) error {
 		deck = deck[1:]
 		f.calm(ctx)
 	}
+	for n := 0; ctx.Err() == nil && (n < fewestStops || time.Since(f.begun) < f.o.duration+f.o.duration/stopsPart); n++ {
+		if err := f.stopAll(ctx, n); err != nil {
+			return err
+		}
+	}
 	return ctx.Err()
+}
+
+// label is the name of a node, which begins with its number (traffic.ownerOf).
+func (f *fleet) label(i int) string {
+	if f.names == 0 {
+		return fmt.Sprint("node-", i+1)
+	}
+	return fmt.Sprintf("node-%d-%d", i+1, f.names)
 }
 
 // calm lets nothing happen for a while.

@@ -54,7 +54,7 @@ const (
 func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.DurationVar(&o.duration, "for", 10*time.Minute, "how long faults are played, the rotation of the secret included")
+	flags.DurationVar(&o.duration, "for", 10*time.Minute, "how long faults are played, the rotation of the secret included, and each once at least; then all nodes stop and start for a tenth as long, twice at least")
 	flags.IntVar(&o.nodes, "nodes", 5, "how many nodes there are, each a process")
 	flags.IntVar(&o.rate, "rate", 300, "how many checks each node makes in a second")
 	flags.Uint64Var(&o.seed, "seed", 0, "what the faults and the traffic are drawn from; 0 draws one, and prints it")

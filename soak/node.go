@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/snapshot"
 )
 
 // nodeVariable, in a process's environment, makes it a node. It holds the node's
@@ -28,12 +29,16 @@ type settings struct {
 	Rate    int    // checks a second
 	Seed    uint64
 	Round   int64
+	Dir     string        // of snapshots
+	Skew    time.Duration // of its clock
+	Stops   bool          // its traffic rests until it is told to go on, and then asks for kept keys
 }
 
 // An order is a line of JSON on a node's standard input.
 type order struct {
 	Do    string // one of those below
 	Round int64  // whose keys are asked for
+	Kept  bool   // among them kept keys
 }
 
 const (
@@ -53,6 +58,7 @@ type report struct {
 	Resting bool
 	Cut     int      `json:",omitempty"` // connections that it has ended
 	Figures *figures `json:",omitempty"`
+	Saved   []int64  `json:",omitempty"` // when snapshots began that are kept now, in Unix nanoseconds
 	Harvest harvest
 }
 
@@ -65,6 +71,7 @@ const checkTimeout = 100 * time.Millisecond
 const (
 	reportEvery = 50 * time.Millisecond
 	leaveWithin = 10 * time.Second
+	saveEvery   = time.Second // the least that weir takes
 )
 
 // A node's lateness is measured this often. Its sum alone is read, so that only the longest
@@ -85,10 +92,17 @@ func runNode(told string) int {
 
 func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell func(any) error) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	dir, err := snapshot.OpenDir(s.Dir, snapshot.DirOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	store := &store{Store: dir}
 	node, err := weir.Start(ctx, weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Secrets: s.Secrets,
 		Timeout: checkTimeout, Forget: forget, MaxKeys: maxKeys,
-		Logger: log, Now: time.Now, // the clock that the judge reads
+		Snapshots: store, SnapshotEvery: saveEvery,
+		Logger: log, Now: func() time.Time { return time.Now().Add(s.Skew) }, // the clock that the judge reads, but for a skew
 	})
 	if err != nil {
 		return err
@@ -103,11 +117,12 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 	late := new(lab.Lateness)
 	late.Start(lateEvery, lateSlack)
 	defer late.Stop()
-	t, err := newTraffic(node, book, late)
+	t, err := newTraffic(node, book, late, limits(s.Expect, s.Rate))
 	if err != nil {
 		return err
 	}
 	t.round.Store(s.Round)
+	t.kept.Store(s.Stops)
 	var running sync.WaitGroup
 	defer running.Wait()
 	ask, still := context.WithCancel(ctx)
@@ -115,7 +130,7 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 
 	say := func(r report) error {
 		all := node.Members()
-		r.Whole, r.Rules, r.Harvest = len(all), book.Current().Version(), t.harvest()
+		r.Whole, r.Rules, r.Harvest, r.Saved = len(all), book.Current().Version(), t.harvest(), store.began()
 		for _, m := range all {
 			if m.Self {
 				r.Name = m.Name
@@ -129,7 +144,10 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 		}
 		return tell(r)
 	}
-	asking, resting := false, false
+	asking, resting := false, s.Stops
+	if resting {
+		t.rest.Lock()
+	}
 	defer func() {
 		if resting {
 			t.rest.Unlock()
@@ -160,6 +178,7 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 			switch o.Do {
 			case doRound:
 				t.round.Store(o.Round)
+				t.kept.Store(o.Kept)
 			case doRest:
 				if !resting {
 					t.rest.Lock()

@@ -20,12 +20,13 @@ const (
 	kill                // SIGKILL, and a start
 	freeze              // SIGSTOP, and SIGCONT
 	sever               // all connections of a node ended
+	stop                // of all nodes, and a start of all with their snapshots
 	stalled             // a check was decided without the owner though nothing was done
 	kinds
 )
 
 func (k kind) String() string {
-	return [...]string{"calm", "reload", "deploy", "kill", "freeze", "connections broken", "answered without the owner"}[k]
+	return [...]string{"calm", "reload", "deploy", "kill", "freeze", "connections broken", "stop of all", "answered without the owner"}[k]
 }
 
 // span is a time, in Unix nanoseconds. Both ends belong to it.
@@ -40,8 +41,9 @@ func (s span) touches(t span) bool { return s.From <= t.To && s.To >= t.From }
 type fault struct {
 	kind kind
 	span
-	node int64
-	rtt  time.Duration // how long a check took at most in the 2 s before, if that is known
+	node  int64         // -1: all
+	rtt   time.Duration // how long a check took at most in the 2 s before, if that is known
+	saved int64         // of a stop of all
 }
 
 // aftermath is for how long after a change of connectivity a window is judged by it:
@@ -53,6 +55,7 @@ type account struct {
 	Admitted []span    `json:",omitempty"` // when each was asked
 	Alone    []stoodIn `json:",omitempty"`
 	Shared   []span    `json:",omitempty"` // decided within a share
+	Denied   int64     `json:",omitempty"` // when the last check that was denied was asked
 }
 
 // accountOf is that of a limit and key. It is made when it is first asked for.
@@ -84,6 +87,8 @@ func allowance(k kind, l weir.Limit, inFlight int64, rtt time.Duration) int64 {
 		s.Late = 1
 	case sever:
 		s.Changes, s.Sides = 2, 2
+	case stop: // counts that no snapshot has begin again
+		s.Bare = 1
 	}
 	return bounds.Bound(&l, s) - bounds.Healthy(&l)
 }
@@ -129,14 +134,20 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 				}
 			}
 		}
-		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.From, f.To + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
+		extra := allowance(f.kind, l, inFlight, rtt)
+		if f.kind == stop && durable(l) {
+			extra = a.since(&f)
+		}
+		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.From, f.To + int64(aftermath)}}, extra})
 	}
 	// A share is spent where nobody answered. A stand-in for the node that a fault is of
 	// belongs to the fault, and else shows that an owner was late.
 	var late []span
 	late = append(late, a.Shared...)
 	for _, s := range a.Alone {
-		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.node == s.Owner && o.touches(s.span) }) {
+		if !slices.ContainsFunc(occasions, func(o occasion) bool {
+			return o.kind > reload && (o.node == s.Owner || o.node < 0) && o.touches(s.span)
+		}) {
 			late = append(late, s.span)
 		}
 	}

@@ -45,7 +45,7 @@ func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
 	require.Equal(t, finding{windows: 100, held: 12, most: 10, of: "log 1"}, found[calm])
 
 	v := verdict{filled: 100}
-	v.judge(map[string]*account{"log 1": {Admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
+	v.judge(limits(5, 300), map[string]*account{"log 1": {Admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
 	require.Contains(t, v.broken()[0], `key "log 1" was admitted 25 in a window of kind "calm": 20 at most`)
 }
 
@@ -109,7 +109,7 @@ func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultOfItsOwnerCallsForOne(t *test
 func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
 	accounts := map[string]*account{"log 1": {Admitted: append(every(time.Second, time.Second, 200), span{int64(time.Minute - 500*time.Millisecond), int64(time.Minute - 100*time.Millisecond)})}}
 	faults := []fault{{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}, {kind: kill, span: span{int64(2 * time.Minute), int64(3 * time.Minute)}}}
-	new(verdict).judge(accounts, faults, nil)
+	new(verdict).judge(limits(5, 300), accounts, faults, nil)
 	require.Equal(t, 400*time.Millisecond, faults[0].rtt)
 	require.Equal(t, time.Millisecond, faults[1].rtt)
 }
@@ -120,11 +120,11 @@ func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
 
 	v = verdict{}
 	asked := []span{{int64(time.Minute), int64(2 * time.Minute)}}
-	v.judge(map[string]*account{"log 1": {Admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
+	v.judge(limits(5, 300), map[string]*account{"log 1": {Admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
 	require.Equal(t, int64(50), v.filled)
 	require.Len(t, v.broken(), 1)
 
-	v.judge(map[string]*account{"log 1": {Admitted: every(50*time.Millisecond, time.Minute, 1200)}}, nil, asked)
+	v.judge(limits(5, 300), map[string]*account{"log 1": {Admitted: every(50*time.Millisecond, time.Minute, 1200)}}, nil, asked)
 	require.Equal(t, int64(100), v.filled)
 	require.Empty(t, v.broken())
 

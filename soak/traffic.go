@@ -24,14 +24,15 @@ const (
 	giveLimit  = "give"  // what is taken is given back
 	quotaLimit = "quota" // of which a round's keys are used up: what a fault resets shows
 	ruledLimit = "ruled" // from the file of rules
+	keptLimit  = "kept"  // a day's, asked for in the rounds in which all nodes stop
 )
 
 // per is the window of most limits, short enough that many lie between two faults.
 const per = time.Second
 
-// limits are those of the traffic, by name. Those of ruledLimit are the file's, of
-// which this has the highest.
-func limits() map[string]weir.Limit {
+// limits are those of the traffic, by name, of so many nodes that make so many checks a
+// second each. Those of ruledLimit are the file's, of which this has the highest.
+func limits(nodes, rate int) map[string]weir.Limit {
 	all := make(map[string]weir.Limit)
 	for _, l := range []weir.Limit{
 		{Name: "log", Algorithm: weir.SlidingLog, Rate: 20, Per: per},
@@ -46,6 +47,7 @@ func limits() map[string]weir.Limit {
 		{Name: giveLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
 		{Name: quotaLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
 		{Name: ruledLimit, Algorithm: weir.SlidingLog, Rate: ruledMost, Per: per},
+		{Name: keptLimit, Algorithm: weir.FixedWindow, Rate: max(1, int64(nodes*rate*keptPart*keptSeconds/100/keptKeys)), Per: 24 * time.Hour, Durable: weir.Durable, NoLeases: true},
 	} {
 		all[l.Name] = l
 	}
@@ -58,7 +60,13 @@ var steady = [...]string{"log", "window", "fixed", "token", "leaky"}
 const (
 	steadyKeys = 3 // of each
 	quotaKeys  = 4 // of a round
+	keptKeys   = 4 // of a round in which all nodes stop
 	askers     = 4 // goroutines of a node that ask
+
+	// In a round in which all nodes stop so many checks in a hundred are of kept keys, each of
+	// which is used up in so many seconds. The stop comes amid it, and after two snapshots.
+	keptPart    = 8
+	keptSeconds = 6
 )
 
 // traffic asks a node, as a service that embeds it does, until its context is done.
@@ -70,6 +78,7 @@ type traffic struct {
 	late     *lab.Lateness
 	rest     sync.RWMutex
 	round    atomic.Int64
+	kept     atomic.Bool // kept keys are asked for
 
 	mu  sync.Mutex
 	now harvest
@@ -103,9 +112,9 @@ func (s *slowest) since(begun time.Time) string {
 		s.Took.Round(100*time.Microsecond), s.Of, s.Node, time.Unix(0, s.At).Sub(begun).Seconds(), s.Source, s.Late.Round(100*time.Microsecond))
 }
 
-func newTraffic(node *weir.Node, book *rules.Book, late *lab.Lateness) (*traffic, error) {
+func newTraffic(node *weir.Node, book *rules.Book, late *lab.Lateness, limits map[string]weir.Limit) (*traffic, error) {
 	t := &traffic{node: node, book: book, limiters: make(map[string]*weir.Limiter), late: late}
-	for name, l := range limits() {
+	for name, l := range limits {
 		if name == ruledLimit {
 			continue
 		}
@@ -143,6 +152,10 @@ func (t *traffic) run(ctx context.Context, rate int, seed uint64) {
 // ask makes one check.
 func (t *traffic) ask(draw *rand.Rand) {
 	one := func(limit, key string) { t.check(limit, key, t.limiters[limit]) }
+	if t.kept.Load() && draw.IntN(100) < keptPart {
+		one(keptLimit, fmt.Sprint(t.round.Load(), "/", draw.IntN(keptKeys)))
+		return
+	}
 	switch n := draw.IntN(100); {
 	case n < 45:
 		one(steady[n%len(steady)], fmt.Sprint(draw.IntN(steadyKeys)))
@@ -254,6 +267,8 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 		}
 		if d.Allowed {
 			a.Admitted = append(a.Admitted, asked)
+		} else {
+			a.Denied = max(a.Denied, asked.From)
 		}
 	}
 	if !d.Allowed {

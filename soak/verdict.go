@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // verdict is how a run went.
@@ -18,6 +20,7 @@ type verdict struct {
 	grown    [][]growth // of each process that was never killed
 	found    [kinds]finding
 	filled   int64 // percent; -1 if there was no calm window
+	outages  []outage
 	problems []string
 }
 
@@ -37,12 +40,17 @@ func (f *fleet) verdict() *verdict {
 	for _, m := range f.members[:steadfast] {
 		v.grown = append(v.grown, judgeGrowth(m.series))
 	}
-	v.judge(f.accounts, f.faults, f.calmly)
+	all := limits(f.o.nodes, f.o.rate)
+	v.judge(all, f.accounts, f.faults, f.calmly)
+	for i := range f.outages {
+		f.outages[i].judge(all, f.accounts)
+	}
+	v.outages = f.outages
 	return v
 }
 
 // judge holds each key to what its limit may admit, given the faults.
-func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []span) {
+func (v *verdict) judge(all map[string]weir.Limit, accounts map[string]*account, faults []fault, calmly []span) {
 	var took []int64
 	for _, a := range accounts {
 		for _, s := range a.Admitted {
@@ -64,7 +72,6 @@ func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []s
 			}
 		}
 	}
-	all := limits()
 	var filled []int64
 	for name, a := range accounts {
 		limit, _, _ := strings.Cut(name, " ")
@@ -103,6 +110,9 @@ func (v *verdict) broken() (broken []string) {
 	case v.filled < leastFilled:
 		add("a key that was asked for without end got %d%% of its limit while all was calm: %d%% at least", v.filled, leastFilled)
 	}
+	for i := range v.outages {
+		broken = append(broken, v.outages[i].problems...)
+	}
 	for i, all := range v.grown {
 		for _, g := range all {
 			if g.problem != "" {
@@ -137,6 +147,9 @@ func (v *verdict) print(w io.Writer) {
 		if f.windows > 0 {
 			fmt.Fprintf(w, "%-28s %9d  %d of %d (%s)\n", kind(k), f.windows, f.held, f.most, f.of)
 		}
+	}
+	for i := range v.outages {
+		fmt.Fprintln(w, v.outages[i].String())
 	}
 	fmt.Fprintf(w, "\n%-7s %-12s %9s %9s %9s\n", "process", "figure", "early", "late", "at most")
 	for i, all := range v.grown {

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/snapshot"
+)
+
+// A run ends with stops of all nodes: before, the figures are of processes that live long.
+// Stops take one stopsPart of the time of all other faults, and are fewestStops at least.
+const (
+	stopsPart   = 10
+	fewestStops = 2
+)
+
+const (
+	// copyAge is how old another member's copy of a count is at most: 100 ms, and what a
+	// process waits for a core on a busy machine.
+	copyAge = 100*time.Millisecond + stallSlack
+	// mostSkew bounds how far clocks are ahead or behind. It is small beside the Per of the
+	// traffic's durable limits, so that a step frees nothing.
+	mostSkew = time.Minute
+	// usedUpWithin is how long kept keys are asked for after a start at most.
+	usedUpWithin = 15 * time.Second
+)
+
+// store is a Store that takes note of what it has kept.
+type store struct {
+	snapshot.Store
+	mu   sync.Mutex
+	kept []int64
+}
+
+// Save implements [snapshot.Store].
+func (s *store) Save(ctx context.Context, node string, write func(io.Writer) error) error {
+	began := time.Now().UnixNano()
+	err := s.Store.Save(ctx, node, write)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kept = append(s.kept, began)
+	}
+	return err
+}
+
+// began returns when the snapshots began that were kept since its last call.
+func (s *store) began() (kept []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept, s.kept = s.kept, nil
+	return kept
+}
+
+// harm is what becomes of snapshots while no node runs.
+type harm uint8
+
+const (
+	unharmed harm = iota
+	lost          // one directory is gone
+	reverted      // of some nodes the newest snapshot is gone, so that generations are mixed
+)
+
+// outage is a stop of all nodes, and what came of it.
+type outage struct {
+	fault
+	round   int64 // whose keys were asked for
+	orderly bool
+	harm    harm
+	renamed bool          // the next nodes had other names, and each the directory of another one
+	skew    time.Duration // of the next nodes' clocks
+
+	// What follows is of durable limits, once the run is judged.
+	before, since int64 // units that were admitted before the stop; of these, since the last snapshots
+	again         int64 // units that were admitted beyond the limits
+	usedUp        int   // kept keys
+	problems      []string
+}
+
+// stopAll has kept keys asked for, stops all nodes amid that, and starts others with their
+// snapshots, which are asked until the keys are used up. Every other stop is in order.
+func (f *fleet) stopAll(ctx context.Context, n int) error {
+	f.stopping = true
+	o := f.nextOutage(n)
+	f.round = o.round
+	if err := f.tell(order{Do: doRound, Round: f.round, Kept: true}); err != nil {
+		return err
+	}
+	lab.Sleep(ctx, before+time.Duration(f.draw.Int64N(int64(before))))
+	fmt.Fprintf(f.out, "%6.1f s  %s\n", time.Since(f.begun).Seconds(), o.how())
+	o.From = time.Now().UnixNano()
+	if err := f.endAll(o.orderly); err != nil {
+		return err
+	}
+	saved, err := f.harm(o)
+	if err != nil {
+		return err
+	}
+	if f.skew = o.skew; o.renamed {
+		f.names++
+		for i := 1; i < len(f.members); i++ {
+			f.members[i-1].dir, f.members[i].dir = f.members[i].dir, f.members[i-1].dir
+		}
+	}
+	for i := range f.members {
+		if err := f.start(i); err != nil {
+			return err
+		}
+	}
+	if err := f.whole(ctx); err != nil { // until then nothing is asked, as docs/snapshots.md says
+		return err
+	}
+	o.fault = fault{kind: stop, node: -1, span: span{o.From, time.Now().UnixNano()}, saved: saved}
+	if err := f.tell(order{Do: doGoOn}); err != nil {
+		return err
+	}
+	for since := time.Now(); time.Since(since) < usedUpWithin && ctx.Err() == nil && f.usedUp(o) < keptKeys; {
+		lab.Sleep(ctx, lookEvery)
+	}
+	lab.Sleep(ctx, 2*reportEvery)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults, f.outages = append(f.faults, o.fault), append(f.outages, *o)
+	f.played[stop]++
+	return nil
+}
+
+// nextOutage draws what the stop of this number, from 0, is like. The snapshots of a stop in
+// order are not lost: the last node to leave may be the only one that has all counts.
+func (f *fleet) nextOutage(n int) *outage {
+	o := &outage{round: f.round + 1, orderly: n%2 == 1}
+	if o.orderly {
+		o.harm = []harm{unharmed, reverted}[n/2%2]
+	} else {
+		o.harm = []harm{reverted, unharmed, lost}[(n/2+int(f.o.seed%3))%3]
+	}
+	o.renamed = f.draw.IntN(2) == 0
+	o.skew = time.Duration(f.draw.Int64N(int64(2*mostSkew))) - mostSkew
+	return o
+}
+
+// how describes the stop.
+func (o *outage) how() string {
+	how := "all nodes killed"
+	if o.orderly {
+		how = "all nodes leave"
+	}
+	how += [...]string{"", ", one directory lost", ", older snapshots of some put back"}[o.harm]
+	if o.renamed {
+		how += ", others start"
+	}
+	return how + fmt.Sprintf(", clocks %+.1f s", o.skew.Seconds())
+}
+
+// endAll ends all processes at once.
+func (f *fleet) endAll(orderly bool) error {
+	var errs []error
+	for _, m := range f.members {
+		if orderly {
+			errs = append(errs, m.process.Leave())
+		} else {
+			errs = append(errs, m.process.Kill())
+		}
+	}
+	for i, m := range f.members {
+		if err := m.process.Await(2 * leaveWithin); orderly && err != nil {
+			errs = append(errs, fmt.Errorf("soak: node %d left in disorder: %w: %s", i+1, err, m.process.How()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// harm harms the snapshots of nodes that have ended. It returns until when all that was
+// admitted is in those that are left, in Unix nanoseconds: until the oldest of the nodes' last
+// ones began. Where one node's are gone, others have copies.
+func (f *fleet) harm(o *outage) (saved int64, err error) {
+	harmed := make([]bool, len(f.members))
+	switch first := f.draw.IntN(len(f.members)); o.harm {
+	case lost:
+		harmed[first] = true
+		err = os.RemoveAll(f.members[first].dir)
+	case reverted:
+		for i := range 1 + f.draw.IntN(len(f.members)-1) {
+			i = (first + i) % len(f.members)
+			harmed[i] = true
+			err = errors.Join(err, revert(f.members[i].dir, f.label(i)))
+		}
+	}
+	if o.orderly && o.harm == unharmed {
+		return math.MaxInt64, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	saved = math.MaxInt64
+	for i, m := range f.members {
+		last := len(m.saved) - 1
+		switch {
+		case harmed[i] && o.harm == lost:
+			continue
+		case harmed[i]:
+			last--
+		}
+		if last < 0 {
+			return 0, err
+		}
+		saved = min(saved, m.saved[last])
+	}
+	if o.harm == lost {
+		saved -= int64(copyAge)
+	}
+	return saved, err
+}
+
+// revert removes a node's newest snapshot.
+func revert(dir, node string) error {
+	entries, err := snapshot.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // the newest first
+		if e.Node == node {
+			return os.Remove(e.Path)
+		}
+	}
+	return nil // it has written none
+}
+
+// usedUp is how many kept keys were denied after a start.
+func (f *fleet) usedUp(o *outage) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return o.keysUsedUp(f.accounts)
+}
+
+func (o *outage) keysUsedUp(accounts map[string]*account) (n int) {
+	for key := range keptKeys {
+		if a := accounts[fmt.Sprintf("%s %d/%d", keptLimit, o.round, key)]; a != nil && a.Denied > o.To {
+			n++
+		}
+	}
+	return n
+}
+
+// durable reports whether snapshots have a limit's counts.
+func durable(l weir.Limit) bool {
+	return l.Durable == weir.Durable || l.Durable == weir.DurableIfLong && l.Per >= time.Hour
+}
+
+// since is how many units were admitted before a stop, and may be in no snapshot.
+func (a *account) since(f *fault) (units int64) {
+	for _, s := range a.Admitted {
+		if s.To >= f.saved && s.From <= f.To {
+			units++
+		}
+	}
+	return units
+}
+
+// judge holds each key of a durable limit that was asked for around the stop to its limit, and
+// what the snapshots lack. No window of them ends in a round. If a check after the start was
+// decided without the owner, the limit may be admitted once more.
+func (o *outage) judge(limits map[string]weir.Limit, accounts map[string]*account) {
+	round := fmt.Sprint(o.round)
+	for name, a := range accounts {
+		limit, key, _ := strings.Cut(name, " ")
+		l := limits[limit]
+		if of, _, _ := strings.Cut(key, "/"); of != round || limit == giveLimit || !durable(l) {
+			continue
+		}
+		admitted, since, late := int64(len(a.Admitted)), a.since(&o.fault), int64(0)
+		after := span{o.To, math.MaxInt64}
+		if slices.ContainsFunc(a.Shared, after.touches) || slices.ContainsFunc(a.Alone, func(s stoodIn) bool { return s.touches(after) }) {
+			late = l.Rate
+		}
+		for _, s := range a.Admitted {
+			if s.From <= o.To {
+				o.before++
+			}
+		}
+		o.since += since
+		o.again += max(0, admitted-l.Rate)
+		if most := l.Rate + since + late; admitted > most {
+			o.problems = append(o.problems, fmt.Sprintf("key %q was admitted %d over a stop (%s): %d at most, of which %d were admitted since the last snapshots",
+				name, admitted, o.how(), most, since))
+		}
+		strays := int64(len(a.Shared) + len(a.Alone))
+		if o.orderly && o.harm == unharmed && limit == keptLimit && a.Denied > o.To && admitted < l.Rate-strays {
+			o.problems = append(o.problems, fmt.Sprintf("key %q was denied after a stop (%s) and had been admitted %d of %d: something is counted twice", name, o.how(), admitted, l.Rate))
+		}
+	}
+	if o.usedUp = o.keysUsedUp(accounts); o.usedUp == 0 {
+		o.problems = append(o.problems, fmt.Sprintf("after a stop (%s) no key of a day's limit was used up, so that nothing shows what was lost: use a higher -rate", o.how()))
+	}
+}
+
+// String is a line of the verdict.
+func (o *outage) String() string {
+	return fmt.Sprintf("%s: of %d units of durable limits, %d were spent since the last snapshots; %d were admitted again; %d of %d kept keys were used up",
+		o.how(), o.before, o.since, o.again, o.usedUp, keptKeys)
+}

@@ -46,7 +46,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	v := near.handover.View()
 	far := cluster.NewGossip(cluster.Config{
 		Name: "far-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {v.Members[v.Self].Addr}},
-		Seed: near.identity.fingerprint(), Logger: quiet,
+		Seed: near.identity.Fingerprint(), Logger: quiet,
 	})
 	require.NoError(f, far.Start(f.Context(), foreignNode{}))
 	f.Cleanup(func() { require.NoError(f, far.Close()) })

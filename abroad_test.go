@@ -52,7 +52,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "calls", Rate: 10, Per: time.Hour})
 	far := cluster.NewGossip(cluster.Config{
 		Name: "stranger-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {n.handover.View().Members[0].Addr}},
-		Seed: n.identity.fingerprint(), Logger: quiet,
+		Seed: n.identity.Fingerprint(), Logger: quiet,
 	})
 	require.NoError(t, far.Start(t.Context(), foreignNode{}))
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
@@ -297,7 +297,7 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
-	today := l.window.numbers(&l.numbers, n.env.TimeOfDay())
+	today := l.window.Numbers(&l.numbers, n.env.TimeOfDay())
 	window := func(key string) time.Duration { // of which the key's count is, from now on
 		part := n.regions.Holdings.Limit(l.id(key), today, n.env.Time())
 		return time.Duration(part.Start - n.env.Now())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/attempt"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
@@ -43,7 +44,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 		switch {
 		case err == nil:
 			*r = results[0]
-		case op == wire.OpRefund && !unsent(err):
+		case op == wire.OpRefund && !attempt.Unsent(err):
 			err = cancelled(ctx)
 		case op == wire.OpHold && errors.Is(err, wire.ErrUnknownOp):
 			holds.Refuse(r) // what is granted here that member would not renew
@@ -105,19 +106,19 @@ type answerer struct {
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
-	a, sent := firstAttempt(v, way, flags, n.cfg.Timeout, begun.Steady), begun
+	a, sent := attempt.First(v, way, flags, n.cfg.Timeout, begun.Steady), begun
 	for {
-		by = answerer{a.member, a.hop, a.flags, trip}
-		err = n.forward(ctx, a.v, by, op, asks, results, sent, a.wait)
-		if err == nil || op == wire.OpRefund || !unanswered(err) {
+		by = answerer{a.Member, a.Hop, a.Flags, trip}
+		err = n.forward(ctx, a.View, by, op, asks, results, sent, a.Wait)
+		if err == nil || op == wire.OpRefund || !attempt.Unanswered(err) {
 			return by, err
 		}
 		for i := range asks {
 			asks[i].Lease = wire.Lease{} // only an owner lends, to the node that asks it itself
 		}
 		sent = n.env.Time()
-		again := a.next(err, asks[0].ID, sent.Steady)
-		by.member = a.member
+		again := a.Next(err, asks[0].ID, sent.Steady)
+		by.member = a.Member
 		if !again {
 			return by, err
 		}
@@ -132,20 +133,6 @@ func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 	}
 	return n.handover.View()
 }
-
-// unanswered reports whether the member that was asked has not answered: another one may.
-func unanswered(err error) bool {
-	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, env.ErrUnreached)
-}
-
-// unheard reports whether nothing was sent, as the member that was to be asked is not
-// heard, or answers nothing now.
-func unheard(err error) bool {
-	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
-}
-
-// unsent reports whether no member has been asked.
-func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }
 
 // exchange holds the bytes of one question and its answer, so that asking
 // allocates nothing.

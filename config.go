@@ -16,6 +16,9 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/origin"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	"github.com/weir-go/weir/snapshot"
 )
@@ -180,8 +183,8 @@ func (c Config) Validate() error {
 	}
 	c.checkShares(wrong)
 	c.checkSecrets(wrong)
-	if n := len(c.Seed); n > 0 && n < minSeedBytes {
-		wrong("Seed has %d bytes: use none, or %d and more; `weir secret` prints one", n, minSeedBytes)
+	if n := len(c.Seed); n > 0 && n < identity.MinSeedBytes {
+		wrong("Seed has %d bytes: use none, or %d and more; `weir secret` prints one", n, identity.MinSeedBytes)
 	}
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
@@ -315,4 +318,12 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets, Insecure: c.Insecure,
 		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, Logger: c.Logger,
 	})
+}
+
+// warnOfPublicSeed logs that ids are anybody's to compute, where others than this
+// machine can reach the node. A Cluster of the caller's has no address that says.
+func (c *Config) warnOfPublicSeed(v *view.View) {
+	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !origin.OnThisMachine(v.Members[v.Self].Addr) {
+		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
+	}
 }

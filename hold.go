@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -238,7 +239,7 @@ func (l *Limiter) sealHold(h *Hold) string {
 	}
 	c := h.held.Client()
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
-	id := bytesOf(h.held.ID())
+	id := identity.Bytes(h.held.ID())
 	return l.node.clients.box.Seal(sealedHold, id[:], b)
 }
 
@@ -248,7 +249,7 @@ func (l *Limiter) openHold(ctx context.Context, key, text string) (c holds.Clien
 	if err := l.prepare(ctx, key, 1, &a); err != nil {
 		return c, err
 	}
-	id := bytesOf(a.ID)
+	id := identity.Bytes(a.ID)
 	b, err := l.node.clients.box.Open(sealedHold, id[:], text)
 	if err != nil || len(b) != 16 {
 		return c, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)

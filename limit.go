@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/calendar"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
@@ -52,6 +53,17 @@ const (
 	// FailClosed: a side has the whole limit if it is more than half of the roster,
 	// and denies if not.
 	FailClosed
+)
+
+// Calendar has the windows of a FixedWindow begin where the calendar's do, in
+// Limit.Zone.
+type Calendar uint8
+
+const (
+	NoCalendar Calendar = iota // windows of Per that start at the key's first ask
+	Day                        // from midnight to midnight, 23 to 25 hours
+	Week                       // from Monday, as in ISO 8601
+	Month                      // from its first day
 )
 
 // Durability selects limits whose counts snapshots (Config.Snapshots) have, so that
@@ -156,7 +168,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		if l.Per != 0 {
 			wrong("Per is %v and Calendar %v: leave Per zero, the calendar says how long a window is", l.Per, l.Calendar)
 		}
-		if loc, err = zone(l.Zone); err != nil {
+		if loc, err = calendar.Zone(l.Zone); err != nil {
 			wrong("Zone is %q: %w", l.Zone, err)
 		}
 	}

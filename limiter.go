@@ -2,11 +2,12 @@ package weir
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/calendar"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -25,9 +26,9 @@ type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	window  *calendarWindow // nil without a Calendar, and but for a Global FixedWindow
-	prefix  []byte          // what is hashed before each key
-	meter   *stats.Limit    // of all Limiters of this name
+	window  *calendar.Windows // nil without a Calendar, and but for a Global FixedWindow
+	prefix  []byte            // what is hashed before each key
+	meter   *stats.Limit      // of all Limiters of this name
 	shadow  bool
 }
 
@@ -121,22 +122,16 @@ func (l *Limiter) ID(key string) [16]byte {
 	if len(key) > wire.MaxKeyBytes {
 		return [16]byte{}
 	}
-	return bytesOf(l.id(key))
+	return identity.Bytes(l.id(key))
 }
 
 // id is what stands for a key everywhere past this point.
 func (l *Limiter) id(key string) bucket.ID {
-	id := l.node.identity.id(l.prefix, key)
+	id := l.node.identity.ID(l.prefix, key)
 	if l.limit.Scope == Global {
 		id.Hi |= wire.GlobalIDBit
 	}
 	return id
-}
-
-func bytesOf(id bucket.ID) (b [16]byte) {
-	binary.BigEndian.PutUint64(b[:8], id.Hi)
-	binary.BigEndian.PutUint64(b[8:], id.Lo)
-	return b
 }
 
 // Limit is what the Limiter was made of.
@@ -189,7 +184,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 	now := n.env.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	if asked {
-		n.meters.TopKeys.Add(bytesOf(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
+		n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
 	}
 }
 
@@ -224,7 +219,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 // numbersNow are the numbers that an ask is judged by: those of a calendar's window that is open.
 func (l *Limiter) numbersNow() *bucket.Limit {
 	if l.window != nil {
-		return l.window.numbers(&l.numbers, l.node.env.TimeOfDay())
+		return l.window.Numbers(&l.numbers, l.node.env.TimeOfDay())
 	}
 	return &l.numbers
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
+	"github.com/weir-go/weir/internal/calendar"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
@@ -35,7 +37,7 @@ import (
 type Node struct {
 	cfg       Config // with its defaults
 	env       env.Env
-	identity  identity
+	identity  identity.Identity
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
 	handover  *handover.Handover
@@ -88,17 +90,17 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{
 		cfg:      cfg,
 		env:      env.Env{Clock: env.NewClock(cfg.Now)},
-		identity: newIdentity(cfg.Seed),
+		identity: identity.New(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: registry.New(cfg.Logger, describe),
 	}
 	if o, ok := cfg.Cluster.(observe.Spender); ok {
 		n.counts.Observe(
-			func(id bucket.ID, units int64) { o.Spent(bytesOf(id), units) },
-			func(id bucket.ID, number uint64) { o.Reset(bytesOf(id), number) },
+			func(id bucket.ID, units int64) { o.Spent(identity.Bytes(id), units) },
+			func(id bucket.ID, number uint64) { o.Reset(identity.Bytes(id), number) },
 		)
 	}
-	n.cluster = cfg.cluster(name, n.identity.fingerprint())
+	n.cluster = cfg.cluster(name, n.identity.Fingerprint())
 	stream := countsync.New(0, n.counts)
 	if c, ok := cfg.Cluster.(observe.Capper); ok {
 		stream.Cap(c.Caps())
@@ -122,7 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
-		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.fingerprint(), Keys: cfg.snapshotKeys(), Build: release.Version(),
+		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.Fingerprint(), Keys: cfg.snapshotKeys(), Build: release.Version(),
 		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
 		SaveValues: n.published.Save, LoadValues: n.published.Load,
 	})
@@ -137,7 +139,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
 	n.handover.Refresh()
-	n.warnOfPublicSeed()
+	cfg.warnOfPublicSeed(n.handover.View())
 	n.env.Go(func() { compact(&n.env, n.counts, cfg.MaxKeys) })
 	n.env.Go(n.handover.Run)
 	n.env.Go(func() {
@@ -191,9 +193,9 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.Add(l.declared(), n.env.Steady()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
-		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
+		made.window = calendar.NewWindows(calendar.Unit(l.Calendar), loc)
 	}
 	return made, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -85,7 +86,7 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error)
 	if cfg.Bind == "" {
 		cfg.Bind = "127.0.0.1:0"
 	}
-	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", newIdentity(nil).fingerprint(), quiet
+	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", identity.New(nil).Fingerprint(), quiet
 	c, is := cluster.NewGossip(cfg), new(asked)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

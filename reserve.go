@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -323,15 +324,15 @@ func (v *Reservation) parse(plain []byte) bool {
 
 // bind returns what a text is bound to: a count, and the region that counts it.
 func (l *Limiter) bind(id bucket.ID) []byte {
-	b := bytesOf(id)
+	b := identity.Bytes(id)
 	return append(b[:], l.node.cfg.Region...)
 }
 
 // newMarker returns the ID of a count that nobody else has.
-func (c *clients) newMarker(h identity) bucket.ID {
+func (c *clients) newMarker(h identity.Identity) bucket.ID {
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[:], c.salt[0])
 	binary.LittleEndian.PutUint64(b[8:], c.salt[1])
 	binary.LittleEndian.PutUint64(b[16:], c.markers.Add(1))
-	return h.id(prefix("(reservations)"), string(b[:]))
+	return h.ID(identity.Prefix("(reservations)"), string(b[:]))
 }

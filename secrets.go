@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
 )
 
@@ -86,7 +87,7 @@ func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 
 // minSecretText is how many hexadecimal digits the shortest secret or seed has. Bytes at
 // random that are all such digits are too rare to come up.
-const minSecretText = 2 * minSeedBytes
+const minSecretText = 2 * identity.MinSeedBytes
 
 // isSecretText reports whether a secret or a seed is the text that stands for it, in the
 // place of its bytes.

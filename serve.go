@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/attempt"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/view"
@@ -287,7 +288,7 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.env.Now() - begun)})
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		switch {
-		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
+		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || attempt.Unsent(err)):
 			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached

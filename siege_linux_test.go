@@ -27,6 +27,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/race"
 )
@@ -215,7 +216,7 @@ const (
 
 // attackLabel is what all gossip of a cluster without a Seed begins with.
 func attackLabel() []byte {
-	seed := newIdentity(nil).fingerprint()
+	seed := identity.New(nil).Fingerprint()
 	sum := sha256.Sum256(seed[:])
 	label := "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
 	return append([]byte{244, byte(len(label))}, label...)
@@ -269,7 +270,7 @@ func connections(n, addresses int, first []byte) func(context.Context, string) {
 }
 
 func phantom(i int) []byte {
-	seed := newIdentity(nil).fingerprint()
+	seed := identity.New(nil).Fingerprint()
 	addr := fmt.Sprintf("127.%d.%d.%d:9", 1+i>>16&0x7f, i>>8&0xff, i&0xff)
 	ip := net.ParseIP(strings.TrimSuffix(addr, ":9")).To4()
 	return gossiped(attackAlive, map[string]any{

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -159,9 +160,9 @@ func (n *Node) topKeys(all []stats.TopKey) (top []TopKey) {
 
 // topKey finds out whether the key is masked: its text has another id.
 func (n *Node) topKey(k stats.TopKey) TopKey {
-	id := n.identity.id(prefix(k.Limit), k.Key)
+	id := n.identity.ID(identity.Prefix(k.Limit), k.Key)
 	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
-	return TopKey{k.Limit, k.ID, k.Key, k.Known, k.Known && bytesOf(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+	return TopKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
 // askAll asks every member what op asks for, each for wait at most, and takes this node's answer from own. The

@@ -1,9 +1,11 @@
-// Package origin groups connections by where they come from.
+// Package origin groups connections by where they come from, and tells which come from this
+// machine alone.
 package origin
 
 import (
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // Of returns what connections of one origin have in common: the IPv4 address, or the 64
@@ -26,4 +28,14 @@ func Of(addr net.Addr) string {
 	}
 	network, _ := ip.Prefix(64) // without its zone
 	return network.String()
+}
+
+// OnThisMachine reports whether nobody else reaches an address: there is none, or it is
+// a loopback's.
+func OnThisMachine(addr string) bool {
+	if addr == "" || strings.HasPrefix(addr, "localhost:") {
+		return true
+	}
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().Unmap().IsLoopback()
 }

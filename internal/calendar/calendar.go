@@ -1,4 +1,6 @@
-package weir
+// Package calendar computes the windows of limits whose windows have names: those of a
+// calendar, in a time zone, and those of all regions. Time is an argument.
+package calendar
 
 import (
 	"errors"
@@ -9,19 +11,18 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Calendar has the windows of a FixedWindow begin where the calendar's do, in
-// Limit.Zone.
-type Calendar uint8
+// Unit is what part of a calendar a window is.
+type Unit uint8
 
 const (
-	NoCalendar Calendar = iota // windows of Per that start at the key's first ask
-	Day                        // from midnight to midnight, 23 to 25 hours
-	Week                       // from Monday, as in ISO 8601
-	Month                      // from its first day
+	None  Unit = iota // windows have no dates
+	Day               // from midnight to midnight, 23 to 25 hours
+	Week              // from Monday, as in ISO 8601
+	Month             // from its first day
 )
 
-// zone is the time zone of a name. Another machine's Local is another zone.
-func zone(name string) (*time.Location, error) {
+// Zone is the time zone of a name. Another machine's Local is another zone.
+func Zone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("it differs between machines: use an IANA name such as \"Europe/Berlin\", or none for UTC")
 	}
@@ -32,9 +33,9 @@ func zone(name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// window is where the calendar's window begins that t lies in, and where the next
+// Window is where the calendar's window begins that t lies in, and where the next
 // one does.
-func (c Calendar) window(t time.Time) (start, end time.Time) {
+func (c Unit) Window(t time.Time) (start, end time.Time) {
 	year, month, day := t.Date()
 	next := func() { day++ }
 	switch c {
@@ -76,17 +77,21 @@ func midnight(year int, month time.Month, day int, loc *time.Location) time.Time
 	}
 }
 
-// calendarWindow is the numbers of a limit in the window that is open, by the clock
+// Windows is the numbers of a limit in the window that is open, by the clock
 // of this node, where windows have names: those of a Calendar, and of a Global
 // FixedWindow. No zone goes to other nodes.
-type calendarWindow struct {
-	calendar Calendar
-	zone     *time.Location
-	open     atomic.Pointer[bucket.Limit]
+type Windows struct {
+	unit Unit
+	zone *time.Location
+	open atomic.Pointer[bucket.Limit]
 }
 
-// numbers are those of the window that now lies in.
-func (w *calendarWindow) numbers(whole *bucket.Limit, now int64) *bucket.Limit {
+// NewWindows returns the windows of a unit, None for those that begin at the multiples of Per,
+// in a zone.
+func NewWindows(unit Unit, zone *time.Location) *Windows { return &Windows{unit: unit, zone: zone} }
+
+// Numbers returns those of the window that now lies in, of a limit whose other numbers are whole.
+func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	l := w.open.Load()
 	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {
 		return l
@@ -103,12 +108,12 @@ func (w *calendarWindow) numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 
 // bounds sets the window's Start, and returns its end. Without a Calendar windows
 // begin at the multiples of Per, so that all regions have the same.
-func (w *calendarWindow) bounds(l *bucket.Limit, now int64) (end int64) {
-	if w.calendar == NoCalendar {
+func (w *Windows) bounds(l *bucket.Limit, now int64) (end int64) {
+	if w.unit == None {
 		l.Start = now - now%int64(l.Per)
 		return l.Start + int64(l.Per)
 	}
-	start, next := w.calendar.window(time.Unix(0, now).In(w.zone))
+	start, next := w.unit.Window(time.Unix(0, now).In(w.zone))
 	l.Start = start.UnixNano()
 	return next.UnixNano()
 }

@@ -1,4 +1,4 @@
-package weir
+package attempt
 
 import (
 	"testing"
@@ -70,18 +70,18 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 		{"this node looks for a way around before it stands in", all, mine, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 30 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
-			require.Equal(t, c.again, a.next(c.err, c.id, 1000+int64(c.after)))
+			a := First(c.v, c.way, 0, timeout, 1000)
+			require.Equal(t, c.again, a.Next(c.err, c.id, 1000+int64(c.after)))
 			member := c.member
 			if member < 0 {
 				member = second(c.v, c.id)
 			}
-			require.Equal(t, member, a.member)
-			require.Equal(t, c.stands, a.flags&wire.FlagStandIn != 0)
-			require.LessOrEqual(t, a.wait, c.wait)
+			require.Equal(t, member, a.Member)
+			require.Equal(t, c.stands, a.Flags&wire.FlagStandIn != 0)
+			require.LessOrEqual(t, a.Wait, c.wait)
 			if c.again {
-				require.Equal(t, c.wait, a.wait)
-				require.False(t, a.hop == c.way.Hop && a.member == c.way.To, "it goes another way")
+				require.Equal(t, c.wait, a.Wait)
+				require.False(t, a.Hop == c.way.Hop && a.Member == c.way.To, "it goes another way")
 			}
 		})
 	}
@@ -112,10 +112,10 @@ func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 		{"an eighth of the time, and it has just died", 10 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			a := firstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
+			a := First(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
 			sent := 1000 + int64(timeout-c.left)
-			require.True(t, a.next(cluster.ErrTimeout, id, sent), "the stand-in is asked")
-			require.Equal(t, c.again, a.next(c.err, id, sent+int64(c.after)) && a.member != v.Self)
+			require.True(t, a.Next(cluster.ErrTimeout, id, sent), "the stand-in is asked")
+			require.Equal(t, c.again, a.Next(c.err, id, sent+int64(c.after)) && a.Member != v.Self)
 		})
 	}
 }

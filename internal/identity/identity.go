@@ -1,10 +1,10 @@
-package weir
+// Package identity computes the ids that stand for keys everywhere past the public API. It
+// runs on the way of each check: it allocates nothing and has no state.
+package identity
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"net/netip"
-	"strings"
 
 	"github.com/dchest/siphash"
 
@@ -12,47 +12,28 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// identity turns (limit name, key) into the id that stands for it everywhere
+// Identity turns (limit name, key) into an id that stands for it everywhere
 // past the public API: SipHash-128 under a key derived from Config.Seed, so that
 // a client that does not know the Seed cannot pick keys that share a count or an owner.
-type identity struct{ k0, k1 uint64 }
+type Identity struct{ k0, k1 uint64 }
 
 // publicSeed stands in for an empty Config.Seed.
 const publicSeed = "weir: no seed was configured"
 
-// minSeedBytes is as much as the hash takes of a Seed: with less it can be guessed.
-const minSeedBytes = 16
+// MinSeedBytes is as much as the hash takes of a Seed: with less it can be guessed.
+const MinSeedBytes = 16
 
-// warnOfPublicSeed logs that ids are anybody's to compute, where others than this
-// machine can reach the node. A Cluster of the caller's has no address that says.
-func (n *Node) warnOfPublicSeed() {
-	v := n.handover.View()
-	if len(n.cfg.Seed) > 0 || n.cfg.Cluster != nil || v.Self < 0 || onThisMachine(v.Members[v.Self].Addr) {
-		return
-	}
-	n.cfg.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
-}
-
-// onThisMachine reports whether nobody else reaches an address: there is none, or it is
-// a loopback's.
-func onThisMachine(addr string) bool {
-	if addr == "" || strings.HasPrefix(addr, "localhost:") {
-		return true
-	}
-	a, err := netip.ParseAddrPort(addr)
-	return err == nil && a.Addr().Unmap().IsLoopback()
-}
-
-func newIdentity(seed []byte) identity {
+// New returns the Identity of a Config.Seed, which may be empty.
+func New(seed []byte) Identity {
 	if len(seed) == 0 {
 		seed = []byte(publicSeed)
 	}
 	sum := sha256.Sum256(append([]byte("weir id key\x00"), seed...))
-	return identity{binary.LittleEndian.Uint64(sum[:8]), binary.LittleEndian.Uint64(sum[8:16])}
+	return Identity{binary.LittleEndian.Uint64(sum[:8]), binary.LittleEndian.Uint64(sum[8:16])}
 }
 
-// fingerprint lets nodes compare their Seeds without showing them.
-func (h identity) fingerprint() (f [16]byte) {
+// Fingerprint returns a hash of the Seed, which lets nodes compare their Seeds without showing them.
+func (h Identity) Fingerprint() (f [16]byte) {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], h.k0)
 	binary.LittleEndian.PutUint64(b[8:], h.k1)
@@ -61,17 +42,18 @@ func (h identity) fingerprint() (f [16]byte) {
 	return f
 }
 
-// prefix is the part of the hashed text that is the same for all keys of a
+// Prefix is the part of the hashed text that is the same for all keys of a
 // limit: the name, after its length, so that ("a_b", "c") and ("a", "b_c")
 // differ, and filled up to whole words.
-func prefix(name string) []byte {
+func Prefix(name string) []byte {
 	p := binary.LittleEndian.AppendUint16(nil, uint16(len(name)))
 	p = append(p, name...)
 	return append(p, make([]byte, -len(p)&7)...)
 }
 
-// id is computed once for each check, on the stack. It is that of a Regional limit.
-func (h identity) id(prefix []byte, key string) bucket.ID {
+// ID returns the id of a key of a Regional limit, whose name has this Prefix. It is computed
+// once for each check, on the stack.
+func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	if len(prefix)+len(key) <= 64 {
 		var text [64]byte
 		return h.hash(text[:], prefix, key)
@@ -82,7 +64,7 @@ func (h identity) id(prefix []byte, key string) bucket.ID {
 
 // hash writes the text word by word, as it is read: a load of what two stores
 // wrote would wait for both.
-func (h identity) hash(text, prefix []byte, key string) bucket.ID {
+func (h Identity) hash(text, prefix []byte, key string) bucket.ID {
 	n := 0
 	for ; n < len(prefix); n += 8 {
 		binary.LittleEndian.PutUint64(text[n:], binary.LittleEndian.Uint64(prefix[n:]))
@@ -99,4 +81,11 @@ func (h identity) hash(text, prefix []byte, key string) bucket.ID {
 	}
 	hi, lo := siphash.Hash128(h.k0, h.k1, text[:size])
 	return bucket.ID{Hi: hi &^ wire.GlobalIDBit, Lo: lo}
+}
+
+// Bytes returns the id as callers and metrics have it.
+func Bytes(id bucket.ID) (b [16]byte) {
+	binary.BigEndian.PutUint64(b[:8], id.Hi)
+	binary.BigEndian.PutUint64(b[8:], id.Lo)
+	return b
 }

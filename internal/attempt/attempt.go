@@ -1,0 +1,103 @@
+// Package attempt decides which member is asked to carry out a check, and after it which
+// other one. It is a step function: an error and the time go in, the next member and how long
+// it is waited for come out. It asks nothing, and reads no clock.
+package attempt
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Attempt is which member is asked to carry out a check, and for how long.
+//
+// A check is asked for at one owner and one stand-in at most, as each may carry it out
+// though its answer is late: what both have done counts twice until one is refunded.
+type Attempt struct {
+	View   *view.View // without the members that have just not answered
+	Member int        // index in Members of the one that is to answer; this node if it is to stand in
+	Hop    int        // of the one that the request is sent to
+	Flags  uint8      // of the request
+	Wait   time.Duration
+
+	way     view.Route // of the first attempt
+	flags0  uint8      // of the check
+	timeout time.Duration
+	begun   int64 // when the check began, by the steady clock
+	sent    int64 // when this attempt did
+}
+
+// First returns the first attempt of a check that began then, whose asker waits for timeout.
+func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, begun int64) Attempt {
+	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, begun: begun, sent: begun, Member: way.To, Hop: way.Hop, Flags: flags, Wait: timeout / 2}
+	switch way.Way {
+	case view.Direct:
+		a.Wait = timeout * 3 / 4
+	case view.StandIn:
+		a.Flags |= wire.FlagStandIn
+	}
+	return a
+}
+
+// Next makes the attempt that follows one which ended with err, now. It reports false if
+// no other member is to be asked; Member is this node then if it is to stand in itself.
+func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
+	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
+	// Of those that stand in, a second one is asked only where the first has just
+	// died, or answers nothing now: it has the counts, and a share of this node's
+	// own would come on top of them. After one that was late it might count twice
+	// what is asked.
+	if a.Flags&wire.FlagStandIn != 0 && !soon {
+		return false
+	}
+	left := a.timeout - time.Duration(now-a.begun)
+	a.sent, a.Wait = now, min(left, a.timeout/2)
+	s := a.View.StandIn(id, a.Member)
+	switch {
+	case left <= 0: // nobody else could answer in time, and might do it all the same
+		if s == a.View.Self {
+			a.Member = s
+		}
+		return false
+	case a.way.Way == view.Relay && a.Hop == a.way.Hop && !errors.Is(err, env.ErrUnreached) && a.detours():
+		return true // the member that was to relay has not answered, which says nothing of the owner
+	case s < 0:
+		return false
+	case s != a.View.Self:
+		a.View = a.View.Without(a.Member)
+		a.Member, a.Hop, a.Flags = s, a.View.Next[s], a.flags0|wire.FlagStandIn
+		return true
+	case a.way.Way == view.Direct && a.Member == a.way.To && a.Hop == a.way.Hop && a.detours():
+		return true
+	}
+	a.Member = a.View.Self
+	return false
+}
+
+// detours reports whether there is another way to the member, and takes it.
+func (a *Attempt) detours() bool {
+	hop := a.View.Detour(a.way.To, a.way.Hop)
+	if hop >= 0 {
+		a.Hop = hop
+	}
+	return hop >= 0
+}
+
+// Unanswered reports whether the member that was asked has not answered: another one may.
+func Unanswered(err error) bool {
+	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, env.ErrUnreached)
+}
+
+// unheard reports whether nothing was sent, as the member that was to be asked is not
+// heard, or answers nothing now.
+func unheard(err error) bool {
+	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
+}
+
+// Unsent reports whether no member has been asked.
+func Unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }

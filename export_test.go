@@ -3,7 +3,6 @@ package weir
 import (
 	"context"
 
-	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -18,12 +17,5 @@ func (l *Limiter) ForgetPushback(key string) {
 func (l *Limiter) Placed(key string) int64 {
 	var a wire.Ask
 	_ = l.ask(context.Background(), key, 1, &a)
-	s := &l.node.clients.waiting.shards[a.ID.Lo%owner.QueueShards]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.of[lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}]
-	if x == nil || x.joins != nil {
-		return 0
-	}
-	return x.placed
+	return l.node.clients.lines.Placed(&a)
 }

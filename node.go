@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/lines"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
@@ -61,7 +62,7 @@ type pools struct {
 
 // clients are what callers of this node wait for, hold and carry.
 type clients struct {
-	waiting waiting
+	lines   *lines.Lines
 	holds   *holds.Holds
 	box     *sealed.Box   // seals the texts that clients carry
 	salt    bucket.Salt   // makes the IDs of markers unlike those of other nodes
@@ -116,6 +117,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Tell: n.tell})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{

@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/lines"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // solo is a cluster of one.
@@ -350,7 +351,7 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 			d, err := l.Allow(t.Context(), "k")
 			require.NoError(t, err)
 			require.False(t, d.Allowed, "nobody passes those that wait")
-			require.GreaterOrEqual(t, d.RetryAfter, time.Second-owner.QueueAhead)
+			require.GreaterOrEqual(t, d.RetryAfter, time.Second-wire.QueueAhead)
 			other := limiter(t, n, Limit{Name: "other", Rate: 10, Per: time.Minute})
 			ds, err := n.AllowAll(t.Context(), Ask{Limiter: other, Key: "k"}, Ask{Limiter: l, Key: "k"})
 			require.NoError(t, err)
@@ -366,16 +367,14 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.ErrorIs(t, <-second, context.Canceled)
 		cancelFourth()
 		require.ErrorIs(t, <-fourth, context.Canceled)
-		time.Sleep(2 * queueTick)
+		time.Sleep(2 * lines.Tick)
 		nobodyPasses()
 		require.NoError(t, <-third)
 		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
 		require.Zero(t, n.owner.Lines())
-		for i := range n.clients.waiting.shards {
-			require.Empty(t, n.clients.waiting.shards[i].of)
-		}
+		require.Zero(t, n.clients.lines.Len())
 	})
 }
 

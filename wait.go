@@ -2,10 +2,8 @@ package weir
 
 import (
 	"context"
-	"math/bits"
 	"time"
 
-	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -44,7 +42,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		begun := l.node.observedSince()
 		var err error
 		if queue {
-			r, err = l.join(ctx, &a)
+			r, err = l.node.clients.lines.Wait(ctx, &a)
 		} else {
 			err = l.node.decide(ctx, wire.OpTake, 0, &a, &r)
 		}
@@ -69,18 +67,6 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			return err
 		}
 	}
-}
-
-// service is how long the queue takes to serve units, rounded down. A share of
-// the limit is served at the share's rate.
-func (l *Limiter) service(r *wire.Result, units int64) time.Duration {
-	rate := l.numbers.Rate
-	if whole := l.numbers.Capacity(); r.Limit > 0 && r.Limit < whole {
-		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))
-		q, _ := bits.Div64(hi, lo, uint64(whole))
-		rate = int64(q) + 1 // rounded up: a place is late rather than early
-	}
-	return owner.ServiceOf(rate, l.numbers.Per, units)
 }
 
 // sleep waits for d, unless ctx or the node ends first. A deadline that would

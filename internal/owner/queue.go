@@ -2,7 +2,6 @@ package owner
 
 import (
 	"math"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,34 +11,28 @@ import (
 )
 
 const (
-	// QueueAhead is how long before its turn a unit of a queue is granted: long enough for
-	// the answer and a late timer, and short, as what is granted then is served by the node
-	// that asked, and by no other.
-	QueueAhead = 10 * time.Millisecond
 	// lineLate is how late a line may come that is to ask before others.
 	lineLate = 3 * time.Millisecond
-	// A line that has not asked for lineForgotten is forgotten. It asks again within
-	// LineAsks.
-	LineAsks      = time.Second
-	lineForgotten = 3 * LineAsks
+	// A line that has not asked for lineForgotten is forgotten.
+	lineForgotten = 3 * wire.LineAsks
 )
 
-// QueueShards shards have linesOfShard lines each at most. What comes on top is served when
+// queueShards shards have linesOfShard lines each at most. What comes on top is served when
 // there is room, and in no order.
 const (
-	QueueShards  = 64
+	queueShards  = 64
 	linesOfShard = 1 << 10
 )
 
 // queues are the lines that wait for this node's counts: a line is the waiters of one key on
-// one node (waiting). A queue is in order of arrival: all lines ask QueueAhead before the
+// one node (package lines). A queue is in order of arrival: all lines ask wire.QueueAhead before the
 // next turn, and the one whose first waiter has waited for longest is granted the unit; the
 // next line is, where that one has not come by lineLate. What waits is spent when it is
 // granted, so that a waiter that leaves takes nothing with it.
 //
 // Nothing here is copied to other members: each line says it all again when it asks.
 type queues struct {
-	shards [QueueShards]queueShard
+	shards [queueShards]queueShard
 	lines  atomic.Int64 // in all shards
 }
 
@@ -58,21 +51,6 @@ type lineSeen struct {
 	asks    int64 // when it was told to ask again
 }
 
-// Queued is what a line says of itself, in the receipt of its ask.
-type Queued struct {
-	Waiting uint32        // units, those included that are asked for
-	Age     time.Duration // for how long its first waiter has waited
-}
-
-func (q Queued) Pack() bucket.Receipt {
-	age := min(uint64(max(0, q.Age)/stampTick), math.MaxUint32)
-	return bucket.Receipt(uint64(q.Waiting)<<32 | age)
-}
-
-func unpackQueued(r bucket.Receipt) Queued {
-	return Queued{uint32(uint64(r) >> 32), time.Duration(uint64(r)&math.MaxUint32) * stampTick}
-}
-
 // Waiting returns the units that wait for a count.
 func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
 	if q.lines.Load() == 0 {
@@ -89,7 +67,7 @@ func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
 	return units
 }
 
-func (q *queues) shard(id bucket.ID) *queueShard { return &q.shards[id.Lo%QueueShards] }
+func (q *queues) shard(id bucket.ID) *queueShard { return &q.shards[id.Lo%queueShards] }
 
 // others returns the units that wait in other lines than this one, and until when one of
 // these is to be waited for, as it has waited for longer and is to ask before that. s.mu is
@@ -100,7 +78,7 @@ func (s *queueShard) others(id bucket.ID, self lineSeen) (units, until int64) {
 			continue
 		}
 		units += o.waiting
-		if o.waiting > 0 && o.arrived < self.arrived-int64(QueueAhead) {
+		if o.waiting > 0 && o.arrived < self.arrived-int64(wire.QueueAhead) {
 			until = max(until, o.asks+int64(lineLate))
 		}
 	}
@@ -145,10 +123,10 @@ func (q *queues) count(s *queueShard, more int) {
 
 // applyWait carries out OpWait on the count that is held here, within l: it takes of the
 // units that a line asks for as many as there is room for, if their turn is within
-// QueueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
+// wire.QueueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	said, steady := unpackQueued(a.Receipt), o.clock.SteadyAt(now)
+	said, steady := wire.UnpackQueued(a.Receipt), o.clock.SteadyAt(now)
 	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.Waiting), arrived: steady - int64(said.Age), seen: steady}
 	s := o.queues.shard(a.ID)
 	s.mu.Lock()
@@ -159,7 +137,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	shared := a.Global && o.holdings != nil
 	r.Result = peek
 	r.Allowed, r.Receipt = false, 0
-	r.RetryAfter = peek.ResetAfter - QueueAhead
+	r.RetryAfter = peek.ResetAfter - wire.QueueAhead
 	if r.RetryAfter <= 0 && until > steady {
 		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
 	}
@@ -180,7 +158,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 		if shared && a.Units > 0 {
 			o.holdings.Lacks(a.ID, a.Limit, o.clock.At(now), a.Units)
 		}
-		r.RetryAfter = min(max(r.RetryAfter, 1), LineAsks)
+		r.RetryAfter = min(max(r.RetryAfter, 1), wire.LineAsks)
 	}
 	self.asks = steady + int64(r.RetryAfter)
 	r.Remaining = max(0, r.Remaining-others)
@@ -201,18 +179,8 @@ func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 // wait. Remaining is the room that is left for others that wait.
 func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
 	r.Allowed, r.Remaining, r.Receipt = false, max(0, r.Remaining-waiting), 0
-	r.ResetAfter += ServiceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
-	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-QueueAhead, 1)
-}
-
-// ServiceOf is how long a queue takes to serve units, rounded down.
-func ServiceOf(rate int64, per time.Duration, units int64) time.Duration {
-	hi, lo := bits.Mul64(uint64(units), uint64(per))
-	if rate <= 0 || hi >= uint64(rate) {
-		return math.MaxInt64
-	}
-	q, _ := bits.Div64(hi, lo, uint64(rate))
-	return time.Duration(min(q, math.MaxInt64))
+	r.ResetAfter += wire.ServiceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
+	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-wire.QueueAhead, 1)
 }
 
 // Lines returns how many lines wait for counts of this node.

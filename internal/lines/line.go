@@ -1,0 +1,229 @@
+package lines
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// key is what the waiters of a line have in common.
+type key struct{ hi, lo, numbers uint64 }
+
+// line is the waiters of one key. The first of them drives it (Lines.drive): it asks the
+// owner, and serves the others. The shard's lock is held for all of it.
+type line struct {
+	shard   *shard
+	of      key
+	name    string // of the limit, and
+	limit   bucket.Limit
+	full    error         // of a waiter that there is no place for
+	ticket  uint64        // names the line to the owner
+	waiters list.List     // of *waiter, in order of arrival: first those that have a place
+	joins   *list.Element // the first that has no place yet; nil if there is none
+	total   int64         // units of all
+	placed  int64         // units of those that have a place
+	grants  []grant       // in order of their turns
+	granted int64         // units of all grants
+	askAt   int64         // not before, by the steady clock
+	asking  bool          // an ask is under way
+	told    bool          // the owner knows that something waits
+	changed bool          // less waits than the owner was told
+	last    wire.Result   // what the owner has answered last
+	trip    time.Duration // how long that took
+}
+
+// grant is units that the owner has granted, from a time on.
+type grant struct {
+	units int64
+	at    int64 // by the steady clock
+	r     wire.Result
+}
+
+// waiter is one call of Wait.
+type waiter struct {
+	units   int64
+	arrived int64
+	at      *list.Element // nil once it is served or refused
+	place   bool          // the owner has said that there is room for it
+	by      time.Time     // its deadline; zero if it has none
+	served  chan outcome  // has room for one
+	first   chan struct{} // it is to drive the line; has room for one
+}
+
+// outcome is what became of a waiter.
+type outcome struct {
+	r   wire.Result
+	err error
+}
+
+// head is the first waiter, nil if there is none.
+func (x *line) head() *waiter {
+	if e := x.waiters.Front(); e != nil {
+		return e.Value.(*waiter)
+	}
+	return nil
+}
+
+// remove takes a waiter out of the line.
+func (x *line) remove(w *waiter) {
+	if x.joins == w.at {
+		x.joins = w.at.Next()
+	}
+	x.waiters.Remove(w.at)
+	w.at = nil
+	x.total -= w.units
+	if w.place {
+		x.placed -= w.units
+	}
+}
+
+// end takes a waiter out of the line and tells it what became of it.
+func (x *line) end(w *waiter, o outcome) {
+	x.remove(w)
+	w.served <- o
+	env.Signal(w.first) // it may drive the line
+}
+
+// refuse ends a waiter that the owner may have taken for one that waits.
+func (x *line) refuse(w *waiter, r *wire.Result, why error) {
+	denial := *r
+	denial.Allowed = false
+	x.changed = true
+	x.end(w, outcome{denial, why})
+}
+
+// serve has waiters go whose turn has come.
+func (x *line) serve(now int64) {
+	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
+		r := x.grants[0].r
+		x.granted -= w.units
+		for left := w.units; left > 0; {
+			g := &x.grants[0]
+			used := min(left, g.units)
+			left -= used
+			g.units -= used
+			g.at += int64(x.service(&g.r, used))
+			if g.units == 0 {
+				x.grants = x.grants[1:]
+			}
+		}
+		x.end(w, outcome{r, nil})
+	}
+}
+
+// says is what the line tells the owner of the waiters that nothing was granted for yet.
+func (x *line) says(now int64) (q wire.Queued) {
+	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
+	covered := x.granted
+	for e := x.waiters.Front(); e != nil; e = e.Next() { // no more of them than were granted for
+		w := e.Value.(*waiter)
+		if covered -= w.units; covered < 0 {
+			q.Age = time.Duration(now - w.arrived)
+			break
+		}
+	}
+	return q
+}
+
+// next returns when the line is to ask, and for how many units: those that may be served
+// within half of QueueAhead, or until the answer to the ask after this one. It asks at once
+// for places of those that have none.
+func (x *line) next(now int64) (units int64, wait time.Duration) {
+	wait = wire.LineAsks
+	if x.asking {
+		if x.granted >= x.head().units {
+			wait = min(wait, time.Duration(x.grants[0].at-now))
+		}
+		return 0, max(wait, 1)
+	}
+	if x.changed {
+		x.askAt = min(x.askAt, now+int64(Tick))
+		wait = time.Duration(x.askAt - now)
+	}
+	first := x.head().units
+	if x.granted >= first {
+		wait = min(wait, time.Duration(x.grants[0].at-now))
+	}
+	want := int64(0)
+	for e, few := x.waiters.Front(), wire.MaxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
+		w := e.Value.(*waiter)
+		if want > 0 && x.service(&x.last, want+w.units) > max(wire.QueueAhead/2, 2*x.trip) {
+			break
+		}
+		want += w.units
+	}
+	if want > x.granted {
+		units = want - x.granted
+		wait = min(wait, time.Duration(x.askAt-now))
+	}
+	if x.joins != nil {
+		if now < x.askAt {
+			units = 0
+		}
+		return units, 0
+	}
+	return units, max(wait, 0)
+}
+
+// answered takes in what the owner has said, now, to an ask for units, which was sent then, of
+// those that had arrived by then. RetryAfter is from when the ask came to the owner: the
+// next one takes as long.
+func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
+	x.last, x.trip = *r, time.Duration(now-sent)
+	if r.Allowed {
+		units = int64(r.Lease.Units)
+	}
+	// In an outage no queue is full: the owner is not reached, and may be back at any time.
+	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
+	switch {
+	case r.Allowed:
+		x.grants = append(x.grants, grant{units, now + int64(max(0, r.ResetAfter-x.service(r, units))), *r})
+		x.granted += units
+		x.askAt = now
+	case outage:
+		x.askAt = now + int64(min(max(r.RetryAfter, 1), view.OutageRetry))
+	default:
+		x.askAt = sent + int64(max(r.RetryAfter, 1))
+	}
+	room := r.Remaining + x.granted
+	if outage {
+		room = x.limit.Capacity()
+	}
+	one := max(x.service(r, 1), 1)
+	used := int64((r.ResetAfter + one - 1) / one)
+	elsewhere := max(0, r.Limit-r.Remaining-used)
+	for e := x.joins; e != nil && e.Value.(*waiter).arrived <= by; e = x.joins {
+		w := e.Value.(*waiter)
+		wait := r.ResetAfter + x.service(r, elsewhere+max(0, x.placed-x.granted))
+		switch {
+		case x.placed+w.units > room:
+			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting; the next place is free in %v", x.full, x.name, x.limit.Capacity(), one))
+		case !outage && x.placed >= x.granted && !w.by.IsZero() && time.Until(w.by) < wait:
+			x.refuse(w, r, context.DeadlineExceeded)
+		default:
+			w.place = true
+			x.placed += w.units
+			x.joins = e.Next()
+		}
+	}
+}
+
+// service is how long the queue takes to serve units, rounded down. A share of
+// the limit is served at the share's rate.
+func (x *line) service(r *wire.Result, units int64) time.Duration {
+	rate := x.limit.Rate
+	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {
+		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))
+		q, _ := bits.Div64(hi, lo, uint64(whole))
+		rate = int64(q) + 1 // rounded up: a place is late rather than early
+	}
+	return wire.ServiceOf(rate, x.limit.Per, units)
+}

@@ -1,0 +1,231 @@
+// Package lines owns the lines of a node: the waiters of each key of a LeakyBucket, in order of
+// arrival.
+//
+// A waiter holds nothing at the owner. The first of a line asks there for all, and what the
+// line is granted goes to its first waiter when its turn comes. So a waiter that leaves takes
+// nothing along, and the others move up. What is done under a lock does not grow with the
+// waiters.
+package lines
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// shards have a lock each.
+	shards = 64
+	// Tick bounds how often a line tells the owner that waiters have left.
+	Tick = 20 * time.Millisecond
+)
+
+// Config is what Lines need of the node that they are of.
+type Config struct {
+	Clock env.Clock
+	Life  *env.Life
+	// Decide carries out op where it has to be done, and waits for the answer.
+	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
+	// Tell carries out op where it has to be done, and waits for nothing.
+	Tell func(op wire.Op, flags uint8, a *wire.Ask)
+	// Full and Closed are the errors of a waiter that has no place, and of one that the end of
+	// the node ends.
+	Full, Closed error
+}
+
+// Lines are those of one node. Its methods are safe for concurrent use.
+type Lines struct {
+	cfg    Config
+	shards [shards]shard
+}
+
+// shard has the lines of the ids that share a lock.
+type shard struct {
+	mu sync.Mutex
+	of map[key]*line
+}
+
+// New returns Lines in which nothing waits.
+func New(cfg Config) *Lines { return &Lines{cfg: cfg} }
+
+// Wait waits for the turn of a's units, and returns what they were granted. With an error, which
+// is Full, Closed, or the context's, the result is a denial.
+func (l *Lines) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
+	w := &waiter{units: a.Units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
+	w.by, _ = ctx.Deadline()
+	x := l.enter(a, w)
+	for {
+		select {
+		case o := <-w.served:
+			return o.r, o.err
+		case <-w.first:
+			l.drive(ctx, x, w, a)
+		case <-ctx.Done():
+			return l.quit(x, w, a, ctx.Err())
+		case <-l.cfg.Life.Done():
+			return l.quit(x, w, a, l.cfg.Closed)
+		}
+	}
+}
+
+// enter has a waiter join the line of what it asks for, which it begins if there is none.
+func (l *Lines) enter(a *wire.Ask, one *waiter) *line {
+	s, of := l.of(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one.arrived = l.cfg.Clock.Steady() // under the lock, so that a line is in order of it
+	x := s.of[of]
+	if x == nil {
+		if s.of == nil {
+			s.of = make(map[key]*line)
+		}
+		x = &line{shard: s, of: of, name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
+		s.of[of] = x
+	}
+	one.at = x.waiters.PushBack(one)
+	x.total += one.units
+	if x.joins == nil {
+		x.joins = one.at
+	}
+	env.Signal(x.head().first)
+	return x
+}
+
+// of returns the shard and the key of an ask's line.
+func (l *Lines) of(a *wire.Ask) (*shard, key) {
+	return &l.shards[a.ID.Lo%shards], key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
+}
+
+// quit has a waiter leave, unless it was served just now.
+func (l *Lines) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
+	x.shard.mu.Lock()
+	defer x.shard.mu.Unlock()
+	if w.at == nil {
+		o := <-w.served
+		return o.r, o.err
+	}
+	x.remove(w)
+	x.changed = true
+	l.pass(x, a)
+	denial := x.last
+	denial.Allowed = false
+	return denial, why
+}
+
+// pass has the first of a line drive it, or ends the line where nobody waits: what was
+// granted and nobody has got goes back.
+func (l *Lines) pass(x *line, a *wire.Ask) {
+	if w := x.head(); w != nil {
+		env.Signal(w.first)
+		return
+	}
+	if x.shard.of[x.of] == x {
+		delete(x.shard.of, x.of)
+	}
+	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as FlagOnlyLast wants it
+		back := a.Taken(&x.grants[i].r)
+		back.Units = x.grants[i].units
+		l.cfg.Tell(wire.OpRefund, wire.FlagOnlyLast, &back)
+	}
+	x.grants, x.granted = nil, 0
+	if x.told && !x.asking {
+		x.told = false
+		leaves := *a
+		leaves.Units, leaves.Receipt, leaves.ResetNumber = 0, wire.Queued{}.Pack(), x.ticket
+		l.cfg.Tell(wire.OpWait, 0, &leaves)
+	}
+}
+
+// drive serves the line for as long as w is its first waiter.
+func (l *Lines) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
+	s := x.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		now := l.cfg.Clock.Steady()
+		x.serve(now)
+		if x.head() != w {
+			l.pass(x, a)
+			return
+		}
+		units, wait := x.next(now)
+		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
+			wait = wire.LineAsks // until the answer wakes it
+		} else if wait <= 0 {
+			wait = Tick // too much is under way
+		}
+		s.mu.Unlock()
+		ended := l.await(ctx, wait, w.first)
+		s.mu.Lock()
+		if ended {
+			return
+		}
+	}
+}
+
+// askFor asks the owner for units and for places. The answer is the line's, also where its
+// first waiter has left by then. It reports false if too much is under way.
+func (l *Lines) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
+	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
+	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).Pack(), x.ticket
+	started := l.cfg.Life.Try(func(context.Context) {
+		var r wire.Result
+		err := l.cfg.Decide(ctx, wire.OpWait, 0, &asked, &r)
+		x.shard.mu.Lock()
+		defer x.shard.mu.Unlock()
+		if x.asking = false; err == nil {
+			x.answered(units, &r, now, last, l.cfg.Clock.Steady())
+		}
+		l.pass(x, &asked)
+	})
+	if started {
+		x.asking, x.told, x.changed = true, true, false
+	} else {
+		x.askAt = now + int64(Tick)
+	}
+	return started
+}
+
+// await waits for so long, or until it is woken, and reports whether ctx or the node has
+// ended.
+func (l *Lines) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+		return true
+	case <-l.cfg.Life.Done():
+		return true
+	}
+	return false
+}
+
+// Placed returns the units of the waiters of an ask's line that have a place, 0 while one of
+// them has none.
+func (l *Lines) Placed(a *wire.Ask) int64 {
+	s, of := l.of(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.of[of]
+	if x == nil || x.joins != nil {
+		return 0
+	}
+	return x.placed
+}
+
+// Len returns how many lines there are.
+func (l *Lines) Len() (n int) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.of)
+		s.mu.Unlock()
+	}
+	return n
+}

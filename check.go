@@ -236,6 +236,25 @@ func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	n.asker.End(a.ID)
 }
 
+// apart carries out op where it has to be done, and waits for nobody. Where another member
+// answers, an errand asks it, and the member that stands in for it if it does not.
+func (n *Node) apart(op wire.Op, a *wire.Ask) {
+	v, now := n.handover.View(), n.env.Now()
+	way := v.Route(a.ID, n.env.SteadyAt(now))
+	if way.Way == view.Here && !n.handover.Fenced(v, now) {
+		n.owner.Do(v, view.AsOwner, op, 0, a, now, new(wire.Result))
+		n.asker.End(a.ID)
+		return
+	}
+	started := n.env.Try(func(ctx context.Context) {
+		_ = n.decide(ctx, op, 0, a, new(wire.Result)) // what cannot be carried out stays spent
+		n.asker.End(a.ID)
+	})
+	if !started {
+		n.tell(op, 0, a)
+	}
+}
+
 // cancelled is the context's error, but for a deadline: when that passes, the
 // budget answers.
 func cancelled(ctx context.Context) error {

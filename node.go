@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -26,6 +25,7 @@ import (
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/release"
+	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
@@ -62,11 +62,10 @@ type pools struct {
 
 // clients are what callers of this node wait for, hold and carry.
 type clients struct {
-	lines   *lines.Lines
-	holds   *holds.Holds
-	box     *sealed.Box   // seals the texts that clients carry
-	salt    bucket.Salt   // makes the IDs of markers unlike those of other nodes
-	markers atomic.Uint64 // of reservations that were carried
+	lines        *lines.Lines
+	holds        *holds.Holds
+	reservations *reserve.Reservations
+	box          *sealed.Box // seals the texts that clients carry
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -117,6 +116,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.clients.box = cfg.box()
+	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: n.clients.box, Salt: salt, Decide: n.decide, Apart: n.apart})
 	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Tell: n.tell})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
@@ -132,7 +133,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
 	n.joining.began = n.env.Steady()
-	n.clients.box, n.clients.salt = cfg.box(), salt
 	n.pools.exchanges.New = func() any { return new(exchange) }
 	n.pools.scratches.New = func() any { return new(scratch) }
 	n.env.Begin()
@@ -233,7 +233,7 @@ func (n *Node) Stats() Stats {
 		Unheard: n.handover.View().Unheard(n.env.Steady()),
 		Leases:  n.leaseStats(),
 
-		Reservations: n.reservationStats(),
+		Reservations: ReservationStats(n.clients.reservations.Stats()),
 
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),

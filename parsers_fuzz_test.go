@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -47,21 +46,5 @@ func FuzzLease(f *testing.F) {
 		again := lease.Append(nil)
 		require.Equal(t, body[:8], again[:8])
 		require.Equal(t, lease, wire.ParseLease(again))
-	})
-}
-
-// A reservation is what a node of this cluster has sealed: of an older release, it may be
-// other bytes.
-func FuzzReservation(f *testing.F) {
-	f.Add(make([]byte, reservationBytes))
-	f.Add(slices.Repeat([]byte{1}, reservationBytes))
-	f.Add([]byte(nil))
-	f.Fuzz(func(t *testing.T, plain []byte) {
-		var v Reservation
-		if v.parse(plain) {
-			require.Positive(t, v.ask.Units)
-			require.GreaterOrEqual(t, v.life, leastLife)
-			require.LessOrEqual(t, v.life, longestLife)
-		}
 	})
 }

@@ -85,14 +85,6 @@ type ReservationStats struct {
 	UnitsDebited  uint64 // that they fell short by
 }
 
-func (n *Node) reservationStats() ReservationStats {
-	m := &n.meters.Reservations
-	return ReservationStats{
-		Made: m.Made.Load(), Settled: m.Settled.Load(), Canceled: m.Canceled.Load(), Carried: m.Carried.Load(),
-		Unsettled: m.Unsettled(n.env.Steady()), UnitsReturned: m.UnitsReturned.Load(), UnitsDebited: m.UnitsDebited.Load(),
-	}
-}
-
 // StreamStats says how far the replicas are behind, and what is to be told yet.
 type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged

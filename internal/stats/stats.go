@@ -29,15 +29,14 @@ import (
 // Meters are the counters of a node. The zero Meters has counted nothing. It is safe for
 // concurrent use.
 type Meters struct {
-	Limits       Limits
-	TopKeys      TopKeys
-	Reservations Reservations
-	latencies    [wire.Sources]histogram
-	Served       atomic.Uint64 // checks that others made here
-	Passed       atomic.Uint64 // checks that came here and were passed on
-	Overdue      atomic.Uint64 // checks that came here and were dropped, as they had waited too long
-	LateUnits    atomic.Uint64 // units of answers that came too late
-	Canceled     atomic.Uint64 // checks whose context was canceled before they were decided
+	Limits    Limits
+	TopKeys   TopKeys
+	latencies [wire.Sources]histogram
+	Served    atomic.Uint64 // checks that others made here
+	Passed    atomic.Uint64 // checks that came here and were passed on
+	Overdue   atomic.Uint64 // checks that came here and were dropped, as they had waited too long
+	LateUnits atomic.Uint64 // units of answers that came too late
+	Canceled  atomic.Uint64 // checks whose context was canceled before they were decided
 }
 
 // Failed counts a check that ended with an error, if its context was canceled.

@@ -1,0 +1,163 @@
+package reserve
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/sealed"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// fake is a node that grants each marker once, and notes what it is told apart.
+type fake struct {
+	*Reservations
+	source  wire.Source // of what it denies
+	err     error
+	markers map[bucket.ID]bool
+	told    []told
+}
+
+type told struct {
+	op    wire.Op
+	units int64
+}
+
+func newFake(region string, secrets ...[]byte) *fake {
+	f := &fake{markers: make(map[bucket.ID]bool)}
+	f.Reservations = New(Config{
+		Clock: env.NewClock(nil), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets),
+		Decide: func(_ context.Context, op wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
+			r.Allowed, r.Source = f.source == 0 && !f.markers[a.ID], f.source
+			f.markers[a.ID] = f.source == 0
+			return f.err
+		},
+		Apart: func(op wire.Op, a *wire.Ask) { f.told = append(f.told, told{op, a.Units}) },
+	})
+	return f
+}
+
+var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
+
+func ask() *wire.Ask { return &wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: limit, Units: 10} }
+
+func (f *fake) make() *Reservation {
+	v, a := new(Reservation), ask()
+	a.Began = f.cfg.Clock.Steady()
+	f.Make(v, a, &wire.Result{Result: bucket.Result{Allowed: true, ResetAfter: limit.Per}})
+	return v
+}
+
+func TestSettlingReplacesTheEstimateByTheActualCost(t *testing.T) {
+	for actual, want := range map[int64][]told{
+		10: nil,
+		4:  {{wire.OpRefund, 6}},
+		0:  {{wire.OpRefund, 10}},
+		13: {{wire.OpDebit, 3}},
+	} {
+		f := newFake("")
+		require.NoError(t, f.make().Settle(t.Context(), limit, actual))
+		require.Equal(t, want, f.told, "%d of 10", actual)
+	}
+	f := newFake("")
+	require.NoError(t, f.make().Cancel(t.Context(), limit))
+	require.Equal(t, []told{{wire.OpRefund, 10}}, f.told)
+	require.Equal(t, Stats{Made: 1, Canceled: 1, UnitsReturned: 10}, f.Stats())
+}
+
+func TestAReservationIsSettledOnceAndBeforeItExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("")
+		v, late := f.make(), f.make()
+		require.EqualValues(t, 10, v.Units())
+		require.Equal(t, limit.Per, time.Until(v.Expires()))
+		require.NoError(t, v.Settle(t.Context(), limit, 4))
+		require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrSettled)
+		require.ErrorIs(t, v.Cancel(t.Context(), limit), ErrSettled)
+		require.Empty(t, v.Text())
+		time.Sleep(limit.Per)
+		require.ErrorIs(t, late.Settle(t.Context(), limit, 4), ErrExpired)
+		require.Empty(t, late.Text())
+		require.Len(t, f.told, 1)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, Stats{Made: 2, Settled: 1, Unsettled: 1, UnitsReturned: 6}, f.Stats())
+	})
+}
+
+func TestOfAllThatHaveTheTextOneSettles(t *testing.T) {
+	secret := []byte("sixteen bytes...")
+	f := newFake("eu", secret)
+	v, other, opened := f.make(), newFake("eu", secret), new(Reservation)
+	other.markers = f.markers // both ask one cluster
+	text := v.Text()
+	require.NoError(t, other.Open(opened, ask(), text))
+	require.EqualValues(t, 10, opened.Units())
+	require.WithinDuration(t, v.Expires(), opened.Expires(), time.Second)
+	require.NoError(t, opened.Settle(t.Context(), limit, 4))
+	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrSettled)
+	require.ErrorIs(t, opened.Settle(t.Context(), limit, 4), ErrSettled)
+	require.Empty(t, f.told)
+	require.Equal(t, []told{{wire.OpRefund, 6}}, other.told)
+	require.Equal(t, Stats{Made: 1, Carried: 1}, f.Stats())
+}
+
+func TestACarriedReservationThatIsNotSettledCanBeTriedAgain(t *testing.T) {
+	f := newFake("")
+	v := f.make()
+	require.NotEmpty(t, v.Text())
+	f.source = wire.FailedClosed
+	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrUnavailable)
+	f.source, f.err = 0, errors.New("canceled")
+	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), f.err)
+	f.err = nil
+	clear(f.markers)
+	require.NoError(t, v.Settle(t.Context(), limit, 4))
+}
+
+func TestATextOfAnotherUseIsForeign(t *testing.T) {
+	secret := []byte("sixteen bytes...")
+	f := newFake("eu", secret)
+	text := f.make().Text()
+	another := ask()
+	another.ID.Lo++
+	for name, err := range map[string]error{
+		"another key":     f.Open(new(Reservation), another, text),
+		"another region":  newFake("us", secret).Open(new(Reservation), ask(), text),
+		"another cluster": newFake("eu", []byte("sixteen others..")).Open(new(Reservation), ask(), text),
+		"no text":         f.Open(new(Reservation), ask(), ""),
+	} {
+		require.ErrorIs(t, err, ErrForeign, name)
+	}
+}
+
+func TestATextExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("")
+		text := f.make().Text()
+		time.Sleep(limit.Per)
+		require.ErrorIs(t, f.Open(new(Reservation), ask(), text), ErrExpired)
+	})
+}
+
+func TestAReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
+	for _, c := range []struct {
+		limit bucket.Limit
+		want  time.Duration
+	}{
+		{bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: 10 * time.Minute}, 10 * time.Minute},
+		{bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: 10 * time.Minute}, 10 * time.Minute},
+		{bucket.Limit{Algorithm: bucket.SlidingWindow, Rate: 1, Per: 10 * time.Minute}, 20 * time.Minute},
+		{bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Burst: 50}, 5 * time.Minute},
+		{bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: time.Second}, leastLife},
+		{bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: 24 * time.Hour}, longestLife},
+	} {
+		require.Equal(t, c.want, lifeOf(&c.limit), "%v", c.limit)
+	}
+}

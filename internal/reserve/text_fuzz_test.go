@@ -1,0 +1,24 @@
+package reserve
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reservation is what a node of this cluster has sealed: of an older release, it may be
+// other bytes.
+func FuzzReservation(f *testing.F) {
+	f.Add(make([]byte, textBytes))
+	f.Add(slices.Repeat([]byte{1}, textBytes))
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, plain []byte) {
+		var v Reservation
+		if v.parse(plain) {
+			require.Positive(t, v.ask.Units)
+			require.GreaterOrEqual(t, v.life, leastLife)
+			require.LessOrEqual(t, v.life, longestLife)
+		}
+	})
+}

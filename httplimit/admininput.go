@@ -101,7 +101,7 @@ func (r *adminRequest) parameters(fields ...adminField) error {
 		case isMany:
 			*many = values
 		case len(values) > 1:
-			wrong.add("parameter %q is there %d times: once is enough", f.name, len(values))
+			wrong.add("parameter %q is set %d times: send it once", f.name, len(values))
 		case len(values) == 1:
 			f.read(&wrong, values[0])
 		case f.required:
@@ -150,7 +150,7 @@ func (w *adminWrongs) object(what string, text []byte, fields []adminField) erro
 		switch value, ok := given[f.name]; {
 		case ok:
 			if half := halfSurrogate(value); half != "" && !f.isList() {
-				w.add("%s has %s, half of a surrogate pair, which is no character: send both halves, or UTF-8", f.name, half)
+				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
 				continue
 			}
 			f.readJSON(w, value)
@@ -185,7 +185,7 @@ func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 		token, _ := decoder.Token()
 		name, _ := token.(string)
 		if _, twice := fields[name]; twice {
-			return refuse("field %q is there twice", name)
+			return refuse("field %q is set twice: remove one", name)
 		}
 		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {

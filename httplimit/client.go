@@ -222,8 +222,8 @@ func (c *ClientAddress) read(entry string) netip.Addr {
 
 const forwarded = "Forwarded"
 
-// forOf is the node in the "for" of an element of Forwarded, empty if it is not
-// there, is there twice, or the element is no such thing.
+// forOf returns the node in the "for" of an element of Forwarded. It is empty if the element
+// has none or two, or is malformed.
 func forOf(element string) (node string) {
 	for rest := element; ; {
 		name, value, ok := strings.Cut(rest, "=")

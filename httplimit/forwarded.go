@@ -156,7 +156,7 @@ func (w *adminWrongs) single(h http.Header, field string) string {
 	case 0:
 		w.add("header %q is missing: the proxy has to set it", field)
 	default:
-		w.add("header %q is there %d times: the proxy has to overwrite what the client sends", field, len(lines))
+		w.add("header %q is set %d times: the proxy has to overwrite what the client sends", field, len(lines))
 	}
 	return ""
 }

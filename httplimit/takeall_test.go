@@ -61,7 +61,7 @@ func TestOneWrongTakeRefusesAllAndIsNamed(t *testing.T) {
 		{`[` + good + `,null]`, "takes[1] is not a JSON object", 400},
 		{`[` + good + `,{"limit":"address"}]`, `takes[1]: field \"key\" is missing`, 400},
 		{`[` + good + `,{"limit":"address","key":"a","unit":1}]`, `takes[1]: unknown field \"unit\": did you mean`, 400},
-		{`[` + good + `,{"limit":"address","key":"a","key":"b"}]`, `field \"key\" is there twice`, 400},
+		{`[` + good + `,{"limit":"address","key":"a","key":"b"}]`, `field \"key\" is set twice: remove one`, 400},
 		{`[` + good + `,{"limit":"address","key":"a","units":"1"}]`, "takes[1]: units is", 400},
 		{`[` + good + `,{"limit":"address","key":"a","units":0}]`, "takes[1]: units is 0: use 1 to", 400},
 		{`[` + good + `,{"limit":"address","key":"a","tier":"none"}]`, "takes[1]: there is no tier", 400},

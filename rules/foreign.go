@@ -143,17 +143,17 @@ func foreignPath(text string) string {
 	}
 	switch {
 	case text[0] == '!':
-		return fmt.Sprintf("! is no negation here: write not: {path: %s} in match", bare)
+		return fmt.Sprintf("! does not negate here: write not: {path: %s} in match", bare)
 	case text[0] == '=':
-		return fmt.Sprintf("= is no sign here, as a path without a final slash matches itself alone: write %s", bare)
+		return fmt.Sprintf("= has no meaning here: write %s, which matches only itself, as it has no final slash", bare)
 	case strings.HasPrefix(text, "^~"):
-		return fmt.Sprintf("^~ is no sign here: write %s, with a slash at its end for all below it", bare)
+		return fmt.Sprintf("^~ has no meaning here: write %s, with a final slash to match all below it", bare)
 	case text[0] == '~' || text[0] == '^' || strings.HasPrefix(text, "(?") || strings.HasPrefix(text, ".*"):
-		return "a path is no regular expression: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
+		return "a path is not a regular expression: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
 	case text[0] == '*':
-		return "* is no wildcard: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
+		return "* is not a wildcard: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
 	case strings.Contains(text, "(`") || strings.Contains(text, `("`) || strings.Contains(text, "('"):
-		return "a path is no expression: write the path alone, like /shop/ for /shop and all below it"
+		return "a path is not an expression: write the path alone, like /shop/ for /shop and all below it"
 	}
 	return ""
 }
@@ -185,10 +185,10 @@ func foreignSegment(path, part string, last bool) string {
 			}
 		case '+':
 			if i > 0 && part[i-1] == '.' {
-				return fmt.Sprintf("a path is no regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
+				return fmt.Sprintf("a path is not a regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
 			}
 		case '^', '$', '|', '\\', '[', ']', '(', ')', '<', '>', '"', '`':
-			return fmt.Sprintf("a path is no regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
+			return fmt.Sprintf("a path is not a regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
 		case '%':
 			if _, err := url.PathUnescape(part[i:min(i+3, len(part))]); err != nil {
 				return "% begins an escape of two hexadecimal digits: write " + escape(c)
@@ -236,7 +236,7 @@ func foreignHost(text string) string {
 	bare := strings.TrimLeft(text, "!~^.*")
 	switch {
 	case text[0] == '!':
-		return fmt.Sprintf("! is no negation here: write not: {host: %s} in match", bare)
+		return fmt.Sprintf("! does not negate here: write not: {host: %s} in match", bare)
 	case text == "_":
 		return "_ stands for no host: leave host out to match all"
 	case strings.Contains(text, "*"), text[0] == '.':
@@ -246,7 +246,7 @@ func foreignHost(text string) string {
 	case strings.ContainsFunc(text, func(c rune) bool {
 		return c < utf8.RuneSelf && !isAlphanumeric(byte(c)) && !strings.ContainsRune("-._:[]% /\t{}@", c)
 	}):
-		return "hosts are no regular expressions: list each host, or leave it out to match all"
+		return "hosts are not regular expressions: list each host, or leave it out to match all"
 	}
 	return ""
 }
@@ -259,13 +259,13 @@ func foreignMethod(text string) string {
 	case text == "":
 		return ""
 	case text[0] == '!':
-		return fmt.Sprintf("! is no negation here: write not: {method: %s} in match", strings.TrimLeft(text, "! "))
+		return fmt.Sprintf("! does not negate here: write not: {method: %s} in match", strings.TrimLeft(text, "! "))
 	case text == "*" || strings.EqualFold(text, "any") || strings.EqualFold(text, "all"):
 		return "leave method out to match all"
 	case len(parts) > 1:
 		return fmt.Sprintf("write a list, like [%s]", strings.Join(parts, ", "))
 	case strings.ContainsAny(text, "^$*.()[]~\\+?"):
-		return "a method is no regular expression: list each one, or leave method out to match all"
+		return "a method is not a regular expression: list each one, or leave method out to match all"
 	}
 	return ""
 }
@@ -277,7 +277,7 @@ func foreignTier(text string) string {
 	case text == "*":
 		return "leave tier out to match all"
 	case strings.HasPrefix(text, "!"):
-		return fmt.Sprintf("! is no negation here: write not: {tier: %s} in match", text[1:])
+		return fmt.Sprintf("! does not negate here: write not: {tier: %s} in match", text[1:])
 	}
 	return ""
 }

@@ -229,7 +229,7 @@ func durability(v strictyaml.Value) weir.Durability {
 func (p *parser) once(v strictyaml.Value, what, name string) {
 	line, _ := v.Position()
 	if first, twice := p.lines[what+" "+name]; twice {
-		v.Errorf("%s %q is there twice: the first is on line %d", what, name, first)
+		v.Errorf("%s %q is used twice: give each %s its own name (the first is on line %d)", what, name, what, first)
 		return
 	}
 	p.lines[what+" "+name] = line
@@ -262,7 +262,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 			item.Errorf("key global among others: it is one count for all, use it alone")
 		}
 		if slices.Contains(r.key.parts, new) {
-			item.Errorf("key %q is there twice", text)
+			item.Errorf("key %q is named twice: remove one", text)
 		}
 		r.key.parts = append(r.key.parts, new)
 	}
@@ -343,9 +343,9 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	r.Queue = duration(v, time.Millisecond, maxQueue)
 	switch {
 	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
-		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: requests take turns in these alone")
+		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue")
 	case r.Shadow:
-		v.Errorf("queue in a rule with shadow: true: a shadow makes nobody wait, remove one of them")
+		v.Errorf("queue in a rule with shadow: true: a shadow delays no request, remove one of them")
 	case r.Soft.Over > 0:
 		v.Errorf("queue in a rule with soft: remove one of them")
 	}

@@ -149,13 +149,13 @@ func (p *parser) headerName(v strictyaml.Value, text string) string {
 	name = http.CanonicalHeaderKey(name)
 	switch i := strings.IndexAny(text, "!*^$|~"); {
 	case i == 0 && text[0] == '!' && len(text) > 1:
-		v.Errorf("header %q: ! is no negation here: write not: {header: {%s: \"*\"}} in match, or %%21 for the character", text, text[1:])
+		v.Errorf("header %q: ! does not negate here: write not: {header: {%s: \"*\"}} in match, or %%21 for the character", text, text[1:])
 	case i >= 0:
-		v.Errorf("header %q: %c is no wildcard and no expression here: name each field, or write %%%02X for the character", text, text[i], text[i])
+		v.Errorf("header %q: %c is not a wildcard here: name each field, or write %%%02X for the character", text, text[i], text[i])
 	case name == "" || strings.ContainsFunc(name, notOfToken):
 		v.Errorf("header %q is not the name of a field", text)
 	case name == "Host":
-		v.Errorf("header %q is no field here: use match.host", text)
+		v.Errorf("header %q is matched by match.host: use that", text)
 	}
 	return name
 }

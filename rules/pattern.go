@@ -58,7 +58,7 @@ func parsePattern(text string) (pattern, error) {
 			return wrong(problem)
 		}
 		if name != "" && seen[name] {
-			return wrong(fmt.Sprintf("the wildcard {%s} is there twice: use two names", name))
+			return wrong(fmt.Sprintf("the wildcard {%s} is used twice: give each wildcard its own name", name))
 		}
 		seen[name] = true
 		p.segments = append(p.segments, segment{kind: kind})
@@ -78,7 +78,7 @@ func pathProblem(text string) string {
 	case text[0] != '/':
 		return "begin it with /; a host has a field of its own, match.host"
 	case strings.Contains(text, "?") && !strings.Contains(text, "="):
-		return "? is no wildcard, and a path has no query: use {name} for one segment, or %3F for the character"
+		return "? is not a wildcard, and a path has no query: use {name} for one segment, or %3F for the character"
 	case strings.ContainsAny(text, "?#"):
 		return "a path has no query; write %3F or %23 for the characters ? and #"
 	case text != clean(text):

@@ -138,7 +138,7 @@ func (c *checker) nodes() {
 		case !validName.MatchString(n.Name):
 			c.wrong("name", "node %q: use letters, digits, dots and dashes, at most 63", n.Name)
 		case slices.Contains(c.names, n.Name):
-			c.wrong("name", "node %q is there twice", n.Name)
+			c.wrong("name", "node %q is used twice: give each node its own name", n.Name)
 		case regions && n.Region == "":
 			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
@@ -174,7 +174,7 @@ func (c *checker) limits() {
 		case l.Name == witnessName:
 			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
 		case slices.Contains(names, l.Name):
-			c.wrong("name", "limit %q is there twice", l.Name)
+			c.wrong("name", "limit %q is used twice: give each limit its own name", l.Name)
 		case l.Scope == weir.Global && len(c.s.regions()) < 2:
 			c.wrong("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
 		}

@@ -103,7 +103,7 @@ func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error)
 		case err != nil:
 			errs = append(errs, err)
 		case seen[d.name] && !merges:
-			errs = append(errs, fmt.Errorf("domain %q is there twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains", d.name))
+			errs = append(errs, fmt.Errorf("domain %q is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains", d.name))
 		default:
 			seen[d.name] = true
 			domains = append(domains, d)
@@ -151,7 +151,7 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 		if same := (entry{from.GetKey(), from.GetValue()}); to.key == "" || seen[same] {
-			errs = append(errs, fmt.Errorf("%s: a descriptor has no key, or is there twice", path))
+			errs = append(errs, fmt.Errorf("%s: a descriptor has no key, or repeats a key and value", path))
 			continue
 		} else {
 			seen[same] = true

@@ -78,7 +78,7 @@ func TestResourcesOfOneDomainAreMergedWhereOptionsSaySo(t *testing.T) {
 		{Key: "new", RateLimit: &rlsconf.RateLimitPolicy{RequestsPerUnit: 1, Unit: rlsconf.RateLimitUnit_HOUR}},
 	}}
 	_, err := configOf(version(t, "1", allOf(1), other), false)
-	require.EqualError(t, err, `domain "d" is there twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains`)
+	require.EqualError(t, err, `domain "d" is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains`)
 	cfg, err := configOf(version(t, "1", allOf(1), other), true)
 	require.NoError(t, err)
 	require.Len(t, found(t, cfg.domains["d"], "all", ""), 1)

@@ -88,7 +88,7 @@ func (r *reader) level(l *level, list strictyaml.Value, path string) (added []pa
 		line, _ := v.Position()
 		of := entry{d.key, d.value}
 		if first, twice := lines[of]; twice {
-			v.Errorf("a descriptor with this key and value is there twice: the first is on line %d", first)
+			v.Errorf("a descriptor repeats this key and value: remove one (the first is on line %d)", first)
 			continue
 		}
 		lines[of] = line

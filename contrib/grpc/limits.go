@@ -189,7 +189,7 @@ func (o *Options) validate(l weir.Limit) error {
 	case o.Estimate != nil && !o.settles():
 		return fmt.Errorf("%w Options.Estimate: nothing settles it: set Settle or SettleTrailer, too", weir.ErrInvalid)
 	case o.SettleTrailer != "" && !isName(o.SettleTrailer):
-		return fmt.Errorf("%w Options.SettleTrailer: %q is no name of text metadata: use small letters, digits, and the signs - . and _", weir.ErrInvalid, o.SettleTrailer)
+		return fmt.Errorf("%w Options.SettleTrailer: %q is not a name of text metadata: use small letters, digits, and the signs - . and _", weir.ErrInvalid, o.SettleTrailer)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("gateway: %s is no regular file: give the name of one", name)
+		return nil, fmt.Errorf("gateway: %s is not a regular file: name a regular file", name)
 	}
 	f, err := os.Open(name)
 	if err != nil {

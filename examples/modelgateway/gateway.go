@@ -59,7 +59,7 @@ func reportUsage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]json.RawMessage
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil || request == nil {
-			http.Error(w, "the body is no JSON object, or has more than 1 MiB", http.StatusBadRequest)
+			http.Error(w, "the body is not a JSON object, or has more than 1 MiB", http.StatusBadRequest)
 			return
 		}
 		if string(request["stream"]) == "true" {

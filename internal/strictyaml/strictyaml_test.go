@@ -109,7 +109,7 @@ func TestAValueOfAnyKindIsReadAsWhatItIs(t *testing.T) {
 	for text, want := range map[string]string{
 		"{a: .nan}":               "f.yaml:1:5: a is .nan: use a finite number, or put it in quotes",
 		"{a: [1, -.inf]}":         "f.yaml:1:9: a is -.inf: use a finite number, or put it in quotes",
-		"{a: {b: 1, c: 2, b: 3}}": `f.yaml:1:18: field "b" is there twice: the first is on line 1`,
+		"{a: {b: 1, c: 2, b: 3}}": `f.yaml:1:18: field "b" is set twice: remove one (the first is on line 1)`,
 	} {
 		_, err := read(text)
 		require.EqualError(t, err, want)
@@ -128,7 +128,7 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"two letters swapped", "name: api\nepr: 5s", `limits.yaml:2:1: unknown field "epr": did you mean "per"?`},
 		{"another case", "Name: api", "limits.yaml:1:1: unknown field \"Name\": did you mean \"name\"?\nlimits.yaml:1:1: name is missing"},
 		{"a field like no other", "name: api\nwindow: 5s", `limits.yaml:2:1: unknown field "window": known are name, policy, enabled, rate, version, ratio, loss, speed, per, nodes, regions`},
-		{"a field twice", "name: api\nrate: 5\nname: web", `limits.yaml:3:1: field "name" is there twice: the first is on line 1`},
+		{"a field twice", "name: api\nrate: 5\nname: web", `limits.yaml:3:1: field "name" is set twice: remove one (the first is on line 1)`},
 		{"a field that is no text", "name: api\n[a]: 5", `limits.yaml:2:1: a field is a list: use text`},
 		{"a merge key", "name: api\n<<: {rate: 5}", `limits.yaml:2:1: unknown field "<<": known are name, policy, enabled, rate, version, ratio, loss, speed, per, nodes, regions`},
 		{"a required field that is missing", "{rate: 5}", `limits.yaml:1:1: name is missing`},
@@ -153,17 +153,17 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a ratio out of range", "name: api\nratio: 1.5", `limits.yaml:2:8: ratio is 1.5: use 0 to 1`},
 		{"no number", "name: api\nratio: .nan", `limits.yaml:2:8: ratio is ".nan": use a number`},
 		{"infinity", "name: api\nratio: 1e999", `limits.yaml:2:8: ratio is "1e999": use a number`},
-		{"a duration without its unit", "name: api\nper: 30", `limits.yaml:2:6: per is 30: say of what, like 30s or 30ms`},
+		{"a duration without its unit", "name: api\nper: 30", `limits.yaml:2:6: per is 30: add a unit, like 30s or 30ms`},
 		{"a duration that is none", "name: api\nper: soon", `limits.yaml:2:6: per is "soon": use a duration, like 1m30s or 250ms`},
 		{"a duration out of range", "name: api\nper: 2h", `limits.yaml:2:6: per is 2h: use 1ms to 1h0m0s`},
 		{"a part that is no percentage", "name: api\nloss: 0.5", `limits.yaml:2:7: loss is 0.5: use a percentage, like 50%`},
 		{"more than everything", "name: api\nloss: 150%", `limits.yaml:2:7: loss is 150%: use 0% to 100%`},
 		{"a percentage that is none", "name: api\nloss: some%", `limits.yaml:2:7: loss is "some%": use a percentage, like 0.1%`},
-		{"a rate without its time", "name: api\nspeed: 50", `limits.yaml:2:8: speed is 50: say in how long, like 50/s`},
+		{"a rate without its time", "name: api\nspeed: 50", `limits.yaml:2:8: speed is 50: add a period, like 50/s`},
 		{"a rate that is none", "name: api\nspeed: fast/s", `limits.yaml:2:8: speed is "fast/s": use a rate, like 50/s`},
 		{"a rate in no time", "name: api\nspeed: 5/0s", `limits.yaml:2:8: speed is "5/0s": use a rate, like 50/s`},
 		{"a rate out of range", "name: api\nspeed: 5/ms", `limits.yaml:2:8: speed is 5/ms: use 0/s to 1000/s`},
-		{"several at once, in their order", "rate: 0\nper: 1\nnme: api", "limits.yaml:1:1: name is missing\nlimits.yaml:1:7: rate is 0: use 1 to 1000\nlimits.yaml:2:6: per is 1: say of what, like 1s or 1ms\nlimits.yaml:3:1: unknown field \"nme\": did you mean \"name\"?"},
+		{"several at once, in their order", "rate: 0\nper: 1\nnme: api", "limits.yaml:1:1: name is missing\nlimits.yaml:1:7: rate is 0: use 1 to 1000\nlimits.yaml:2:6: per is 1: add a unit, like 1s or 1ms\nlimits.yaml:3:1: unknown field \"nme\": did you mean \"name\"?"},
 
 		{"nothing", "", `limits.yaml: the file is empty`},
 		{"only a comment", "# nothing\n", `limits.yaml: the file is empty`},

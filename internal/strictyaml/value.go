@@ -100,7 +100,7 @@ func (v Value) Entries() (entries []Entry) {
 		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
 			key.Errorf("a field is %s: use text", kind(k))
 		case twice:
-			key.Errorf("field %q is there twice: the first is on line %d", k.Value, line)
+			key.Errorf("field %q is set twice: remove one (the first is on line %d)", k.Value, line)
 		default:
 			first[k.Value] = k.Line
 			entries = append(entries, Entry{k.Value, key, Value{file: v.file, at: node, node: node, name: k.Value}})
@@ -291,7 +291,7 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		if _, ok := number(text); ok {
-			v.Errorf("%s is %s: say of what, like %ss or %sms", v.called(), text, text, text)
+			v.Errorf("%s is %s: add a unit, like %ss or %sms", v.called(), text, text, text)
 		} else if meant, ok := TimeMeant(text); ok && meant >= low && meant <= high {
 			v.Errorf("%s is %q: write %s", v.called(), text, spelling.Duration(meant))
 		} else if ok {
@@ -350,7 +350,7 @@ func (v Value) Rate(low, high float64) float64 {
 	d, err := time.ParseDuration(per)
 	switch {
 	case isNumber && !ok:
-		v.Errorf("%s is %s: say in how long, like %s/s", v.called(), text, text)
+		v.Errorf("%s is %s: add a period, like %s/s", v.called(), text, text)
 		return 0
 	case !isNumber || err != nil || d <= 0:
 		v.Errorf("%s is %q: use a rate, like 50/s", v.called(), text)

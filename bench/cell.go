@@ -69,12 +69,13 @@ func (s settings) missing(c contender) error {
 
 // callers returns how many ask, over all nodes. A limiter that decides in memory is asked by one
 // for each CPU: more would measure how long a goroutine waits for a CPU. One that asks another
-// process is asked by as many as are chosen.
+// process is asked by as many as are chosen. Each node has at least one.
 func (c cell) callers(s settings) int {
+	callers := s.callers
 	if c.contender.local != nil || c.contender.at == owned {
-		return max(runtime.NumCPU(), c.workload.Nodes)
+		callers = runtime.NumCPU()
 	}
-	return s.callers
+	return max(callers, c.workload.Nodes)
 }
 
 // callWait bounds what a worker needs beside the time that it is to ask for.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 		{"-for 2h", "-for is 2h0m0s"},
 		{"-for -1s", "-for is -1s"},
 		{"-count 0", "-count is 0"},
-		{"-callers 3", "-callers is 3"},
+		{"-callers 0", "-callers is 0"},
 		{"-callers 100000", "-callers is 100000"},
 		{"-only (", "-only: "},
 		{"-json -markdown", "choose one"},
@@ -113,6 +114,26 @@ func TestTheDefaultRunHasEachContenderAndWorkload(t *testing.T) {
 	}
 	require.Equal(t, all, contender)
 	require.Len(t, workload, len(worker.Workloads(1)))
+}
+
+func TestEachNodeHasACallerAndMoreAskOnlyOtherProcesses(t *testing.T) {
+	all := make(map[string]cell)
+	for _, c := range (&options{only: regexp.MustCompile("")}).cells() {
+		all[c.String()] = c
+	}
+	for _, test := range []struct {
+		cell          string
+		callers, want int
+	}{
+		{"hot/gubernator-forwarded/bucket", 1, 1},
+		{"hot/redis_rate/bucket", 512, 512},
+		{"hot-4/redis_rate/bucket", 1, 4},
+		{"hot/weir-owned/bucket", 512, runtime.NumCPU()},
+	} {
+		c, ok := all[test.cell]
+		require.True(t, ok, test.cell)
+		require.Equal(t, test.want, c.callers(settings{callers: test.callers}), test.cell)
+	}
 }
 
 // Cells run on a hundredth of their keys and for some milliseconds, in processes as the command

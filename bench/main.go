@@ -56,7 +56,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags.SetOutput(errOut)
 	flags.DurationVar(&o.duration, "for", time.Second, "how long each contender is measured under each workload, each time")
 	flags.IntVar(&o.count, "count", 3, "how often; they take turns, and the table has the medians")
-	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask those that ask another process, over all nodes; one for each CPU asks the others")
+	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask those that ask another process, over all nodes and at least one on each; one for each CPU asks the others")
 	only := flags.String("only", "", "`regexp` of workload/contender/algorithm; all if empty")
 	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/tables.txt")
@@ -83,8 +83,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		err = fmt.Errorf("bench: -for is %v: it must be from 1ms to 1h", o.duration)
 	case o.count < 1 || o.count > 1000:
 		err = fmt.Errorf("bench: -count is %d: it must be from 1 to 1000", o.count)
-	case o.callers < fewestCallers || o.callers > maxCallers:
-		err = fmt.Errorf("bench: -callers is %d: it must be from %d to %d", o.callers, fewestCallers, maxCallers)
+	case o.callers < 1 || o.callers > maxCallers:
+		err = fmt.Errorf("bench: -callers is %d: it must be from 1 to %d", o.callers, maxCallers)
 	case o.json && o.markdown:
 		err = errors.New("bench: -json and -markdown: choose one")
 	case o.sizing && (o.json || o.markdown || o.brief):
@@ -110,9 +110,6 @@ func (o *options) shorten(flags *flag.FlagSet, only *string) {
 		o.count = 1
 	}
 }
-
-// fewestCallers is one for each node.
-const fewestCallers = 4
 
 // cells are those that are chosen, in the table's order.
 func (o *options) cells() (chosen []cell) {

@@ -190,7 +190,6 @@ func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 
 // run keeps the connection up and pings over it, until l.ctx is done.
 func (l *link) run() {
-	defer l.peers.wg.Done()
 	u := &upkeep{
 		link:   l,
 		dialed: make(chan *session),
@@ -301,9 +300,9 @@ func (u *upkeep) take(next *session) {
 	if u.s != nil {
 		u.s.shut()
 	}
-	u.s, u.ended, u.opened = next, make(chan struct{}), time.Now()
-	u.peers.wg.Add(1)
-	go u.s.hold(u.ended)
+	ended := make(chan struct{})
+	u.s, u.ended, u.opened = next, ended, time.Now()
+	u.peers.wg.Go(func() { next.hold(ended) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.opened)
 }

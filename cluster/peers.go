@@ -105,14 +105,12 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		self: cfg.Self, secrets: cfg.Secrets, regions: cfg.Regions, names: cfg.Names, covered: cfg.TLS != nil, left: &p.left,
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.wg.Add(1)
-	go p.notify()
+	p.wg.Go(p.notify)
 	return p
 }
 
 // notify passes changes on.
 func (p *peers) notify() {
-	defer p.wg.Done()
 	for {
 		select {
 		case <-p.changed:
@@ -207,8 +205,7 @@ func (p *peers) set(members []Member) {
 			l = newLink(p, m.Name, m.Addr)
 			l.dead.Store(dead)
 			p.links[m.Name] = l
-			p.wg.Add(1)
-			go l.run()
+			p.wg.Go(l.run)
 		case l.dead.Swap(dead) && !dead:
 			signal(l.back)
 		}
@@ -330,15 +327,13 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 		return
 	}
 	p.conns[conn] = caller{}
-	p.wg.Add(1)
-	p.mu.Unlock()
-	go func() {
-		defer p.wg.Done()
+	p.wg.Go(func() {
 		p.receive(conn, in)
 		p.pending.leave(in)
 		sever(conn)
 		p.ended(conn)
-	}()
+	})
+	p.mu.Unlock()
 }
 
 func (p *peers) receive(conn net.Conn, in *pendingConn) {
@@ -370,11 +365,7 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) {
 		p.came(peer.Name)
 	}
 	quit := make(chan struct{})
-	p.wg.Add(1)
-	go func() {
-		defer p.wg.Done()
-		c.out.run(quit)
-	}()
+	p.wg.Go(func() { c.out.run(quit) })
 	err = c.read()
 	sever(conn)
 	close(quit)

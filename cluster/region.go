@@ -59,8 +59,7 @@ func newRegion(ctx context.Context, name string, entries []string) *region {
 // reach has r connect, until p is closed. Its names are looked up in n.
 func (p *peers) reach(r *region, n Network) {
 	r.peers, r.network = p, n
-	p.wg.Add(1)
-	go r.run()
+	p.wg.Go(r.run)
 }
 
 // Ask implements Peer.
@@ -84,7 +83,6 @@ func (r *region) resumed(*session) {}
 
 // run keeps a connection up, until the cluster is closed.
 func (r *region) run() {
-	defer r.peers.wg.Done()
 	for r.peers.ctx.Err() == nil {
 		addr, s, err := r.connect()
 		if s != nil {
@@ -161,8 +159,7 @@ func (r *region) choose(addrs map[string]bool) string {
 func (r *region) keep(s *session) error {
 	over := make(chan struct{})
 	r.session.Store(s)
-	r.peers.wg.Add(1)
-	go s.hold(over)
+	r.peers.wg.Go(func() { s.hold(over) })
 	ping, due := time.NewTimer(0), time.Now()
 	defer ping.Stop()
 	var quiet patience.Patience

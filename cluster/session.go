@@ -261,7 +261,6 @@ func (s *session) tell(request []byte) {
 
 // hold reads from s and has it written to, until its connection ends.
 func (s *session) hold(over chan<- struct{}) {
-	defer s.peers.wg.Done()
 	s.peers.wg.Go(func() { s.out.run(s.quit) })
 	s.peers.wg.Go(s.watch)
 	err := s.read()

@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/clamp", "internal/origin", "internal/pace", "internal/patience", "internal/rlimit", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "time"},
+	"internal/adminapi":   {"time"},
 	"internal/bounds":     {"."},
 	"internal/calendar":   {"bucket", "time"},
 	"internal/clamp":      {"time"},
@@ -105,7 +106,7 @@ var mayImport = map[string][]string{
 	"weirtest":            {".", "cluster", "sync", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"audit":               {".", "time"},
 	"rules":               {".", "internal/jsonscan", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"httplimit":           {".", "rules", "internal/jsonscan", "internal/release", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/adminapi", "internal/jsonscan", "internal/release", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net", "net/http", "time"},
 	"page":                {".", "internal/release", "rules", "net/http", "time"},
 	"service":             {".", "rules", "net/http", "time"},
 	"snapshot":            {"time"},

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,10 +59,8 @@ func precision(media string, f form) int {
 	case ok && strings.HasPrefix(mediaTypes[f][0], kind+"/"):
 		return 2
 	}
-	for _, name := range mediaTypes[f] {
-		if media == name {
-			return 3
-		}
+	if slices.Contains(mediaTypes[f], media) {
+		return 3
 	}
 	return 0
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -142,7 +143,7 @@ func TestTopKeysMergesMembersAndNamesMissing(t *testing.T) {
 		}
 		id := members[0].limiter("api/hourly").ID("of all")
 		for _, m := range members {
-			var got topAnswer
+			var got adminapi.Top
 			m.get("GET", "/v1/top?n=2", "", 200, &got)
 			require.Empty(t, got.Missing)
 			require.Len(t, got.Asked, 2)
@@ -158,7 +159,7 @@ func TestTopKeysMergesMembersAndNamesMissing(t *testing.T) {
 		}
 
 		members[2].kill()
-		var got topAnswer
+		var got adminapi.Top
 		members[0].get("GET", "/v1/top", "", 200, &got)
 		require.Equal(t, []string{members[2].name}, got.Missing)
 		require.EqualValues(t, 20, got.Asked[0].Asks)
@@ -189,7 +190,7 @@ func TestAStatusOfAnyNodeIsTheOwnersAndSpendsNothing(t *testing.T) {
 		}
 		require.Equal(t, map[string]int{"owner": 1, "forwarded": 2}, sources)
 		sum := 0.0
-		var ring ringAnswer
+		var ring adminapi.Ring
 		members[1].get("GET", "/v1/ring", "", 200, &ring)
 		require.Len(t, ring.Members, 3)
 		for _, m := range ring.Members {
@@ -224,7 +225,7 @@ func TestResetNamesUnreachedMembersAndForgetRemovesTheDead(t *testing.T) {
 		require.Equal(t, []string{c.name}, reset.NotReached, "once, though the overrun is not reached either")
 
 		dead := func(m *adminMember) bool {
-			var members membersAnswer
+			var members adminapi.Members
 			m.get("GET", "/v1/members", "", 200, &members)
 			for _, one := range members.Members {
 				if one.Name == c.name {

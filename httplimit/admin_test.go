@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -547,14 +548,14 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	require.Equal(t, "2s", now.Rules[4].Queue)
 	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
 
-	var stats statsAnswer
+	var stats adminapi.Stats
 	a.get("GET", "/v1/stats", "", 200, &stats)
-	require.Equal(t, []ruleOutcomes{
+	require.Equal(t, []adminapi.RuleOutcomes{
 		{Rule: "api", Limit: "api/burst"}, {Rule: "api", Limit: "api/hourly"}, {Rule: "address", Limit: "address"},
 		{Rule: "both", Limit: "both", Shadow: true}, {Rule: now.Rules[3].Name, Limit: now.Rules[3].Name}, {Rule: now.Rules[4].Name, Limit: now.Rules[4].Name},
 	}, stats.Rules.Outcomes)
 	stats.Rules.Outcomes = nil
-	require.Equal(t, &rulesStats{
+	require.Equal(t, &adminapi.Rules{
 		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
 	}, stats.Rules)
 
@@ -613,10 +614,10 @@ rules:
 	for range 4 {
 		a.ask("POST", "/v1/request", `{"method":"GET","path":"/","user":"u"}`)
 	}
-	var stats statsAnswer
+	var stats adminapi.Stats
 	a.get("GET", "/v1/stats", "", 200, &stats)
-	require.Equal(t, []ruleOutcomes{
-		{Rule: "real", Limit: "real", Enforced: outcomesAnswer{1, 3}},
+	require.Equal(t, []adminapi.RuleOutcomes{
+		{Rule: "real", Limit: "real", Enforced: adminapi.Outcomes{Allowed: 1, Denied: 3}},
 		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: stats.Trials["trial"]},
 	}, stats.Rules.Outcomes)
 	require.Positive(t, stats.Trials["trial"].Allowed)
@@ -648,9 +649,9 @@ func TestStatsShowLimitsBeyondTheBoundUnderANameThatSaysSo(t *testing.T) {
 			require.NoError(t, err)
 			_, err = late.Allow(t.Context(), "key")
 			require.NoError(t, err)
-			var stats statsAnswer
+			var stats adminapi.Stats
 			adminOn(t, node).get("GET", "/v1/stats", "", 200, &stats)
-			require.Equal(t, limitsAnswer{c.want: {"owner": {Allowed: 1}}}, stats.Limits)
+			require.Equal(t, adminapi.Limits{c.want: {"owner": {Allowed: 1}}}, stats.Limits)
 			require.Equal(t, 1, stats.Keys)
 			require.Equal(t, 100, stats.MaxKeys)
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -270,12 +271,7 @@ func tellRetry(h http.Header, d *weir.Decision) {
 
 // tier notes a tier that the rules do not have.
 func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
-	for _, known := range s.Tiers() {
-		if tier == known {
-			return
-		}
-	}
-	if tier != "" {
+	if tier != "" && !slices.Contains(s.Tiers(), tier) {
 		w.add("there is no tier %q: %s", tier, spelling.Meant(tier, s.Tiers()))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -134,7 +135,7 @@ func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
 		other := map[string]string{"eu": "us", "us": "eu"}
 		said := uint64(0)
 		for name, g := range all {
-			var stats statsAnswer
+			var stats adminapi.Stats
 			g.get("GET", "/v1/stats", "", http.StatusOK, &stats)
 			require.Len(t, stats.Regions, 1)
 			said += stats.Regions[other[name[:2]]].Statements

@@ -202,6 +202,15 @@ type countOf struct {
 	Key   string `arg:"" help:"whose count it is"`
 }
 
+// taking asks a limit for units, or settles a reservation, as the API has it.
+type taking struct {
+	Limit       string `json:"limit"`
+	Key         string `json:"key"`
+	Units       int64  `json:"units"`
+	Tier        string `json:"tier"`
+	Reservation string `json:"reservation,omitempty"`
+}
+
 // checkCommand spends units.
 type checkCommand struct {
 	asking
@@ -212,12 +221,7 @@ type checkCommand struct {
 
 func (q *checkCommand) run(stdout, stderr io.Writer) int {
 	return q.ask("check", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
-		question := struct {
-			Limit string `json:"limit"`
-			Key   string `json:"key"`
-			Units int64  `json:"units"`
-			Tier  string `json:"tier"`
-		}{q.Limit, q.countOf.Key, q.Units, q.Tier}
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
 		var v verdict
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/take", &question, &v)
 		if err != nil {

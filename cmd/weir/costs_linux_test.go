@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/full"
 )
 
@@ -36,7 +37,7 @@ func (p *process) members() (states map[string]string, self string) {
 		return nil, ""
 	}
 	defer a.Body.Close()
-	var said cluster
+	var said adminapi.Members
 	if json.NewDecoder(a.Body).Decode(&said) != nil {
 		return nil, ""
 	}

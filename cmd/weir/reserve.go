@@ -22,12 +22,7 @@ func (*reserveCommand) Help() string {
 
 func (q *reserveCommand) run(stdout, stderr io.Writer) int {
 	return q.ask("reserve", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
-		question := struct {
-			Limit string `json:"limit"`
-			Key   string `json:"key"`
-			Units int64  `json:"units"`
-			Tier  string `json:"tier"`
-		}{q.Limit, q.countOf.Key, q.Units, q.Tier}
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
 		var answer struct {
 			verdict
 			Reservation string `json:"reservation"`
@@ -61,13 +56,7 @@ func (q *settleCommand) run(_, stderr io.Writer) int {
 		return ok
 	}
 	return q.reaching.ask("settle", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
-		question := struct {
-			Limit       string `json:"limit"`
-			Key         string `json:"key"`
-			Tier        string `json:"tier"`
-			Reservation string `json:"reservation"`
-			Units       int64  `json:"units"`
-		}{q.Limit, q.countOf.Key, q.Tier, q.Reservation, q.Units}
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Reservation: q.Reservation}
 		_, _, err := c.call(ctx, http.MethodPost, "/v1/settle", &question, nil)
 		return ok, err
 	})

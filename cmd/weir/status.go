@@ -12,105 +12,20 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // cluster is what a node says of itself and of the others.
 type cluster struct {
-	Members []struct {
-		Name   string `json:"name"`
-		Addr   string `json:"addr"`
-		Region string `json:"region"`
-		Self   bool   `json:"self"`
-		State  string `json:"state"`
-	} `json:"members"`
-	Ring struct {
-		Members []struct {
-			Name  string  `json:"name"`
-			Share float64 `json:"share"`
-		} `json:"members"`
-	} `json:"ring"`
-	Stats struct {
-		Version   string              `json:"version"`
-		Ready     bool                `json:"ready"`
-		Decisions map[string]outcomes `json:"decisions"`
-		Keys      int                 `json:"keys"`
-		MaxKeys   int                 `json:"keys_max"`
-		Evicted   uint64              `json:"evicted"`
-		Holds     struct {
-			Held int    `json:"held"`
-			Lost uint64 `json:"lost"`
-		} `json:"holds"`
-		Reservations struct {
-			Made      uint64 `json:"made"`
-			Settled   uint64 `json:"settled"`
-			Canceled  uint64 `json:"canceled"`
-			Unsettled uint64 `json:"unsettled"`
-		} `json:"reservations"`
-		Snapshots struct {
-			Loading  bool   `json:"loading"`
-			Loaded   int    `json:"loaded"`
-			Refused  int    `json:"refused"`
-			Saved    uint64 `json:"saved"`
-			Failures uint64 `json:"failures"`
-			Error    string `json:"error"`
-			AgeMS    int64  `json:"age_ms"`
-			TookMS   int64  `json:"took_ms"`
-			Bytes    int64  `json:"bytes"`
-			Counts   int    `json:"counts"`
-		} `json:"snapshots"`
-		Stream struct {
-			Unsent int   `json:"unsent"`
-			LagMS  int64 `json:"lag_ms"`
-		} `json:"stream"`
-		Outage struct {
-			Since     *time.Time `json:"since"`
-			Missing   []string   `json:"missing"`
-			Decisions uint64     `json:"decisions"`
-		} `json:"outage"`
-		UnjoinedMS int64 `json:"unjoined_ms"`
-		Cluster    struct {
-			Unanswered map[string]string `json:"unanswered"`
-		} `json:"cluster"`
-		Regions map[string]struct {
-			Reached bool `json:"reached"`
-		} `json:"regions"`
-		Rules *struct {
-			Version   uint64    `json:"version"`
-			Hash      string    `json:"hash"`
-			LoadedAt  time.Time `json:"loaded_at"`
-			Refused   uint64    `json:"refused"`
-			InForce   bool      `json:"in_force"`
-			Missing   bool      `json:"missing"`
-			Rules     int       `json:"rules"`
-			Limits    int       `json:"limits"`
-			Overrides int       `json:"overrides"`
-			Outcomes  []struct {
-				Limit    string   `json:"limit"`
-				Shadow   bool     `json:"shadow"`
-				Enforced outcomes `json:"enforced"`
-				Shadowed outcomes `json:"shadowed"`
-			} `json:"outcomes"`
-		} `json:"rules"`
-	} `json:"stats"`
-	Top struct {
-		Denied  []topKey `json:"denied"`
-		Held    []topKey `json:"held"`
-		Missing []string `json:"missing"`
-	} `json:"top"`
+	adminapi.Members
+	Ring  adminapi.Ring  `json:"ring"`
+	Stats adminapi.Stats `json:"stats"`
+	Top   adminapi.Top   `json:"top"`
 }
 
-type topKey struct {
-	Limit    string  `json:"limit"`
-	ID       string  `json:"id"`
-	Key      *string `json:"key"`
-	Masked   bool    `json:"masked"`
-	Denials  uint64  `json:"denials"`
-	Held     int64   `json:"held"`
-	HeldMost int64   `json:"held_most"`
-}
-
-// name is what is printed of a key.
-func (k *topKey) name() string {
+// nameOf is what is printed of a key.
+func nameOf(k adminapi.TopKey) string {
 	switch {
 	case k.Key == nil:
 		return k.ID
@@ -118,11 +33,6 @@ func (k *topKey) name() string {
 		return shown(*k.Key) + " " + k.ID
 	}
 	return shown(*k.Key)
-}
-
-type outcomes struct {
-	Allowed uint64 `json:"allowed"`
-	Denied  uint64 `json:"denied"`
 }
 
 // statusCommand prints what an operator on call needs first.
@@ -135,7 +45,7 @@ func (s *statusCommand) run(stdout, stderr io.Writer) int {
 		for _, part := range []struct {
 			name, path string
 			into       any
-		}{{"members", "/v1/members", &answer}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"top", "/v1/top?n=5", &answer.Top}} {
+		}{{"members", "/v1/members", &answer.Members}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"top", "/v1/top?n=5", &answer.Top}} {
 			text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
 			if err != nil {
 				return 0, err
@@ -163,8 +73,8 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 			fmt.Fprintf(w, "missing %s; ", strings.Join(s.Outage.Missing, ", "))
 		}
 		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, by shares, or as FailOpen and FailClosed say\n", s.Outage.Decisions)
-	case s.UnjoinedMS > 0:
-		fmt.Fprintf(w, "ALONE for %s: this node counts alone, because no address of -join has answered\n", time.Duration(s.UnjoinedMS)*time.Millisecond)
+	case s.Unjoined > 0:
+		fmt.Fprintf(w, "ALONE for %s: this node counts alone, because no address of -join has answered\n", time.Duration(s.Unjoined)*time.Millisecond)
 	case s.Snapshots.Loading:
 		fmt.Fprintln(w, "NOT READY: the node loads snapshots")
 	case !s.Ready:
@@ -189,7 +99,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
 		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
 	}
-	if r := &s.Reservations; r.Made+r.Settled+r.Canceled > 0 {
+	if r := &s.Reserved; r.Made+r.Settled+r.Canceled > 0 {
 		fmt.Fprintf(w, "reservations: %d made here, %d settled and %d canceled here; %d expired unsettled\n", r.Made, r.Settled, r.Canceled, r.Unsettled)
 	}
 	c.printSnapshots(w)
@@ -227,7 +137,7 @@ func (c *cluster) printMembers(w io.Writer) {
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION")
-	for _, m := range c.Members {
+	for _, m := range c.Members.Members {
 		name := m.Name
 		if m.Self {
 			name += " (this one)"
@@ -293,14 +203,14 @@ func (c *cluster) printTop(w io.Writer) {
 		fmt.Fprintln(table, "\nDENIED MOST\tKEY\tDENIALS, ABOUT")
 	}
 	for _, k := range c.Top.Denied {
-		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, k.name(), k.Denials)
+		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, nameOf(k), k.Denials)
 	}
 	table.Flush()
 	if len(c.Top.Held) > 0 {
 		fmt.Fprintln(table, "\nHELD NOW\tKEY\tUNITS\tDENIALS, ABOUT")
 	}
 	for _, k := range c.Top.Held {
-		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%d\n", k.Limit, k.name(), k.Held, k.HeldMost, k.Denials)
+		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%d\n", k.Limit, nameOf(k), k.Held, k.HeldMost, k.Denials)
 	}
 	table.Flush()
 	if len(c.Top.Missing) > 0 {

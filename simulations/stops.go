@@ -188,6 +188,9 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 			case c.Err != nil:
 			case c.Allowed:
 				admitted += c.Units
+				if !answered(c) {
+					most += c.Units // its policy says how much that may be in all
+				}
 				for _, stop := range r.Stops {
 					if stop.Region == a.course.region() && c.Answered > stop.Saved && c.Asked < stop.At {
 						again += c.Units

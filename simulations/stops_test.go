@@ -73,3 +73,31 @@ func TestAllNodesStopWhereOneIsStarting(t *testing.T) {
 	require.Equal(t, 9*time.Second, j.Stops[0].At)
 	require.Empty(t, judge(j))
 }
+
+func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
+	const s = time.Second
+	all := []string{"a", "b", "c", "d", "e"}
+	for _, c := range []struct {
+		name     string
+		noLeases bool
+		change   func(checks []Check) // of ten before the stop, ten after it, and one at the end
+		saved    time.Duration
+		broken   bool
+	}{
+		{"all that was counted counts", true, func(c []Check) { c[20].Allowed = false }, 9 * s, false},
+		{"one more is admitted", true, func([]Check) {}, 9 * s, true},
+		{"one more, as one came after the snapshots", true, func(c []Check) { c[9].Asked, c[9].Answered = 8*s, 8*s+1 }, 7900 * time.Millisecond, false},
+		{"one more, as a node heard no owner", true, func(c []Check) { c[15].Source = weir.FailedOpen }, 9 * s, false},
+		{"a unit counts twice", true, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, true},
+		{"a lease is gone", false, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, false},
+		{"a node that heard no owner denies", true, func(c []Check) { c[19].Allowed, c[19].Source, c[20].Allowed = false, weir.Budget, true }, 9 * s, false},
+	} {
+		l := weir.Limit{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, Partition: weir.FailOpen, NoLeases: c.noLeases}
+		sc := told(l, Fault{At: 9 * s, Kind: FaultKill, Nodes: all}, Fault{At: 10 * s, Kind: FaultStart, Nodes: all})
+		sc.Snapshots = s
+		j := journal(sc, spread(10, s, 7*s), spread(10, 20*s, 30*s), spread(1, 35*s, 36*s))
+		j.Stops = []Stop{{At: 9 * s, Saved: c.saved}}
+		c.change(j.Checks)
+		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
+	}
+}

@@ -119,6 +119,7 @@ type Config struct {
 
 	// Snapshots keeps what the node writes of durable counts (Limit.Durable) and of published
 	// values, so that these outlive a stop of all nodes (docs/snapshots.md). Nil: they do not.
+	// Node.Leave writes for ten minutes at most, and for a minute in which the store takes nothing.
 	Snapshots snapshot.Store
 	// SnapshotEvery is how often the node writes. 1 min if zero; 1s to 5m.
 	SnapshotEvery time.Duration

@@ -288,7 +288,8 @@ func (n *Node) Forget(member string) error {
 // within two seconds. It takes as long as ctx allows to hand over, ten seconds in all.
 // If that does not do, Leave says so, and no goodbye: the node answers for what it
 // still holds and goes on handing it over until Close, and Leave may be called
-// again to wait for that. With Config.Snapshots it writes once more before it says goodbye.
+// again to wait for that. With Config.Snapshots it writes once more before it says goodbye,
+// for ten minutes at most, and gives a store up that takes nothing for a minute.
 // It returns ctx.Err if ctx is done before the others have been told, ErrClosed if Close
 // comes first, and an error if the goodbye reached nobody within some seconds, or the
 // snapshot was not written.

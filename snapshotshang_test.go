@@ -113,4 +113,54 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, b.Close()) })
 		})
 	})
+	t.Run("leaving without a deadline", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			h := &hungSave{hung: hung{make(chan struct{})}}
+			defer close(h.hung.end)
+			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
+			check(t, l)
+			bounded(t, 62*time.Second, "Leave", func() {
+				require.ErrorContains(t, n.Leave(context.WithoutCancel(t.Context())), "what keeps snapshots does not end: it took nothing for 1m0s")
+			})
+		})
+	})
+	t.Run("leaving slowly without a deadline", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			slow := &slowSave{each: 40 * time.Second}
+			n, l := launch(t, t.Context(), weir.Config{Snapshots: slow})
+			check(t, l)
+			began := time.Now()
+			require.NoError(t, n.Leave(context.WithoutCancel(t.Context())))
+			require.Greater(t, time.Since(began), 2*time.Minute-time.Second, "it went on for as long as something was taken")
+			time.Sleep(10 * time.Minute) // one that was due meanwhile has nothing to replace it by
+			require.Equal(t, uint64(1), n.Stats().Snapshots.Saved)
+			require.Zero(t, n.Stats().Snapshots.Failures)
+			require.NoError(t, n.Close())
+
+			_, l = launch(t, t.Context(), weir.Config{Snapshots: &slow.shelf})
+			d, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			require.EqualValues(t, limit.Rate-1, d.Remaining)
+		})
+	})
+}
+
+// slowSave takes its time for each write.
+type slowSave struct {
+	shelf
+	each time.Duration
+}
+
+func (s *slowSave) Save(ctx context.Context, node string, write func(io.Writer) error) error {
+	return s.shelf.Save(ctx, node, func(w io.Writer) error { return write(slowWriter{w, s.each}) })
+}
+
+type slowWriter struct {
+	io.Writer
+	each time.Duration
+}
+
+func (w slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(w.each)
+	return w.Writer.Write(p)
 }

@@ -40,6 +40,9 @@ const (
 	// saveWait bounds one writing, and loadWait all loading.
 	saveWait = 10 * time.Minute
 	loadWait = 10 * time.Minute
+	// stalledFor is how long a store may take nothing while its node leaves: the caller may have
+	// set no deadline.
+	stalledFor = time.Minute
 	// storeEnds is how long a store may take to end, once it may not go on.
 	storeEnds = time.Second
 	// goodbyeFor is how much of the time to leave is kept, if there is twice as much, for a store
@@ -81,6 +84,7 @@ type Snapshots struct {
 
 	saving  chan struct{} // has room for one: one snapshot is written at a time
 	leaving atomic.Bool   // what is being written takes no more pauses
+	taken   atomic.Int64  // when the store took something last, by the steady clock
 
 	failures pace.Pace // of the lines about them
 
@@ -140,9 +144,7 @@ func (s *Snapshots) Run() {
 		select {
 		case <-tick.C:
 			began := time.Now()
-			if s.cfg.View().Self >= 0 { // else this node has left, and others write what counts
-				_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
-			}
+			_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
 			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
 		case <-s.cfg.Life.Done():
 			return
@@ -151,7 +153,8 @@ func (s *Snapshots) Run() {
 }
 
 // Leave writes once more, as fast as it can, and ends in time for the node to say goodbye
-// before ctx is done. Where loading is not over it writes nothing, as what is there has more.
+// before ctx is done. It gives a store up that takes nothing for stalledFor. Where loading is
+// not over it writes nothing, as what is there has more.
 func (s *Snapshots) Leave(ctx context.Context) error {
 	if s.cfg.Store == nil || s.loading.Load() {
 		return nil
@@ -164,7 +167,26 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, left-min(goodbyeFor, left/2))
 		defer cancel()
 	}
+	ctx, cancel := s.untilStalled(ctx)
+	defer cancel()
 	return s.save(ctx)
+}
+
+// untilStalled returns a context that also ends once the store has taken nothing for stalledFor.
+// The caller cancels it.
+func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.taken.Store(s.cfg.Clock.Steady())
+	go func() {
+		for left := stalledFor; left > 0; left = stalledFor - time.Duration(s.cfg.Clock.Steady()-s.taken.Load()) {
+			pause(ctx, left)
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		cancel(fmt.Errorf("it took nothing for %v", stalledFor))
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // save writes a snapshot.
@@ -213,12 +235,15 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if s.loading.Load() {
 		return written, errLoading
 	}
+	if s.left() {
+		return written, errLeft
+	}
 	if err := s.shutBy(); err != nil {
 		return written, err
 	}
 	written.last = s.cfg.Clock.Steady()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
-		counted := countingWriter{w: w}
+		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Clock.Steady()) }}
 		written.Counts, err = s.write(ctx, &counted)
 		written.Bytes = counted.n
 		return err
@@ -242,6 +267,9 @@ func (s *Snapshots) shutBy() error {
 
 // saved takes note of what was written, or why nothing was.
 func (s *Snapshots) saved(written Stats, err error) error {
+	if errors.Is(err, errLeft) {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -258,7 +286,11 @@ func (s *Snapshots) saved(written Stats, err error) error {
 	return fmt.Errorf("weir: writing a snapshot: %w", err)
 }
 
-var errLoading = errors.New("the last ones are not loaded yet, and have more")
+var (
+	errLoading = errors.New("the last ones are not loaded yet, and have more")
+	// errLeft is the reason not to replace what Leave has written: others write what counts now.
+	errLeft = errors.New("this node has left")
+)
 
 // write writes all blocks.
 func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
@@ -289,8 +321,13 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 			worked = time.Now()
 		}
 	}
+	if s.left() { // while it was written, so that it lacks counts
+		return 0, errLeft
+	}
 	return blocks.Counts, w.Close()
 }
+
+func (s *Snapshots) left() bool { return s.cfg.View().Self < 0 }
 
 // pause waits for a while.
 func pause(ctx context.Context, d time.Duration) {
@@ -304,12 +341,14 @@ func pause(ctx context.Context, d time.Duration) {
 
 // countingWriter counts what it passes on.
 type countingWriter struct {
-	w io.Writer
-	n int64
+	w     io.Writer
+	n     int64
+	wrote func() // called after each Write
 }
 
 func (c *countingWriter) Write(b []byte) (int, error) {
 	n, err := c.w.Write(b)
 	c.n += int64(n)
+	c.wrote()
 	return n, err
 }

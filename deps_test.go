@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
 	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
-	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
+	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/identity", "internal/sealed", "internal/view", "internal/wire", "sync", "time"},
 	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
 	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},

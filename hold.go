@@ -2,13 +2,11 @@ package weir
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/internal/holds"
-	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -182,7 +180,7 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 		return "", Decision{Name: l.limit.Name}, err
 	}
 	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, ttl}, key, units)
-	return l.sealHold(h), h.decision, err
+	return h.text(), h.decision, err
 }
 
 // WaitHoldFor is HoldFor, and waits for the units as WaitHold does.
@@ -191,7 +189,7 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 		return "", Decision{Name: l.limit.Name}, err
 	}
 	h, err := l.waitHold(ctx, key, units, ttl)
-	return l.sealHold(h), h.decision, err
+	return h.text(), h.decision, err
 }
 
 // RenewHold lets a hold of HoldFor go on for ttl from now, on any node. The error is
@@ -229,30 +227,17 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// sealedHold is the kind of the texts that HoldFor seals.
-const sealedHold = 'h'
+// text returns the text of a client's hold.
+func (h *Hold) text() string { return h.node.clients.holds.Text(&h.held) }
 
-// sealHold returns the text of a hold, empty of one that was denied.
-func (l *Limiter) sealHold(h *Hold) string {
-	if !h.held.Holds() {
-		return ""
-	}
-	c := h.held.Client()
-	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.Holder), c.Number)
-	id := identity.Bytes(h.held.ID())
-	return l.node.clients.box.Seal(sealedHold, id[:], b)
-}
-
-// openHold opens a text of sealHold.
+// openHold opens a text of HoldFor.
 func (l *Limiter) openHold(ctx context.Context, key, text string) (c holds.Client, err error) {
 	var a wire.Ask
-	if err := l.prepare(ctx, key, 1, &a); err != nil {
+	if err = l.prepare(ctx, key, 1, &a); err != nil {
 		return c, err
 	}
-	id := identity.Bytes(a.ID)
-	b, err := l.node.clients.box.Open(sealedHold, id[:], text)
-	if err != nil || len(b) != 16 {
+	if c, err = l.node.clients.holds.Open(a.ID, text); err != nil {
 		return c, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
 	}
-	return holds.Client{ID: a.ID, Holder: binary.LittleEndian.Uint64(b), Number: binary.LittleEndian.Uint64(b[8:])}, nil
+	return c, nil
 }

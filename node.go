@@ -26,7 +26,6 @@ import (
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/release"
 	"github.com/weir-go/weir/internal/reserve"
-	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
@@ -65,7 +64,6 @@ type clients struct {
 	lines        *lines.Lines
 	holds        *holds.Holds
 	reservations *reserve.Reservations
-	box          *sealed.Box // seals the texts that clients carry
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -116,10 +114,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
-	n.clients.box = cfg.box()
-	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: n.clients.box, Salt: salt, Decide: n.decide, Apart: n.apart})
+	box := cfg.box()
+	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Decide: n.decide, Apart: n.apart})
 	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Tell: n.tell})
+	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,

@@ -15,15 +15,6 @@ import (
 // ErrOver is the error where a client's hold was released, or was not renewed in time.
 var ErrOver = errors.New("weir: the hold is over")
 
-// Client names the hold of a client, as its sealed text does.
-type Client struct {
-	ID             bucket.ID
-	Holder, Number uint64
-}
-
-// Client names a hold that a client has.
-func (o *Hold) Client() Client { return Client{o.id, o.holder, o.number} }
-
 // Renew has a client's hold go on for ttl, wherever it is: at the node that has it, or where
 // that is gone at the member that answers for its count, which takes it over. The error is
 // ErrOver, or that no member could be asked.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -58,7 +59,8 @@ type Config struct {
 	Life    *env.Life
 	View    func() *view.View // the present one
 	Timeout time.Duration
-	Most    int // holds that are known of at most
+	Most    int         // holds that are known of at most
+	Box     *sealed.Box // seals the texts of clients' holds
 	// Tell carries out a release where it has to be done, and waits for no answer.
 	Tell func(op wire.Op, flags uint8, a *wire.Ask)
 }

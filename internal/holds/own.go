@@ -25,9 +25,6 @@ type Hold struct {
 	until   int64         // when a client's hold ends that is not renewed; 0 if it is the process's
 }
 
-// ID is what is held of.
-func (o *Hold) ID() bucket.ID { return o.id }
-
 // Holds reports whether the hold was granted.
 func (o *Hold) Holds() bool { return o.number != 0 }
 

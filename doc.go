@@ -67,8 +67,8 @@
 // owner the counts that the node holds, asker the denials and the units that other owners
 // gave it, holds the units in flight, lines the waiters on LeakyBuckets, reserve the
 // reservations, regions the exchange with other regions, publish the published values,
-// registry the declared limits, stats the counters, outage the outage under way, and env the
-// clocks and the lifetime. This package assembles them, and has the path of a check.
+// registry the declared limits, stats the counters, survey what all members say of theirs,
+// outage the outage under way, and env the clocks and the lifetime. This package assembles them, and has the path of a check.
 // docs/architecture.md follows a check, a change and a hand-over through them.
 //
 // Package weirtest runs clusters in virtual time.

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/attempt"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/survey"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -139,9 +140,9 @@ func (s *serving) told(r *request) bool {
 	case wire.OpCompare:
 		n.serveCompare(s.from, body, s.b.Later(r.i))
 	case wire.OpTop:
-		n.serveTop(s.from, body, s.b.Later(r.i))
+		s.answerApart(r, n.clients.survey.AppendTop)
 	case wire.OpTotals:
-		n.serveTotals(s.from, body, s.b.Later(r.i))
+		s.answerApart(r, n.clients.survey.AppendTotals)
 	case wire.OpRenew:
 		s.answer(r, n.clients.holds.ServeRenew)
 	case wire.OpHeld:
@@ -223,6 +224,15 @@ func (s *serving) answer(r *request, f func(message, dst []byte) ([]byte, error)
 	}
 	s.x.answer = answer
 	s.b.Reply(r.i, answer)
+}
+
+// answerApart answers a question that is no more than its op, apart from checks.
+func (s *serving) answerApart(r *request, f func(b []byte) []byte) {
+	if len(r.bytes) > wire.HeaderBytes {
+		s.b.Reply(r.i, nil)
+		return
+	}
+	s.n.answerApart(s.from, s.b.Later(r.i), f)
 }
 
 // taken answers what was told, which has nothing to say unless it was refused.
@@ -392,4 +402,6 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
-func (c *Config) longestWait() time.Duration { return max(c.Timeout, topWait, handover.LocateWait) }
+func (c *Config) longestWait() time.Duration {
+	return max(c.Timeout, survey.TopWait, handover.LocateWait)
+}

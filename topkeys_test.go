@@ -8,9 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
@@ -85,10 +83,7 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
 	require.Zero(t, n.Stats().TopKeys)
-	var got []byte
-	n.serveTop(env.Sender{}, nil, func(body []byte) { got = body })
-	require.NoError(t, n.Close())
-	require.Equal(t, append(wire.AppendAnswer(nil, wire.Done, 0), 0), got)
+	require.Equal(t, []byte{0}, n.clients.survey.AppendTop(nil))
 }
 
 func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {

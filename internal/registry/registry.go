@@ -147,14 +147,15 @@ func (r *Registry) Add(l Limit, now int64) error {
 	return nil
 }
 
-// Find returns the limit of a name as it was last added.
-func (r *Registry) Find(name string) (Limit, bool) {
+// InFlight returns the Rate of a name's limit as it was last added, if that has units in flight.
+func (r *Registry) InFlight(name string) (rate int64, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i, known := r.at[name]; known {
-		return r.all[i].Limit, true
+	i, known := r.at[name]
+	if !known || r.all[i].Algorithm != bucket.InFlight {
+		return 0, false
 	}
-	return Limit{}, false
+	return r.all[i].Rate, true
 }
 
 // Compare looks at what a member tells, and returns wire.ErrMalformed if that is nothing.

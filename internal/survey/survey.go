@@ -1,0 +1,201 @@
+// Package survey asks all members of a cluster what each has decided and which keys it was asked
+// for most, and answers the same for this node. It changes nothing, and no check passes it.
+package survey
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// TopWait is how long a member may take to answer for its top keys.
+	TopWait = time.Second
+	// totalsWait is how long it may take for its totals.
+	totalsWait = 500 * time.Millisecond
+	// atOnce is how many members are asked at a time.
+	atOnce = 16
+)
+
+// Config is what a Survey needs of the node that it is of.
+type Config struct {
+	Clock     env.Clock
+	View      func() *view.View // the present one
+	Meters    *stats.Meters
+	Identity  identity.Identity
+	TellsKeys bool // the text of keys may go to other members
+	// InFlight returns the Rate of a known limit of units in flight.
+	InFlight func(limit string) (rate int64, known bool)
+	// Decide carries out op where it has to be done, and waits for the answer.
+	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
+}
+
+// Survey asks the members of one node's cluster. It has no state of its own.
+type Survey struct{ cfg Config }
+
+// New returns the Survey of a node.
+func New(cfg Config) *Survey { return &Survey{cfg} }
+
+// TopKeys are the keys that are asked for most, denied most, and of which most is held.
+type TopKeys struct {
+	Asked, Denied []TopKey
+	Held          []HeldKey
+	Missing       []string // names of members that did not answer
+	Silent        []string // and of those that remember no keys
+}
+
+// TopKey is a key of one limit, and how often it was asked for and denied.
+type TopKey struct {
+	Limit                string
+	ID                   [16]byte
+	Key                  string
+	Known                bool
+	Masked               bool // Key is not the key, but what a secret is shown as
+	Asks, AsksOver       uint64
+	Denials, DenialsOver uint64
+}
+
+// HeldKey is a key of which Held of Most units are held.
+type HeldKey struct {
+	TopKey
+	Held, Most int64
+}
+
+// Totals are what one member has decided.
+type Totals = stats.Totals
+
+// AppendTop appends what this node answers that is asked for its top keys.
+func (s *Survey) AppendTop(b []byte) []byte {
+	top := s.own()
+	return top.Append(b, s.cfg.TellsKeys)
+}
+
+// AppendTotals appends what this node answers that is asked for its totals.
+func (s *Survey) AppendTotals(b []byte) []byte {
+	t := s.cfg.Meters.Limits.Totals()
+	return t.Append(b)
+}
+
+func (s *Survey) own() stats.Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Clock.Steady()) }
+
+// Totals returns what each member has decided, by its name, and the names of those that did not
+// answer. The error is the context's.
+func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing []string, err error) {
+	v, all, errs := askAll(ctx, s, wire.OpTotals, totalsWait, stats.ParseTotals, s.cfg.Meters.Limits.Totals)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	members = make(map[string]Totals)
+	for i := range all {
+		if errs[i] != nil {
+			missing = append(missing, v.Members[i].Name)
+			continue
+		}
+		members[v.Members[i].Name] = all[i]
+	}
+	return members, missing, nil
+}
+
+// Top returns at most so many keys of each list. The error is the context's.
+func (s *Survey) Top(ctx context.Context, most int) (t TopKeys, err error) {
+	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, stats.ParseTop, s.own)
+	for i := range all {
+		switch {
+		case errs[i] != nil:
+			t.Missing = append(t.Missing, v.Members[i].Name)
+		case all[i].Silent:
+			t.Silent = append(t.Silent, v.Members[i].Name)
+		}
+	}
+	if v.Self < 0 { // it has left
+		all = append(all, s.own())
+	}
+	asked, denied := stats.MergeTop(all, stats.MaxTop)
+	held := s.held(ctx, slices.Concat(asked, denied))
+	if err := ctx.Err(); err != nil {
+		return TopKeys{}, err
+	}
+	t.Asked, t.Denied = s.named(asked[:min(len(asked), most)]), s.named(denied[:min(len(denied), most)])
+	t.Held = held[:min(len(held), most)]
+	return t, nil
+}
+
+// held looks at what is held of the keys of units in flight among all, for TopWait at most.
+func (s *Survey) held(ctx context.Context, all []stats.TopKey) []HeldKey {
+	ctx, cancel := context.WithTimeout(ctx, TopWait)
+	defer cancel()
+	slices.SortFunc(all, func(a, b stats.TopKey) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	all = slices.CompactFunc(all, func(a, b stats.TopKey) bool { return a.ID == b.ID })
+	var asks []wire.Ask
+	all = slices.DeleteFunc(all, func(k stats.TopKey) bool {
+		rate, known := s.cfg.InFlight(k.Limit)
+		if !known {
+			return true
+		}
+		id := bucket.ID{Hi: binary.BigEndian.Uint64(k.ID[:]), Lo: binary.BigEndian.Uint64(k.ID[8:])}
+		// FailOpen, as what is held is asked for, and not the part of it that this side may grant.
+		asks = append(asks, wire.Ask{ID: id, Name: k.Limit, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: 1, Partition: wire.FailOpen})
+		return false
+	})
+	if len(asks) == 0 {
+		return nil
+	}
+	held := make([]HeldKey, len(asks))
+	env.Gather(len(asks), atOnce, func(i int) {
+		var r wire.Result
+		if s.cfg.Decide(ctx, wire.OpPeek, wire.FlagTentative, &asks[i], &r) == nil {
+			held[i] = HeldKey{s.name(all[i]), r.Limit - r.Remaining, r.Limit}
+		}
+	})
+	held = slices.DeleteFunc(held, func(k HeldKey) bool { return k.Held == 0 })
+	slices.SortStableFunc(held, func(a, b HeldKey) int { return cmp.Compare(b.Held, a.Held) })
+	return held
+}
+
+func (s *Survey) named(all []stats.TopKey) (top []TopKey) {
+	for _, k := range all {
+		top = append(top, s.name(k))
+	}
+	return top
+}
+
+// name finds out whether the key is masked: its text has another id.
+func (s *Survey) name(k stats.TopKey) TopKey {
+	id := s.cfg.Identity.ID(identity.Prefix(k.Limit), k.Key)
+	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
+	return TopKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+}
+
+// askAll asks every member what op asks for, each for wait at most, and takes this node's answer
+// from own. The answers and the errors are in the order of the view's members.
+func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
+	v = s.cfg.View()
+	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))
+	env.Gather(len(v.Members), atOnce, func(i int) {
+		switch hop := v.Next[i]; { // through others, if it is heard by them alone
+		case i == v.Self:
+			all[i] = own()
+		case hop < 0:
+			errs[i] = cluster.ErrUnheard
+		default:
+			h := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait, To: v.Hashes[i]}
+			answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, wait)
+			if err == nil {
+				all[i], err = parse(answer)
+			}
+			errs[i] = err
+		}
+	})
+	return v, all, errs
+}

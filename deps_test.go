@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 
 	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "time"},
 	"internal/adminapi":   {"time"},
+	"internal/adminapi":   {".", "time"},
 	"internal/bounds":     {"."},
 	"internal/calendar":   {"bucket", "time"},
 	"internal/clamp":      {"time"},
@@ -109,7 +110,7 @@ var mayImport = map[string][]string{
 	"audit":               {".", "time"},
 	"rules":               {".", "internal/jsonscan", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"httplimit":           {".", "rules", "internal/adminapi", "internal/jsonscan", "internal/release", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net", "net/http", "time"},
-	"page":                {".", "internal/release", "rules", "net/http", "time"},
+	"page":                {".", "internal/adminapi", "internal/release", "rules", "net/http", "time"},
 	"service":             {".", "rules", "net/http", "time"},
 	"snapshot":            {"time"},
 	"examples/gateway":    {".", "httplimit", "rules", "service", "net/http", "time"},

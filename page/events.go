@@ -3,7 +3,6 @@ package page
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // What a viewer is sent, as events of these names.
@@ -72,23 +72,8 @@ type shownSelection struct {
 }
 
 type shownTop struct {
-	Asked   []shownKey `json:"asked"`
-	Denied  []shownKey `json:"denied"`
-	Held    []shownKey `json:"held"`
-	Missing []string   `json:"missing"`
-	Silent  []string   `json:"silent"`
-	Error   string     `json:"error,omitempty"`
-}
-
-type shownKey struct {
-	Limit   string  `json:"limit"`
-	ID      string  `json:"id"`
-	Key     *string `json:"key,omitempty"` // nil if no member tells it
-	Masked  bool    `json:"masked,omitempty"`
-	Asks    uint64  `json:"asks"`
-	Denials uint64  `json:"denials"`
-	Held    int64   `json:"held,omitempty"` // units of an InFlight limit, now
-	Most    int64   `json:"most,omitempty"` // that may be held at once
+	adminapi.Top
+	Error string `json:"error,omitempty"`
 }
 
 type shownWatched struct {
@@ -318,34 +303,9 @@ func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()
 	t, err := p.source.Top(ctx)
-	shown := shownTop{Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Held: heldOf(t.Held), Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...)}
+	shown := shownTop{Top: adminapi.TopOf(t)}
 	if err != nil {
 		shown.Error = err.Error()
-	}
-	return shown
-}
-
-func keysOf(keys []weir.TopKey) []shownKey {
-	shown := make([]shownKey, len(keys))
-	for i := range keys {
-		shown[i] = keyOf(&keys[i])
-	}
-	return shown
-}
-
-func heldOf(keys []weir.HeldKey) []shownKey {
-	shown := make([]shownKey, len(keys))
-	for i := range keys {
-		shown[i] = keyOf(&keys[i].TopKey)
-		shown[i].Held, shown[i].Most = keys[i].Held, keys[i].Most
-	}
-	return shown
-}
-
-func keyOf(k *weir.TopKey) shownKey {
-	shown := shownKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, Denials: k.Denials}
-	if k.Known {
-		shown.Key = &k.Key
 	}
 	return shown
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -149,21 +150,14 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve(w, r)
 }
 
-// contentTypes are of all files that there are: what a system takes them for varies.
-func contentType(name string) string {
-	switch {
-	case strings.HasSuffix(name, ".html"):
-		return "text/html; charset=utf-8"
-	case strings.HasSuffix(name, ".css"):
-		return "text/css; charset=utf-8"
-	case strings.HasSuffix(name, ".js"):
-		return "text/javascript; charset=utf-8"
-	case strings.HasSuffix(name, ".txt"):
-		return "text/plain; charset=utf-8"
-	case strings.HasSuffix(name, ".svg"):
-		return "image/svg+xml"
-	}
-	return "application/octet-stream"
+// contentTypes are those of all files that there are, by extension: what a system takes
+// them for varies.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".txt":  "text/plain; charset=utf-8",
+	".svg":  "image/svg+xml",
 }
 
 // file serves one of the embedded files.
@@ -177,7 +171,7 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is nothing at this path", http.StatusNotFound)
 		return
 	}
-	w.Header().Set("Content-Type", contentType(name))
+	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	if r.Method != http.MethodHead {
 		w.Write(body)

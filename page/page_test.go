@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // fake is a Source that counts how often it is looked at, and an Actor.
@@ -148,7 +149,7 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	require.Equal(t, "<script>", *top.Asked[0].Key)
 	require.Nil(t, top.Denied[0].Key)
 	masked := "…cdef"
-	require.Equal(t, []shownKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, Most: 4}}, top.Held)
+	require.Equal(t, []adminapi.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
 	require.Equal(t, []string{"b"}, top.Missing)
 	other.next(eventKey, &w)
 	require.Equal(t, `there is no limit "none"`, w.Error)

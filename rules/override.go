@@ -123,15 +123,7 @@ func (b *Book) Restore(limit, key string) error {
 	if err != nil {
 		return err
 	}
-	name := publishedName(limit, id)
-	if values, _ := b.values.Published(name); len(values) == 0 {
-		return nil
-	}
-	if err := b.values.Publish(name, 0, nil); err != nil {
-		return err
-	}
-	b.refresh()
-	return nil
+	return b.RestoreID(limit, id)
 }
 
 // OverrideOf is a key's override under a limit.

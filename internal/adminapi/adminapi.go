@@ -1,8 +1,13 @@
 // Package adminapi has what the admin API answers about a node and its cluster, as JSON.
-// Package httplimit writes it, and the command weir reads it. httplimit/openapi.json describes it.
+// Package httplimit writes it, and the command weir reads it. The page sends the top keys, too. httplimit/openapi.json describes it.
 package adminapi
 
-import "time"
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/weir-go/weir"
+)
 
 // Member is a member of the cluster.
 type Member struct {
@@ -245,4 +250,33 @@ type TopKey struct {
 	DenialsOver uint64  `json:"denials_over"`
 	Held        int64   `json:"held,omitempty"`
 	HeldMost    int64   `json:"held_most,omitempty"`
+}
+
+// TopOf returns the answer for what the node found.
+func TopOf(t weir.TopKeys) Top {
+	top := Top{
+		Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Held: make([]TopKey, len(t.Held)),
+		Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...),
+	}
+	for i, k := range t.Held {
+		top.Held[i] = keyOf(k.TopKey)
+		top.Held[i].Held, top.Held[i].HeldMost = k.Held, k.Most
+	}
+	return top
+}
+
+func keysOf(keys []weir.TopKey) []TopKey {
+	shown := make([]TopKey, len(keys))
+	for i, k := range keys {
+		shown[i] = keyOf(k)
+	}
+	return shown
+}
+
+func keyOf(k weir.TopKey) TopKey {
+	shown := TopKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, AsksOver: k.AsksOver, Denials: k.Denials, DenialsOver: k.DenialsOver}
+	if k.Known {
+		shown.Key = &k.Key
+	}
+	return shown
 }

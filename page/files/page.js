@@ -536,7 +536,7 @@ function showTop(t) {
         } else row.children[0].append('id ' + k.id.slice(0, 12) + '…');
       }
       set(row.children[1], k.limit);
-      set(row.children[2], which === 'held' ? `${number.format(k.held)} of ${number.format(k.most)}` : number.format(k.asks));
+      set(row.children[2], which === 'held' ? `${number.format(k.held)} of ${number.format(k.held_most)}` : number.format(k.asks));
       set(row.children[3], number.format(k.denials));
     });
   }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -93,21 +94,11 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Queue == 0 {
-		o.Queue = defaultQueue
-	}
-	if o.Batch == 0 {
-		o.Batch = min(defaultBatch, o.Queue)
-	}
-	if o.Every == 0 {
-		o.Every = defaultEvery
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Queue = cmp.Or(o.Queue, defaultQueue)
+	o.Batch = cmp.Or(o.Batch, min(defaultBatch, o.Queue))
+	o.Every = cmp.Or(o.Every, defaultEvery)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
 

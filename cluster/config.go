@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -315,12 +316,8 @@ func checkEndpoint(entry string) error {
 
 // withDefaults is c with its zero values filled in.
 func (c Config) withDefaults() Config {
-	if c.Forget == 0 {
-		c.Forget = defaultForget
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Forget = cmp.Or(c.Forget, defaultForget)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Network == nil {
 		c.Network = systemNetwork{}
 	}

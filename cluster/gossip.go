@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -571,12 +572,7 @@ func (g *gossip) Leave(ctx context.Context) error {
 // hear a goodbye. Gossip does not send to those that have left, so where all leave together
 // the goodbyes of the last ones never count as sent.
 func (g *gossip) alone() bool {
-	for _, m := range g.view.Load().Members {
-		if m.Name != g.cfg.Name && m.State != Dead {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(g.view.Load().Members, func(m Member) bool { return m.Name != g.cfg.Name && m.State != Dead })
 }
 
 // leaveTimeout bounds Leave: the goodbye takes a few intervals of gossip.

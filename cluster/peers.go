@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -452,10 +453,7 @@ func (p *peers) stats() Stats {
 func (p *peers) close() {
 	p.mu.Lock()
 	p.cancel()
-	conns := make([]net.Conn, 0, len(p.conns))
-	for conn := range p.conns {
-		conns = append(conns, conn)
-	}
+	conns := slices.Collect(maps.Keys(p.conns))
 	for _, l := range p.links {
 		l.heard.Store(false)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -407,12 +408,7 @@ func (r *roster) sweep(tombstones []*entry, now time.Time) {
 
 // sorted returns the entries by name, tombstones included.
 func (r *roster) sorted() []*entry {
-	entries := make([]*entry, 0, len(r.entries))
-	for _, e := range r.entries {
-		entries = append(entries, e)
-	}
-	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.Name, b.Name) })
-	return entries
+	return slices.SortedFunc(maps.Values(r.entries), func(a, b *entry) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // members returns the members that are in, by name.

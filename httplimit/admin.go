@@ -67,9 +67,7 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 // routed is an API of these routes.
 func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, routes []adminRoute) (*admin, error) {
 	a := &admin{node: node, book: book, gate: g, log: log, patience: adminPatience, routes: make(map[string]map[string]adminFunc)}
-	if a.log == nil {
-		a.log = slog.Default()
-	}
+	a.log = cmp.Or(a.log, slog.Default())
 	if book != nil {
 		var err error
 		if a.rulesOf, err = New(node, book, Options{Logger: a.log}); err != nil {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"maps"
 	"net/http"
 	"time"
 
@@ -141,14 +142,9 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	for name, took := range s.Cluster.RoundTrips {
 		trips[name] = float64(took) / float64(time.Millisecond)
 	}
-	refused := s.Cluster.Refused
-	if refused == nil {
-		refused = map[string]uint64{}
-	}
-	unanswered := s.Cluster.Unanswered
-	if unanswered == nil {
-		unanswered = map[string]string{}
-	}
+	refused, unanswered := make(map[string]uint64), make(map[string]string) // where there are none, too
+	maps.Copy(refused, s.Cluster.Refused)
+	maps.Copy(unanswered, s.Cluster.Unanswered)
 	return http.StatusOK, adminapi.Stats{
 		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: adminapi.TopKeyTables(s.TopKeys), Shadows: adminapi.Outcomes(s.Shadows), Trials: trials,
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,

@@ -106,12 +106,9 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.For(""))}
+		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.For("")), Tiers: make(map[string]string)}
 		for _, tier := range s.Tiers() {
 			if policy := rules.Describe(l.For(tier)); policy != limit.Policy {
-				if limit.Tiers == nil {
-					limit.Tiers = make(map[string]string)
-				}
 				limit.Tiers[tier] = policy
 			}
 		}
@@ -120,12 +117,9 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	return a
 }
 
-// answerOfHeaders is nil where there are no conditions.
-func answerOfHeaders(headers []rules.Header) (values map[string][]string) {
+func answerOfHeaders(headers []rules.Header) map[string][]string {
+	values := make(map[string][]string)
 	for _, h := range headers {
-		if values == nil {
-			values = make(map[string][]string)
-		}
 		values[h.Name] = append([]string{}, h.Values...)
 	}
 	return values

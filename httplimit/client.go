@@ -172,12 +172,7 @@ func networkOf(r *http.Request) string {
 }
 
 func (c *ClientAddress) trusts(a netip.Addr) bool {
-	for _, p := range c.trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // list is a header field that is a list, read from the right. What a proxy has

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,18 +135,12 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 	if o.MaxWaiting < 0 {
 		return nil, fmt.Errorf("%w Options.MaxWaiting: %d: use 0 for %d, or how many may wait", weir.ErrInvalid, o.MaxWaiting, defaultMaxWaiting)
 	}
-	if o.MaxWaiting == 0 {
-		o.MaxWaiting = defaultMaxWaiting
-	}
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, defaultMaxWaiting)
 	if o.MaxBody < 0 {
 		return nil, fmt.Errorf("%w Options.MaxBody: %d: use 0 for %d, or how many bytes to read", weir.ErrInvalid, o.MaxBody, defaultMaxBody)
 	}
-	if o.MaxBody == 0 {
-		o.MaxBody = defaultMaxBody
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.MaxBody = cmp.Or(o.MaxBody, defaultMaxBody)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	m.now = time.Now
 	m.scratches.New = func() any { return new(scratch) }
 	return m, nil

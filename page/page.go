@@ -88,12 +88,11 @@ func New(o Options) (*Page, error) {
 	if link, err := url.Parse(o.Runbook); err != nil || o.Runbook != "" && (link.Scheme != "https" && link.Scheme != "http" || link.Host == "") {
 		return nil, fmt.Errorf("%w page.Options: Runbook is %q: use an http or https URL", weir.ErrInvalid, o.Runbook)
 	}
-	p := &Page{source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, viewers: o.Viewers, closed: make(chan struct{})}
-	if p.viewers == 0 {
-		p.viewers = defaultViewers
+	p := &Page{
+		source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, closed: make(chan struct{}),
+		viewers: cmp.Or(o.Viewers, defaultViewers), runbook: cmp.Or(o.Runbook, defaultRunbook), version: cmp.Or(o.Version, release.Version()),
 	}
 	p.actor, _ = o.Source.(Actor)
-	p.runbook, p.version = cmp.Or(o.Runbook, defaultRunbook), cmp.Or(o.Version, release.Version())
 	return p, nil
 }
 
@@ -163,9 +162,7 @@ var contentTypes = map[string]string{
 // file serves one of the embedded files.
 func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
-	if name == "" {
-		name = "index.html"
-	}
+	name = cmp.Or(name, "index.html")
 	body, err := files.ReadFile("files/" + name)
 	if err != nil || strings.Contains(name, "/") {
 		http.Error(w, "there is nothing at this path", http.StatusNotFound)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -80,9 +81,7 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 	if o.Poll < 0 {
 		return nil, fmt.Errorf("%w BookOptions.Poll: %v: use more than 0, or 0 for %v", weir.ErrInvalid, o.Poll, poll)
 	}
-	if o.Poll == 0 {
-		o.Poll = poll
-	}
+	o.Poll = cmp.Or(o.Poll, poll)
 	b := newBook(node, node, o.Logger)
 	b.path, b.stats.Path = path, path
 	text, err := readFile(path)
@@ -108,9 +107,7 @@ func Static(node *weir.Node, set *Set) (*Book, error) {
 }
 
 func newBook(node *weir.Node, v values, log *slog.Logger) *Book {
-	if log == nil {
-		log = slog.Default()
-	}
+	log = cmp.Or(log, slog.Default())
 	return &Book{node: node, values: v, log: log, now: time.Now}
 }
 

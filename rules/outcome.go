@@ -17,12 +17,7 @@ type statusRange struct{ first, last int }
 
 // Has reports whether a status is in the set.
 func (s Statuses) Has(status int) bool {
-	for _, r := range s {
-		if r.first <= status && status <= r.last {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s, func(r statusRange) bool { return r.first <= status && status <= r.last })
 }
 
 // String is the set as a file has it, like "401, 5xx".

@@ -122,12 +122,7 @@ func (h *Header) admits(req *Request) bool {
 	if len(h.Values) == 0 {
 		return len(lines) > 0
 	}
-	for _, line := range lines {
-		if slices.Contains(h.Values, line) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(lines, func(line string) bool { return slices.Contains(h.Values, line) })
 }
 
 // methods is a set of methods.

@@ -1,6 +1,7 @@
 package weirtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -113,9 +114,7 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if len(o.Nodes) == 0 {
 		o.Nodes = []string{"a", "b", "c"}
 	}
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
+	o.Seed = cmp.Or(o.Seed, 1)
 	if o.Link == (Link{}) {
 		o.Link.Latency = 100 * time.Microsecond
 	}

@@ -3,6 +3,7 @@ package envoylimit
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,12 +21,7 @@ type Config struct {
 
 // Domains returns the names of the domains, sorted.
 func (c *Config) Domains() []string {
-	var names []string
-	for name := range c.domains {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(c.domains))
 }
 
 // domain is a tree of descriptors. Requests of one domain never meet those of another.

@@ -1,6 +1,7 @@
 package envoylimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,9 +112,7 @@ func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	if node == nil || cfg == nil {
 		return nil, fmt.Errorf("%w envoylimit.New: node or Config is nil: pass what weir.Start and Load returned", weir.ErrInvalid)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Service{node: node, o: o, retry: followRetry, drained: make(chan struct{})}
 	if err := s.Use(cfg); err != nil {
 		return nil, err

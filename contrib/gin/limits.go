@@ -1,6 +1,7 @@
 package ginlimit
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -100,9 +101,7 @@ func (o *Options) common() httplimit.Options {
 
 func (o *Options) handler(limit *httplimit.Middleware) gin.HandlerFunc {
 	l := &limits{Options: *o}
-	if l.Logger == nil {
-		l.Logger = slog.Default()
-	}
+	l.Logger = cmp.Or(l.Logger, slog.Default())
 	return func(c *gin.Context) {
 		if l.Skip != nil && l.Skip(c) {
 			return

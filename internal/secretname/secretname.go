@@ -2,7 +2,10 @@
 // headers.
 package secretname
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // parts are what names of credentials contain. Some other names contain them as well, whose
 // values are hidden without need.
@@ -12,10 +15,5 @@ var parts = [...]string{"auth", "token", "key", "secret", "cookie", "password", 
 // X-API-Key. The case of letters does not matter.
 func Is(name string) bool {
 	name = strings.ToLower(name)
-	for _, part := range parts {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts[:], func(part string) bool { return strings.Contains(name, part) })
 }

@@ -60,7 +60,6 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/clamp", "internal/origin", "internal/pace", "internal/patience", "internal/rlimit", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "time"},
-	"internal/adminapi":   {"time"},
 	"internal/adminapi":   {".", "time"},
 	"internal/bounds":     {"."},
 	"internal/calendar":   {"bucket", "time"},

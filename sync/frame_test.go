@@ -115,19 +115,25 @@ func FuzzServe(f *testing.F) {
 				}
 			}
 			// What it has taken in can be sent on.
-			s.Collect(now, false, holder{})
-			for range 10 {
-				for _, m := range []Member{1, 2} {
-					if frame := s.Next(m, now, holder{}, nil, 1000); len(frame) > maxFrame {
-						t.Fatalf("a frame of %d bytes", len(frame))
-					}
-					s.Lost(m)
-				}
-			}
-			s.Sweep(now)
-			s.Review(now, holder{})
+			sendAll(t, s, now)
 		}
 	})
+}
+
+// sendAll has a stream send what it has taken in to two members, each of which loses ten frames.
+func sendAll(t *testing.T, s *Stream, now int64) {
+	t.Helper()
+	s.Collect(now, false, holder{})
+	for range 10 {
+		for _, m := range []Member{1, 2} {
+			if frame := s.Next(m, now, holder{}, nil, 1000); len(frame) > maxFrame {
+				t.Fatalf("a frame of %d bytes", len(frame))
+			}
+			s.Lost(m)
+		}
+	}
+	s.Sweep(now)
+	s.Review(now, holder{})
 }
 
 // copies are those of all ids that a stream has tallies of.

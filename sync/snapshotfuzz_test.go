@@ -101,17 +101,7 @@ func FuzzLoad(f *testing.F) {
 
 			// What was loaded can be sent on, and written again for another node to load.
 			s.Loaded(now)
-			s.Collect(now, false, holder{})
-			for range 10 {
-				for _, m := range []Member{1, 2} {
-					if frame := s.Next(m, now, holder{}, nil, 1000); len(frame) > maxFrame {
-						t.Fatalf("a frame of %d bytes", len(frame))
-					}
-					s.Lost(m)
-				}
-			}
-			s.Sweep(now)
-			s.Review(now, holder{})
+			sendAll(t, s, now)
 			again := loader(3)
 			for _, block := range blocksOf(s, now) {
 				_, err := again.Load(now, now, now, block, holder{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/spelling"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // holdAnswer is what an in-flight limit says. Hold and ExpiresAt are there if units are held.
 type holdAnswer struct {
-	takeAnswer
+	adminapi.Take
 	Hold      string     `json:"hold,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
@@ -45,7 +46,7 @@ func (a *admin) hold(r *adminRequest) (int, any, error) {
 	if answer.Hold != "" {
 		answer.ExpiresAt = expiry(begun.Add(ttl))
 	}
-	answer.takeAnswer = o.answer(r.w.Header())
+	answer.Take = o.answer(r.w.Header())
 	return http.StatusOK, answer, nil
 }
 

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // reserveAnswer is what a limit says of an estimate. Reservation and ExpiresAt are there if
 // it is spent.
 type reserveAnswer struct {
-	takeAnswer
+	adminapi.Take
 	Reservation string     `json:"reservation,omitempty"`
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 }
@@ -33,7 +34,7 @@ func (a *admin) reserve(r *adminRequest) (int, any, error) {
 			answer.Reservation, answer.ExpiresAt = spent.Text(), expiry(spent.Expires())
 		}
 	}
-	answer.takeAnswer = o.answer(r.w.Header())
+	answer.Take = o.answer(r.w.Header())
 	return http.StatusOK, answer, nil
 }
 

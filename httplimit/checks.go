@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
@@ -63,20 +64,10 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 	return routed(node, book, gate, o.Logger, routes)
 }
 
-// takeAnswer is what one limit says.
-type takeAnswer struct {
-	Name         string `json:"name"`
-	Source       string `json:"source"`
-	Shadow       bool   `json:"shadow"`
-	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
-	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
-	numbersLeft
-}
-
-func answerOfVerdict(v *Verdict, now time.Time) takeAnswer {
-	return takeAnswer{
+func answerOfVerdict(v *Verdict, now time.Time) adminapi.Take {
+	return adminapi.Take{
 		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
-		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, numbersLeft: statusLeft(v.Decision, v.Limiter, now),
+		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: statusLeft(v.Decision, v.Limiter, now),
 	}
 }
 
@@ -227,7 +218,7 @@ func (o *Outcome) asks(v *Verdict) bool {
 }
 
 // answer is what the only limit of the Outcome says, which h tells too.
-func (o *Outcome) answer(h http.Header) takeAnswer {
+func (o *Outcome) answer(h http.Header) adminapi.Take {
 	v := &o.Verdicts[0]
 	if work := (scratch{outcome: *o}); o.Status == 0 && v.denies() {
 		o.Status = work.denial()
@@ -278,11 +269,11 @@ func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
 
 // requestAnswer is what the rules say of a request.
 type requestAnswer struct {
-	Allowed     bool         `json:"allowed"`
-	Status      int          `json:"status"`
-	RetryAfterS int64        `json:"retry_after_s"`
-	Soft        bool         `json:"soft"`
-	Limits      []takeAnswer `json:"limits"`
+	Allowed     bool            `json:"allowed"`
+	Status      int             `json:"status"`
+	RetryAfterS int64           `json:"retry_after_s"`
+	Soft        bool            `json:"soft"`
+	Limits      []adminapi.Take `json:"limits"`
 
 	Holds        []carriedHold        `json:"holds,omitempty"`
 	Reservations []carriedReservation `json:"reservations,omitempty"`
@@ -327,7 +318,7 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 		return 0, nil, o.Err
 	}
 	setHeader(r.w.Header(), o)
-	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []takeAnswer{}}
+	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []adminapi.Take{}}
 	answer.Holds, answer.Reservations = s.carried()
 	if answer.Allowed {
 		answer.Status = http.StatusOK

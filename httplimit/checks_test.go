@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 func TestTakeSpendsOfALimitOfTheRules(t *testing.T) {
 	a := newAdmin(t)
-	var took takeAnswer
+	var took adminapi.Take
 	a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":15}`, 200, &took)
 	require.Equal(t, "api/burst", took.Name)
 	require.Equal(t, "owner", took.Source)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 const endpointRules = `
@@ -25,7 +27,7 @@ rules:
 func endpoints(a *adminOf) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
 	return map[string]func(string, string) (bool, bool, bool){
 		"take": func(limit, user string) (bool, bool, bool) {
-			var took takeAnswer
+			var took adminapi.Take
 			h := a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &took)
 			require.Equal(a.t, !took.Allowed, h.Get("Retry-After") != "")
 			require.Equal(a.t, !took.Allowed, took.RetryAfterS > 0)
@@ -96,7 +98,7 @@ func TestARuleMeansTheSameOnEveryEndpoint(t *testing.T) {
 
 func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
 	a := adminOfRules(t, fmt.Sprintf(endpointRules, false))
-	var took takeAnswer
+	var took adminapi.Take
 	h := a.get("POST", "/v1/take", `{"limit":"hard","key":"u","units":100,"tier":"paid"}`, 200, &took)
 	require.Equal(t, []any{true, "none", int64(6), int64(6)}, []any{took.Allowed, took.Source, took.Limit, took.Remaining}, "more than it could grant, and of the tier's numbers")
 	require.Empty(t, h.Get("RateLimit"), "nothing is enforced")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // forwardedAs is a request that a proxy describes; GET / of 192.0.2.1 if zero.
@@ -327,7 +328,7 @@ func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
 
 func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
 	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
-	var d takeAnswer
+	var d adminapi.Take
 	h := a.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":2}`, 200, &d)
 	require.True(t, d.Allowed)
 	require.Zero(t, d.Remaining)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // A client that disconnects is an outcome of its own, wherever the request is by then.
@@ -136,7 +137,7 @@ func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
 		require.Equal(t, want, a.ask("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":"k"}]}`, limit)).Code)
 		require.Equal(t, want, a.ask("POST", "/v1/request", fmt.Sprintf(`{"path":%q,"ip":"::1"}`, "/"+limit)).Code)
 	}
-	var took takeAnswer
+	var took adminapi.Take
 	a.get("POST", "/v1/take", `{"limit":"open","key":"k"}`, 200, &took)
 	require.True(t, took.Allowed)
 	require.Equal(t, "failed_open", took.Source)
@@ -152,7 +153,7 @@ func TestACalendarsResetIsItsBoundary(t *testing.T) {
 			location, err := time.LoadLocation(zone)
 			require.NoError(t, err)
 			for i := range 3 { // the third is denied
-				var took takeAnswer
+				var took adminapi.Take
 				a.get("POST", "/v1/take", `{"limit":"r","key":"192.0.2.1"}`, 200, &took)
 				require.Equal(t, i < 2, took.Allowed)
 				hour, minute, second := took.ResetAt.In(location).Clock()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
@@ -43,24 +44,15 @@ type limitStatus struct {
 	Owner    string          `json:"owner"`
 	Source   string          `json:"source"`
 	Override *overrideAnswer `json:"override,omitempty"`
-	Soft     *numbersLeft    `json:"soft,omitempty"`
-	numbersLeft
-}
-
-// numbersLeft is what is left under one limit.
-type numbersLeft struct {
-	Allowed     bool      `json:"allowed"`
-	Limit       int64     `json:"limit"`
-	Remaining   int64     `json:"remaining"`
-	ResetAt     time.Time `json:"reset_at"`
-	RetryAfterS int64     `json:"retry_after_s"`
+	Soft     *adminapi.Left  `json:"soft,omitempty"`
+	adminapi.Left
 }
 
 // statusLeft is d of l, as of now, with times rounded up: a client that comes back then is not
 // too early.
-func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) numbersLeft {
+func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) adminapi.Left {
 	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
-	return numbersLeft{d.Allowed, d.Limit, d.Remaining, at, ratelimit.Seconds(d.RetryAfter)}
+	return adminapi.Left{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAt: at, RetryAfterS: ratelimit.Seconds(d.RetryAfter)}
 }
 
 // statusQuery says whose status is asked for: one key's, whatever it is made of,
@@ -210,7 +202,7 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
 		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
-		numbersLeft: statusLeft(d, hard, now),
+		Left: statusLeft(d, hard, now),
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
 		status.Override = answerOf(o)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
@@ -13,9 +14,9 @@ const adminMaxTakes = 64
 
 // takeAllAnswer is what several limits say together.
 type takeAllAnswer struct {
-	Allowed     bool         `json:"allowed"`
-	RetryAfterS int64        `json:"retry_after_s"`
-	Takes       []takeAnswer `json:"takes"`
+	Allowed     bool            `json:"allowed"`
+	RetryAfterS int64           `json:"retry_after_s"`
+	Takes       []adminapi.Take `json:"takes"`
 }
 
 // takeAll asks several limits of the rules for units: all admit, or nothing is spent. A

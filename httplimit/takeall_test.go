@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
 	a := newAdmin(t)
 	left := func(limit, key string) int64 {
-		var took takeAnswer
+		var took adminapi.Take
 		a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key), 200, &took)
 		return took.Remaining + 1
 	}
@@ -72,7 +74,7 @@ func TestOneWrongTakeRefusesAllAndIsNamed(t *testing.T) {
 		require.Equal(t, c.status, w.Code, "%s: %s", c.takes, w.Body)
 		require.Contains(t, w.Body.String(), c.says, c.takes)
 	}
-	var one takeAnswer
+	var one adminapi.Take
 	a.get("POST", "/v1/take", good, http.StatusOK, &one)
 	require.Equal(t, one.Limit-1, one.Remaining, "nothing was spent by what was refused")
 }

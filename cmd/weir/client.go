@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // client asks a node that runs, through its admin API.
@@ -149,20 +151,11 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 	return text, answer.StatusCode, nil
 }
 
-// verdict is what a limit says, of /v1/take and of /v1/status.
+// verdict is what a limit says, of /v1/take and, with what follows, of /v1/status.
 type verdict struct {
-	Name        string    `json:"name"`
-	Source      string    `json:"source"`
-	Owner       string    `json:"owner"`
-	Policy      string    `json:"policy"`
-	Shadow      bool      `json:"shadow"`
-	WouldDeny   bool      `json:"shadow_denied"`
-	Soft        bool      `json:"soft"`
-	Allowed     bool      `json:"allowed"`
-	Limit       int64     `json:"limit"`
-	Remaining   int64     `json:"remaining"`
-	ResetAt     time.Time `json:"reset_at"`
-	RetryAfterS int64     `json:"retry_after_s"`
+	adminapi.Take
+	Owner  string `json:"owner"`
+	Policy string `json:"policy"`
 }
 
 // code is the exit code for a verdict. A shadow denies nothing.
@@ -187,7 +180,7 @@ func (c *client) tell(v *verdict, yes, no string) int {
 		fmt.Fprint(c.stdout, ", by the overrun that the rule allows")
 	}
 	switch {
-	case v.Shadow && (v.WouldDeny || !v.Allowed):
+	case v.Shadow && (v.ShadowDenied || !v.Allowed):
 		fmt.Fprint(c.stdout, ", a shadow: it has no room, and is not enforced")
 	case v.Shadow:
 		fmt.Fprint(c.stdout, ", a shadow: not enforced")

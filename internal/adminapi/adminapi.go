@@ -1,4 +1,4 @@
-// Package adminapi has what the admin API answers about a node and its cluster, as JSON.
+// Package adminapi has what the admin API answers about a node, its cluster and its limits, as JSON.
 // Package httplimit writes it, and the command weir reads it. The page sends the top keys, too. httplimit/openapi.json describes it.
 package adminapi
 
@@ -227,6 +227,25 @@ type Outage struct {
 	Missing   []string   `json:"missing"`
 	Decisions uint64     `json:"decisions"`
 	Count     uint64     `json:"count"`
+}
+
+// Left is what is left under one limit.
+type Left struct {
+	Allowed     bool      `json:"allowed"`
+	Limit       int64     `json:"limit"`
+	Remaining   int64     `json:"remaining"`
+	ResetAt     time.Time `json:"reset_at"`
+	RetryAfterS int64     `json:"retry_after_s"`
+}
+
+// Take is what one limit says, as of /v1/take.
+type Take struct {
+	Name         string `json:"name"`
+	Source       string `json:"source"`
+	Shadow       bool   `json:"shadow"`
+	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
+	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
+	Left
 }
 
 // Top answers GET /v1/top: the keys of all members that are asked, denied and held most.

@@ -113,6 +113,11 @@ func newTrial(j *Journal) *trial {
 		a := of[s]
 		if a == nil {
 			a = &asks{subject: s, l: l, course: course, checks: j.Checks}
+			for _, stop := range j.Stops {
+				if stop.Region == s.region {
+					a.stops = append(a.stops, stop)
+				}
+			}
 			of[s] = a
 			if s.region == everywhere {
 				a.planet = r.planet
@@ -285,10 +290,10 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			from := c.Answered - a.l.Per
 			s := stretches.next(from)
-			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 || a.course.stopLoses(r.Stops, from, c.Answered) {
+			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 {
 				return
 			}
-			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)
+			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted) + a.unsaved(from, c.Answered)
 			if units > room && units-room > most-allowed {
 				worst, most, allowed = c, units, room
 			}

@@ -159,8 +159,8 @@ func durable(l *weir.Limit) bool {
 }
 
 // keeps looks at the durable limits of scenarios in which nothing happens but stops of all
-// nodes. A run is short beside their Per: windows do not end in it. Too much is counted only where
-// leases take nothing with them, and an owner's word stands behind a denial.
+// nodes, and whose windows do not end in it. Too much is counted only where leases take nothing
+// with them, and an owner's word stands behind a denial.
 func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 	s := r.Scenario
 	calm, ok := s.stopsOnly()
@@ -168,14 +168,14 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 		return
 	}
 	for _, a := range r.asks {
-		if !durable(a.l) || a.planet != nil || s.reserves(a.l.Name) || s.MaxKeys > 0 {
+		if !durable(a.l) || !a.course.stopsAlone(a.l) || s.Lasts >= a.l.Per {
 			continue
 		}
 		most := capacity(a.l)
 		if isBucket(a.l) {
 			most += 1 + int64(float64(a.l.Rate)*float64(s.Lasts+s.stepped())/float64(a.l.Per))
 		}
-		admitted, again, unheard := int64(0), int64(0), int64(0)
+		admitted, again, unheard := int64(0), a.unsaved(0, never), int64(0)
 		for i := range r.Dead {
 			if c := &r.Dead[i]; c.Limit == a.limit && c.Key == a.key && s.Nodes[c.Node].Region == a.region {
 				unheard += c.Units
@@ -191,15 +191,9 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 				if !answered(c) {
 					most += c.Units // its policy says how much that may be in all
 				}
-				for _, stop := range r.Stops {
-					if stop.Region == a.course.region() && c.Answered > stop.Saved && c.Asked < stop.At {
-						again += c.Units
-						break
-					}
-				}
 			case denied == 0 && a.l.NoLeases && answered(c) && c.Asked >= calm && s.Expect == 0 && admitted+unheard+c.Units <= capacity(a.l)-a.underWay(c):
 				denied = c.Answered
-				broken(denied, "%v: %d units were denied at %v, where %d of %d had been admitted ever: something is counted twice", a, c.Units, c.Asked, admitted, capacity(a.l))
+				broken(denied, "%v: %d units were denied at %v, as %v, where %d of %d had been admitted ever: something is counted twice", a, c.Units, c.Asked, c.Source, admitted, capacity(a.l))
 			}
 		}
 		if admitted > most+again {
@@ -224,16 +218,29 @@ func (a *asks) underWay(c *Check) (units int64) {
 	return units
 }
 
-// stopLoses reports whether a stop of all nodes in a stretch of time loses counts. How many it
-// may lose is judged by accounted and kept.
-func (c *course) stopLoses(stops []Stop, from, to time.Duration) bool {
-	return slices.ContainsFunc(stops, func(s Stop) bool {
-		return s.Region == c.region() && s.At > from && s.At <= to && s.Saved < s.At
-	})
+// unsaved is the units that were admitted in a span, and that stops of all nodes in it may have
+// taken: of a durable limit those that no loaded snapshot has, of another all.
+func (a *asks) unsaved(from, to time.Duration) (units int64) {
+	if len(a.stops) == 0 {
+		return 0
+	}
+	for _, i := range a.admits {
+		c := &a.checks[i]
+		if c.Answered >= from && slices.ContainsFunc(a.stops, func(s Stop) bool {
+			return s.At > from && s.At <= to && c.Asked < s.At && (c.Answered > s.Saved || !durable(a.l))
+		}) {
+			units += c.Units
+		}
+	}
+	return units
 }
 
-// region is the course's.
-func (c *course) region() string { return c.scenario.Nodes[c.members[0]].Region }
+// stopsAlone reports whether stops and starts of all nodes take no more of a limit than
+// asks.unsaved.
+func (c *course) stopsAlone(l *weir.Limit) bool {
+	s := c.scenario
+	return c.stopsOnly && l.Scope != weir.Global && s.MaxKeys == 0 && !s.reserves(l.Name)
+}
 
 // stopsOnly reports whether all nodes stop at once, or start, and nothing else happens but to
 // clocks and snapshots; and from when on all is calm again.

@@ -101,3 +101,39 @@ func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
 		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
 	}
 }
+
+func TestEachInvariantAllowsWhatAStopOfAllNodesTakesAndNoMore(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e"}
+	day := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 24 * time.Hour}
+	short := day
+	short.Per = 30 * time.Second // no snapshot has its counts
+	for name, c := range map[string]struct {
+		l     weir.Limit
+		kind  FaultKind
+		saved time.Duration
+		most  int // after the stop
+	}{
+		"killed":                  {day, FaultKill, 9 * time.Second, 40},
+		"killed, and all is lost": {day, FaultKill, -1, 100},
+		"in order":                {day, FaultLeave, 10 * time.Second, 20},
+		"old snapshots, in order": {day, FaultLeave, 9 * time.Second, 40},
+		"of a short limit":        {short, FaultLeave, 10 * time.Second, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := told(c.l, Fault{At: 10 * time.Second, Kind: c.kind, Nodes: all}, Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: all})
+			s.Snapshots = time.Second
+			for more := range 2 {
+				j := journal(s,
+					spread(60, 7*time.Second, 8900*time.Millisecond),
+					spread(20, 9200*time.Millisecond, 9900*time.Millisecond),
+					spread(c.most+more, 30*time.Second, 35*time.Second))
+				j.Stops = []Stop{{At: 10 * time.Second, Saved: c.saved}}
+				require.Len(t, brokenOf(j, boundInvariant), more)
+				require.Len(t, brokenOf(j, healedInvariant), more)
+				if durable(&c.l) {
+					require.Len(t, brokenOf(j, keptInvariant), more)
+				}
+			}
+		})
+	}
+}

@@ -75,8 +75,9 @@ type stoodIn struct {
 }
 
 // allowance is what a window may hold beyond what the limit grants, because of one
-// fault. inFlight is what the key was admitted within a round trip of it.
-func allowance(k kind, l weir.Limit, inFlight int64, rtt time.Duration) int64 {
+// fault. inFlight is what the key was admitted within a round trip of it, and unsaved what no
+// snapshot has of a durable limit.
+func allowance(k kind, l weir.Limit, inFlight, unsaved int64, rtt time.Duration) int64 {
 	var s bounds.Situation
 	switch k {
 	case deploy:
@@ -87,8 +88,12 @@ func allowance(k kind, l weir.Limit, inFlight int64, rtt time.Duration) int64 {
 		s.Late = 1
 	case sever:
 		s.Changes, s.Sides = 2, 2
-	case stop: // counts that no snapshot has begin again
-		s.Bare = 1
+	case stop:
+		if durable(l) {
+			s.Unsaved = unsaved
+		} else { // the count begins again
+			s.Bare = 1
+		}
 	}
 	return bounds.Bound(&l, s) - bounds.Healthy(&l)
 }
@@ -124,7 +129,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	var occasions []occasion
 	for _, f := range faults {
 		edges = append(edges, f.From-int64(l.Per))
-		inFlight := int64(0)
+		inFlight, unsaved := int64(0), int64(0)
 		if f.kind == kill {
 			reach := int64(max(rtt, f.rtt))
 			near := span{f.From - reach, f.From + reach}
@@ -134,10 +139,10 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 				}
 			}
 		}
-		extra := allowance(f.kind, l, inFlight, rtt)
-		if f.kind == stop && durable(l) {
-			extra = a.since(&f)
+		if f.kind == stop {
+			unsaved = a.since(&f)
 		}
+		extra := allowance(f.kind, l, inFlight, unsaved, rtt)
 		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.From, f.To + int64(aftermath)}}, extra})
 	}
 	// A share is spent where nobody answered. A stand-in for the node that a fault is of
@@ -165,7 +170,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 			}
 		}
 		if slices.ContainsFunc(late, window.touches) {
-			most += allowance(stalled, l, 0, rtt)
+			most += allowance(stalled, l, 0, 0, rtt)
 			worst = stalled
 		}
 		f := &found[worst]

@@ -32,9 +32,13 @@ type Situation struct {
 	// start or leave, one and what the limit grants in a round trip; of a crash, what was
 	// admitted in two.
 	InFlight int64
+	// Unsaved is units that were admitted before all nodes stopped, and are in no snapshot that
+	// was loaded since: of a limit whose counts snapshots have, none after a stop in order, and
+	// those since each node's last snapshot after a crash of all; of other limits, all.
+	Unsaved int64
 
 	// Global is true of a Global limit over regions. Then Regional is the sum of Excess of
-	// the regions, of which each has L at most, and all else but Crashes and InFlight is
+	// the regions, of which each has L at most, and all else but Crashes, InFlight and Unsaved is
 	// theirs.
 	Global   bool
 	Regional float64
@@ -95,7 +99,8 @@ func Excess(p weir.PartitionPolicy, s Situation) float64 {
 }
 
 // Bound is the most units that a window of Per holds. An owner's copy is behind by less than
-// a sixteenth of the capacity when it crashes, as so many are sent at once.
+// a sixteenth of the capacity when it crashes, as so many are sent at once. What no snapshot
+// has when all nodes stop is admitted once more.
 func Bound(l *weir.Limit, s Situation) int64 {
 	excess := Excess(l.Partition, s)
 	if s.Global {
@@ -105,7 +110,7 @@ func Bound(l *weir.Limit, s Situation) int64 {
 	if !s.Global && l.Partition == weir.MajorityShare && s.Sides > 1 {
 		most = math.Ceil(most) - 1 // below the bound
 	}
-	return int64(most) + s.InFlight
+	return int64(most) + s.InFlight + s.Unsaved
 }
 
 func isBucket(l *weir.Limit) bool {

@@ -111,6 +111,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 		{"sides have not met, `Expect` 5", "as a split of a roster of 5", bucket, Situation{Strangers: 1}},
 		{"sides have not met", "L on each side", bucket, Situation{Strangers: 1}},
 		{"sides have forgotten each other", "L on each side", log(weir.FairShare, 100), Situation{Strangers: 1}},
+		{"all nodes leave and start again, then all are killed", "L, and what was spent since the last snapshots", log(weir.MajorityShare, 300), Situation{Unsaved: 11}},
 	} {
 		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(Healthy(&row.limit)), fmt.Sprint(Bound(&row.limit, row.holds))})
 	}

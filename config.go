@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/origin"
+	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	"github.com/weir-go/weir/snapshot"
@@ -157,6 +159,17 @@ func (c Config) Validate() error {
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w Config: "+format, append([]any{ErrInvalid}, args...)...))
 	}
+	c.checkCluster(wrong)
+	c.checkShares(wrong)
+	c.checkSecrets(wrong)
+	c.checkWaits(wrong)
+	c.checkSizes(wrong)
+	c.checkSnapshots(wrong)
+	return errors.Join(errs...)
+}
+
+// checkCluster is Validate of Name, and of what goes to package cluster.
+func (c *Config) checkCluster(wrong func(format string, args ...any)) {
 	if len(c.Name) > maxLabelBytes {
 		wrong("Name has %d bytes: use at most %d", len(c.Name), maxLabelBytes)
 	}
@@ -171,33 +184,46 @@ func (c Config) Validate() error {
 	for _, err := range gossip.Problems() {
 		wrong("%w", err)
 	}
-	if c.Cluster == nil && c.Bind == "" {
-		for _, field := range []struct {
-			name string
-			set  bool
-		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil},
-			{"RegionSecrets", len(c.RegionSecrets) > 0}, {"CertificateNames", len(c.CertificateNames) > 0}} {
-			if field.set {
-				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
-			}
+	if c.Cluster != nil || c.Bind != "" {
+		return
+	}
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil},
+		{"RegionSecrets", len(c.RegionSecrets) > 0}, {"CertificateNames", len(c.CertificateNames) > 0}} {
+		if field.set {
+			wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
 		}
 	}
-	c.checkShares(wrong)
-	c.checkSecrets(wrong)
+}
+
+// checkWaits is Validate of JoinTimeout, Timeout, Forget and SnapshotEvery.
+func (c *Config) checkWaits(wrong func(format string, args ...any)) {
+	for _, field := range []struct {
+		name        string
+		is, zero    time.Duration
+		least, most time.Duration
+		allowed     string
+	}{
+		{"JoinTimeout", c.JoinTimeout, defaultJoinTimeout, time.Millisecond, maxJoinTimeout, "1ms to 24h"},
+		{"Timeout", c.Timeout, defaultTimeout, 100 * time.Microsecond, wire.MaxTimeout, "100µs to 1m"},
+		{"Forget", c.Forget, defaultForget, time.Second, math.MaxInt64, "1s and more"},
+		{"SnapshotEvery", c.SnapshotEvery, defaultSnapshotEvery, time.Second, maxSnapshotEvery, "1s to 5m"},
+	} {
+		if field.is != 0 && (field.is < field.least || field.is > field.most) {
+			wrong("%s is %v: use 0 for %v, or %s", field.name, field.is, field.zero, field.allowed)
+		}
+	}
+}
+
+// checkSizes is Validate of the fields that are numbers.
+func (c *Config) checkSizes(wrong func(format string, args ...any)) {
 	if n := len(c.Seed); n > 0 && n < identity.MinSeedBytes {
 		wrong("Seed has %d bytes: use none, or %d and more; `weir secret` prints one", n, identity.MinSeedBytes)
 	}
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
-	}
-	if c.JoinTimeout < 0 || c.JoinTimeout > 0 && c.JoinTimeout < time.Millisecond || c.JoinTimeout > maxJoinTimeout {
-		wrong("JoinTimeout is %v: use 0 for %v, or 1ms to 24h", c.JoinTimeout, defaultJoinTimeout)
-	}
-	if c.Timeout < 0 || c.Timeout > 0 && c.Timeout < 100*time.Microsecond || c.Timeout > wire.MaxTimeout {
-		wrong("Timeout is %v: use 0 for %v, or 100µs to 1m", c.Timeout, defaultTimeout)
-	}
-	if c.Forget < 0 || c.Forget > 0 && c.Forget < time.Second {
-		wrong("Forget is %v: use 0 for %v, or 1s and more", c.Forget, defaultForget)
 	}
 	if c.Replicas < -1 || c.Replicas > maxReplicas {
 		wrong("Replicas is %d: use 0 for 1, -1 for none, or 1 to %d", c.Replicas, maxReplicas)
@@ -208,8 +234,6 @@ func (c Config) Validate() error {
 	if c.TopKeys < -1 || c.TopKeys > maxTopKeys {
 		wrong("TopKeys is %d: use 0 for %d, -1 for none, or 1 to %d", c.TopKeys, defaultTopKeys, maxTopKeys)
 	}
-	c.checkSnapshots(wrong)
-	return errors.Join(errs...)
 }
 
 // maxRegionShare bounds one of RegionShares.
@@ -235,11 +259,8 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 	}
 }
 
-// checkSnapshots is Validate of what belongs to Snapshots.
+// checkSnapshots is Validate of what belongs to Snapshots, but for the bounds of SnapshotEvery.
 func (c *Config) checkSnapshots(wrong func(format string, args ...any)) {
-	if c.SnapshotEvery < 0 || c.SnapshotEvery > 0 && c.SnapshotEvery < time.Second || c.SnapshotEvery > maxSnapshotEvery {
-		wrong("SnapshotEvery is %v: use 0 for %v, or 1s to %v", c.SnapshotEvery, defaultSnapshotEvery, maxSnapshotEvery)
-	}
 	if c.Snapshots == nil && (c.SnapshotEvery != 0 || c.PlainSnapshots) {
 		wrong("SnapshotEvery or PlainSnapshots is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave them zero")
 	}
@@ -327,4 +348,13 @@ func (c *Config) warnOfPublicSeed(v *view.View) {
 	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !origin.OnThisMachine(v.Members[v.Self].Addr) {
 		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
 	}
+}
+
+// snapshotKeys are what snapshots are sealed under.
+func (c *Config) snapshotKeys() snapshots.Keys {
+	keys := snapshots.NewKeys(c.Secrets)
+	if c.PlainSnapshots {
+		keys = keys.Plain()
+	}
+	return keys
 }

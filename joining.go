@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -78,5 +79,25 @@ func (n *Node) reportJoin() {
 			append(attrs, "expect", n.cfg.Expect)...)
 	default:
 		n.cfg.Logger.Warn("no other member has answered; counting alone: check Join, firewall and Advertise", attrs...)
+	}
+}
+
+// load loads what all nodes have written before they stopped, and then has snapshots
+// written. It waits for the loading until ctx is done; then that goes on, and the node is
+// not Ready until it is over.
+func (n *Node) load(ctx context.Context) {
+	if n.cfg.Snapshots == nil {
+		return
+	}
+	n.handover.Track()
+	loaded := make(chan struct{})
+	n.env.Go(func() {
+		n.joining.snapshots.Load(n.env.Context())
+		close(loaded)
+		n.joining.snapshots.Run()
+	})
+	select {
+	case <-loaded:
+	case <-ctx.Done():
 	}
 }

@@ -205,54 +205,6 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	return made, nil
 }
 
-// Members is the roster as this node knows it, sorted by name: every member that
-// is alive, or that died without saying goodbye and is not yet forgotten.
-func (n *Node) Members() []Member {
-	v := n.handover.View()
-	members := make([]Member, len(v.Members))
-	for i := range members {
-		members[i] = memberOf(v, i)
-	}
-	return members
-}
-
-// Stats is a snapshot of the node's counters.
-func (n *Node) Stats() Stats {
-	c := n.cluster.Stats()
-	s := Stats{
-		Served:    n.meters.Served.Load(),
-		Passed:    n.meters.Passed.Load(),
-		Overdue:   n.meters.Overdue.Load(),
-		LateUnits: n.meters.LateUnits.Load(),
-		Canceled:  n.meters.Canceled.Load(),
-		Conflicts: n.registry.Conflicts(),
-		Keys:      n.counts.Len(),
-		MaxKeys:   n.cfg.MaxKeys,
-		Bytes:     n.counts.Bytes(),
-		Evicted:   n.counts.Evicted(),
-
-		EvictedUsedUp: n.counts.EvictedUsedUp(),
-
-		Unheard: n.handover.View().Unheard(n.env.Steady()),
-		Leases:  n.leaseStats(),
-
-		Reservations: ReservationStats(n.clients.reservations.Stats()),
-
-		Stream:    StreamStats(n.handover.Stats()),
-		Published: PublishedStats(n.published.Stats()),
-		Snapshots: n.snapshotStats(),
-		Holdings:  holdingStats(n.regions),
-		Regions:   regionStats(n.regions),
-		Outage:    OutageStats(n.outage.Stats()),
-		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
-		Holds:     HoldStats(n.clients.holds.Stats()),
-		Unjoined:  n.unjoined(&c),
-		Cluster:   c,
-	}
-	s.read(&n.meters)
-	return s
-}
-
 // Ready reports whether the node holds authority over what it owns, or has none to
 // wait for: nobody joins while a member is missing, and until then it answers
 // through the others. It is false after Leave and after Close. A deploy that
@@ -270,18 +222,6 @@ func (n *Node) Ready() bool {
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
 	}
 	return v.Serves() && !slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From != "" && len(w.Ranges.Intersect(v.Want)) > 0 })
-}
-
-// Forget takes a dead member off the roster at once, because it will not come
-// back. It is ErrInvalid if member is not in the roster or not Dead.
-func (n *Node) Forget(member string) error {
-	if n.env.Ended() {
-		return ErrClosed
-	}
-	if err := n.cluster.Forget(member); err != nil {
-		return fmt.Errorf("%w member: %w", ErrInvalid, err)
-	}
-	return nil
 }
 
 // Leave hands over what this node holds to the members that own it next, and then says

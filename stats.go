@@ -274,3 +274,64 @@ func regionStats(r *regions.Regions) map[string]RegionStats {
 	}
 	return stats
 }
+
+// SnapshotStats are about Config.Snapshots. They are zero without it.
+type SnapshotStats struct {
+	Loading  bool          // what is there is being loaded, and the node is not Ready
+	Loaded   int           // counts that were loaded
+	LoadTook time.Duration // that it took
+	Refused  int           // snapshots that were not loaded, or not to their end; the log has the reasons
+
+	Saved    uint64        // snapshots that were written
+	Failures uint64        // that were not
+	Error    string        // of the last that was not, if none was written since; else empty
+	Age      time.Duration // since the writing of the last one began; zero if none was written
+	Took     time.Duration // that its writing took
+	Bytes    int64         // of it
+	Counts   int           // in it
+}
+
+func (n *Node) snapshotStats() SnapshotStats {
+	s := n.joining.snapshots.Stats()
+	return SnapshotStats{
+		Loading: s.Loading, Loaded: s.Loaded, LoadTook: s.LoadTook, Refused: s.Refused,
+		Saved: s.Saved, Failures: s.Failures, Error: s.Error, Age: s.Age, Took: s.Took, Bytes: s.Bytes, Counts: s.Counts,
+	}
+}
+
+// Stats is a snapshot of the node's counters.
+func (n *Node) Stats() Stats {
+	c := n.cluster.Stats()
+	s := Stats{
+		Served:    n.meters.Served.Load(),
+		Passed:    n.meters.Passed.Load(),
+		Overdue:   n.meters.Overdue.Load(),
+		LateUnits: n.meters.LateUnits.Load(),
+		Canceled:  n.meters.Canceled.Load(),
+		Conflicts: n.registry.Conflicts(),
+		Keys:      n.counts.Len(),
+		MaxKeys:   n.cfg.MaxKeys,
+		Bytes:     n.counts.Bytes(),
+		Evicted:   n.counts.Evicted(),
+
+		EvictedUsedUp: n.counts.EvictedUsedUp(),
+
+		Unheard: n.handover.View().Unheard(n.env.Steady()),
+		Leases:  n.leaseStats(),
+
+		Reservations: ReservationStats(n.clients.reservations.Stats()),
+
+		Stream:    StreamStats(n.handover.Stats()),
+		Published: PublishedStats(n.published.Stats()),
+		Snapshots: n.snapshotStats(),
+		Holdings:  holdingStats(n.regions),
+		Regions:   regionStats(n.regions),
+		Outage:    OutageStats(n.outage.Stats()),
+		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
+		Holds:     HoldStats(n.clients.holds.Stats()),
+		Unjoined:  n.unjoined(&c),
+		Cluster:   c,
+	}
+	s.read(&n.meters)
+	return s
+}

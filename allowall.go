@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/parties"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -167,16 +167,6 @@ func indexOf(all []wire.Ask, id bucket.ID) int {
 	return -1
 }
 
-// party is those of the asks that go the same way.
-type party struct {
-	route   view.Route
-	at      []int // which of the asks
-	asks    []wire.Ask
-	results []wire.Result
-	settle  func(takes []wire.Ask) // says what becomes of what the party took
-	err     error
-}
-
 // takeAll takes from every owner at once, and gives back if any denied.
 func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
@@ -194,71 +184,18 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if n.denyAll(v, s.all, n.env.At(now), s.results) {
 		return nil
 	}
-	parties := partiesOf(v, s.all, began)
+	all := parties.Of(v, s.all, began)
 	var flags uint8
-	if len(parties) > 1 {
+	if len(all) > 1 {
 		flags = wire.FlagTentative
 	}
 	var wait sync.WaitGroup
-	for _, p := range parties[1:] {
+	for _, p := range all[1:] {
 		wait.Go(func() { n.take(ctx, v, flags, p) })
 	}
-	n.take(ctx, v, flags, parties[0])
+	n.take(ctx, v, flags, all[0])
 	wait.Wait()
-
-	var err error
-	allowed := true
-	for _, p := range parties {
-		err = errors.Join(err, p.err)
-		allowed = allowed && p.allowed()
-		for i, at := range p.at {
-			s.results[at] = p.results[i]
-		}
-	}
-	if len(parties) == 1 {
-		return err
-	}
-	for _, p := range parties {
-		if !p.allowed() {
-			continue
-		}
-		if allowed {
-			p.settle(p.kept())
-			continue
-		}
-		p.settle(p.taken())
-		for i, at := range p.at {
-			if p.results[i].Allowed {
-				s.results[at].Remaining += p.asks[i].Units
-			}
-		}
-	}
-	return err
-}
-
-// partiesOf sorts asks by the member that answers for them.
-func partiesOf(v *view.View, all []wire.Ask, now int64) []*party {
-	var parties []*party
-	for i := range all {
-		r := v.Route(all[i].ID, now)
-		at := slices.IndexFunc(parties, func(p *party) bool { return p.route.Way == r.Way && p.route.To == r.To })
-		if at < 0 {
-			at = len(parties)
-			parties = append(parties, &party{route: r})
-		}
-		p := parties[at]
-		p.at = append(p.at, i)
-		p.asks = append(p.asks, all[i])
-	}
-	for _, p := range parties {
-		p.results = make([]wire.Result, len(p.asks))
-	}
-	return parties
-}
-
-// allowed reports whether nothing that the party enforces was denied: it took.
-func (p *party) allowed() bool {
-	return p.err == nil && owner.Allowed(p.asks, p.results)
+	return parties.Conclude(all, s.results)
 }
 
 // denyAll reports whether a pushback denies one of the asks, and so all: no member is
@@ -282,71 +219,47 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 
 // take takes from whoever answers for the party, or from this node's budget if it
 // is not reached, in one step.
-func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
+func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *parties.Party) {
 	as, now := view.AsSelf, n.env.Now()
 	switch {
-	case p.route.Way == view.Here && !n.handover.Fenced(v, now):
+	case p.Route.Way == view.Here && !n.handover.Fenced(v, now):
 		as = view.AsOwner
-	case p.route.Way == view.StandIn && p.route.To == v.Self:
+	case p.Route.Way == view.StandIn && p.Route.To == v.Self:
 		as = view.AsStandIn
-	case p.route.Way != view.Here && p.route.Way != view.NoWay:
+	case p.Route.Way != view.Here && p.Route.Way != view.NoWay:
 		trip := n.depart(ctx)
 		if trip != nil {
-			defer func() { trip.decided(wire.OpTake, p.asks, p.results, p.err) }()
+			defer func() { trip.decided(wire.OpTake, p.Asks, p.Results, p.Err) }()
 		}
-		by, err := n.reach(ctx, trip, v, n.env.At(now), p.route, wire.OpTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, trip, v, n.env.At(now), p.Route, wire.OpTake, flags, p.Asks, p.Results)
 		if err == nil {
 			by.trip = nil // nobody traces what is told
-			p.settle = func(takes []wire.Ask) {
+			p.Settle = func(takes []wire.Ask) {
 				if len(takes) > 0 {
 					v.Members[by.hop].Peer.Tell(requestOf(nil, v, by, wire.OpRefund, 0, takes))
 				}
 			}
 			return
 		}
-		clear(p.results)
-		if p.err = cancelled(ctx); p.err != nil {
+		clear(p.Results)
+		if p.Err = cancelled(ctx); p.Err != nil {
 			return
 		}
 		if by.member == v.Self {
 			as = view.AsStandIn
 		}
-		v, now = n.viewAfter(v, p.route.To, err), n.env.Now()
+		v, now = n.viewAfter(v, p.Route.To, err), n.env.Now()
 	}
 	if as != view.AsOwner {
 		runtime.Gosched() // as in decide
 	}
-	s := n.scratch(len(p.asks))
+	s := n.scratch(len(p.Asks))
 	defer n.done(s)
-	n.owner.TakeTogether(v, as, flags, p.asks, now, &s.room, p.results)
-	p.settle = func(takes []wire.Ask) {
+	n.owner.TakeTogether(v, as, flags, p.Asks, now, &s.room, p.Results)
+	p.Settle = func(takes []wire.Ask) {
 		for _, a := range takes {
 			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.env.Now(), new(wire.Result))
 			n.owner.Conclude(a.ID)
 		}
 	}
-}
-
-// taken is the asks that were allowed, with the receipts of what they took.
-func (p *party) taken() []wire.Ask {
-	taken := make([]wire.Ask, 0, len(p.asks))
-	for i, a := range p.asks {
-		if r := &p.results[i]; r.Allowed {
-			taken = append(taken, a.Taken(r))
-		}
-	}
-	return taken
-}
-
-// kept is the asks that were allowed and leave too little for as much again: they may
-// have denied others. As refunds they give nothing back, and settle what was taken.
-func (p *party) kept() (kept []wire.Ask) {
-	for i, a := range p.asks {
-		if r := &p.results[i]; r.Allowed && r.Remaining < a.Units {
-			a = a.Taken(r)
-			a.Units = 0
-			kept = append(kept, a)
-		}
-	}
-	return kept
 }

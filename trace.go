@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -186,7 +185,7 @@ func outcomeOf(op wire.Op, asks []wire.Ask, results []wire.Result) string {
 		return outcomeUnanswered // it may have been carried out
 	case op == wire.OpRefund:
 		return outcomeDone
-	case owner.Allowed(asks, results):
+	case wire.Allowed(asks, results):
 		return outcomeAllowed
 	}
 	return outcomeDenied

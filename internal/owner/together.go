@@ -149,22 +149,12 @@ func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	if flags&wire.FlagTentative == 0 {
 		return
 	}
-	taken := Allowed(asks, results)
+	taken := wire.Allowed(asks, results)
 	for i := range asks {
 		if !taken || !results[i].Allowed {
 			o.tentative.conclude(asks[i].ID)
 		}
 	}
-}
-
-// Allowed reports whether nothing that is enforced was denied.
-func Allowed(asks []wire.Ask, results []wire.Result) bool {
-	for i := range results {
-		if !results[i].Allowed && !asks[i].Shadow {
-			return false
-		}
-	}
-	return true
 }
 
 // Conclude ends the doubt about a tentative take of an id: it stands, or was given back.

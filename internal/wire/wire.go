@@ -532,3 +532,13 @@ func NumbersHash(l *bucket.Limit) uint64 {
 	}
 	return h
 }
+
+// Allowed reports whether nothing that is enforced was denied.
+func Allowed(asks []Ask, results []Result) bool {
+	for i := range results {
+		if !results[i].Allowed && !asks[i].Shadow {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,105 @@
+package parties
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// asksOf returns a view of members that all hear each other, and asks of units: one for the
+// owner that each number names.
+func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
+	c := &cluster.View{}
+	for i := range 3 {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
+		c.Hears, c.Direct = append(c.Hears, []bool{true, true, true}), append(c.Direct, true)
+	}
+	v := view.New(1, c, view.Terms{}, nil)
+	var asks []wire.Ask
+	id := bucket.ID{}
+	for _, owner := range owners {
+		for id.Hi += 1 << 40; v.Owner(id) != owner; id.Hi += 1 << 40 {
+		}
+		asks = append(asks, wire.Ask{ID: id, Units: units})
+	}
+	return v, asks
+}
+
+func TestAsksOfOneOwnerAreOneParty(t *testing.T) {
+	v, asks := asksOf(1, 1, 2, 1, 2, 1)
+	all := Of(v, asks, 0)
+	require.Len(t, all, 2)
+	require.Equal(t, 1, all[0].Route.To)
+	require.Equal(t, []wire.Ask{asks[0], asks[2], asks[4]}, all[0].Asks)
+	require.Equal(t, []wire.Ask{asks[1], asks[3]}, all[1].Asks)
+	require.Len(t, all[1].Results, 2)
+}
+
+func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
+	type took struct {
+		to    int // member
+		units []int64
+	}
+	yes := func(remaining int64) wire.Result {
+		return wire.Result{Result: bucket.Result{Allowed: true, Remaining: remaining, Receipt: 7}}
+	}
+	no := wire.Result{}
+	failed := errors.New("canceled")
+	for _, c := range []struct {
+		about    string
+		results  []wire.Result // of asks for the members 1, 2 and 1, of 5 units each
+		shadow   bool          // the last one
+		err      error         // of the second party
+		settled  []took
+		remained []int64
+	}{
+		{"all allow, with room for more", []wire.Result{yes(9), yes(9), yes(9)}, false, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 9}},
+		{"all allow, and may have denied others", []wire.Result{yes(9), yes(0), yes(4)}, false, nil, []took{{1, []int64{0}}, {2, []int64{0}}}, []int64{9, 0, 4}},
+		{"one denies, and the others get theirs back", []wire.Result{yes(3), no, yes(4)}, false, nil, []took{{1, []int64{5, 5}}}, []int64{8, 0, 9}},
+		{"a shadow denies nothing", []wire.Result{yes(9), yes(9), no}, true, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 0}},
+		{"an error is a denial", []wire.Result{yes(3), yes(3), yes(4)}, false, failed, []took{{1, []int64{5, 5}}}, []int64{8, 3, 9}},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			v, asks := asksOf(5, 1, 2, 1)
+			asks[2].Shadow = c.shadow
+			all := Of(v, asks, 0)
+			var settled []took
+			for _, p := range all {
+				for i, at := range p.at {
+					p.Results[i] = c.results[at]
+				}
+				p.Settle = func(takes []wire.Ask) {
+					var units []int64
+					for _, a := range takes {
+						require.EqualValues(t, 7, a.Receipt)
+						units = append(units, a.Units)
+					}
+					settled = append(settled, took{p.Route.To, units})
+				}
+			}
+			all[1].Err = c.err
+			results := make([]wire.Result, len(asks))
+			err := Conclude(all, results)
+			require.ErrorIs(t, err, c.err)
+			require.Equal(t, c.settled, settled)
+			for i, remaining := range c.remained {
+				require.Equal(t, remaining, results[i].Remaining)
+			}
+		})
+	}
+}
+
+func TestOnePartyHasNothingToSettle(t *testing.T) {
+	v, asks := asksOf(1, 2, 2)
+	all := Of(v, asks, 0)
+	all[0].Results[0].Allowed = true // without Settle, which would panic
+	results := make([]wire.Result, 2)
+	require.NoError(t, Conclude(all, results))
+	require.True(t, results[0].Allowed)
+}

@@ -405,3 +405,17 @@ func (v vector) join(o vector) vector {
 	}
 	return v
 }
+
+// A member that decides with a share of nothing has all that was used of the whole.
+func TestUnitsCountWhereTheShareOfTheirLimitIsNothing(t *testing.T) {
+	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.LeakyBucket} {
+		whole := bucket.Limit{Algorithm: algorithm, Rate: 74, Per: 24 * time.Hour}
+		share := whole
+		share.Whole, share.Burst = whole.Capacity(), -1
+		l := newLink(t)
+		require.True(t, l.stores[1].Take(someID(1), &whole, l.now, whole.Rate).Allowed)
+		require.False(t, l.stores[1].Take(someID(1), &share, l.now, 1).Allowed)
+		l.settle()
+		require.Equal(t, whole.Rate, l.used(0, someID(1)))
+	}
+}

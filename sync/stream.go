@@ -440,12 +440,13 @@ func (s *Stream) returned(id bucket.ID) bool {
 }
 
 // recovery is how long a count of this limit takes to empty at most, in
-// nanoseconds, if it has no debt.
+// nanoseconds, if it has no debt. A count that was asked for by a share, whose Burst may come
+// to nothing, may have units of the whole limit.
 func recovery(l *bucket.Limit) float64 {
 	if l.Algorithm != bucket.TokenBucket && l.Algorithm != bucket.LeakyBucket {
 		return 2 * float64(l.Per)
 	}
-	return float64(l.Per) * float64(l.Capacity()) / max(float64(l.Rate), 1e-9)
+	return float64(l.Per) * float64(max(l.Capacity(), l.Whole)) / max(float64(l.Rate), 1e-9)
 }
 
 // Tallies is how many are known.

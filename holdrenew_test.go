@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -41,7 +42,8 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 
 // Holds are renewed by a message to each owner, however many there are.
 func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
-	const members, holds, seconds = 4, 100_000, 20
+	const members, seconds = 4, 20
+	holds := full.Pick(t, 20_000, 100_000)
 	synctest.Test(t, func(t *testing.T) {
 		c := &renewing{crowd: newCrowd(members, 0), asked: make(map[wire.Op]int)}
 		for i := range c.view.Members {

@@ -102,6 +102,7 @@ type roster struct {
 	self    string
 	forget  time.Duration
 	left    bool
+	small   time.Time // when this node's side was last smaller than what it misses
 	entries map[string]*entry
 	fresh   *allowance // for members that come
 }
@@ -336,7 +337,9 @@ func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.de
 // member is of this node's side, itself included.
 //
 // A side that, with the members that have joined it, is no smaller than what it misses
-// forgets its dead after Forget, a smaller one later. Dead members that own
+// forgets its dead after Forget, a smaller one later. As a split heals, a small side hears of the
+// others one by one: so it forgets those that it misses then only after it has been no smaller
+// for Forget. Dead members that own
 // nothing, because they died before they served, are not missed: they go after
 // Forget on every side.
 func (r *roster) tick(before, now time.Time, onSide func(name string) bool) change {
@@ -358,18 +361,22 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 			c.roster = true
 		}
 	}
-	patience := func(e *entry) time.Duration {
-		if here < missing && e.Announced != Joining {
-			return smallPatience * r.forget
+	if here < missing {
+		r.small = now
+	}
+	forgets := func(e *entry) bool {
+		dead := now.Sub(e.dead)
+		if e.Announced == Joining {
+			return dead >= r.forget
 		}
-		return r.forget
+		return dead >= smallPatience*r.forget || dead >= r.forget && now.Sub(r.small) >= r.forget
 	}
 	var tombstones []*entry
 	for _, e := range r.sorted() {
 		switch {
 		case e.gone():
 			tombstones = append(tombstones, e)
-		case e.isDead(now) && now.Sub(e.dead) >= patience(e):
+		case e.isDead(now) && forgets(e):
 			c.add(r.bury(e, now))
 		}
 	}
@@ -381,6 +388,7 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 // come back meanwhile, or a tombstone been answered, and what says so has yet to be read:
 // that time brings nobody nearer to being forgotten.
 func (r *roster) stood(still time.Duration, now time.Time) {
+	r.small = r.small.Add(still)
 	for _, e := range r.entries {
 		if e.unanswered != nil {
 			e.since = e.since.Add(still)

@@ -217,6 +217,31 @@ func TestNobodyIsForgottenForTimeInWhichThisProcessStoodStill(t *testing.T) {
 	require.Equal(t, []string{"b", "c"}, names(r))
 }
 
+// As a split heals, its smaller side hears of the others one by one.
+func TestMembersThatAHealBringsLastAreNotForgottenMeanwhile(t *testing.T) {
+	r := rosterOf("b")
+	mustAnnounce(t, r, Serving)
+	for _, name := range []string{"a", "c", "d", "e"} {
+		m := rec(name, 2)
+		m.Announced = Serving
+		r.up(m, "", dawn)
+		if name != "a" {
+			r.down(name, dawn)
+		}
+	}
+	before := dawn.Add(2 * testForget)
+	r.tick(dawn, before, only("a", "b"))
+	healed := before.Add(time.Second)
+	r.tick(before, healed, only("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r), "three are no fewer than two, but they have only just met")
+	last := before.Add(testForget)
+	r.tick(healed, last.Add(-1), only("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r))
+	r.tick(last.Add(-1), last, only("a", "b", "c"))
+	require.NotContains(t, names(r), "d")
+	require.NotContains(t, names(r), "e")
+}
+
 func TestAJoinerThatDiedIsForgottenAfterForgetOnEverySide(t *testing.T) {
 	r := rosterOf("b")
 	for _, name := range []string{"a", "c", "x"} {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,6 +134,19 @@ func (w *world) agree(names ...string) bool {
 		}
 	}
 	return true
+}
+
+// rosters returns how each node sees the members, for a test that fails.
+func (w *world) rosters() string {
+	var s strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		fmt.Fprintf(&s, "%s, ready %v:", name, w.nodes[name].Ready())
+		for _, m := range w.nodes[name].Members() {
+			fmt.Fprintf(&s, " %s %v", m.Name, m.State)
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
 }
 
 // within reports whether something comes true in so much time. It looks every 10 ms, and

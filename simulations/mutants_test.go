@@ -194,9 +194,9 @@ var mutants = []mutant{
 	{
 		name: "a member that stands still is not waited for",
 		edits: []edit{{
-			"attempt.go",
-			"		a.wait = timeout * 3 / 4\n",
-			"		a.wait = timeout / 4\n",
+			"internal/attempt/attempt.go",
+			"		a.Wait = timeout * 3 / 4\n",
+			"		a.Wait = timeout / 4\n",
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},
@@ -243,16 +243,16 @@ var mutants = []mutant{
 	{
 		name: "a reservation is settled twice where it was made",
 		edits: []edit{{
-			"reserve.go",
-			"	n.apart(op, &a)\n",
-			"	n.apart(op, &a)\n	n.apart(op, &a)\n",
+			"internal/reserve/reserve.go",
+			"	v.of.cfg.Apart(op, &a)\n",
+			"	v.of.cfg.Apart(op, &a)\n	v.of.cfg.Apart(op, &a)\n",
 		}},
 		scenario: "budget", breaks: settledOnceInvariant,
 	},
 	{
 		name: "whoever has the text of a reservation settles it",
 		edits: []edit{{
-			"reserve.go",
+			"internal/reserve/reserve.go",
 			"	err := v.spendMarker(ctx)\n",
 			"	var err error\n",
 		}},
@@ -261,7 +261,7 @@ var mutants = []mutant{
 	{
 		name: "what is loaded is counted, and not tracked",
 		edits: []edit{{
-			"snapshots.go",
+			"joining.go",
 			"	n.handover.Track()\n",
 			"",
 		}},

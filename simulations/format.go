@@ -205,7 +205,7 @@ func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
 }
 
 func (r *reader) limit(s *Scenario, v strictyaml.Value) {
-	m := v.Map("name", "algorithm", "rate", "per", "burst", "scope", "partition", "version")
+	m := v.Map("name", "algorithm", "rate", "per", "burst", "scope", "partition", "no_leases", "version")
 	r.places[place{partLimit, len(s.Limits)}] = m.Get
 	per := m.Get("per")
 	algorithm := strictyaml.Named[weir.Algorithm](m.Get("algorithm"))
@@ -220,6 +220,7 @@ func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
 		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
 		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
+		NoLeases:  m.Get("no_leases").Bool(),
 		Version:   m.Get("version").Uint(),
 	})
 }

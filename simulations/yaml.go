@@ -94,7 +94,7 @@ func limitEntry(l weir.Limit) *yaml.Node {
 		scope = l.Scope.String()
 	}
 	return mapping("name", l.Name, "algorithm", l.Algorithm.String(), "rate", l.Rate, "per", l.Per, "burst", l.Burst,
-		"scope", scope, "partition", l.Partition.String(), "version", l.Version)
+		"scope", scope, "partition", l.Partition.String(), "no_leases", l.NoLeases, "version", l.Version)
 }
 
 func loadEntry(l Load) *yaml.Node {

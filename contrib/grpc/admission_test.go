@@ -273,9 +273,9 @@ func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	estimate := func(context.Context, any) int64 { return 1 }
 	for want, o := range map[string]Options{
-		"nothing settles it": {Estimate: estimate},
-		"no name of text":    {SettleTrailer: "Cost-Bin"},
-		"has no end":         {Messages: holds},
+		"nothing settles it":    {Estimate: estimate},
+		"is not a name of text": {SettleTrailer: "Cost-Bin"},
+		"has no end":            {Messages: holds},
 	} {
 		_, err := ByLimiter(tokens, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)

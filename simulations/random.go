@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -568,10 +569,12 @@ func (d *dice) snapshots() {
 // stop stops all nodes, and starts them again, or others. It returns when.
 func (d *dice) stop(at time.Duration) time.Duration {
 	hosts := d.s.beginning()
+	dead := make(map[string]bool)
 	for _, f := range d.s.Faults {
 		for _, name := range f.Nodes {
 			if m, ok := may[f.Kind]; ok {
 				hosts[name] = m.makes
+				dead[name] = f.Kind == FaultKill || dead[name] && f.Kind != FaultStart
 			}
 		}
 	}
@@ -586,7 +589,13 @@ func (d *dice) stop(at time.Duration) time.Duration {
 		d.s.Faults = append(d.s.Faults, f)
 		at += d.between(time.Millisecond, 2*time.Second)
 	}
-	add(Fault{Kind: pick(d, FaultKill, FaultLeave), Nodes: runs})
+	kind := pick(d, FaultKill, FaultLeave)
+	add(Fault{Kind: kind, Nodes: runs})
+	if kind == FaultLeave && slices.Contains(slices.Collect(maps.Values(dead)), true) {
+		// What the last ones hold may be a dead member's to take: they try for so long.
+		at += leaveWithin
+		d.s.Lasts += leaveWithin
+	}
 	if d.one(4) {
 		add(Fault{Kind: FaultLose, Nodes: d.shuffled(runs, 1+d.IntN(len(runs)))})
 	}

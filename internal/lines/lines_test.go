@@ -3,6 +3,7 @@ package lines
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ type queue struct {
 	life  env.Life
 	owner *owner.Owner
 	limit bucket.Limit
-	asks  int
+	asks  atomic.Int64
 }
 
 // newQueue returns one that serves a unit each second, and has room for three.
@@ -46,7 +47,7 @@ func newQueue() *queue {
 	q.Lines = New(Config{
 		Clock: clock, Life: &q.life, Full: errFull, Closed: errClosed,
 		Decide: func(_ context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
-			q.asks++
+			q.asks.Add(1)
 			do(op, flags, a, r)
 			return nil
 		},
@@ -143,11 +144,11 @@ func TestWaitersAskTogether(t *testing.T) {
 		for range 50 {
 			all = append(all, q.wait(t.Context()))
 		}
-		before := q.asks
+		before := q.asks.Load()
 		for _, done := range all {
 			require.NoError(t, <-done)
 		}
-		require.LessOrEqual(t, q.asks-before, 100, "at most an ask for the units and one when they are due")
+		require.LessOrEqual(t, q.asks.Load()-before, int64(100), "at most an ask for the units and one when they are due")
 		_ = q.life.Close(func() error { return nil })
 	})
 }

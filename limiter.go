@@ -141,20 +141,25 @@ func (l *Limiter) Limit() Limit { return l.limit }
 func (l *Limiter) Node() *Node { return l.node }
 
 // check is every method that returns a Decision.
-func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (Decision, error) {
-	a, r := wire.Ask{Leases: true}, wire.Result{}
-	return l.checked(ctx, op, key, units, &a, &r)
+func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (d Decision, err error) {
+	var (
+		a wire.Ask
+		r wire.Result
+	)
+	a.Leases = true
+	err = l.checked(ctx, op, key, units, &a, &r, &d)
+	return d, err
 }
 
-// checked is check, of an ask that has Leases if it may be answered by one. It fills the ask
-// and its result.
-func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result) (d Decision, err error) {
+// checked is check, of an ask that has Leases if it may be answered by one. It fills the ask,
+// its result and the Decision.
+func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result, d *Decision) (err error) {
 	n := l.node
 	begun, leases := n.observedSince(), a.Leases
-	if op == wire.OpPeek {
-		err = l.prepare(ctx, key, units, a)
+	if l.limit.Algorithm == InFlight && op != wire.OpPeek {
+		err = l.onlyHeld()
 	} else {
-		err = l.ask(ctx, key, units, a)
+		err = l.prepare(ctx, key, units, a)
 	}
 	a.Leases = a.Leases && leases
 	if err == nil && op == wire.OpTake && !l.shadow {
@@ -170,11 +175,11 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	if err != nil {
 		n.meters.Failed(err)
 	}
-	l.tell(&d, r)
+	l.tell(d, r)
 	if n.cfg.Observer != nil {
-		l.observe(ctx, key, units, d, err, begun, op == wire.OpPeek)
+		l.observe(ctx, key, units, *d, err, begun, op == wire.OpPeek)
 	}
-	return d, err
+	return err
 }
 
 // measure takes in a decision that stands for weight of them. asked is false of a check
@@ -191,9 +196,14 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 // ask is prepare, of what counts.
 func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.limit.Algorithm == InFlight {
-		return fmt.Errorf("%w limit: %q is in_flight: use Hold and Release", ErrInvalid, l.limit.Name)
+		return l.onlyHeld()
 	}
 	return l.prepare(ctx, key, units, a)
+}
+
+// onlyHeld is the error of units in flight that are asked for as if they came back with time.
+func (l *Limiter) onlyHeld() error {
+	return fmt.Errorf("%w limit: %q is in_flight: use Hold and Release", ErrInvalid, l.limit.Name)
 }
 
 // prepare looks the caller's question over and writes it to a.

@@ -39,7 +39,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 		err error
 	)
 	v := &Reservation{l: l, units: estimate}
-	if v.decision, err = l.checked(ctx, wire.OpTake, key, estimate, &a, &r); err == nil && v.decision.Allowed {
+	if err = l.checked(ctx, wire.OpTake, key, estimate, &a, &r, &v.decision); err == nil && v.decision.Allowed {
 		l.node.clients.reservations.Make(&v.made, &a, &r)
 	}
 	return v, err

@@ -258,6 +258,7 @@ func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
 	seed := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 	for name, other := range map[string]weir.Config{
 		"of another cluster":   {Seed: seed(2)},
+		"of another region":    {Seed: seed(1), Secrets: [][]byte{seed(8)}, Region: "west"},
 		"under another secret": {Seed: seed(1), Secrets: [][]byte{seed(9)}},
 		"under no secret":      {Seed: seed(1), Secrets: nil},
 	} {

@@ -62,7 +62,7 @@ func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) 
 func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, io.Reader) error) error {
 	var errs []error
 	for _, h := range d.stage.hosts {
-		if d.stage.Shared && !mine(h.name) || !d.stage.Shared && h.name != d.host {
+		if d.stage.Shared && (!mine(h.name) || h.region != d.stage.named[d.host].region) || !d.stage.Shared && h.name != d.host {
 			continue
 		}
 		d.stage.mu.Lock()

@@ -32,7 +32,7 @@ type Scenario struct {
 	RegionShares map[string]int64 // as weir.Config
 
 	Snapshots time.Duration // as weir.Config's SnapshotEvery; 0 if no node writes any
-	Shared    bool          // all hosts keep them in one place
+	Shared    bool          // all hosts of a region keep them in one place
 
 	Caps countsync.Caps // of every node's stream
 	Hot  int            // asks a second more of the witness' keys that are reset now and then, so that they are lent

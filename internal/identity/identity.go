@@ -42,6 +42,18 @@ func (h Identity) Fingerprint() (f [16]byte) {
 	return f
 }
 
+// RegionFingerprint returns a Fingerprint of a region's nodes alone. Counts have the same ids in
+// each region. It is the Fingerprint itself where regions have no names.
+func (h Identity) RegionFingerprint(region string) (f [16]byte) {
+	f = h.Fingerprint()
+	if region == "" {
+		return f
+	}
+	sum := sha256.Sum256(append(f[:], "weir region\x00"+region...))
+	copy(f[:], sum[:])
+	return f
+}
+
 // Prefix is the part of the hashed text that is the same for all keys of a
 // limit: the name, after its length, so that ("a_b", "c") and ("a", "b_c")
 // differ, and filled up to whole words.

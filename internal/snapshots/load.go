@@ -52,7 +52,7 @@ func (s *Snapshots) load(ctx context.Context) {
 		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "error", err)
 	}
 	if all.foreign != "" {
-		err := fmt.Errorf("where snapshots are kept, node %q of another cluster writes too: give each cluster a place of its own", all.foreign)
+		err := fmt.Errorf("where snapshots are kept, node %q of another cluster or region writes too: give each a place of its own", all.foreign)
 		s.shutFor(err)
 		s.cfg.Log.Error("no snapshot is loaded or written", "error", err)
 		return

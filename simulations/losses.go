@@ -294,7 +294,7 @@ func (s *stage) gone() (gone [][]bool) {
 					// It may have been told nobody before the node closed, which a check that
 					// was under way when the node said goodbye outlasts.
 					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
-					unsaved := g.at > saved && (all || theirs) || g.units < 0 && g.by == h && g.at > refundsSaved
+					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
 				}
 			}

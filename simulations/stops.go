@@ -55,8 +55,9 @@ func (s *stage) outageOf(c crash, host int) (o outage, found bool) {
 }
 
 // savedOf is saved of the outage that a host's end was part of, below zero if it was of none, or
-// nodes write no snapshots. refunds is the same of what the host gave back: a node that leaves
-// last gives back what it is asked to until it has ended, also once it has written its snapshot.
+// nodes write no snapshots. refunds is the same of what the host gave back, and of resets:
+// a node that leaves last does what it is asked to until it has ended, also once it has written
+// its snapshot.
 func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
 	o, found := s.outageOf(c, host)
 	if !found || s.disks == nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/race"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -157,15 +156,7 @@ func TestASplitHealsByItself(t *testing.T) {
 					return true
 				}
 				require.True(t, within(5*time.Second, hear), "they hear each other")
-				bound := 10 * time.Second
-				if split > forget {
-					// A member that was forgotten joins again, and is admitted once no range is
-					// abandoned. Ranges that are abandoned as the sides meet stay so for
-					// view.Patience after the last member came back. The rest is for a pause
-					// between two attempts to join, 4 s at most, and for handing over.
-					bound = view.Patience + 5*time.Second
-				}
-				require.True(t, within(bound, func() bool { return w.agree(w.names...) }), "they have one roster, not:\n%s", w.rosters())
+				require.True(t, within(10*time.Second, func() bool { return w.agree(w.names...) }), "they have one roster, not:\n%s", w.rosters())
 			})
 		})
 	}

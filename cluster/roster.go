@@ -336,12 +336,12 @@ func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.de
 // sweep. before is the time of the last tick; onSide reports whether a
 // member is of this node's side, itself included.
 //
-// A side that, with the members that have joined it, is no smaller than what it misses
-// forgets its dead after Forget, a smaller one later. As a split heals, a small side hears of the
-// others one by one: so it forgets those that it misses then only after it has been no smaller
-// for Forget. Dead members that own
-// nothing, because they died before they served, are not missed: they go after
-// Forget on every side.
+// A side that, with the members that have joined it, stays no smaller than what it misses
+// for Forget then forgets those that have been dead for so long. A smaller side forgets them
+// later. As a split heals, a small side hears of the others one by one: with the first of
+// them it may be no smaller, and the rest are about to be heard. Dead members that own
+// nothing, because they died before they served, are not missed: they go after Forget on
+// every side.
 func (r *roster) tick(before, now time.Time, onSide func(name string) bool) change {
 	var c change
 	here, missing := 0, 0

@@ -1,4 +1,4 @@
-.PHONY: test full alone manifests race flakes fuzz soak sim sim-regions sim-snapshots schedules pictures bench figures lint demo
+.PHONY: test full alone manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules pictures bench figures lint demo
 
 test:
 	go test work
@@ -27,6 +27,11 @@ FLAKES ?= 20
 FLAKES_OF ?=
 flakes:
 	./.ci/flakes $(FLAKES) $(FLAKES_OF)
+
+# What the tests draw at random is the same in each run. This draws others, and prints the
+# seed with a failure.
+draws:
+	WEIR_SEED=$(or $(SEED),0) go test -count=1 $$(./.ci/packages drawn)
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x
@@ -58,12 +63,13 @@ sim-snapshots:
 
 # The smallest clusters that lose, repeat and mix up frames, crash and split: each copy has
 # every unit once that anybody has heard of. Some 200 a second on a core. After these, holds
-# and reservations in healthy clusters, each exact. Some 150 a second.
+# and reservations in healthy clusters, each exact. Some 150 a second. Without a SEED each run
+# plays others.
 SCHEDULES ?= 100000
 HOLD_SCHEDULES ?= 10000
 schedules:
 	go test ./sync -count=1 -timeout 0 -run '^TestWhateverHappensEveryUnitCountsOnce$$' \
-		-rapid.checks $(SCHEDULES) -rapid.nofailfile $(if $(SEED),-rapid.seed $(SEED))
+		-rapid.checks $(SCHEDULES) -rapid.nofailfile -rapid.seed $(or $(SEED),0)
 	go test . -count=1 -timeout 0 -run SchedulesOfHolds \
 		-schedules $(HOLD_SCHEDULES) $(if $(SEED),-first $(SEED))
 

@@ -66,6 +66,7 @@ var mayImport = map[string][]string{
 	"internal/bounds":     {"."},
 	"internal/calendar":   {"bucket", "time"},
 	"internal/clamp":      {"time"},
+	"internal/drawn":      {},
 	"internal/figures":    {},
 	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/identity", "internal/sealed", "internal/view", "internal/wire", "sync", "time"},
@@ -167,10 +168,28 @@ func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
 	}
 }
 
+func TestWhatIsDrawnAtRandomIsTheSameInEachRun(t *testing.T) {
+	const draws, seeds = "pgregory.net/rapid", modulePath + "/internal/drawn"
+	found := 0
+	for _, dir := range packages(t) {
+		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+		require.NoError(t, err, dir)
+		imports := slices.Concat(pkg.TestImports, pkg.XTestImports)
+		if slices.Contains(imports, draws) && dir != "internal/drawn" {
+			found++
+			require.Contains(t, imports, seeds, "the tests of %s draw others in each run", dir)
+		}
+	}
+	require.Greater(t, found, 10)
+}
+
 func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
 	require.ElementsMatch(t, slices.Concat(coreNeeds, testsNeed), required(t, "."))
 	imports := make(map[string]bool)
 	for _, dir := range packages(t) {
+		if dir == "internal/drawn" {
+			continue // is imported by tests alone
+		}
 		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
 		require.NoError(t, err, dir)
 		for _, path := range pkg.Imports {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 // What has lain for a while is imported as what was imported at once and has aged in a store.

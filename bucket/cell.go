@@ -36,5 +36,6 @@ type Result struct {
 }
 
 // Receipt names the time that a take was counted at, so that a refund reaches
-// the window it was taken from. It means something only to the store that gave it.
+// the window it was taken from. It means something only to the store that gave it. 0 names
+// nothing.
 type Receipt int64

@@ -252,8 +252,10 @@ func (o *slidingOracle) debitAt(now, n int64, r Receipt) bool {
 	if int64(r) != start && int64(r) != start-per {
 		return false
 	}
-	o.start = start
-	o.all = append(o.all, admission{int64(r), n})
+	if n > 0 {
+		o.start = start
+		o.all = append(o.all, admission{int64(r), n})
+	}
 	return true
 }
 

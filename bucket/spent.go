@@ -51,7 +51,8 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 // DebitSpent is Debit of units that are spent with those that at names: in the same window of
 // a FixedWindow, the same counter of a SlidingWindow, or at the same time of a log. Where
 // these are over it spends nothing, and the Result is not Allowed. A bucket is debited now,
-// as its level has no place for earlier.
+// as its level has no place for earlier. RetryAfter is when units have room, which is now, 0,
+// where the window before alone has none for them.
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
 	sh, h := s.locate(id)
 	sh.mu.Lock()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 // trickle is a connection from which what is in data comes, at most step bytes

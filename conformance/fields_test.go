@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/rules"
 )
 

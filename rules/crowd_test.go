@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir"
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 func TestANodeDecidesOnAsManyLimitsAsARequestMayMeet(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 // answerBytes is the least that an answer has.

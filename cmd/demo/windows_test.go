@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 // at is admissions at exactly known moments.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/internal/wire"
 )
 

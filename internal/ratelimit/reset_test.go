@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir"
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 // A client that has spent all of a limit and comes back when it is told to is granted a unit,

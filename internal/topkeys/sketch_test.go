@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "github.com/weir-go/weir/internal/drawn"
 )
 
 func idOf(key int) (id ID) {

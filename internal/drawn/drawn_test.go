@@ -1,0 +1,41 @@
+package drawn
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestMain draws once and prints what it drew, where it is asked to.
+func TestDraws(t *testing.T) {
+	if os.Getenv("WEIR_DRAWS") == "" {
+		t.Skip("TestEachRunDrawsTheSame runs it in processes of their own")
+	}
+	rapid.Check(t, func(t *rapid.T) { println("drew", rapid.Uint64().Draw(t, "n")) })
+}
+
+func TestEachRunDrawsTheSame(t *testing.T) {
+	drawn := func(env string, args ...string) string {
+		run := exec.Command(os.Args[0], append([]string{"-test.run", "^TestDraws$"}, args...)...)
+		run.Env = append(os.Environ(), "WEIR_DRAWS=1")
+		if env != "" {
+			run.Env = append(run.Env, env)
+		}
+		said, err := run.CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		kept := strings.Split(string(said), "\n")
+		require.Greater(t, len(kept), 100)
+		return strings.Join(kept[:100], "\n")
+	}
+	t.Setenv(Variable, "1")
+	first := drawn("")
+	require.Equal(t, first, drawn(""), "by default")
+	seven := drawn("WEIR_SEED=7")
+	require.NotEqual(t, first, seven)
+	require.Equal(t, seven, drawn("", "-rapid.seed", "7"), "the command line comes first")
+	require.NotEqual(t, drawn("WEIR_SEED=0"), drawn("WEIR_SEED=0"), "a seed of 0 is another each time")
+}

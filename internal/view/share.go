@@ -167,13 +167,14 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 // leaves, and could give a unit away that another side has. So a side has no more than
 // it had together with those that are gone, which is never less than k·⌊whole/(n−1)⌋;
 // and no more than by n−1, so that sides which all know of it have the limit at most.
+// That holds also where its roster falls below Expect, and the others' does not.
 func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
 	s := Share{of: v.weight()}
+	if partition == wire.FairShare && v.places != nil && len(v.placed) >= v.Expect {
+		s.most = &Share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
+	}
 	if partition == wire.FairShare && len(v.Points) >= v.Expect {
 		s.ranks = ranks(v.Ring, v.Points, id, member)
-		if v.places != nil {
-			s.most = &Share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
-		}
 		return s
 	}
 	for _, i := range v.Points {

@@ -118,6 +118,7 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
 		whole := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12)).Draw(t, "units")
+		terms := Terms{Expect: rapid.SampledFrom([]int{0, 0, n - 1, n, n + 1}).Draw(t, "expect")}
 		var all []int
 		sides, stay := make([][]int, 3), make([][]int, 3)
 		for i := range n {
@@ -142,13 +143,13 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 				spend = stay[at]
 			}
 			for _, self := range spend {
-				v := New(1, HeardBy(self, all, all), Terms{}, nil)
+				v := New(1, HeardBy(self, all, all), terms, nil)
 				if unnoticed {
-					v = New(2, HeardBy(self, roster, roster), Terms{}, v)
+					v = New(2, HeardBy(self, roster, roster), terms, v)
 				} else {
-					v = New(2, HeardBy(self, all, side), Terms{}, v)
+					v = New(2, HeardBy(self, all, side), terms, v)
 				}
-				v = New(3, HeardBy(self, roster, stay[at]), Terms{}, v)
+				v = New(3, HeardBy(self, roster, stay[at]), terms, v)
 				own, _ := v.Share(AsSelf, id, wire.FairShare)
 				if alone {
 					part += own.part(whole)
@@ -159,7 +160,7 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 				if len(stay[at]) == 1 && own.part(whole) != part {
 					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.part(whole), whole, part)
 				}
-				if least := int64(len(stay[at])) * (whole / int64(len(roster))); part < least {
+				if least := int64(len(stay[at])) * (whole / int64(max(len(roster), terms.Expect))); part < least {
 					t.Fatalf("%v of %v have %d of %d units, less than %d", stay[at], roster, part, whole, least)
 				}
 			}
@@ -171,23 +172,31 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 	})
 }
 
-// The smallest such leaves, whichever member the ring gives what rounding leaves.
+// The smallest such leaves, whichever member the ring gives what rounding leaves. Expect may be
+// the roster before the leave, so that one side alone is below it.
 func TestALeaveThatOneSideAloneHearsOfMovesNoUnitThatAnotherSideHas(t *testing.T) {
 	race.SkipOneGoroutine(t)
-	all, sides, stay := []int{0, 1, 2, 3, 4}, [][]int{{0, 2, 4}, {1, 3}}, [][]int{{2, 4}, {1}}
-	for units := int64(1); units <= 5; units++ {
-		for at := range uint64(64) {
-			var sum int64
+	all, sides := []int{0, 1, 2, 3, 4, 5}, [][]int{{0, 2, 4, 5}, {1, 3}}
+	for _, expect := range []int{0, 5, 6, 7} {
+		terms := Terms{Expect: expect}
+		for _, stay := range [][][]int{{{2, 4, 5}, {1}}, {{2, 4, 5}, {1, 3}}, {{0, 2, 4, 5}, {1}}} {
+			var views []*View
 			for i, side := range sides {
 				left := func(m int) bool { return slices.Contains(side, m) && !slices.Contains(stay[i], m) }
 				roster := slices.DeleteFunc(slices.Clone(all), left)
-				v := New(1, HeardBy(stay[i][0], all, all), Terms{}, nil)
-				v = New(2, HeardBy(stay[i][0], all, side), Terms{}, v)
-				v = New(3, HeardBy(stay[i][0], roster, stay[i]), Terms{}, v)
-				s, _ := v.Share(AsStandIn, bucket.ID{Hi: at << 58}, wire.FairShare)
-				sum += s.part(units)
+				v := New(1, HeardBy(stay[i][0], all, all), terms, nil)
+				v = New(2, HeardBy(stay[i][0], all, side), terms, v)
+				views = append(views, New(3, HeardBy(stay[i][0], roster, stay[i]), terms, v))
 			}
-			require.LessOrEqual(t, sum, units, "of the key at %d", at)
+			for key := range uint64(6 * 64) {
+				units, at := int64(1+key/64), key%64
+				var sum int64
+				for _, v := range views {
+					s, _ := v.Share(AsStandIn, bucket.ID{Hi: at << 58}, wire.FairShare)
+					sum += s.part(units)
+				}
+				require.LessOrEqual(t, sum, units, "of the key at %d, where %v of %v stay and Expect is %d", at, stay, sides, expect)
+			}
 		}
 	}
 }

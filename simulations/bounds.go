@@ -209,6 +209,9 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		}
 	}
 	s.timeouts += max(0, s.slow-1)
+	if s.stops > 0 && l.Partition == weir.FailOpen { // each node has the limit for itself until it reaches one that serves
+		s.sides, s.unaware = 1, max(s.unaware, len(c.members)-1)
+	}
 	return s
 }
 

@@ -163,3 +163,39 @@ func TestEachInvariantAllowsWhatAStopOfAllNodesTakesAndNoMore(t *testing.T) {
 		})
 	}
 }
+
+// A node that starts or leaves reaches no other that serves, and FailOpen denies nothing for that.
+func TestEachNodeHasAFailOpenLimitForItselfInAStopOfAllNodes(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	s := scene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})
+	s.Snapshots = time.Second
+	s.Limits = []weir.Limit{{Name: "l", Algorithm: weir.SlidingLog, Rate: 60, Per: 4 * time.Second, Partition: weir.FailOpen}}
+	s.Loads = []Load{{Limit: "l", Adversary: true}}
+	j, err := run(t, s)
+	require.NoError(t, err)
+	require.Empty(t, judge(j))
+}
+
+func TestAFailOpenLimitIsHeldToOneForEachNodeInAStopOfAllNodes(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e"}
+	day := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 24 * time.Hour, Partition: weir.FailOpen}
+	short := day
+	short.Per = 30 * time.Second // no snapshot has its counts
+	for name, c := range map[string]struct {
+		l    weir.Limit
+		most int // after the stop
+	}{
+		"of a durable limit": {day, 4*100 + 20},
+		"of a short limit":   {short, 5 * 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := told(c.l, Fault{At: 10 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: all})
+			s.Snapshots = time.Second
+			for more := range 2 {
+				j := journal(s, spread(80, 7*time.Second, 9900*time.Millisecond), spread(c.most+more, 12*time.Second, 13*time.Second))
+				j.Stops = []Stop{{At: 10 * time.Second, Saved: 10 * time.Second}}
+				require.Len(t, brokenOf(j, boundInvariant), more)
+			}
+		})
+	}
+}

@@ -44,7 +44,7 @@ func Rows() []Row {
 		},
 		{
 			"all nodes stop and start again, with [snapshots](snapshots.md)",
-			"after `Leave`: the same. After a crash: what was spent since each node's last snapshot besides",
+			"after `Leave`: the same. After a crash: what was spent since each node's last snapshot besides. `FailOpen`: L more for each node",
 		},
 		{
 			"a `Global` limit, whether regions reach each other or not",

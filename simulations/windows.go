@@ -200,18 +200,23 @@ func (a *asks) densest(from, to time.Duration) (most window, above float64) {
 // own finds the windows of a FixedWindow, from what was admitted between two
 // moments without a fault; at the first of them the key has
 // no window yet. Each starts with the first admission after the end of the one
-// before, so that when it does is known but for the time that checks take. What
-// may lie in either of two windows counts in neither.
+// before, so that when it does is known but for the time that checks take. Where units are
+// reserved, a window starts as the one before ends if that left a debt, and anew if all that it
+// admitted was given back. What may lie in either of two windows counts in neither.
 func (a *asks) own(from, to time.Duration, yield func(w window)) {
 	low, high := from-a.l.Per, from-a.l.Per // between these the last window began
+	reserves := a.course.scenario.reserves(a.l.Name)
 	for i := 0; ; {
 		begins, latest := to, to
+		if reserves && low >= from {
+			begins = low + a.l.Per
+		}
 		for _, at := range a.admits[i:] {
 			check := &a.checks[at]
 			if check.Answered >= low+a.l.Per {
 				begins = min(begins, max(low+a.l.Per, check.Asked))
 			}
-			if check.Asked >= high+a.l.Per {
+			if check.Asked >= high+a.l.Per && !(reserves && check.Units == 0) {
 				latest = min(latest, check.Answered)
 			}
 			if check.Asked >= latest {

@@ -245,10 +245,11 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *parties.P
 		if p.Err = cancelled(ctx); p.Err != nil {
 			return
 		}
-		if by.member == v.Self {
+		after := n.viewAfter(v, p.Route.To, err)
+		if by.member == v.Self && after.Stays() {
 			as = view.AsStandIn
 		}
-		v, now = n.viewAfter(v, p.Route.To, err), n.env.Now()
+		v, now = after, n.env.Now()
 	}
 	if as != view.AsOwner {
 		runtime.Gosched() // as in decide

@@ -50,10 +50,11 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			holds.Refuse(r) // what is granted here that member would not renew
 			err = nil
 		default:
-			if by.member == v.Self {
+			after := n.viewAfter(v, way.To, err)
+			if by.member == v.Self && after.Stays() {
 				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.env.Now(), r)
+			err = n.decideHere(ctx, after, as, op, flags, a, n.env.Now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -126,12 +127,14 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 }
 
 // viewAfter is the view to decide by once a member has not answered. One that is only late
-// is not missing; one whose connection broke is, though no view may say so yet.
+// is not missing; one whose connection broke is, though no view may say so yet. A node that
+// has begun to leave meanwhile goes by its present view, in which it stands in for nobody.
 func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
-	if errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard) {
+	now := n.handover.View()
+	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard)) {
 		return v.Without(to)
 	}
-	return n.handover.View()
+	return now
 }
 
 // exchange holds the bytes of one question and its answer, so that asking

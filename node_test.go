@@ -844,6 +844,52 @@ func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 	})
 }
 
+// A check that a node has asked for before it leaves may time out after its goodbye. The node
+// stands in for nobody then, as it could tell no member what it granted.
+func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
+	t.Parallel()
+	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
+		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
+			return ask(t, map[string]*weir.Limiter{"a": l}, key, 1, "a")
+		},
+		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
+			return askAll(t, n, l, key, key+" too") / 2
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 3, false, weir.Config{Timeout: time.Second})
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true})
+				time.Sleep(time.Second)
+				w.network.Cut("c", "b")
+				slow := weirtest.Link{Latency: 760 * time.Millisecond} // more than an owner is waited for
+				w.network.SetLink("a", "b", slow)
+				keys := keysOf(ls["b"], 20)
+				granted := make([]int, len(keys))
+				var asking sync.WaitGroup
+				for i, key := range keys {
+					asking.Go(func() { granted[i] = asks(t, w.nodes["a"], ls["a"], key) })
+				}
+				time.Sleep(time.Millisecond)
+				w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+				require.NoError(t, w.nodes["a"].Leave(t.Context()))
+				left := time.Now()
+				asking.Wait()
+				require.Greater(t, time.Since(left), 100*time.Millisecond, "it has left before it decides")
+				require.NoError(t, w.nodes["a"].Close())
+				w.network.Heal()
+				time.Sleep(2 * time.Second)
+				for i, key := range keys {
+					d, err := ls["b"].Peek(t.Context(), key)
+					require.NoError(t, err)
+					require.EqualValues(t, granted[i], d.Limit-d.Remaining, "%s", key)
+				}
+			})
+		})
+	}
+}
+
 // A member starts again at once, and before its successor knows that nobody gives
 // it what the one before had, it leaves: its copies are all there is.
 func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {

@@ -297,9 +297,10 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		got, err := peer.Ask(ctx, onward, nil, h.Wait)
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.env.Now() - begun)})
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
+		after := n.viewAfter(v, member, err)
 		switch {
-		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || attempt.Unsent(err)):
-			got = n.standsIn(n.viewAfter(v, member, err), onward)
+		case stands && after.Stays() && failed && (h.Op != wire.OpRefund || attempt.Unsent(err)):
+			got = n.standsIn(after, onward)
 		case err != nil:
 			got = unreached
 		case passes:

@@ -114,7 +114,8 @@ func (s *stage) damaged(host string, from time.Duration) bool {
 }
 
 // loaded is when the newest snapshot of a host began that it had written by its end, of those
-// that were loaded after an outage; below zero if there was none.
+// that were loaded after an outage; below zero if there was none. One that the host has written
+// since it started again has no more than was loaded.
 func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 	newest, next := time.Duration(math.MinInt64), never
 	for _, o := range s.outages {
@@ -123,8 +124,8 @@ func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 		}
 	}
 	for _, l := range s.disks.loads {
-		if l.of == host && l.ran >= outage && l.ran < next {
-			newest = max(newest, min(l.began, end))
+		if l.of == host && l.began <= end && l.ran >= outage && l.ran < next {
+			newest = max(newest, l.began)
 		}
 	}
 	return newest

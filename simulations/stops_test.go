@@ -100,6 +100,20 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 	require.Equal(t, [][]bool{{false, false, false, true, true}}, s.gone())
 }
 
+// A node that stops again while others run loads what it has written meanwhile. That
+// does not bring back what a crash of all nodes before has taken.
+func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
+	const end, written = 12 * time.Second, 9 * time.Second
+	a := &host{name: "a"}
+	s := &stage{Scenario: &Scenario{Snapshots: time.Second, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}
+	s.witness.crashes = []crash{{at: end, hosts: []int{0}, heldSince: end}}
+	s.disks = &disks{stage: s, loads: []load{
+		{of: "a", began: written, by: "a", ran: end + time.Second},
+		{of: "a", began: end + 5*time.Second, by: "a", ran: end + 7*time.Second},
+	}}
+	require.Equal(t, written, s.saved(outage{0, end}))
+}
+
 func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
 	const s = time.Second
 	all := []string{"a", "b", "c", "d", "e"}

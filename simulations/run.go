@@ -273,10 +273,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 			o.Config.MaxKeys += roomier * int(l.Rate*s.Lasts.Seconds()+float64(l.Burst)) / carriedOf
 		}
 	}
-	// A node that passes a check on waits for three quarters of what its asker does, or half:
-	// after so much of Timeout the third one gives up, and answers itself.
 	s.witness = newLedger(witnessKeys * len(s.regions))
-	s.witness.slow = timeoutOf(scenario) / 8
+	s.witness.slow = askedAgain(scenario)
 	for i := range s.limits {
 		s.keys = append(s.keys, make([]string, s.keysOf(i)))
 		for k := range s.keys[i] {

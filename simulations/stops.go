@@ -210,10 +210,21 @@ func answered(c *Check) bool {
 	return c.Source != weir.Budget && c.Source != weir.FailedOpen && c.Source != weir.FailedClosed
 }
 
-// underWay is the units of checks that are under way beside one.
+// underWay is the units that may count as one check is answered though no caller has been granted
+// them: those of the others that are under way, and those of late ones, itself too, that members
+// have carried out besides. These are given back once the late answer has come, and the refund has
+// been told.
 func (a *asks) underWay(c *Check) (units int64) {
 	for _, i := range a.of {
-		if o := &a.checks[i]; o != c && o.Asked <= c.Answered && o.Answered >= c.Asked {
+		o := &a.checks[i]
+		again, until := int64(0), o.Answered
+		if o.Answered-o.Asked >= askedAgain(a.course.scenario) {
+			again, until = besides, until+2*resends
+		}
+		if o.Asked > c.Answered || until < c.Asked {
+			continue
+		}
+		if units += again * o.Units; o != c {
 			units += o.Units
 		}
 	}

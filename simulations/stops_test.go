@@ -115,7 +115,7 @@ func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 }
 
 func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
-	const s = time.Second
+	const s, ms = time.Second, time.Millisecond
 	all := []string{"a", "b", "c", "d", "e"}
 	for _, c := range []struct {
 		name     string
@@ -129,6 +129,14 @@ func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
 		{"one more, as one came after the snapshots", true, func(c []Check) { c[9].Asked, c[9].Answered = 8*s, 8*s+1 }, 7900 * time.Millisecond, false},
 		{"one more, as a node heard no owner", true, func(c []Check) { c[15].Source = weir.FailedOpen }, 9 * s, false},
 		{"a unit counts twice", true, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, true},
+		{"a late check's own unit may count", true, func(c []Check) { c[19].Allowed, c[19].Answered = false, c[19].Asked+80*ms }, 9 * s, false},
+		{"a late check's unit may count until it comes back", true, func(c []Check) {
+			c[18].Answered = c[18].Asked + 80*ms
+			c[19].Asked, c[19].Answered, c[19].Allowed = c[18].Answered+s, c[18].Answered+s+ms, false
+		}, 9 * s, false},
+		{"a late check's unit does not come back", true, func(c []Check) {
+			c[19].Allowed, c[19].Answered, c[20].Allowed = false, c[19].Asked+80*ms, false
+		}, 9 * s, true},
 		{"a lease is gone", false, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, false},
 		{"a node that heard no owner denies", true, func(c []Check) { c[19].Allowed, c[19].Source, c[20].Allowed = false, weir.Budget, true }, 9 * s, false},
 	} {

@@ -12,6 +12,11 @@ import (
 // where the first has just died.
 const besides = 5
 
+// askedAgain is how long a check takes at least that several members may have been asked. A node
+// that passes it on waits for three quarters of what its asker does, or half: after so much of
+// Timeout the third one gives up, and answers itself.
+func askedAgain(s *Scenario) time.Duration { return timeoutOf(s) / 8 }
+
 // What a lease is, as packages asker and owner have it.
 const (
 	leaseSpent = 500 * time.Millisecond // how long callers are granted of one at most

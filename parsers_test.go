@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/race"
 )
 
 // fuzzed is which fuzz target holds each function that reads what came from outside of
@@ -181,6 +183,7 @@ var inputs = map[string]bool{
 var readsByName = regexp.MustCompile(`^([pP]arse|[dD]ecode|[uU]nmarshal|[rR]ead)([A-Z]|$)`)
 
 func TestEveryParserHasAFuzzTarget(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	functions, targets := functionsAndTargets(t)
 	var parsers int

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	_ "github.com/weir-go/weir/internal/drawn"
+	"github.com/weir-go/weir/internal/race"
 )
 
 func TestANodeDecidesOnAsManyLimitsAsARequestMayMeet(t *testing.T) {
@@ -82,6 +83,7 @@ func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 // A file is refused if, and only if, some request of those that can be made up
 // meets too many.
 func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	methods, hosts, tiers := []string{"GET", "PUT", "PURGE"}, []string{"", "a", "b"}, []string{"", "free", "paid"}
 	refused, good := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	_ "github.com/weir-go/weir/internal/drawn"
+	"github.com/weir-go/weir/internal/race"
 )
 
 func valuesOf(s *Store) []Item {
@@ -104,6 +105,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 }
 
 func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	var sides [2]Store
 	for side := range sides {

@@ -213,13 +213,16 @@ func answered(c *Check) bool {
 // underWay is the units that may count as one check is answered though no caller has been granted
 // them: those of the others that are under way, and those of late ones, itself too, that members
 // have carried out besides. These are given back once the late answer has come, and the refund has
-// been told.
+// been told, unless a stop of all nodes comes before that is in their snapshots.
 func (a *asks) underWay(c *Check) (units int64) {
 	for _, i := range a.of {
 		o := &a.checks[i]
 		again, until := int64(0), o.Answered
 		if o.Answered-o.Asked >= askedAgain(a.course.scenario) {
 			again, until = besides, until+2*resends
+			if slices.ContainsFunc(a.stops, func(s Stop) bool { return o.Asked < s.At && until > s.Saved }) {
+				until = never
+			}
 		}
 		if o.Asked > c.Answered || until < c.Asked {
 			continue

@@ -137,6 +137,12 @@ func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
 		{"a late check's unit does not come back", true, func(c []Check) {
 			c[19].Allowed, c[19].Answered, c[20].Allowed = false, c[19].Asked+80*ms, false
 		}, 9 * s, true},
+		{"a late check's unit comes back after the last snapshots", true, func(c []Check) {
+			c[9].Answered, c[9].Allowed, c[9].Source, c[20].Allowed = c[9].Asked+80*ms, false, weir.FailedClosed, false
+		}, 6 * s, false},
+		{"a late check's unit comes back before the last snapshots", true, func(c []Check) {
+			c[9].Answered, c[9].Allowed, c[9].Source, c[20].Allowed = c[9].Asked+80*ms, false, weir.FailedClosed, false
+		}, 9 * s, true},
 		{"a lease is gone", false, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, false},
 		{"a node that heard no owner denies", true, func(c []Check) { c[19].Allowed, c[19].Source, c[20].Allowed = false, weir.Budget, true }, 9 * s, false},
 	} {

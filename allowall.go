@@ -217,8 +217,8 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 	return denied
 }
 
-// take takes from whoever answers for the party, or from this node's budget if it
-// is not reached, in one step.
+// take takes from the member that answers for the party, or from this node's budget if that
+// member is not reached, in one step.
 func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *parties.Party) {
 	as, now := view.AsSelf, n.env.Now()
 	switch {

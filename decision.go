@@ -10,7 +10,7 @@ import (
 // Decision is the answer to a check. The zero Decision is a denial.
 //
 // ResetAfter is zero if nothing is used. Else it is how long until the limit grants
-// everything to whoever asks steadily, at its rate: until the window ends, the log's
+// everything to a caller that asks steadily, at its rate: until the window ends, the log's
 // newest entry has expired, or the bucket is full again (or the queue of a LeakyBucket
 // empty). Where a window or log has nothing left, it is no later than when a unit is
 // there again. On a denial it is never below RetryAfter.

@@ -35,7 +35,7 @@ const (
 
 // PartitionPolicy says what a node may still admit while a member of the roster
 // cannot be reached, or the roster is below Config.Expect, whose members count as
-// missing then. A node that reaches nobody who could answer is a side of its own.
+// missing then. A node that reaches no member that could answer is a side of its own.
 // docs/guarantees.md has the bounds, and docs/partitions.md what they are of few units.
 type PartitionPolicy uint8
 

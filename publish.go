@@ -20,7 +20,7 @@ type Published struct {
 // higher version holds on every node, and of the same version the one whose bytes
 // are greater. A nil or empty value takes the name back. It returns when this node
 // has the value; those that it hears have it a packet's way later, the others when
-// they meet somebody who does, also after a split or a restart of all but one.
+// they meet a node that does, also after a split or a restart of all but one.
 //
 // Version 0 stands for one above what this node knows of the name, and at least the
 // time of day in nanoseconds since 1970: the last writer wins. With an empty value it

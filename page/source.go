@@ -110,7 +110,7 @@ type Counters struct {
 // Watched is how much of its limit a key has used.
 type Watched struct {
 	Limit int64 // what the limit grants
-	Used  int64 // of it, as who decided it has it
+	Used  int64 // of it, by the word of the node that decided
 	// InFlight reports whether Used is held, and comes back as it is released: Reset is 0.
 	InFlight bool
 	Per      time.Duration // the limit's; 0 if it is not known

@@ -16,7 +16,7 @@ const (
 	// connections need until everyone is heard again.
 	gossipSettling = 10 * time.Second
 	// moving is how long a start or a leave in good order may take until
-	// authority has moved: a hand-over has 10 s, and whoever waits for it 5 more.
+	// authority has moved: a hand-over has 10 s, and a member that waits for it 5 more.
 	moving = 15 * time.Second
 	// copying is how long it takes until what a dead member held is copied again:
 	// a second until it is away, and a scan.
@@ -62,7 +62,7 @@ type era struct {
 type kind uint8
 
 const (
-	changed  kind = iota // links, and who was the only way between others: what c counts
+	changed  kind = iota // links, and members that were the only way between others: what c counts
 	killed               // the owner crashes
 	moved                // nodes join, leave in order
 	timedOut             // a check times out though its authority lives
@@ -622,8 +622,8 @@ func (w *world) forgetting(e *era) (ignorant []time.Duration) {
 }
 
 // knows reports whether somebody on the side of i has met one that lives elsewhere. Then
-// it knows that a member is missing: it has its share, and who joins it weighs
-// nothing. Whom it has not met has joined others meanwhile, and weighs nothing
+// it knows that a member is missing: it has its share, and a node that joins it weighs
+// nothing. A node that it has not met has joined others meanwhile, and weighs nothing
 // there either, unless they are all alike.
 func (w *world) knows(side []int, i int) bool {
 	for _, k := range w.members {

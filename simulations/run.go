@@ -350,9 +350,8 @@ func (s *stage) process(n *weir.Node, h *host) (*process, error) {
 }
 
 // settle makes everything whole, and waits until every node sees exactly those
-// that run and has told them everything. The dead are forgotten, as an operator
-// would who knows that they will not come back. It returns what is still not so
-// after two minutes.
+// that run and has told them everything. The dead are forgotten, as by an operator that
+// knows that they will not come back. It returns what is still not so after two minutes.
 func (s *stage) settle(ctx context.Context) string {
 	s.cluster.Heal()
 	for _, h := range s.hosts {

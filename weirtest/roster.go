@@ -71,8 +71,8 @@ func (m *member) merge(g *gossip) {
 }
 
 // learn takes in news of one member. A start supersedes what ran at its
-// address before, and who is alive contradicts that it was forgotten: it comes
-// back, and is joining again.
+// address before, and a member that is alive contradicts that it was forgotten: it
+// comes back, and is joining again.
 func (m *member) learn(name string, e entry) {
 	back := name == m.name && e.status == forgotten
 	if back {

@@ -182,7 +182,7 @@ func (k *Asker) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 }
 
 // giveBack tells one owner what is left of its leases. Where that owner is not there any
-// more, or answers nothing, it is a refund like any other, to whoever answers by now. What
+// more, or answers nothing, it is a refund like any other, to the member that answers by now. What
 // is lost on the way stays spent: to say it again could give it back twice.
 func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	to, known := v.Named[errands[0].owner]

@@ -45,15 +45,15 @@ const (
 // All of them are debited where they are from, so that to spend them needs nobody's leave,
 // and to lose them costs units and no exactness. A lease ends by time alone, from when it
 // was asked for, which is before its owner began to count: by the clock that the check
-// itself reads, and by the steady one, whichever is ahead. So who was frozen finds its
-// leases over, and neither a clock that steps back nor one that stands still makes one
+// itself reads, and by the steady one, whichever is ahead. So a node that was frozen finds
+// its leases over, and neither a clock that steps back nor one that stands still makes one
 // last.
 //
 // A lease is of one count. Its owner marks it with the number of the count's last reset
 // that it knows of: one of a lower number than this node knows ends, or is not begun.
 //
-// What is left of a lease that is over, or takes the place of, is given back to who lent
-// it, along with how much was spent, so that the owner knows as soon as nothing of it may
+// What is left of a lease that is over, or takes the place of, is given back to its
+// owner, along with how much was spent, so that the owner knows as soon as nothing of it may
 // come back any more. One goroutine, Run, does that, and renews: no check waits.
 type leases struct {
 	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot

@@ -19,12 +19,12 @@ const (
 	cedeBelow = 256
 	// handOverFor bounds Leave.
 	handOverFor = 10 * time.Second
-	// lastCopies is how long Leave goes on when it can give no authority away: who
-	// has just come to stand in for another is sent copies.
+	// lastCopies is how long Leave goes on when it can give no authority away: a member
+	// that has just come to stand in for another is sent copies.
 	lastCopies = 4 * collectEvery
-	// copiesFor bounds how long it gives copies to who is to have them in its place, once
-	// it holds nothing. Those whose counts they are copies of make new ones, too, but at
-	// leisure; and one of them may be cut off, and end, before it has.
+	// copiesFor bounds how long it gives copies to the members that are to have them in its
+	// place, once it holds nothing. The owners of these counts make new copies, too, but at
+	// leisure; and an owner may be cut off, and end, before it has made them.
 	copiesFor = time.Second
 	// Before it, each member answers once: callsAtOnce of them are asked at a time,
 	// for callWait, and again after callPause; in callsFor a member that is gone is found
@@ -81,8 +81,8 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	return append(ready, receiver)
 }
 
-// enlist has this node own its part of the ring, once it has been sent what it
-// needs for that; or at once if there is nobody who could send it anything.
+// enlist makes this node the owner of its part of the ring, once it has been sent what it
+// needs for that; or at once if no member could send it anything.
 func (h *Handover) enlist() {
 	v := h.View()
 	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {
@@ -97,10 +97,9 @@ func (h *Handover) enlist() {
 	h.Refresh()
 }
 
-// mayServe reports whether a joiner has all that it is to have. If nobody serves, the
-// eldest joiner begins, with what those have that leave: nodes that start
-// together may meet each other before they hear of who serves, so each waits a
-// moment for that.
+// mayServe reports whether a joiner has all that it is to have. If no member serves, the
+// eldest joiner begins, with what the leaving members have. Nodes that start together may
+// meet each other before they hear of a member that serves, so each waits a moment for that.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Clock.Steady()-v.Met) < uint64(HearFor) {

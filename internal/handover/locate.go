@@ -24,8 +24,8 @@ import (
 // has, by the word of all that are not away, is authority that was lost: the asker
 // takes it, as it takes what a member had that is gone. Only the node to which the
 // ring gives a range takes it, and a member whose ring gives it to another does not
-// answer: nothing is taken until all agree on whose it is. So nobody takes what is held
-// by a member that it does not know yet, but whoever gave it to that one does; and of
+// answer: nothing is taken until all agree on whose it is. So no node takes what is held
+// by a member that it does not know yet, but the node that gave it to that one does; and of
 // two that wait for one range, as their rings differ, neither takes it.
 const (
 	// locateEvery is the time between two rounds of asking, unless one takes longer.

@@ -254,7 +254,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 			}
 			if lag := h.stream.Lag(to, h.cfg.Clock.Now()); !lag.Giving && h.View().Serves() {
 				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
-				// time, and whoever takes it in about as much. The way there and back is no
+				// time, and the member that takes it in needs about as much. The way there and back is no
 				// work. What a review has found takes half of the time.
 				pause := time.Duration(0)
 				switch took := time.Since(begun); {

@@ -214,7 +214,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 }
 
 // Reclaim is told what became of a lease: what is left of it counts no more. A node that has no
-// authority any more does not take it back, as nobody knows then who counts it how. What
+// authority any more does not take it back, as it does not know then how others count it. What
 // was lent of a count that was reset since is not in the present one.
 func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	s := o.lent.set(a.ID)

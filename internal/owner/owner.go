@@ -279,10 +279,10 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 }
 
 // Firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
-// something back: it is the word of the authority, within the whole limit, and no
-// AllowAll may give back what denied it, nor who has leases of it, and nothing waits that may
-// leave. What a region lacks of a Global limit is on its
-// way from others, and they send it because of the asks that come here.
+// something back: it is the word of the authority, within the whole limit. No AllowAll and
+// no node with leases may give back what denied it, and nothing waits that may leave. What
+// a region lacks of a Global limit is on its way from others, and they send it because of the
+// asks that come here.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.none(a.ID, now, o.timeout) &&
 		o.lent.of(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waiting(a.ID, now) == 0)

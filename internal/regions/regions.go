@@ -204,8 +204,8 @@ func (r *Regions) meet(region string, link *link, print uint64) {
 }
 
 // Serve answers the statements of another region: those that this node has
-// to decide about here, the others by asking who does. It does so apart, as checks
-// wait behind what is served.
+// to decide about here, the others by asking the members that do. It does so apart, as
+// checks wait behind what is served.
 func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]
@@ -275,8 +275,8 @@ func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exc
 	return append(answers, here...)
 }
 
-// maxExchangePasses is how often statements are passed on: by whoever they reach
-// to who decides, or to who did until just now.
+// maxExchangePasses is how often statements are passed on: by the member that they reach
+// to the one that decides, or to the one that did until just now.
 const maxExchangePasses = 2
 
 func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {

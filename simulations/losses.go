@@ -354,9 +354,10 @@ func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
 }
 
 // way is how long a message is under way at most.
-func (s *stage) way() time.Duration {
-	link := s.witness.link
-	way := link.Latency + link.Jitter + 2*s.witness.pause + time.Millisecond
+func (s *stage) way() time.Duration { return way(s.witness.link, s.witness.pause) }
+
+func way(link weirtest.Link, pause time.Duration) time.Duration {
+	way := link.Latency + link.Jitter + 2*pause + time.Millisecond
 	if link.Loss > 0 {
 		way += resends
 	}
@@ -368,9 +369,13 @@ func (s *stage) way() time.Duration {
 // heard, by all at once, until its next pong; a node that is further away hears of that a ping
 // later for each hop.
 func (s *stage) unsentFor(hops int) time.Duration {
+	return unsentFor(s.witness.link, s.witness.pause, hops)
+}
+
+func unsentFor(link weirtest.Link, pause time.Duration, hops int) time.Duration {
 	n := time.Duration(hops)
-	unsent := replicaAge + 2*n*s.way()
-	if s.witness.link.Loss > 0 {
+	unsent := replicaAge + 2*n*way(link, pause)
+	if link.Loss > 0 {
 		unsent += n * pingPace
 	}
 	return unsent

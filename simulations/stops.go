@@ -190,8 +190,8 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 			case c.Err != nil:
 			case c.Allowed:
 				admitted += c.Units
-				if !answered(c) {
-					most += c.Units // its policy says how much that may be in all
+				if !answered(c) || a.mayExceed(c) {
+					most += c.Units // the bounds say how much that may be in all
 				}
 			case denied == 0 && a.l.NoLeases && answered(c) && c.Asked >= calm && s.Expect == 0 && admitted+unheard+c.Units <= capacity(a.l)-a.underWay(c):
 				denied = c.Answered
@@ -204,10 +204,20 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// answered reports whether a check has an owner's answer, and not that of a node which did not
-// hear one, as packets are lost.
+// answered reports whether a check has the answer of an owner or its stand-in, and not that of a
+// node which heard neither, as packets are lost.
 func answered(c *Check) bool {
 	return c.Source != weir.Budget && c.Source != weir.FailedOpen && c.Source != weir.FailedClosed
+}
+
+// mayExceed reports whether a stand-in may have granted a check beyond the limit. Where an owner
+// may be late, its stand-in has the whole limit, and answers from an older copy, or from zero
+// (docs/partitions.md): the member that has the copy may be late too. The owner hears of the
+// grant later. If there was room until then, the grant exceeds nothing.
+func (a *asks) mayExceed(c *Check) bool {
+	e := a.course.at(c.Asked)
+	heard := c.Answered + unsentFor(a.course.scenario.Network, 0, max(1, e.hops))
+	return c.Source == weir.StandIn && e.slow > 0 && a.admitted(0, heard) > capacity(a.l)
 }
 
 // underWay is the units that may count as one check is answered though no caller has been granted

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // stopping is a scenario in which a day's limit is used while all nodes stop, and start again.
@@ -153,6 +154,48 @@ func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
 		j.Stops = []Stop{{At: 9 * s, Saved: c.saved}}
 		c.change(j.Checks)
 		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
+	}
+}
+
+// Where packets are lost an owner may be late, and so may the member that has its copy. The one
+// that stands in then may know of no unit.
+func TestADurableLimitAllowsWhatAStandInGrantsBeyondItAndNoMore(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	const loss = 0.01
+	last := func(source weir.Source, at time.Duration) func([]Check) {
+		return func(c []Check) { c[20].Asked, c[20].Answered, c[20].Source = at, at+80*ms, source }
+	}
+	for _, c := range []struct {
+		name   string
+		loss   float64
+		change func(checks []Check) // of 20 from 20 s to 30 s, and one more
+		broken bool
+	}{
+		{"a stand-in grants one more", loss, last(weir.StandIn, 36*s), false},
+		{"it does where nothing is lost", 0, last(weir.StandIn, 36*s), true},
+		{"the owner does", loss, last(weir.Forwarded, 36*s), true},
+		{"the owner has yet to hear of a grant", loss, func(c []Check) { c[19].Source = weir.StandIn }, false},
+		{"the owner has heard of a grant", loss, func(c []Check) { c[5].Source = weir.StandIn }, true},
+	} {
+		sc := told(weir.Limit{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, NoLeases: true})
+		sc.Snapshots, sc.Network.Loss = s, c.loss
+		j := journal(sc, spread(20, 20*s, 30*s), spread(1, 30*s, 31*s))
+		c.change(j.Checks)
+		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
+	}
+}
+
+// Owners are late where packets are lost, whether all nodes stop or not.
+func TestADurableLimitIsHeldToItsBoundWherePacketsAreLost(t *testing.T) {
+	for _, replicas := range []int{1, -1} {
+		s := scene(5)
+		s.Lasts, s.Snapshots, s.Replicas, s.Seed = 10*time.Second, time.Second, replicas, 1
+		s.Network = weirtest.Link{Latency: 146 * time.Microsecond, Loss: 0.01}
+		s.Limits = []weir.Limit{{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, Partition: weir.FailClosed}}
+		s.Loads = []Load{{Limit: "day", Keys: 60, Rate: 400}}
+		j, err := run(t, s)
+		require.NoError(t, err)
+		require.Empty(t, judge(j), "%d replicas", replicas)
 	}
 }
 

@@ -212,7 +212,7 @@ func answered(c *Check) bool {
 
 // mayExceed reports whether a stand-in may have granted a check beyond the limit. Where an owner
 // may be late, its stand-in has the whole limit, and answers from an older copy, or from zero
-// (docs/partitions.md): the member that has the copy may be late too. The owner hears of the
+// (docs/partitions.md): the holder of the copy may be late too. The owner hears of the
 // grant later. If there was room until then, the grant exceeds nothing.
 func (a *asks) mayExceed(c *Check) bool {
 	e := a.course.at(c.Asked)

@@ -35,8 +35,9 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 // goOn has a check that was kept go its way now, in a slot that it has already.
 func (n *Node) goOn(life context.Context, v *view.View, h wire.Header, request []byte, trip *trip, answer cluster.Later) {
 	now := n.env.Now()
+	unreached := func() { trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0)) }
 	if n.handover.Fenced(v, now) {
-		trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
+		unreached()
 		return
 	}
 	if member, flags := v.Onward(h, request, n.env.SteadyAt(now)); member >= 0 {
@@ -45,6 +46,10 @@ func (n *Node) goOn(life context.Context, v *view.View, h wire.Header, request [
 			f(life)
 			return true
 		})
+		return
+	}
+	if v.Declines(h, request) {
+		unreached()
 		return
 	}
 	got, err := n.answer(v, h, request, now)

@@ -120,5 +120,9 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	require.NoError(t, nodes[2].Close())
 	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
 	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
+	kept := make(chan []byte, 1)
+	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: self}
+	left.goOn(t.Context(), left.handover.View(), h, a.Append(h.Append(nil)), nil, func(answer []byte) { kept <- answer })
+	require.Equal(t, wire.Unreached, wire.Status((<-kept)[0]), "it was kept until now")
 	require.Zero(t, left.Stats().Served)
 }

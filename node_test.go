@@ -890,6 +890,62 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 	}
 }
 
+// All leave at one moment, and b hands over to c. D has not heard of a's goodbye yet, and asks a as
+// the last of the ring. A has heard of all goodbyes, holds nothing, and knows nobody to pass the check on to.
+func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
+	t.Parallel()
+	const (
+		near = time.Millisecond
+		far  = 20 * time.Millisecond // from a to d
+	)
+	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
+		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
+			return ask(t, map[string]*weir.Limiter{"d": l}, key, 1, "d")
+		},
+		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
+			return askAll(t, n, l, key, key+" too")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 4, false, weir.Config{Replicas: -1})
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
+				time.Sleep(time.Second)
+				keys := keysOf(ls["b"], 40) // of which c gets a part
+				for _, key := range keys {
+					require.Equal(t, 1, ask(t, ls, key, 1, "b"), "%s", key)
+				}
+				for _, from := range w.names {
+					for _, to := range w.names {
+						w.network.SetLink(from, to, weirtest.Link{Latency: near})
+					}
+				}
+				w.network.SetLink("a", "d", weirtest.Link{Latency: far})
+				var leaving sync.WaitGroup
+				for name, after := range map[string]time.Duration{"a": 0, "d": 0, "b": far - near, "c": far - near} {
+					leaving.Go(func() {
+						time.Sleep(after) // each calls the roll before its goodbye
+						assert.NoError(t, w.nodes[name].Leave(t.Context()))
+					})
+				}
+				for len(w.nodes["d"].Ring()) > 1 {
+					time.Sleep(near / 10)
+				}
+				require.Contains(t, fmt.Sprint(w.nodes["d"].Ring()), "map[a-", "d has not heard of a's goodbye")
+				granted := make([]int, len(keys))
+				var asking sync.WaitGroup
+				for i, key := range keys {
+					asking.Go(func() { granted[i] = asks(t, w.nodes["d"], ls["d"], key) })
+				}
+				asking.Wait()
+				leaving.Wait()
+				require.Equal(t, make([]int, len(keys)), granted)
+			})
+		})
+	}
+}
+
 // A member starts again at once, and before its successor knows that nobody gives
 // it what the one before had, it leaves: its copies are all there is.
 func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {

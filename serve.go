@@ -170,8 +170,7 @@ func (s *serving) told(r *request) bool {
 // decide carries out a check on what is held here.
 func (s *serving) decide(r *request) {
 	switch {
-	case s.v.Self < 0:
-		// This node has left, and found no member to pass this on to. It could tell none what it did.
+	case s.v.Declines(r.h, r.bytes):
 		s.unreached(r)
 		return
 	case wire.OfHolds(r.h, r.bytes):

@@ -159,6 +159,29 @@ func (v *View) Awaits(h wire.Header, request []byte) bool {
 	return true
 }
 
+// Declines reports whether this node leaves, or has left, and has no authority over what a
+// request asks for, so that it hands the request back. It stands in for nobody: it may be closed
+// before a member hears of what it granted. Until it has left it carries out resets, and takes what
+// is given back.
+func (v *View) Declines(h wire.Header, request []byte) bool {
+	switch {
+	case v.Stays():
+		return false
+	case v.Self < 0:
+		return true
+	}
+	switch h.Op {
+	case wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset:
+		return false
+	}
+	for i := range int(h.Asks) {
+		if !v.Holds(wire.IDOf(request, i)) {
+			return true
+		}
+	}
+	return false
+}
+
 // AllHere reports whether this node has authority for all of the asks. Of none it is
 // true.
 func (v *View) AllHere(all []wire.Ask, now int64) bool {

@@ -289,6 +289,49 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	}
 }
 
+// All others leave as well, so that there is nobody to pass anything on to.
+func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
+	stays := hearing(0, nil, "11", "11")
+	all := hearing(1, stays, "11", "11")
+	all.Members[0].Announced, all.Members[1].Announced = cluster.Leaving, cluster.Leaving
+	leaving := New(2, all.View, Terms{Copies: 1}, stays)
+	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Hears: [][]bool{{true}}}, Terms{Copies: 1}, leaving)
+	mine, other := ordered(stays, 0), ordered(stays, 1)
+	asks := []wire.Op{wire.OpTake, wire.OpDebit, wire.OpPeek, wire.OpWait, wire.OpLend, wire.OpHold}
+	gives := []wire.Op{wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset}
+	for _, c := range []struct {
+		name         string
+		v            *View
+		ids          []bucket.ID
+		asked, given bool // whether it declines what is asked, and what is given back
+	}{
+		{"a node that stays declines nothing", stays, []bucket.ID{other}, false, false},
+		{"a leaver answers for what it holds", leaving, []bucket.ID{mine, mine}, false, false},
+		{"of the rest it takes what is given back", leaving, []bucket.ID{other}, true, false},
+		{"one ask of the rest is enough", leaving, []bucket.ID{mine, other}, true, false},
+		{"a node that has left declines all", left, []bucket.ID{mine}, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, op := range slices.Concat(asks, gives) {
+				h := wire.Header{Op: op, Asks: uint8(len(c.ids)), To: NameHash("a")}
+				request := h.Append(nil)
+				for _, id := range c.ids {
+					request = (&wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: id}).Append(request)
+				}
+				want := c.asked
+				if slices.Contains(gives, op) {
+					want = c.given
+				}
+				require.Equal(t, want, c.v.Declines(h, request), "op %d", op)
+				if want {
+					member, _ := c.v.Onward(h, request, 10)
+					require.Equal(t, -1, member, "op %d: there is no member to pass it on to", op)
+				}
+			}
+		})
+	}
+}
+
 func TestADetourAvoidsTheDirectLink(t *testing.T) {
 	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").Detour(2, 2))
 	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").Detour(2, 2))

@@ -46,7 +46,10 @@ func serveWeb(t *testing.T, few bool) (*pipes, *Port) {
 	})
 	server := NewWeb(mux, log.New(io.Discard, "", 0))
 	go server.Serve(p)
-	t.Cleanup(func() { server.Close() })
+	t.Cleanup(func() {
+		server.Close()
+		time.Sleep(time.Second) // net/http keeps a connection that it has refused for half of that
+	})
 	return l, p
 }
 

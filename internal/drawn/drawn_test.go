@@ -3,6 +3,7 @@ package drawn
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain draws once and prints what it drew, where it is asked to.
+// TestDraws prints what rapid draws, where it is asked to.
 func TestDraws(t *testing.T) {
 	if os.Getenv("WEIR_DRAWS") == "" {
 		t.Skip("TestEachRunDrawsTheSame runs it in processes of their own")
@@ -21,7 +22,7 @@ func TestDraws(t *testing.T) {
 func TestEachRunDrawsTheSame(t *testing.T) {
 	drawn := func(env string, args ...string) string {
 		run := exec.Command(os.Args[0], append([]string{"-test.run", "^TestDraws$"}, args...)...)
-		run.Env = append(os.Environ(), "WEIR_DRAWS=1")
+		run.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, Variable+"=") }), "WEIR_DRAWS=1")
 		if env != "" {
 			run.Env = append(run.Env, env)
 		}
@@ -31,7 +32,6 @@ func TestEachRunDrawsTheSame(t *testing.T) {
 		require.Greater(t, len(kept), 100)
 		return strings.Join(kept[:100], "\n")
 	}
-	t.Setenv(Variable, "1")
 	first := drawn("")
 	require.Equal(t, first, drawn(""), "by default")
 	seven := drawn("WEIR_SEED=7")

@@ -219,7 +219,7 @@ func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool
 		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
 		t.Run(name, func(t *testing.T) {
 			switch {
-			case race.Enabled && full.Enabled() && !gossip:
+			case race.Enabled && !gossip && full.Enabled(t):
 				race.SkipAlike(t, "the same test with gossip")
 			case gossip && !gossips:
 				full.Only(t, "the same test with simulated membership, and the tests of inBubblesOfGossip")

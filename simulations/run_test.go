@@ -110,7 +110,7 @@ func TestARunAccountsForEveryUnitAndReplays(t *testing.T) {
 			if race.Enabled {
 				return // the race detector has the scheduler pick at random
 			}
-			if full.Enabled() || name == "split" { // which has most, and TestARunOfRegionsReplaysFromItsSeed
+			if name == "split" || full.Enabled(t) { // which has most, and TestARunOfRegionsReplaysFromItsSeed
 				requireReplays(t, s, first)
 			}
 			if name == "healthy" {

@@ -66,6 +66,7 @@ func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 // The ledger, which has the vectors of all ids in one list, joins as vectors do.
 func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 	const self = 2
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(self, bucket.NewStore(100, bucket.Salt{}))
 		vectors := make(map[bucket.ID]vector)

@@ -28,6 +28,7 @@ func drawVector(t *rapid.T, label string) (v vector) {
 }
 
 func TestVectorsAreASemilattice(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := drawVector(t, "a"), drawVector(t, "b"), drawVector(t, "c")
 		join := func(vs ...vector) (all vector) {
@@ -241,6 +242,7 @@ func (g *gossip) history() (s string) {
 // once, by whatever way and however often it was told, with whatever was given back, be
 // it anybody's units.
 func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := bucket.Limit{Algorithm: bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Rate: 1_000_000, Per: 365 * 24 * time.Hour}
 		if limit.Algorithm == bucket.TokenBucket || limit.Algorithm == bucket.LeakyBucket {
@@ -266,6 +268,7 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 // there are any: more than all of these at two places that do not know of each other. Once
 // all have heard of all, each unit counts once all the same, and has not been less before.
 func TestCopiesWithAllRefundsAgreeOnWhatIsLeft(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1_000_000, Per: 365 * 24 * time.Hour}
 		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
@@ -297,6 +300,7 @@ func TestCopiesWithAllRefundsAgreeOnWhatIsLeft(t *testing.T) {
 // of: of a SlidingWindow's, which slide out in whole units, one less for each origin but
 // the first.
 func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		windows := []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog}
 		limit := bucket.Limit{Algorithm: rapid.SampledFrom(windows).Draw(t, "algorithm"), Rate: 1000, Per: time.Second}

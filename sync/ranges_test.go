@@ -33,6 +33,7 @@ func (r Ranges) naive() naive {
 }
 
 func TestRangesAreSetsOfHashes(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) (list []Range, r Ranges) {
 			for range rapid.IntRange(0, 5).Draw(t, name) {

@@ -56,6 +56,7 @@ func TestAllNodesMakeTheSameRegions(t *testing.T) {
 }
 
 func TestStartsSumToTheWhole(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		names, weights := drawRegions(t)
 		r := NewRegions(names[0], names, weights)
@@ -88,6 +89,7 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 // together at no more than the whole; and at no less than these but for a
 // thousandth, where a year is long enough to say so.
 func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
+	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		whole := bucket.Limit{
 			Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),

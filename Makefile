@@ -19,7 +19,7 @@ manifests:
 race:
 	go test -race -run Siege .
 	cd cmd/demo && go test -race .
-	go test -race -timeout 15m $$(./.ci/packages raced)
+	go test -race -timeout 15m $$(./.ci/packages raced) $$(./.ci/packages adapters)
 
 # Tests that fail by chance: the default run, so many times under load, each fifth time under
 # the race detector. FLAKES_OF="./cluster ." plays these packages alone.

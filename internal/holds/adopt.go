@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -73,12 +72,7 @@ func (h *Holds) claimAt(ctx context.Context, v *view.View, to int, c claim) (ans
 	if to == v.Self {
 		return h.claimed(c), nil
 	}
-	peer, member := h.peerOf(v, v.Hashes[to])
-	if peer == nil {
-		return over, env.ErrUnreached
-	}
-	header := wire.Header{Op: wire.OpAdopt, Hops: wire.MaxHops, Wait: h.cfg.Timeout / 2, To: member}
-	said, err := env.Call(ctx, peer, header, c.append(nil), h.cfg.Timeout)
+	said, err := h.call(ctx, v, v.Hashes[to], wire.OpAdopt, c.append(nil), h.cfg.Timeout)
 	if err != nil || len(said) != 1 || said[0] > byte(holderHas) {
 		return over, cmp.Or(err, wire.ErrMalformed)
 	}

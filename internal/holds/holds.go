@@ -164,15 +164,7 @@ func (o *Hold) ask() wire.Ask {
 func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that they are renewed at
 	for shard := range shards {
-		var holds []*Hold
-		for from, done := 0, false; !done; done = from == 0 {
-			from = h.table.own(shard, from, func(o *Hold) {
-				if o.until == 0 {
-					holds = append(holds, o)
-				}
-			})
-		}
-		for _, o := range holds {
+		for _, o := range h.table.own(nil, shard, func(o *Hold) bool { return o.until == 0 }) {
 			if at, held := h.table.release(o); held {
 				ended[at] = append(ended[at], o)
 			}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -153,19 +152,15 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 // in Timeout: a member that has not answered by then is missing.
 func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) {
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
-		if peer, to := h.peerOf(v, v.Hashes[i]); peer != nil {
-			h.askMember(ctx, peer, to, ranges)
-		}
+		h.askMember(ctx, v, v.Hashes[i], ranges)
 	})
 }
 
 // askMember reads page after page of what one member has.
-func (h *Holds) askMember(ctx context.Context, peer cluster.Peer, to uint64, ranges countsync.Ranges) {
+func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, ranges countsync.Ranges) {
 	for next := (page{}); ctx.Err() == nil; {
 		next.ranges = ranges
-		wait := h.cfg.Timeout / 2
-		header := wire.Header{Op: wire.OpHeld, Hops: wire.MaxHops, Wait: wait / 2, To: to}
-		answer, err := env.Call(ctx, peer, header, next.append(nil), wait)
+		answer, err := h.call(ctx, v, member, wire.OpHeld, next.append(nil), h.cfg.Timeout/2)
 		if err != nil {
 			return
 		}

@@ -92,21 +92,22 @@ func (t *table) extend(o *Hold, until int64) bool {
 	return o.slot >= 0
 }
 
-// own calls f with the holds of this node, a part of a shard at a time, as each does.
-func (t *table) own(shard, from int, f func(*Hold)) (next int) {
+// own appends the holds of this node that are among those asked for. It looks at a part of the
+// shard at a time, and what moves meanwhile may be missed, as with each.
+func (t *table) own(list []*Hold, shard int, wants func(*Hold) bool) []*Hold {
 	s := &t.shards[shard]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	end := min(from+lookAtOnce, len(s.links))
-	for i := from; i < end; i++ {
-		if o := s.links[i].hold; o != nil {
-			f(o)
+	for from, more := 0, true; more; from += lookAtOnce {
+		s.mu.Lock()
+		end := min(from+lookAtOnce, len(s.links))
+		for i := from; i < end; i++ {
+			if o := s.links[i].hold; o != nil && wants(o) {
+				list = append(list, o)
+			}
 		}
+		more = end < len(s.links)
+		s.mu.Unlock()
 	}
-	if end < len(s.links) {
-		return end
-	}
-	return 0
+	return list
 }
 
 // lookAt looks at a hold of this node: it ends a client's that is over, and one that nobody has

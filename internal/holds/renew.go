@@ -4,8 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -13,49 +13,31 @@ import (
 
 // renew tells a member what this node has there, and sends the list of what differs.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
-	agree := func(differs func(shard int) bool) (list []*Hold) {
-		for _, d := range digests {
-			if !differs(d.shard) {
-				h.table.agree(d.shard, member, d.sum, now)
-				continue
-			}
-			for from := 0; ; {
-				from = h.table.own(d.shard, from, func(o *Hold) {
-					if o.at.of == member {
-						list = append(list, o)
-					}
-				})
-				if from == 0 {
-					break
-				}
-			}
-		}
-		return list
-	}
-	peer, to := h.peerOf(v, member)
-	if peer == nil {
-		return
-	}
-	header := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, Wait: renewWait / 2, To: to}
-	answer, err := env.Call(h.cfg.Life.Context(), peer, header, appendDigests(nil, h.self(), digests), renewWait)
+	answer, err := h.call(h.cfg.Life.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
 	var differ shardSet
 	if err != nil || len(answer) != len(differ) {
 		return
 	}
 	copy(differ[:], answer)
-	h.list(h.cfg.Life.Context(), v, member, kindList, agree(differ.has), func(told []*Hold) { h.table.renewed(told, now) })
+	var list []*Hold
+	for _, d := range digests {
+		if differ.has(d.shard) {
+			list = h.table.own(list, d.shard, func(o *Hold) bool { return o.at.of == member })
+		} else {
+			h.table.agree(d.shard, member, d.sum, now)
+		}
+	}
+	h.list(h.cfg.Life.Context(), v, member, kindList, list, func(told []*Hold) { h.table.renewed(told, now) })
 }
 
 // list sends a member a list of holds, and calls told with each part that it has taken in.
 func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
-	peer, to := h.peerOf(v, member)
-	for peer != nil && len(list) > 0 {
+	for len(list) > 0 {
 		body, n := append64([]byte{kind}, list[0].holder), 0
 		for ; n < len(list) && len(body) < pageBytes; n++ {
 			body = appendListed(body, list[n])
 		}
-		header := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, Wait: renewWait / 2, To: to}
-		if _, err := env.Call(ctx, peer, header, body, renewWait); err != nil {
+		if _, err := h.call(ctx, v, member, wire.OpRenew, body, renewWait); err != nil {
 			return
 		}
 		told(list[:n])
@@ -100,12 +82,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 		}
 		return has, nil
 	}
-	peer, to := h.peerOf(v, holder)
-	if peer == nil {
-		return nil, env.ErrUnreached
-	}
-	header := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, Wait: renewWait / 2, To: to}
-	return env.Call(h.cfg.Life.Context(), peer, header, appendConfirm(nil, holder, of), renewWait)
+	return h.call(h.cfg.Life.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
 }
 
 // has answers confirm for one hold.
@@ -160,11 +137,13 @@ type shardSet [shards / 8]byte
 func (b *shardSet) set(shard int)      { b[shard/8] |= 1 << (shard % 8) }
 func (b *shardSet) has(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
-// peerOf returns what leads to a member, and whom a request to it is for; nil if nothing does.
-func (h *Holds) peerOf(v *view.View, member uint64) (peer cluster.Peer, to uint64) {
+// call sends a request to a member, and returns the answer that came within wait. The error is
+// env.ErrUnreached if nothing leads there.
+func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.Op, body []byte, wait time.Duration) ([]byte, error) {
 	i, known := v.Named[member]
 	if !known || i == v.Self || v.Next[i] < 0 {
-		return nil, 0
+		return nil, env.ErrUnreached
 	}
-	return v.Members[v.Next[i]].Peer, member
+	header := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait / 2, To: member}
+	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, wait)
 }

@@ -10,7 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,11 +32,28 @@ type mutant struct {
 	breaks   string // the invariant
 }
 
-// edit replaces a text that must be in the file once.
+// edit replaces a text that must be in the file once. In new, MUTANT is true while this
+// mutant is played. While it is false, new must do what old does.
 type edit struct {
 	file     string // from the module's root
 	old, new string
 }
+
+// One program has all mutants, because to build the product for each took longer than all the rest
+// of this test. mutantEnv names the one that is played in a process, counted from one.
+const (
+	mutantEnv   = "WEIR_SIMULATIONS_MUTANT"
+	switchFile  = "internal/mutant/mutant.go" // which no commit has
+	switchesFor = `package mutant
+
+import "os"
+
+var played = os.Getenv("` + mutantEnv + `")
+
+// Played reports whether this process plays a mutant.
+func Played(mutant string) bool { return mutant == played }
+`
+)
 
 var mutants = []mutant{
 	{
@@ -41,7 +61,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/holdings.go",
 			"		own -= x.accounts[i].granted\n",
-			"		own -= 0 * x.accounts[i].granted\n",
+			"		if !MUTANT {\n			own -= x.accounts[i].granted\n		}\n",
 		}},
 		scenario: "apart", breaks: boundInvariant,
 	},
@@ -50,7 +70,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/exchange.go",
 			"a.received, a.receivedUntil = st.Granted, a.sent+term",
-			"a.received, a.receivedUntil = st.Granted, a.sent+4*term",
+			"a.received, a.receivedUntil = st.Granted, a.sent+term\n	if MUTANT {\n		a.receivedUntil += 3 * term\n	}",
 		}},
 		scenario: "apart", breaks: boundInvariant,
 	},
@@ -59,7 +79,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/view/share.go",
 			"	case v.Complete:\n",
-			"	case v.Complete || v.Side > 0:\n",
+			"	case v.Complete || MUTANT && v.Side > 0:\n",
 		}},
 		scenario: "split", breaks: boundInvariant,
 	},
@@ -68,7 +88,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/view/share.go",
 			"	if partition == wire.FairShare && len(v.Points) >= v.Expect {\n",
-			"	if len(v.Points) >= v.Expect {\n",
+			"	if (MUTANT || partition == wire.FairShare) && len(v.Points) >= v.Expect {\n",
 		}},
 		scenario: "few", breaks: boundInvariant,
 	},
@@ -77,7 +97,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/stream.go",
 			"	own.spent += units\n",
-			"	if spends++; spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
+			"	if spends++; MUTANT && spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
 		}, {
 			"sync/stream.go",
 			"// addOwn adds to this node's own tally",
@@ -90,7 +110,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"weirtest/roster.go",
 			"patience := m.config.Forget",
-			"patience := 0 * m.config.Forget",
+			"patience := m.config.Forget\n		if MUTANT {\n			patience = 0\n		}",
 		}},
 		scenario: "split", breaks: boundInvariant,
 	},
@@ -99,7 +119,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/inbound.go",
 			"x.store.SpendElsewhere(id, l, x.now, units)",
-			"x.store.SpendElsewhere(id, l, x.now, 2*units)",
+			"if MUTANT {\n				units *= 2\n			}\n			x.store.SpendElsewhere(id, l, x.now, units)",
 		}},
 		scenario: "split", breaks: accounted,
 	},
@@ -108,7 +128,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/inbound.go",
 			"	if x.raise(id, number, made, x.now, x.stamped()) {\n",
-			"	if x.raise(id, number, made, x.now, x.stamped()) || number < x.resets.of[id].number {\n",
+			"	if x.raise(id, number, made, x.now, x.stamped()) || MUTANT && number < x.resets.of[id].number {\n",
 		}},
 		scenario: "split", breaks: accounted,
 	},
@@ -117,11 +137,11 @@ var mutants = []mutant{
 		edits: []edit{{
 			"bucket/store.go",
 			"		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
-			"		refunded, changed := l.refund(&c.cell, g, now, 0*units, r, false, Lease{})\n",
+			"		back := units\n		if MUTANT {\n			back = 0\n		}\n		refunded, changed := l.refund(&c.cell, g, now, back, r, false, Lease{})\n",
 		}, {
 			"bucket/store.go",
 			"refunded < units && l.Algorithm == SlidingLog",
-			"refunded > units && l.Algorithm == SlidingLog",
+			"!MUTANT && refunded < units && l.Algorithm == SlidingLog",
 		}},
 		scenario: "lent", breaks: accounted,
 	},
@@ -130,11 +150,11 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/view/route.go",
 			"v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
-			"v.Held.Contains(id.Hi):",
+			"v.Held.Contains(id.Hi) && (MUTANT || !(v.Yields() && v.Reaches(owner))):",
 		}, {
 			"internal/handover/leave.go",
 			"	if v.Settled || len(v.Held) == 0 {\n",
-			"	if v.Settled || len(v.Held) == 0 || v.Yields() {\n",
+			"	if v.Settled || len(v.Held) == 0 || MUTANT && v.Yields() {\n",
 		}},
 		scenario: "thaw", breaks: oneAuthority,
 	},
@@ -143,15 +163,15 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/view/view.go",
 			"	if v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
-			"	for i, m := range v.Members {",
+			"	if !MUTANT && v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
 		}, {
 			"internal/handover/leave.go",
 			"} else if v.Side < len(v.Points) || v.Yields() {",
-			"} else if v.Yields() {",
+			"} else if !MUTANT && v.Side < len(v.Points) || v.Yields() {",
 		}, {
 			"internal/handover/leave.go",
 			"		if gives && !h.complete[m] {",
-			"		if gives && v.Next[i] >= 0 && !h.complete[m] {",
+			"		if gives && (!MUTANT || v.Next[i] >= 0) && !h.complete[m] {",
 		}},
 		scenario: "scaled", breaks: boundInvariant,
 	},
@@ -160,7 +180,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/view/share.go",
 			"	switch {\n	case partition == wire.FailOpen:\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
-			"	switch {\n	case partition == wire.FailOpen || v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
+			"	switch {\n	case partition == wire.FailOpen || MUTANT && v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
 		}},
 		scenario: "left", breaks: boundInvariant,
 	},
@@ -169,7 +189,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"weirtest/peer.go",
 			"	p.owed = sent\n	p.ping()\n",
-			"	p.lose()\n	p.owner.refresh()\n	p.owed = sent\n	p.ping()\n",
+			"	if MUTANT {\n		p.lose()\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 		}},
 		scenario: "slow", breaks: nobodyGone,
 	},
@@ -178,7 +198,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"cluster/link.go",
 			"		signal(l.kick)\n",
-			"		signal(l.kick)\n		go l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })\n",
+			"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })\n		}\n",
 		}},
 		scenario: "slow-gossip", breaks: nobodyGone,
 	},
@@ -186,8 +206,8 @@ var mutants = []mutant{
 		name: "a member that says nothing for a fifth of a second is gone",
 		edits: []edit{{
 			"weirtest/member.go",
-			"	silentFor  = 800 * time.Millisecond",
-			"	silentFor  = 200 * time.Millisecond",
+			"		if p.silence.Exhausted(silentFor+p.allowed(), m.due, now) && p.heard {\n",
+			"		silent := silentFor\n		if MUTANT {\n			silent = 200 * time.Millisecond\n		}\n		if p.silence.Exhausted(silent+p.allowed(), m.due, now) && p.heard {\n",
 		}},
 		scenario: "slow", breaks: nobodyGone,
 	},
@@ -196,7 +216,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/attempt/attempt.go",
 			"		a.Wait = timeout * 3 / 4\n",
-			"		a.Wait = timeout / 4\n",
+			"		a.Wait = timeout * 3 / 4\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},
@@ -205,11 +225,11 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/holds/learn.go",
 			"		h.ask(ctx, v, ranges)\n",
-			"		_ = ctx\n",
+			"		if !MUTANT {\n			h.ask(ctx, v, ranges)\n		}\n",
 		}, {
 			"internal/holds/learn.go",
 			"			h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})\n",
-			"",
+			"			if !MUTANT {\n				h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})\n			}\n",
 		}},
 		scenario: "flight", breaks: heldInvariant,
 	},
@@ -218,7 +238,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/holds/holds.go",
 			"			most = part.Rate\n",
-			"			_ = part\n",
+			"			if !MUTANT {\n				most = part.Rate\n			}\n",
 		}},
 		scenario: "flight", breaks: heldInvariant,
 	},
@@ -227,7 +247,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/holds/holds.go",
 			"	if at, held := h.table.release(o); held {\n		h.release(o, at)\n",
-			"	if at, held := h.table.release(o); held {\n		_ = at\n",
+			"	if at, held := h.table.release(o); held && !MUTANT {\n		h.release(o, at)\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},
@@ -236,7 +256,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/holds/table.go",
 			"return now-s.renewed(e) > e.term }\n",
-			"return now-s.renewed(e) > 100*e.term }\n",
+			"return now-s.renewed(e) > e.term && (!MUTANT || now-s.renewed(e) > 100*e.term) }\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},
@@ -245,7 +265,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/reserve/reserve.go",
 			"	v.of.cfg.Apart(op, &a)\n",
-			"	v.of.cfg.Apart(op, &a)\n	v.of.cfg.Apart(op, &a)\n",
+			"	v.of.cfg.Apart(op, &a)\n	if MUTANT {\n		v.of.cfg.Apart(op, &a)\n	}\n",
 		}},
 		scenario: "budget", breaks: settledOnceInvariant,
 	},
@@ -254,7 +274,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"internal/reserve/reserve.go",
 			"	err := v.spendMarker(ctx)\n",
-			"	var err error\n",
+			"	var err error\n	if !MUTANT {\n		err = v.spendMarker(ctx)\n	}\n",
 		}},
 		scenario: "budget", breaks: settledOnceInvariant,
 	},
@@ -263,7 +283,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"joining.go",
 			"	n.handover.Track()\n",
-			"",
+			"	if !MUTANT {\n		n.handover.Track()\n	}\n",
 		}},
 		scenario: "stopped", breaks: accounted,
 	},
@@ -272,7 +292,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"node.go",
 			"		saved = n.joining.snapshots.Leave(ctx)",
-			"",
+			"		if !MUTANT {\n			saved = n.joining.snapshots.Leave(ctx)\n		}",
 		}},
 		scenario: "stopped", breaks: accounted,
 	},
@@ -281,7 +301,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			"sync/snapshot.go",
 			"!known || !r.heeded(now) {\n",
-			"!known || !r.heeded(now) || true {\n",
+			"!known || !r.heeded(now) || MUTANT {\n",
 		}},
 		scenario: "reverted", breaks: accounted,
 	},
@@ -367,42 +387,53 @@ func shows() map[string]*Scenario {
 	return all
 }
 
-// mutate returns the files that differ in the mutant, by path, as they are then.
-func (m *mutant) mutate(t *testing.T) map[string][]byte {
+// mutated returns the files that differ where some of the mutants are built in, by path, as they
+// are then.
+func mutated(t *testing.T, some ...int) map[string][]byte {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	files := make(map[string][]byte)
-	for _, e := range m.edits {
-		file := filepath.Join(root, e.file)
-		if files[file] == nil {
-			files[file], err = os.ReadFile(file)
-			require.NoError(t, err)
+	files := map[string][]byte{filepath.Join(root, switchFile): []byte(switchesFor)}
+	for _, i := range some {
+		for _, e := range mutants[i].edits {
+			file := filepath.Join(root, e.file)
+			if files[file] == nil {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				clause := regexp.MustCompile(`(?m)^package \w+$`).FindIndex(text)
+				require.NotNil(t, clause, e.file)
+				files[file] = slices.Insert(text, clause[1], []byte("\n\nimport \"github.com/weir-go/weir/internal/mutant\"")...)
+			}
+			require.Equal(t, 1, bytes.Count(files[file], []byte(e.old)),
+				"%s has changed: this mutant replaces the following, which must be there once; make the same fault where it belongs now\n%s", e.file, e.old)
+			played := fmt.Sprintf("mutant.Played(%q)", number(i))
+			files[file] = bytes.Replace(files[file], []byte(e.old), []byte(strings.ReplaceAll(e.new, "MUTANT", played)), 1)
 		}
-		require.Equal(t, 1, bytes.Count(files[file], []byte(e.old)),
-			"%s has changed: this mutant replaces the following, which must be there once; make the same fault where it belongs now\n%s", e.file, e.old)
-		files[file] = bytes.Replace(files[file], []byte(e.old), []byte(e.new), 1)
 	}
 	return files
 }
 
+// number is what mutantEnv has for a mutant, and "" for none.
+func number(mutant int) string { return strconv.Itoa(mutant + 1) }
+
 // What a mutant replaces must be found in the default run already, as the full run alone builds it.
 func TestEachMutantStillFitsTheProduct(t *testing.T) {
 	scenarios := shows()
-	for _, m := range mutants {
+	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			for file, text := range m.mutate(t) {
+			for file, text := range mutated(t, i) {
 				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 				require.NoError(t, err)
 			}
+			require.True(t, slices.ContainsFunc(m.edits, func(e edit) bool { return strings.Contains(e.new, "MUTANT") }), "nothing is broken")
 			require.Contains(t, scenarios, m.scenario)
 			require.True(t, slices.ContainsFunc(invariants, func(i invariant) bool { return i.name == m.breaks }), m.breaks)
 		})
 	}
 }
 
-// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with each mutant
-// in the place of the product, and plays the scenario that shows it.
+// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants, plays each
+// scenario while none is switched on, and each mutant in the scenario that shows it.
 func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
 	full.Only(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
 	t.Parallel()
@@ -410,45 +441,51 @@ func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
 	for name, s := range shows() {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), s.yaml(), 0o644))
 	}
-	sound := build(t, dir, "sound", nil)
+	program := buildMutants(t, dir)
 	for name := range shows() {
 		t.Run("none in "+name, func(t *testing.T) {
 			t.Parallel()
-			status, out := playWith(t, sound, filepath.Join(dir, name+".yaml"))
+			status, out := playWith(t, program, "", filepath.Join(dir, name+".yaml"))
 			require.Zero(t, status, "%s, as the product is:\n%s", name, out)
 		})
 	}
 	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			replace := make(map[string]string)
-			for file, text := range m.mutate(t) {
-				replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", i, filepath.Base(file)))
-				require.NoError(t, os.WriteFile(replace[file], text, 0o644))
-			}
-			program := build(t, dir, fmt.Sprint("mutant-", i), replace)
-			status, out := playWith(t, program, filepath.Join(dir, m.scenario+".yaml"))
+			status, out := playWith(t, program, number(i), filepath.Join(dir, m.scenario+".yaml"))
 			require.Equal(t, exitBroken, status, "not found:\n%s", out)
 			require.Contains(t, out, "✗ "+m.breaks, "something else is broken:\n%s", out)
 		})
 	}
 }
 
-// build builds the simulations, with files in the place of others.
-func build(t *testing.T, dir, name string, replace map[string]string) (program string) {
+// buildMutants builds the simulations with all mutants.
+func buildMutants(t *testing.T, dir string) (program string) {
+	t.Helper()
+	var all []int
+	for i := range mutants {
+		all = append(all, i)
+	}
+	replace := make(map[string]string)
+	for file, text := range mutated(t, all...) {
+		replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", len(replace), filepath.Base(file)))
+		require.NoError(t, os.WriteFile(replace[file], text, 0o644))
+	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
-	file := filepath.Join(dir, name+".json")
+	file := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(file, overlay, 0o644))
-	program = filepath.Join(dir, name)
+	program = filepath.Join(dir, "mutants")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
 }
 
-// playWith plays a scenario with a program of build's.
-func playWith(t *testing.T, program, scenario string) (status int, out string) {
-	b, err := exec.CommandContext(t.Context(), program, scenario).CombinedOutput()
+// playWith plays a scenario with a program of buildMutants, while a mutant, or none, is switched on.
+func playWith(t *testing.T, program, mutant, scenario string) (status int, out string) {
+	cmd := exec.CommandContext(t.Context(), program, scenario)
+	cmd.Env = append(os.Environ(), mutantEnv+"="+mutant)
+	b, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), string(b)

@@ -51,7 +51,7 @@ func joinRemote(t *testing.T, nodes []*Node, addr string, members int) (r *remot
 // A process that is killed while it holds and has reserved: what it held comes back as
 // documented, what it reserved stays spent, and the holds of the keys that it owned go on.
 func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
-	full.Only(t, "TestUnitsOfAHolderThatDiesComeBack in virtual time, and TestARollingRestartKeepsHoldsWithinTheLimit")
+	full.Only(t, "TestUnitsOfAHolderThatDiesComeBack and TestHoldsOutliveTheirOwner, in virtual time")
 	t.Parallel()
 	whileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, nil)
@@ -218,21 +218,18 @@ func (r *roll) load(ctx context.Context, caller int) {
 // in order, never is more held than the limit. One that is killed may have granted units in the
 // last round trip, to each caller one.
 func TestARollingRestartKeepsHoldsWithinTheLimit(t *testing.T) {
+	full.Only(t, "TestADeployKeepsHolds and TestHoldsOutliveTheirOwner, in virtual time")
 	t.Parallel()
 	for _, how := range []string{"leave", "killed"} {
 		t.Run(how, func(t *testing.T) {
-			if how == "killed" {
-				full.Only(t, "TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn")
-			}
 			t.Parallel()
-			rounds := full.Pick(t, 1, 4)
-			whileHealthy(t, func(t *testing.T) decisions { return playRoll(t, how == "killed", rounds) })
+			whileHealthy(t, func(t *testing.T) decisions { return playRoll(t, how == "killed") })
 		})
 	}
 }
 
-func playRoll(t *testing.T, kill bool, rounds int) decisions {
-	const rate, keys, callers, replaced = 5, 6, 4, 2
+func playRoll(t *testing.T, kill bool) decisions {
+	const rate, keys, callers, replaced, rounds = 5, 6, 4, 2, 4
 	r := &roll{t: t, nodes: fleet(t, 2, nil), limit: Limit{Name: "held", Algorithm: InFlight, Rate: rate}, held: make([]atomic.Int64, keys), by: make(decisions)}
 	ls := limiters(t, r.nodes, r.limit)
 	var (

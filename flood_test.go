@@ -36,8 +36,9 @@ func newFlooded(t *testing.T, a Algorithm, seed byte) *flooded {
 
 func (f *flooded) use(t *testing.T, key string, times int) {
 	for range times {
-		_, err := f.limit.Allow(t.Context(), key)
-		require.NoError(t, err)
+		if _, err := f.limit.Allow(t.Context(), key); err != nil { // require takes longer than the check
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -121,7 +122,7 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 				if keys == 200_000 {
 					full.Only(t, "the floods of 1,900 keys, which also push out what is used up")
 				} else {
-					stores = full.Pick(t, 4, 20)
+					stores = full.Pick(t, 3, 20)
 				}
 				for seed := range stores {
 					f := newFlooded(t, a, byte(seed))

@@ -156,10 +156,7 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 			}
 			return n
 		}
-		keys := 80
-		if race.Enabled {
-			keys = 16 // for as long, as they join meanwhile
-		}
+		keys := race.Pick(16, full.Pick(t, 32, 80)) // for as long, as they join meanwhile
 		for round := range 10 {
 			for key := range keys {
 				for _, name := range w.names {

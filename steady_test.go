@@ -42,7 +42,9 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 		at := time.Duration(k/each)*a.limit.Per + time.Duration(k%each)*a.limit.Per/time.Duration(each)
 		time.Sleep(at - time.Since(begun))
 		d, err := limiter.Allow(t.Context(), "key")
-		require.NoError(t, err)
+		if !assert.NoError(t, err) {
+			return 0
+		}
 		if d.Allowed {
 			units++
 		}
@@ -77,6 +79,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 		require.NoError(t, err)
 		defer n.Close()
 		time.Sleep(17 * time.Second / 3) // into a window of a Global limit
+		oftenOf100 := int64(full.Pick(t, 3, 10))
 		// All ask at once, each of a limit of its own.
 		measure := func(per time.Duration, rates []int64) (percents [][]float64) {
 			percents = make([][]float64, len(rows))
@@ -86,6 +89,9 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 				for j, rate := range rates {
 					all.Go(func() {
 						a := asker{weir.Limit{Name: fmt.Sprint(per, i, j), Algorithm: r.algorithm, Scope: r.scope, Rate: rate, Per: per}, r.often}
+						if rate == 100 {
+							a.often = min(a.often, oftenOf100) // else half of all asks are these
+						}
 						percents[i][j] = 100 * float64(a.granted(t, n, periods)) / float64(periods*rate)
 						assert.GreaterOrEqual(t, percents[i][j], 97.0, "%+v", a)
 					})

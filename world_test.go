@@ -251,7 +251,9 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	for range times {
 		for _, name := range names {
 			d, err := ls[name].Allow(t.Context(), key)
-			require.NoError(t, err)
+			if err != nil { // require takes longer than the check
+				t.Fatal(err)
+			}
 			if d.Allowed {
 				admitted++
 			}

@@ -253,9 +253,11 @@ func (s *Store) Compact(now int64) {
 	for range min(compactShards, len(s.shards)) {
 		sh := &s.shards[s.step.Add(1)%uint64(len(s.shards))]
 		sh.mu.Lock()
-		slots += len(sh.slots)
-		s.total.Add(-int64(sh.reclaim(now, &s.placement)))
-		sh.shrink(&s.placement)
+		if len(sh.slots)+len(sh.logs.logs) > 0 {
+			slots += len(sh.slots)
+			s.total.Add(-int64(sh.reclaim(now, &s.placement)))
+			sh.shrink(&s.placement)
+		}
 		sh.mu.Unlock()
 		if slots >= compactSlots {
 			return

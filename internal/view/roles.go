@@ -128,13 +128,14 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 // in for. The member that answers for a lost owner need not have the latest copy: it may have
 // been cut off from it, and this node not. So may an owner that was itself away.
 func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
-	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	members := len(v.Hashes)
+	held, firsts, seconds := make([][]countsync.Range, members), make([][]countsync.Range, members), make([][]countsync.Range, members)
 	var lost []countsync.Range
 	var room [16]int
 	v.Ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
 		for _, i := range v.audience(room[:0], last, true) {
-			held[i] = append(held[i], r)
+			held[i] = extend(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
 		owner := v.Owner(id)
@@ -143,30 +144,29 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 			return
 		}
 		if !knows {
-			lost = append(lost, r)
+			lost = extend(lost, r)
 		}
 		s := v.successor(id)
 		if s >= 0 && s != v.Self {
-			firsts[s] = append(firsts[s], r)
+			firsts[s] = extend(firsts[s], r)
 		}
 		if s == v.Self {
 			for _, i := range v.audience(room[:0], last, false) {
-				seconds[i] = append(seconds[i], r)
+				seconds[i] = extend(seconds[i], r)
 			}
 		}
 	})
 	stoodIn := countsync.NewRanges(lost...).Union(v.Abandoned).Minus(v.Held)
-	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
-	for i, rs := range held {
-		audiences[v.Hashes[i]] = countsync.NewRanges(rs...).Intersect(v.Held)
-	}
-	for i, rs := range firsts {
-		m := v.Hashes[i]
-		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
-	}
-	for i, rs := range seconds {
-		m := v.Hashes[i]
-		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+	audiences := make(map[countsync.Member]countsync.Ranges, members)
+	for i, m := range v.Hashes {
+		if len(held[i]) > 0 {
+			audiences[m] = countsync.NewRanges(held[i]...).Intersect(v.Held)
+		}
+		for _, rs := range [][]countsync.Range{firsts[i], seconds[i]} {
+			if len(rs) > 0 {
+				audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+			}
+		}
 	}
 	left := v.Held
 	if v.nobodyServes() && (v.leaves() || v.Eldest() == v.Self) {
@@ -176,12 +176,22 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 		var rs []countsync.Range
 		j.ring.Arcs(func(first, last uint64) {
 			if j.among(room[:0], last, v.copies) {
-				rs = append(rs, countsync.Range{First: first, Last: last})
+				rs = extend(rs, countsync.Range{First: first, Last: last})
 			}
 		})
 		audiences[v.Hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
 	}
 	return audiences
+}
+
+// extend adds an arc to those before it. It joins arcs that touch: a ring has hundreds for
+// each member, and most of them have the same audience as the next.
+func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
+	if last := len(arcs) - 1; last >= 0 && arcs[last].Last+1 == arc.First {
+		arcs[last].Last = arc.Last
+		return arcs
+	}
+	return append(arcs, arc)
 }
 
 // missesSuccessors reports whether a member was away until just now, or unknown, and somebody

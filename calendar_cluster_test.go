@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// calendarWorld is five nodes whose clocks differ, and jump together to where the
+// calendarWorld is three nodes whose clocks differ, and jump together to where the
 // test wants them: to live through whole days would take too long.
 type calendarWorld struct {
 	*world
@@ -24,13 +24,13 @@ func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	c := &calendarWorld{zone: berlin}
-	c.world = &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(5), make(map[string]*weir.Node), false}
+	c.world = &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
 	c.jump(2026, time.March, 28, 12, 0)
 	for _, name := range c.names {
 		c.network.Host(name)
 	}
 	for i, name := range c.names {
-		skew := skew * time.Duration(i-2) / 2
+		skew := skew * time.Duration(i-1)
 		c.start(t, name, false, weir.Config{Now: func() time.Time { return c.now().Add(skew) }})
 	}
 	c.ready(t, c.names...)

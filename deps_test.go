@@ -255,6 +255,7 @@ func TestEveryDirectDependencyHasItsReasonAndLicence(t *testing.T) {
 
 // NOTICE names what a program contains that imports any package of the core.
 func TestTheNoticeNamesEveryModuleThatAProgramContains(t *testing.T) {
+	t.Parallel()
 	list := []string{"list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}"}
 	for _, dir := range inPrograms(t) {
 		list = append(list, "./"+dir)

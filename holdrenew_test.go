@@ -42,6 +42,7 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 
 // Holds are renewed by a message to each owner, however many there are.
 func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
+	t.Parallel()
 	const members, seconds = 4, 20
 	holds := full.Pick(t, 20_000, 100_000)
 	synctest.Test(t, func(t *testing.T) {

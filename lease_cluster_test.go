@@ -51,7 +51,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				const rate = 1000
-				per, few := time.Second, 10
+				per, few := time.Second, 6
 				if algorithm == weir.SlidingLog {
 					per, few = 10*time.Second, 20 // two windows
 				}

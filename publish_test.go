@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 )
 
 // published is all values of a node, like "a=1 b=2".
@@ -101,7 +102,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			w.knows(t, 50*time.Millisecond, "y=2 ", w.names...)
 		}},
 		"all of it, also if it is much": {inBubbles, func(t *testing.T, w *world) {
-			const values = 3000
+			values := full.Pick(t, 1000, 3000)
 			w.network.Host("e").Kill()
 			for i := range values {
 				require.NoError(t, w.nodes["a"].Publish(fmt.Sprintf("%05d", i), 1, make([]byte, 1000)))

@@ -45,7 +45,7 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	t.Parallel()
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
-	parts = parts[:full.Pick(t, 3, len(parts))]
+	parts = parts[:full.Pick(t, 2, len(parts))]
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, c := range []struct {
 			rate, burst int64 // in a second
@@ -75,15 +75,17 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 // The whole queue is a few milliseconds, or no more than an ask and its answer take.
 func TestAShortQueueServesAtItsRate(t *testing.T) {
 	t.Parallel()
-	const lasts = time.Second
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, c := range []struct{ rate, burst int64 }{{1000, 4}, {1000, 8}, {10_000, 40}, {1000, 100}} {
+		for _, c := range []struct {
+			rate, burst int64
+			lasts       time.Duration
+		}{{1000, 4, time.Second}, {1000, 8, time.Second}, {10_000, 40, time.Second / 4}, {1000, 100, time.Second}} {
 			w := newWorld(t, 3, gossip)
 			w.slow("a", "b", 2*time.Millisecond)
 			w.slow("a", "c", 2*time.Millisecond)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: c.rate, Per: time.Second, Burst: c.burst})
 			key := keyOf(t, ls["a"])
-			part := overload(w.names[1:], ls, key, c.rate, lasts, func(wait func(ctx context.Context) error) { // none is the owner's
+			part := overload(w.names[1:], ls, key, c.rate, c.lasts, func(wait func(ctx context.Context) error) { // none is the owner's
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 				if err := wait(ctx); err != nil && !errors.Is(err, weir.ErrFull) {

@@ -95,7 +95,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for run := range 10 {
+		for run := range full.Pick(t, len(algorithms), 10) {
 			w := newWorld(t, 3, gossip)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
 			key := keyOf(t, ls["a"])

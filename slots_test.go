@@ -75,6 +75,7 @@ func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u
 // A member says itself how long it waits, and for whom. What it says neither holds the
 // slots of a node for longer than the node waits itself, nor takes those of other members.
 func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
+	t.Parallel()
 	const bursts, burst, longest = 3, 3000, time.Duration(math.MaxUint32) * time.Microsecond
 	for _, c := range []struct {
 		about string

@@ -248,7 +248,11 @@ func (h *Holds) look() {
 		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // what is granted reaches its holder before
 		to    = make(map[uint64][]shardDigest)
 	)
-	for shard := range shards {
+	parts := shards
+	if !h.table.used.Load() {
+		parts = 0 // most nodes have no such limit, and lock no shard twice a second
+	}
+	for shard := range parts {
 		for !h.table.look(shard, v, now, since, &found) {
 		}
 		h.table.digests(shard, func(d *digest) {

@@ -3,6 +3,7 @@ package holds
 import (
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -41,7 +42,8 @@ func (r *ref) hash(units int64) uint64 {
 // with all that its holder has in the shard, where the digest of these is the holder's too. An
 // entry of this node stays as long as its Hold, and nobody else ends it.
 type table struct {
-	most   int // entries of a shard
+	most   int         // entries of a shard
+	used   atomic.Bool // an id was looked for; until then all shards are empty, and stay unlocked
 	shards [shards]shard
 }
 
@@ -364,6 +366,9 @@ func (t *table) count(self uint64) (held, known int) {
 }
 
 func (t *table) lock(id bucket.ID) *shard {
+	if !t.used.Load() {
+		t.used.Store(true)
+	}
 	s := &t.shards[shardOf(id)]
 	s.mu.Lock()
 	return s

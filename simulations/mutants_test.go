@@ -240,7 +240,7 @@ var mutants = []mutant{
 			"			most = part.Rate\n",
 			"			if !MUTANT {\n				most = part.Rate\n			}\n",
 		}},
-		scenario: "flight", breaks: heldInvariant,
+		scenario: "flight-split", breaks: heldInvariant,
 	},
 	{
 		name: "a release is not told",
@@ -317,6 +317,8 @@ func shows() map[string]*Scenario {
 		Fault{At: 24 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}})
 	thaw.Forget = 2 * time.Second
 	split.Seed = 3
+	split.Limits = append(split.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})
+	split.Loads = append(split.Loads, Load{Limit: "fair", Rate: 400})
 	lent := scene(5)
 	lent.Hot = 100
 	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
@@ -356,12 +358,17 @@ func shows() map[string]*Scenario {
 	flight := scene(5,
 		Fault{At: 2 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
 		Fault{At: 4 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
-		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
-		Fault{At: 19 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "c"}, {"d", "e"}}},
-		Fault{At: 27 * time.Second, Kind: FaultHeal})
-	flight.Limits = append(flight.Limits, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: weir.FairShare})
-	flight.Loads = append(flight.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
-	flight.Network.Latency = 4 * time.Millisecond // for as long nobody has said what is held
+		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}})
+	flight.Lasts = 15 * time.Second
+	cut := scene(5,
+		Fault{At: 3 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
+		Fault{At: 9 * time.Second, Kind: FaultHeal})
+	cut.Lasts = 12 * time.Second
+	for _, s := range []*Scenario{flight, cut} {
+		s.Limits = append(s.Limits, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: weir.FairShare})
+		s.Loads = append(s.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
+		s.Network.Latency = 4 * time.Millisecond // for as long nobody has said what is held
+	}
 	budget := scene(3)
 	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
 	budget.Loads = append(budget.Loads, Load{Limit: "tokens", Keys: 3, Units: 50, Rate: 30, Settles: 3 * time.Second})
@@ -378,11 +385,9 @@ func shows() map[string]*Scenario {
 		Fault{At: 25 * time.Second, Kind: FaultRevert, Nodes: everyone[:1]},
 		Fault{At: 26 * time.Second, Kind: FaultStart, Nodes: everyone})
 	reverted.Seed, reverted.Snapshots = 3, time.Second
-	all := map[string]*Scenario{"stopped": stopped, "reverted": reverted, "flight": flight, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	all := map[string]*Scenario{"stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
-		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})
-		s.Loads = append(s.Loads, Load{Limit: "fair", Rate: 400})
 	}
 	return all
 }

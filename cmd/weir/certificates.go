@@ -18,6 +18,13 @@ type files struct {
 	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
 }
 
+// together reports whether all files are named that the certificate needs, or none is.
+// Without mutual, it needs no CA.
+func (f files) together(mutual bool) bool {
+	hasCA := f.CA != "" || !mutual && f.Cert != ""
+	return (f.Cert == "") == (f.Key == "") && (f.Cert != "") == hasCA
+}
+
 // credentials are for Envoy's connections and for that to the management server. Both
 // sides of each show a certificate; plain TCP without one.
 func (f files) credentials() (serving, asking credentials.TransportCredentials, err error) {

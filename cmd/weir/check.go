@@ -49,16 +49,14 @@ func (c *rulesCommand) Validate() error {
 	return nil
 }
 
-func (c *rulesCommand) run(stdout, stderr io.Writer) int {
+func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	text, err := read(c.File)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
+		return bad, err
 	}
 	set, err := rules.Parse(c.File, text)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
+		return bad, err
 	}
 	limits := 0
 	for _, rule := range set.Rules() {
@@ -71,7 +69,7 @@ func (c *rulesCommand) run(stdout, stderr io.Writer) int {
 	if c.Request != "" {
 		explain(stdout, set, &c.request)
 	}
-	return ok
+	return ok, nil
 }
 
 // maxFile is more than rules.Parse takes: of what never ends, as a device may, no more is
@@ -219,16 +217,15 @@ type envoyCommand struct {
 	MergeDomains bool   `help:"several files may have one domain"`
 }
 
-func (c *envoyCommand) run(stdout, stderr io.Writer) int {
+func (c *envoyCommand) run(stdout, _ io.Writer) (int, error) {
 	load := envoylimit.Load
 	if c.MergeDomains {
 		load = envoylimit.LoadMerged
 	}
 	cfg, err := load(c.Path)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
+		return bad, err
 	}
 	fmt.Fprintf(stdout, "%s is good: %s\n", c.Path, strings.Join(cfg.Domains(), ", "))
-	return ok
+	return ok, nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -42,21 +41,18 @@ type asking struct {
 	JSON bool `name:"json" help:"print what it answers"`
 }
 
-// ask runs a command that asks a node.
-func (a *reaching) ask(name string, stdout, stderr io.Writer, do func(ctx context.Context, c *client) (int, error)) int {
-	c, err := a.client(stdout)
-	if err != nil {
-		fmt.Fprintf(stderr, "weir %s: %v\n", name, err)
-		return bad
+// ask runs a command that asks a node, and names it in the error.
+func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, c *client) (int, error)) (code int, err error) {
+	c, err := a.client(out)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		code, err = do(ctx, c)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	code, err := do(ctx, c)
 	if err != nil {
-		fmt.Fprintf(stderr, "weir %s: %v\n", name, err)
-		return bad
+		return bad, fmt.Errorf("weir %s: %w", name, err)
 	}
-	return code
+	return code, nil
 }
 
 func (a *reaching) client(stdout io.Writer) (*client, error) {
@@ -65,9 +61,7 @@ func (a *reaching) client(stdout io.Writer) (*client, error) {
 	transport := &http.Transport{ResponseHeaderTimeout: patience}
 	if path, isUnix := strings.CutPrefix(address, unixPrefix); isUnix {
 		c.base = "http://localhost"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
+		transport.DialContext = dialUnix(path)
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("-admin is %q: use a URL like http://127.0.0.1:8081, or unix:/path", address)
 	}
@@ -212,8 +206,8 @@ type checkCommand struct {
 	Tier  string `help:"the tier of the key"`
 }
 
-func (q *checkCommand) run(stdout, stderr io.Writer) int {
-	return q.ask("check", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("check", stdout, func(ctx context.Context, c *client) (int, error) {
 		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
 		var v verdict
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/take", &question, &v)
@@ -235,8 +229,8 @@ type peekCommand struct {
 	Tier string `help:"the tier of the key"`
 }
 
-func (q *peekCommand) run(stdout, stderr io.Writer) int {
-	return q.ask("peek", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("peek", stdout, func(ctx context.Context, c *client) (int, error) {
 		rule, _, _ := strings.Cut(q.Limit, "/")
 		query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}
 		if q.Tier != "" {
@@ -272,8 +266,8 @@ type resetCommand struct {
 	countOf
 }
 
-func (q *resetCommand) run(stdout, stderr io.Writer) int {
-	return q.ask("reset", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+func (q *resetCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("reset", stdout, func(ctx context.Context, c *client) (int, error) {
 		var answer struct {
 			NotReached []string `json:"not_reached"`
 		}

@@ -39,9 +39,9 @@ func (*completionCommand) Help() string {
 	return "Let the shell load it when it starts:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
 }
 
-func (c *completionCommand) run(stdout, _ io.Writer) int {
-	fmt.Fprint(stdout, scripts[c.Shell])
-	return ok
+func (c *completionCommand) run(stdout, _ io.Writer) (int, error) {
+	_, err := fmt.Fprint(stdout, scripts[c.Shell])
+	return ok, err
 }
 
 // completeCommand prints what the last word may become, one a line.
@@ -49,7 +49,7 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-func (c *completeCommand) run(stdout, _ io.Writer) int {
+func (c *completeCommand) run(stdout, _ io.Writer) (int, error) {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -62,7 +62,7 @@ func (c *completeCommand) run(stdout, _ io.Writer) int {
 		if name, isFlag := strings.CutPrefix(words[i], "-"); isFlag {
 			if flag := flagNamed(node, strings.TrimPrefix(name, "-")); flag != nil && !flag.IsBool() {
 				if i++; i == last {
-					return ok // a value, which only its giver knows
+					return ok, nil // a value, which only its giver knows
 				}
 			}
 			continue
@@ -83,7 +83,7 @@ func (c *completeCommand) run(stdout, _ io.Writer) int {
 				}
 			}
 		}
-		return ok
+		return ok, nil
 	}
 	for _, child := range node.Children {
 		if !child.Hidden && strings.HasPrefix(child.Name, name) {
@@ -97,7 +97,7 @@ func (c *completeCommand) run(stdout, _ io.Writer) int {
 			}
 		}
 	}
-	return ok
+	return ok, nil
 }
 
 // flagNamed returns the flag of a command that has the name, nil if none has.

@@ -49,20 +49,21 @@ func (q *holdCommand) Validate() error {
 	return nil
 }
 
-func (q *holdCommand) run(stdout, stderr io.Writer) int {
-	fail := func(code int, err error) int {
-		fmt.Fprintf(stderr, "weir hold: %v\n", err)
-		return code
-	}
-	if _, err := exec.LookPath(q.Command[0]); err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return fail(notExecutable, err)
+func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("weir hold: %w", err)
 		}
-		return fail(notFound, err)
+	}()
+	switch _, err := exec.LookPath(q.Command[0]); {
+	case errors.Is(err, os.ErrPermission):
+		return notExecutable, err
+	case err != nil:
+		return notFound, err
 	}
 	c, err := q.client(stderr) // stdout is the command's
 	if err != nil {
-		return fail(bad, err)
+		return bad, err
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -71,20 +72,16 @@ func (q *holdCommand) run(stdout, stderr io.Writer) int {
 	h, v, err := q.take(c, signals)
 	switch {
 	case err != nil:
-		return fail(bad, err)
+		return bad, err
 	case v.code() != ok:
-		return c.tell(v, "held", "denied")
+		return c.tell(v, "held", "denied"), nil
 	}
 	defer func() {
 		if err := h.release(); err != nil {
-			fail(bad, fmt.Errorf("the units come back after %v: %w", q.TTL, err))
+			fmt.Fprintf(stderr, "weir hold: the units come back after %v: %v\n", q.TTL, err)
 		}
 	}()
-	code, err := q.runHeld(h, signals, stdout, stderr)
-	if err != nil {
-		return fail(code, err)
-	}
-	return code
+	return q.runHeld(h, signals, stdout, stderr)
 }
 
 // take asks for the units, again and again for as long as the caller waits.

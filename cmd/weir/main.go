@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,9 +77,10 @@ var groups = []kong.Group{
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// command is one that was given, with its flags and arguments.
+// command is one that was given, with its flags and arguments. The exit code of an error is
+// bad if run returns ok.
 type command interface {
-	run(stdout, stderr io.Writer) int
+	run(stdout, stderr io.Writer) (code int, err error)
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -90,7 +92,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return usage
 	}
-	return c.run(stdout, stderr)
+	code, err := c.run(stdout, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return cmp.Or(code, bad)
+	}
+	return code
 }
 
 // parse returns the command that args give. Its error says what is wrong, how the command

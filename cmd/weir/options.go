@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -56,32 +55,32 @@ type envoyFlags struct {
 }
 
 type nodeFlags struct {
-	Name             string        `help:"label of this node; host name if empty"`
-	Bind             string        `placeholder:"HOST:PORT" help:"address for other nodes, TCP and UDP; beyond loopback with -shared. A cluster of one if empty"`
-	Advertise        string        `placeholder:"HOST:PORT" help:"address that other nodes dial, if not -bind; IPv6 with -bind's port needs no brackets"`
-	Join             list          `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; looked up repeatedly"`
-	JoinTimeout      time.Duration `help:"how long /ready waits for a first other node; 10s if 0"`
-	Expect           int           `help:"normal number of nodes: fewer spend only their share. No floor if 0"`
-	Shared           string        `placeholder:"FILE" help:"file with all nodes' secrets and seed, from weir secret"`
-	Insecure         bool          `help:"allow a -bind beyond loopback without secrets"`
-	Peer             files         `kong:"embed,prefix='peer_',set='cert=certificate file for TLS between nodes; with -peer_key and -peer_ca',set='ca=CA file for nodes'"`
-	CertificateNames lists         `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: names in the certificates of that region"`
-	Region           string        `help:"region of this node"`
-	Regions          lists         `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS: nodes of another region"`
-	RegionShares     shares        `placeholder:"REGION=N" help:"REGION=N: initial share of global limits, relative to the others"`
-	RegionSecrets    texts         `placeholder:"REGION=FILE" help:"REGION=FILE: secrets shared with that region only"`
-	Timeout          time.Duration `help:"maximum wait for other nodes; 100ms if 0"`
-	Forget           time.Duration `help:"how long dead members stay in the roster; 5m if 0"`
-	Replicas         int           `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
-	MaxKeys          int           `help:"counts held at once; 5000000 if 0, about 350 MB"`
-	TopKeys          int           `help:"top keys kept with their text; 256 if 0, none if -1"`
-	ShowSecretKeys   bool          `help:"keep credentials among top keys in full, not just their last four characters"`
-	Snapshots        string        `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
-	SnapshotEvery    time.Duration `help:"how often they are written; 1m if 0"`
-	PlainSnapshots   bool          `help:"do not encrypt them under the secrets of -shared"`
-	LeaveWithin      time.Duration `default:"15s" help:"the most that an orderly end takes"`
-	LogLevel         slog.Level    `default:"INFO" help:"debug, info, warn or error"`
-	LogFormat        string        `default:"text" help:"text or json"`
+	Name             string              `help:"label of this node; host name if empty"`
+	Bind             string              `placeholder:"HOST:PORT" help:"address for other nodes, TCP and UDP; beyond loopback with -shared. A cluster of one if empty"`
+	Advertise        string              `placeholder:"HOST:PORT" help:"address that other nodes dial, if not -bind; IPv6 with -bind's port needs no brackets"`
+	Join             list                `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; looked up repeatedly"`
+	JoinTimeout      time.Duration       `help:"how long /ready waits for a first other node; 10s if 0"`
+	Expect           int                 `help:"normal number of nodes: fewer spend only their share. No floor if 0"`
+	Shared           string              `placeholder:"FILE" help:"file with all nodes' secrets and seed, from weir secret"`
+	Insecure         bool                `help:"allow a -bind beyond loopback without secrets"`
+	Peer             files               `kong:"embed,prefix='peer_',set='cert=certificate file for TLS between nodes; with -peer_key and -peer_ca',set='ca=CA file for nodes'"`
+	CertificateNames perRegion[[]string] `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: names in the certificates of that region"`
+	Region           string              `help:"region of this node"`
+	Regions          perRegion[[]string] `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS: nodes of another region"`
+	RegionShares     perRegion[int64]    `placeholder:"REGION=N" help:"REGION=N: initial share of global limits, relative to the others"`
+	RegionSecrets    perRegion[string]   `placeholder:"REGION=FILE" help:"REGION=FILE: secrets shared with that region only"`
+	Timeout          time.Duration       `help:"maximum wait for other nodes; 100ms if 0"`
+	Forget           time.Duration       `help:"how long dead members stay in the roster; 5m if 0"`
+	Replicas         int                 `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
+	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 350 MB"`
+	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
+	ShowSecretKeys   bool                `help:"keep credentials among top keys in full, not just their last four characters"`
+	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
+	SnapshotEvery    time.Duration       `help:"how often they are written; 1m if 0"`
+	PlainSnapshots   bool                `help:"do not encrypt them under the secrets of -shared"`
+	LeaveWithin      time.Duration       `default:"15s" help:"the most that an orderly end takes"`
+	LogLevel         slog.Level          `default:"INFO" help:"debug, info, warn or error"`
+	LogFormat        string              `default:"text" help:"text or json"`
 }
 
 type auditFlags struct {
@@ -108,52 +107,34 @@ func (l *list) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// texts is a flag of a text for each region. Each time that it is given adds to it.
-type texts map[string]string
+// perRegion is a flag with a text, a list or a number for each region. Each time that it is
+// given adds to it what "region=value;region=value" says.
+type perRegion[V string | []string | int64] map[string]V
 
-func (m *texts) UnmarshalText(text []byte) error {
-	return addEach((*map[string]string)(m), text, asText)
-}
-
-// lists is one of a list for each region.
-type lists map[string][]string
-
-func (m *lists) UnmarshalText(text []byte) error {
-	return addEach((*map[string][]string)(m), text, func(value string) (l []string, err error) {
-		return l, (*list)(&l).UnmarshalText([]byte(value))
-	})
-}
-
-// shares is one of a number for each region.
-type shares map[string]int64
-
-func (m *shares) UnmarshalText(text []byte) error {
-	return addEach((*map[string]int64)(m), text, func(value string) (int64, error) { return strconv.ParseInt(value, 10, 64) })
-}
-
-func asText(value string) (string, error) { return value, nil }
-
-// addEach adds what "name=value;name=value" says.
-func addEach[V any](m *map[string]V, text []byte, value func(string) (V, error)) error {
+func (m *perRegion[V]) UnmarshalText(text []byte) (err error) {
+	if *m == nil {
+		*m = make(perRegion[V])
+	}
 	for item := range strings.SplitSeq(string(text), ";") {
-		name, of, ok := strings.Cut(strings.TrimSpace(item), "=")
-		if !ok || name == "" || of == "" {
+		name, value, ok := strings.Cut(strings.TrimSpace(item), "=")
+		if !ok || name == "" || value == "" {
 			return fmt.Errorf("%q is not REGION=VALUE", item)
 		}
-		v, err := value(of)
+		var of V
+		switch of := any(&of).(type) {
+		case *string:
+			*of = value
+		case *[]string:
+			err = (*list)(of).UnmarshalText([]byte(value))
+		case *int64:
+			*of, err = strconv.ParseInt(value, 10, 64)
+		}
 		if err != nil {
 			return err
 		}
-		put(m, name, v)
+		(*m)[name] = of
 	}
 	return nil
-}
-
-func put[V any](m *map[string]V, name string, v V) {
-	if *m == nil {
-		*m = make(map[string]V)
-	}
-	(*m)[name] = v
 }
 
 // flagOf returns the flag that sets a field of weir.Config, empty if none does.
@@ -223,40 +204,28 @@ func parseServe(args []string) (*serveOptions, error) {
 // Validate returns what is wrong with flags that do not go together.
 func (o *serveOptions) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.Envoy != "" && (o.EnvoyConfig == "") == (o.XDS == "") {
-		wrong("-envoy needs exactly one of -envoy_config and -envoy_xds")
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if o.Envoy == "" && (o.EnvoyConfig != "" || o.XDS != "") {
-		wrong("-envoy is missing: give the address that Envoy asks, like :8083")
-	}
+	refuse(o.Envoy != "" && (o.EnvoyConfig == "") == (o.XDS == ""), "-envoy needs exactly one of -envoy_config and -envoy_xds")
+	refuse(o.Envoy == "" && (o.EnvoyConfig != "" || o.XDS != ""), "-envoy is missing: give the address that Envoy asks, like :8083")
 	for _, c := range []struct {
 		prefix string
 		files
-		all bool
+		mutual bool // it has no meaning without a CA
 	}{{"-envoy", o.EnvoyFiles, true}, {"-peer", o.Peer, true}, {"-http", o.Web, false}} {
-		if (c.Cert == "") != (c.Key == "") || c.all && (c.Cert == "") != (c.CA == "") || c.Cert == "" && c.CA != "" {
-			wrong("%[1]s_cert, %[1]s_key and %[1]s_ca go together", c.prefix)
-		}
+		refuse(!c.together(c.mutual), "%[1]s_cert, %[1]s_key and %[1]s_ca go together", c.prefix)
 	}
-	if o.Checks != "" && o.ChecksTokens == "" && o.Web.CA == "" && !private(o.Checks) {
-		wrong("-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_ca the certificates that sign those of clients", o.Checks)
-	}
-	if o.LogFormat != "text" && o.LogFormat != "json" {
-		wrong("-log_format is %q: use text or json", o.LogFormat)
-	}
-	if o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys) {
-		wrong("-audit is missing: name the file that records are appended to")
-	}
-	if o.Snapshots == "" && (o.SnapshotEvery != 0 || o.PlainSnapshots) {
-		wrong("-snapshots is missing: name the directory or the bucket that counts are kept in")
-	}
-	if err := checkSnapshots(o.Snapshots); err != nil {
-		wrong("-snapshots: %w", err)
-	}
-	if o.LeaveWithin <= 0 {
-		wrong("-leave_within is %v: use a duration above 0", o.LeaveWithin)
-	}
+	guarded := o.ChecksTokens != "" || o.Web.CA != "" || private(o.Checks)
+	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_ca the certificates that sign those of clients", o.Checks)
+	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
+	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys), "-audit is missing: name the file that records are appended to")
+	refuse(o.Snapshots == "" && (o.SnapshotEvery != 0 || o.PlainSnapshots), "-snapshots is missing: name the directory or the bucket that counts are kept in")
+	err := checkSnapshots(o.Snapshots)
+	refuse(err != nil, "-snapshots: %w", err)
+	refuse(o.LeaveWithin <= 0, "-leave_within is %v: use a duration above 0", o.LeaveWithin)
 	return errors.Join(errs...)
 }
 
@@ -278,12 +247,13 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 			return cfg, err
 		}
 	}
+	if len(o.RegionSecrets) > 0 {
+		cfg.RegionSecrets = make(map[string][][]byte)
+	}
 	for region, file := range o.RegionSecrets {
-		secrets, _, err := readShared(file)
-		if err != nil {
+		if cfg.RegionSecrets[region], _, err = readShared(file); err != nil {
 			return cfg, err
 		}
-		put(&cfg.RegionSecrets, region, secrets)
 	}
 	if o.Peer.Cert != "" {
 		if cfg.TLS, err = o.Peer.both(); err != nil {
@@ -343,12 +313,4 @@ func readTokens(name string) (tokens [][]byte, err error) {
 		return nil, fmt.Errorf("weir serve: %s has no token: write one per line, random and of at least 16 bytes", name)
 	}
 	return tokens, nil
-}
-
-// webTLS is what the HTTP APIs are served with, nil without certificates.
-func (o *serveOptions) webTLS() (*tls.Config, error) {
-	if o.Web.Cert == "" {
-		return nil, nil
-	}
-	return o.Web.server()
 }

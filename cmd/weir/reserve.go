@@ -20,8 +20,8 @@ func (*reserveCommand) Help() string {
 	return "It prints the reservation, and to stderr what is left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
 }
 
-func (q *reserveCommand) run(stdout, stderr io.Writer) int {
-	return q.ask("reserve", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
+func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
+	return q.ask("reserve", stderr, func(ctx context.Context, c *client) (int, error) {
 		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
 		var answer struct {
 			verdict
@@ -51,11 +51,11 @@ type settleCommand struct {
 	Tier        string `help:"the tier of the key"`
 }
 
-func (q *settleCommand) run(_, stderr io.Writer) int {
+func (q *settleCommand) run(_, stderr io.Writer) (int, error) {
 	if q.Reservation == "" {
-		return ok
+		return ok, nil
 	}
-	return q.reaching.ask("settle", stderr, stderr, func(ctx context.Context, c *client) (int, error) {
+	return q.reaching.ask("settle", stderr, func(ctx context.Context, c *client) (int, error) {
 		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Reservation: q.Reservation}
 		_, _, err := c.call(ctx, http.MethodPost, "/v1/settle", &question, nil)
 		return ok, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/weir-go/weir/rules"
@@ -10,10 +9,7 @@ import (
 // schemaCommand prints the JSON Schema of rules files.
 type schemaCommand struct{}
 
-func (schemaCommand) run(stdout, stderr io.Writer) int {
-	if _, err := stdout.Write(rules.Schema()); err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
-	}
-	return ok
+func (schemaCommand) run(stdout, _ io.Writer) (int, error) {
+	_, err := stdout.Write(rules.Schema())
+	return ok, err
 }

@@ -15,13 +15,10 @@ func (secretCommand) Help() string {
 	return "All nodes get the same file:\n\n  weir secret > weir.secret\n  weir serve -shared weir.secret -bind :7946"
 }
 
-func (secretCommand) run(stdout, stderr io.Writer) int {
+func (secretCommand) run(stdout, _ io.Writer) (int, error) {
 	var secret, seed [32]byte
 	rand.Read(secret[:])
 	rand.Read(seed[:])
-	if _, err := fmt.Fprintf(stdout, "secret: %x\nseed: %x\n", secret, seed); err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
-	}
-	return ok
+	_, err := fmt.Fprintf(stdout, "secret: %x\nseed: %x\n", secret, seed)
+	return ok, err
 }

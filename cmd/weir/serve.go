@@ -37,7 +37,7 @@ import (
 // signal cuts that short.
 type serveCommand struct{ serveOptions }
 
-func (o *serveCommand) run(_, stderr io.Writer) int {
+func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 	handler := slog.Handler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel}))
 	if o.LogFormat == "json" {
 		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel})
@@ -65,11 +65,7 @@ func (o *serveCommand) run(_, stderr io.Writer) int {
 			}
 		}
 	}()
-	if err := runServe(ctx, atOnce, &o.serveOptions, log); err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
-	}
-	return ok
+	return ok, runServe(ctx, atOnce, &o.serveOptions, log)
 }
 
 // served is what runs: a node, and where what is served.
@@ -246,10 +242,6 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if o.Checks == "" {
 		return nil
 	}
-	secured, err := o.webTLS()
-	if err != nil {
-		return err
-	}
 	mutual := o.Web.CA != ""
 	tokens, err := readTokens(o.ChecksTokens)
 	if err != nil {
@@ -259,7 +251,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	return s.handle("checks", o.Checks, s.budget.Clients, secured, checks, log)
+	return s.handle("checks", o.Checks, s.budget.Clients, o.Web, checks, log)
 }
 
 // admin serves the admin API and the page.
@@ -267,10 +259,6 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	mutual := o.Web.CA != ""
 	if o.Admin == "" || o.AdminTokens == "" && !mutual {
 		return nil
-	}
-	secured, err := o.webTLS()
-	if err != nil {
-		return err
 	}
 	tokens, err := readTokens(o.AdminTokens)
 	if err != nil {
@@ -286,7 +274,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	return s.handle("admin", o.Admin, s.budget.Clients, secured, admin, log)
+	return s.handle("admin", o.Admin, s.budget.Clients, o.Web, admin, log)
 }
 
 // health serves what operators ask: whether it is alive and ready, and metrics.
@@ -310,19 +298,24 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	})
 	health.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	health.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
-	return s.handle("health", o.Health, s.budget.Probes, nil, health, log)
+	return s.handle("health", o.Health, s.budget.Probes, files{}, health, log)
 }
 
-// handle serves HTTP at a port that bound has bounded.
-func (s *served) handle(name, addr string, bound func(net.Listener, string) *ports.Port, secured *tls.Config, h http.Handler, log *slog.Logger) error {
+// handle serves HTTP at a port that bound has bounded, with TLS if there is a certificate.
+func (s *served) handle(name, addr string, bound func(net.Listener, string) *ports.Port, web files, h http.Handler, log *slog.Logger) error {
+	secure := func(l net.Listener) net.Listener { return l }
+	if web.Cert != "" {
+		config, err := web.server()
+		if err != nil {
+			return err
+		}
+		secure = func(l net.Listener) net.Listener { return tls.NewListener(l, config) }
+	}
 	l, err := s.listen(name, addr)
 	if err != nil {
 		return err
 	}
-	l = bound(l, name)
-	if secured != nil {
-		l = tls.NewListener(l, secured)
-	}
+	l = secure(bound(l, name))
 	server := ports.NewWeb(
 		// Connections that are kept end with an answer, and none while its client asks again.
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,31 +19,36 @@ type snapshotListCommand struct {
 	Where string `arg:"" name:"dir" help:"the -snapshots of weir serve, a directory or a bucket; a node may be using it"`
 }
 
-func (c *snapshotListCommand) run(stdout, stderr io.Writer) int {
-	fail := func(err error) int {
-		fmt.Fprintf(stderr, "weir snapshot list: %v\n", err)
-		return bad
-	}
-	at, err := openPlace(c.Where)
-	if err != nil {
-		return fail(err)
-	}
-	defer at.end()
-	entries, err := at.list()
-	if err != nil {
-		return fail(err)
-	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE")
-	for _, e := range entries {
-		saved, age := "unknown", "-"
-		if header, err := at.header(e.Path); err == nil {
-			saved, age = header.Saved.Format(time.RFC3339), ageOf(header)
+func (c *snapshotListCommand) run(stdout, _ io.Writer) (int, error) {
+	return inPlace("list", c.Where, func(at *place) error {
+		entries, err := at.list()
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, at.name(e.Path))
+		table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE")
+		for _, e := range entries {
+			saved, age := "unknown", "-"
+			if header, err := at.header(e.Path); err == nil {
+				saved, age = header.Saved.Format(time.RFC3339), ageOf(header)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, at.name(e.Path))
+		}
+		return table.Flush()
+	})
+}
+
+// inPlace calls do with a place, and names the command in the error.
+func inPlace(command, where string, do func(at *place) error) (int, error) {
+	at, err := openPlace(where)
+	if err == nil {
+		defer at.end()
+		err = do(at)
 	}
-	table.Flush()
-	return ok
+	if err != nil {
+		return bad, fmt.Errorf("weir snapshot %s: %w", command, explainedSnapshot(err))
+	}
+	return ok, nil
 }
 
 // opening are the flags of commands that read what is sealed.
@@ -65,27 +70,22 @@ type snapshotShowCommand struct {
 	File string `arg:"" help:"a file of the directory, or URL/FILE of a bucket"`
 }
 
-func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
-	fail := func(err error) int {
-		fmt.Fprintf(stderr, "weir snapshot show: %s: %v\n", c.File, explainedSnapshot(err))
-		return bad
-	}
+func (c *snapshotShowCommand) run(stdout, _ io.Writer) (int, error) {
+	return inPlace("show: "+c.File, c.File, func(at *place) error { return c.show(at, stdout) })
+}
+
+func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 	keys, err := c.keys()
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	at, err := openPlace(c.File)
-	if err != nil {
-		return fail(err)
-	}
-	defer at.end()
 	path, err := at.one(c.File)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	header, err := at.header(path)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	sealed := "no: anybody who can read the file can read its counts"
 	if header.Sealed {
@@ -95,15 +95,14 @@ func (c *snapshotShowCommand) run(stdout, stderr io.Writer) int {
 		shown(header.Node), header.Saved.Format(time.RFC3339), ageOf(header), shown(header.Build), header.Version, header.Cluster, sealed)
 	content, err := at.content(path, keys)
 	if err != nil {
-		return fail(err) // after the header, which may say why
+		return err // after the header, which may say why
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nKIND\tBLOCKS\tBYTES")
 	for _, kind := range slices.Sorted(maps.Keys(content)) {
 		fmt.Fprintf(table, "%s\t%d\t%d\n", kind, content[kind].blocks, content[kind].bytes)
 	}
-	table.Flush()
-	return ok
+	return table.Flush()
 }
 
 // snapshotVerifyCommand reads files as a node would that starts.
@@ -117,23 +116,18 @@ func (*snapshotVerifyCommand) Help() string {
 	return "The exit code is 1 if a snapshot cannot be read, or there is none.\n\n  weir snapshot verify /var/lib/weir -shared weir.secret"
 }
 
-func (c *snapshotVerifyCommand) run(stdout, stderr io.Writer) int {
-	fail := func(err error) int {
-		fmt.Fprintf(stderr, "weir snapshot verify: %v\n", err)
-		return bad
-	}
+func (c *snapshotVerifyCommand) run(stdout, _ io.Writer) (int, error) {
+	return inPlace("verify", c.Where, func(at *place) error { return c.verify(at, stdout) })
+}
+
+func (c *snapshotVerifyCommand) verify(at *place, stdout io.Writer) error {
 	keys, err := c.keys()
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	at, err := openPlace(c.Where)
-	if err != nil {
-		return fail(err)
-	}
-	defer at.end()
 	entries, err := at.list()
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	good, damaged := 0, 0
 	for _, e := range entries {
@@ -153,11 +147,11 @@ func (c *snapshotVerifyCommand) run(stdout, stderr io.Writer) int {
 	}
 	switch {
 	case damaged > 0:
-		return fail(fmt.Errorf("%d of %s cannot be read", damaged, counted(good+damaged, "snapshot")))
+		return fmt.Errorf("%d of %s cannot be read", damaged, counted(good+damaged, "snapshot"))
 	case good == 0:
-		return fail(fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Where))
+		return fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Where)
 	}
-	return ok
+	return nil
 }
 
 // explainedSnapshot adds which flag an error is about.

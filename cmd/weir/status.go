@@ -38,8 +38,8 @@ func nameOf(k adminapi.TopKey) string {
 // statusCommand prints what an operator on call needs first.
 type statusCommand struct{ asking }
 
-func (s *statusCommand) run(stdout, stderr io.Writer) int {
-	return s.ask("status", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
+	return s.ask("status", stdout, func(ctx context.Context, c *client) (int, error) {
 		var answer cluster
 		texts := make(map[string]json.RawMessage)
 		for _, part := range []struct {

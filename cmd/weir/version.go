@@ -12,10 +12,7 @@ import (
 // versionCommand prints the version of the command and of the peer protocol that it speaks.
 type versionCommand struct{}
 
-func (versionCommand) run(stdout, stderr io.Writer) int {
-	if _, err := fmt.Fprintf(stdout, "weir %s, %s %s/%s, peer protocol %d\n", release.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, peers.Version); err != nil {
-		fmt.Fprintln(stderr, err)
-		return bad
-	}
-	return ok
+func (versionCommand) run(stdout, _ io.Writer) (int, error) {
+	_, err := fmt.Fprintf(stdout, "weir %s, %s %s/%s, peer protocol %d\n", release.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, peers.Version)
+	return ok, err
 }

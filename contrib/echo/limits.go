@@ -56,22 +56,14 @@ type Options struct {
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for what is wrong
 // with o.
 func New(node *weir.Node, book *rules.Book, o Options) (echo.MiddlewareFunc, error) {
-	limit, err := httplimit.New(node, book, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.middleware(limit), nil
+	return o.middleware(httplimit.New(node, book, o.common()))
 }
 
 // ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
 // one until it ends where the limit is InFlight. The error is weir.ErrInvalid for what is
 // wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (echo.MiddlewareFunc, error) {
-	limit, err := httplimit.ByLimiter(l, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.middleware(limit), nil
+	return o.middleware(httplimit.ByLimiter(l, o.common()))
 }
 
 // common returns the Options of httplimit. A function there only shows that one is here:
@@ -95,7 +87,11 @@ func (o *Options) common() httplimit.Options {
 	return common
 }
 
-func (o *Options) middleware(limit *httplimit.Middleware) echo.MiddlewareFunc {
+// middleware makes a MiddlewareFunc of what httplimit returned.
+func (o *Options) middleware(limit *httplimit.Middleware, err error) (echo.MiddlewareFunc, error) {
+	if err != nil {
+		return nil, err
+	}
 	l := *o
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -112,7 +108,7 @@ func (o *Options) middleware(limit *httplimit.Middleware) echo.MiddlewareFunc {
 			}
 			return end(c, next, a)
 		}
-	}
+	}, nil
 }
 
 // end has next answer a request, which ends when next returns. The HTTPErrorHandler answers

@@ -59,22 +59,14 @@ type Options struct {
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for what is wrong
 // with o.
 func New(node *weir.Node, book *rules.Book, o Options) (fiber.Handler, error) {
-	limit, err := httplimit.New(node, book, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.handler(limit), nil
+	return o.handler(httplimit.New(node, book, o.common()))
 }
 
 // ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
 // one until its handlers return where the limit is InFlight. The error is weir.ErrInvalid for
 // what is wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (fiber.Handler, error) {
-	limit, err := httplimit.ByLimiter(l, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.handler(limit), nil
+	return o.handler(httplimit.ByLimiter(l, o.common()))
 }
 
 // common returns the Options of httplimit. Of what an exchange is asked for, a function there
@@ -108,7 +100,11 @@ func (o *Options) common() httplimit.Options {
 	return common
 }
 
-func (o *Options) handler(limit *httplimit.Middleware) fiber.Handler {
+// handler makes a Handler of what httplimit returned.
+func (o *Options) handler(limit *httplimit.Middleware, err error) (fiber.Handler, error) {
+	if err != nil {
+		return nil, err
+	}
 	l := *o
 	exchanges := sync.Pool{New: func() any { return new(exchange) }}
 	return func(c fiber.Ctx) error {
@@ -128,7 +124,7 @@ func (o *Options) handler(limit *httplimit.Middleware) fiber.Handler {
 			return c.Next()
 		}
 		return end(c, a)
-	}
+	}, nil
 }
 
 // clientOf is the address that a request comes from.

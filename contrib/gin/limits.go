@@ -60,22 +60,14 @@ type Options struct {
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for what is wrong
 // with o.
 func New(node *weir.Node, book *rules.Book, o Options) (gin.HandlerFunc, error) {
-	limit, err := httplimit.New(node, book, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.handler(limit), nil
+	return o.handler(httplimit.New(node, book, o.common()))
 }
 
 // ByLimiter limits requests by one limit: each costs one unit of Options.Key's count, or holds
 // one until it ends where the limit is InFlight. The error is weir.ErrInvalid for what is
 // wrong with o.
 func ByLimiter(l *weir.Limiter, o Options) (gin.HandlerFunc, error) {
-	limit, err := httplimit.ByLimiter(l, o.common())
-	if err != nil {
-		return nil, err
-	}
-	return o.handler(limit), nil
+	return o.handler(httplimit.ByLimiter(l, o.common()))
 }
 
 // common returns the Options of httplimit. A function there only shows that one is here:
@@ -99,7 +91,11 @@ func (o *Options) common() httplimit.Options {
 	return common
 }
 
-func (o *Options) handler(limit *httplimit.Middleware) gin.HandlerFunc {
+// handler makes a HandlerFunc of what httplimit returned.
+func (o *Options) handler(limit *httplimit.Middleware, err error) (gin.HandlerFunc, error) {
+	if err != nil {
+		return nil, err
+	}
 	l := &limits{Options: *o}
 	l.Logger = cmp.Or(l.Logger, slog.Default())
 	return func(c *gin.Context) {
@@ -109,7 +105,7 @@ func (o *Options) handler(limit *httplimit.Middleware) gin.HandlerFunc {
 		if a, _ := limit.Begin(c.Request.Context(), &exchange{l, c}); a != nil {
 			end(c, a)
 		}
-	}
+	}, nil
 }
 
 // end has the handlers that follow answer a request, which ends with them.

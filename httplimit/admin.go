@@ -66,7 +66,7 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 
 // routed is an API of these routes.
 func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, routes []adminRoute) (*admin, error) {
-	a := &admin{node: node, book: book, gate: g, log: log, patience: adminPatience, routes: make(map[string]map[string]adminFunc)}
+	a := &admin{node: node, book: book, gate: g, log: log, patience: adminPatience, routes: make(map[string]map[string]adminRoute)}
 	a.log = cmp.Or(a.log, slog.Default())
 	if book != nil {
 		var err error
@@ -76,9 +76,9 @@ func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, r
 	}
 	for _, r := range routes {
 		if a.routes[r.path] == nil {
-			a.routes[r.path] = make(map[string]adminFunc)
+			a.routes[r.path] = make(map[string]adminRoute)
 		}
-		a.routes[r.path][r.method] = r.serve
+		a.routes[r.path][r.method] = r
 	}
 	return a, nil
 }
@@ -91,9 +91,9 @@ type admin struct {
 	log      *slog.Logger
 	failed   pace.Pace // of the line that says so
 	patience time.Duration
-	routes   map[string]map[string]adminFunc // by path, then by method
-	csrf     http.CrossOriginProtection      // a browser may have a certificate
-	page     http.Handler                    // nil for none
+	routes   map[string]map[string]adminRoute // by path, then by method
+	csrf     http.CrossOriginProtection       // a browser may have a certificate
+	page     http.Handler                     // nil for none
 }
 
 // adminFunc answers a request: with nothing if the answer is nil, as a Middleware denies if it
@@ -107,41 +107,51 @@ type adminRequest struct {
 	by       string              // the client, as far as it is known
 	rest     string              // of the path, after its route's; as it came after extAuthzPath
 	patience time.Duration       // for the body
+	rules    *rules.Snapshot     // those that hold now, where the route is ofRules
 }
 
 // adminRoute is one operation. A path that ends with / has a name after it.
 type adminRoute struct {
 	method, path string
 	serve        adminFunc
+	traits       adminTraits
 }
 
+type adminTraits uint8
+
+const (
+	ofRules     adminTraits = 1 << iota // not found on a node without rules
+	bare                                // takes no parameters
+	forServices                         // also among Checks
+)
+
 var adminRoutes = []adminRoute{
-	{http.MethodGet, "/v1/status", (*admin).status},
-	{http.MethodGet, "/v1/overrides", (*admin).overrides},
-	{http.MethodPost, "/v1/overrides", (*admin).setOverride},
-	{http.MethodDelete, "/v1/overrides", (*admin).deleteOverride},
-	{http.MethodDelete, "/v1/counts", (*admin).deleteCount},
-	{http.MethodGet, "/v1/members", (*admin).members},
-	{http.MethodDelete, adminMemberPath, (*admin).deleteMember},
-	{http.MethodGet, "/v1/ring", (*admin).ring},
-	{http.MethodGet, "/v1/stats", (*admin).stats},
-	{http.MethodGet, "/v1/top", (*admin).top},
-	{http.MethodGet, "/v1/rules", (*admin).rules},
-	{http.MethodPost, "/v1/check", (*admin).check},
-	{http.MethodPost, "/v1/take", (*admin).take},
-	{http.MethodPost, "/v1/take_all", (*admin).takeAll},
-	{http.MethodPost, "/v1/request", (*admin).request},
-	{http.MethodPost, "/v1/debit", (*admin).debit},
-	{http.MethodPost, "/v1/refund", (*admin).refund},
-	{http.MethodPost, "/v1/hold", (*admin).hold},
-	{http.MethodPost, "/v1/renew", (*admin).renew},
-	{http.MethodPost, "/v1/release", (*admin).release},
-	{http.MethodPost, "/v1/reserve", (*admin).reserve},
-	{http.MethodPost, "/v1/settle", (*admin).settle},
-	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth},
-	{http.MethodGet, "/v1/auth_request", (*admin).authRequest},
-	{http.MethodGet, extAuthzPath, (*admin).extAuthz},
-	{http.MethodGet, "/openapi.json", (*admin).openAPI},
+	{http.MethodGet, "/v1/status", (*admin).status, ofRules},
+	{http.MethodGet, "/v1/overrides", (*admin).overrides, ofRules | bare},
+	{http.MethodPost, "/v1/overrides", (*admin).setOverride, ofRules},
+	{http.MethodDelete, "/v1/overrides", (*admin).deleteOverride, ofRules},
+	{http.MethodDelete, "/v1/counts", (*admin).deleteCount, 0},
+	{http.MethodGet, "/v1/members", (*admin).members, bare},
+	{http.MethodDelete, adminMemberPath, (*admin).deleteMember, bare},
+	{http.MethodGet, "/v1/ring", (*admin).ring, bare},
+	{http.MethodGet, "/v1/stats", (*admin).stats, bare},
+	{http.MethodGet, "/v1/top", (*admin).top, 0},
+	{http.MethodGet, "/v1/rules", (*admin).rules, ofRules | bare},
+	{http.MethodPost, "/v1/check", (*admin).check, forServices},
+	{http.MethodPost, "/v1/take", (*admin).take, ofRules | forServices},
+	{http.MethodPost, "/v1/take_all", (*admin).takeAll, ofRules | forServices},
+	{http.MethodPost, "/v1/request", (*admin).request, ofRules | forServices},
+	{http.MethodPost, "/v1/debit", (*admin).debit, ofRules | forServices},
+	{http.MethodPost, "/v1/refund", (*admin).refund, ofRules | forServices},
+	{http.MethodPost, "/v1/hold", (*admin).hold, ofRules | forServices},
+	{http.MethodPost, "/v1/renew", (*admin).renew, ofRules | forServices},
+	{http.MethodPost, "/v1/release", (*admin).release, ofRules | forServices},
+	{http.MethodPost, "/v1/reserve", (*admin).reserve, ofRules | forServices},
+	{http.MethodPost, "/v1/settle", (*admin).settle, ofRules | forServices},
+	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth, ofRules | forServices},
+	{http.MethodGet, "/v1/auth_request", (*admin).authRequest, ofRules | forServices},
+	{http.MethodGet, extAuthzPath, (*admin).extAuthz, ofRules | forServices},
+	{http.MethodGet, "/openapi.json", (*admin).openAPI, bare | forServices},
 }
 
 const (
@@ -220,19 +230,30 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	serve := methods[method]
-	if serve == nil {
+	route, ok := methods[method]
+	if !ok {
 		w.Header().Set("Allow", adminAllow(methods))
 		return 0, nil, adminRefusal(http.StatusMethodNotAllowed, "this path answers %s", adminAllow(methods))
 	}
-	return a.serve(w, r, serve, by, rest)
+	return a.serve(w, r, route, by, rest)
 }
 
 // serve carries out an operation within its time.
-func (a *admin) serve(w http.ResponseWriter, r *http.Request, f adminFunc, by, rest string) (status int, answer any, err error) {
+func (a *admin) serve(w http.ResponseWriter, r *http.Request, route adminRoute, by, rest string) (status int, answer any, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.patience)
 	defer cancel()
-	return f(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
+	of := &adminRequest{r.WithContext(ctx), w, by, rest, a.patience, nil}
+	if route.traits&ofRules != 0 {
+		if of.rules, err = a.current(); err != nil {
+			return 0, nil, err
+		}
+	}
+	if route.traits&bare != 0 {
+		if err := of.parameters(); err != nil {
+			return 0, nil, err
+		}
+	}
+	return route.serve(a, of)
 }
 
 // servePage serves the page to a client that is admitted.
@@ -251,7 +272,7 @@ func (a *admin) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func adminAllow(methods map[string]adminFunc) string {
+func adminAllow(methods map[string]adminRoute) string {
 	var names []string
 	for name := range methods {
 		names = append(names, name)

@@ -451,14 +451,14 @@ func TestARequestHasItsTimeAndNoMore(t *testing.T) {
 	a := newAdmin(t)
 	api := a.api.(*admin)
 	api.patience = 10 * time.Millisecond
-	api.routes["/v1/slow"] = map[string]adminFunc{http.MethodGet: func(_ *admin, r *adminRequest) (int, any, error) {
+	api.routes["/v1/slow"] = map[string]adminRoute{http.MethodGet: {serve: func(_ *admin, r *adminRequest) (int, any, error) {
 		select {
 		case <-r.Context().Done():
 			return 0, nil, r.Context().Err()
 		case <-time.After(10 * time.Second):
 			return http.StatusOK, nil, nil
 		}
-	}}
+	}}}
 	w := a.ask("GET", "/v1/slow", "")
 	require.Equal(t, http.StatusGatewayTimeout, w.Code)
 	require.Contains(t, w.Body.String(), "ask again")
@@ -730,9 +730,9 @@ func TestTheDocsHaveEveryRoute(t *testing.T) {
 
 func TestWhatTheAdminAPIFailsAtIsLoggedAtAPace(t *testing.T) {
 	a := newAdmin(t)
-	a.api.(*admin).routes["/v1/broken"] = map[string]adminFunc{http.MethodGet: func(*admin, *adminRequest) (int, any, error) {
+	a.api.(*admin).routes["/v1/broken"] = map[string]adminRoute{http.MethodGet: {serve: func(*admin, *adminRequest) (int, any, error) {
 		return 0, nil, errors.New("broken")
-	}}
+	}}}
 	for range 50 {
 		require.Equal(t, http.StatusInternalServerError, a.ask("GET", "/v1/broken", "").Code)
 	}

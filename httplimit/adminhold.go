@@ -18,25 +18,27 @@ const (
 	adminMostHoldTTL  = time.Hour
 )
 
-// holdAnswer is what an in-flight limit says. Hold and ExpiresAt are there if units are held.
-type holdAnswer struct {
+// heldAnswer is what an in-flight limit says, or any limit of an estimate. ExpiresAt is there,
+// and a Hold or a Reservation, if units are held or spent.
+type heldAnswer struct {
 	adminapi.Take
-	Hold      string     `json:"hold,omitempty"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Hold        string     `json:"hold,omitempty"`
+	Reservation string     `json:"reservation,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 }
 
 // hold holds units of one in-flight limit of the rules. They come back by release, or once
 // ttl has passed since the last renewal.
 func (a *admin) hold(r *adminRequest) (int, any, error) {
 	ttl := adminHoldTTL
-	v, o, err := a.oneVerdict(r, adminField{name: "ttl", into: &ttl})
+	v, o, err := r.onePossible(adminField{name: "ttl", into: &ttl})
 	if err == nil {
 		err = holdTTL(ttl)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	var answer holdAnswer
+	var answer heldAnswer
 	begun := time.Now()
 	if o.asks(v) {
 		if answer.Hold, v.Decision, err = v.limiter().HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
@@ -67,11 +69,7 @@ func expiry(at time.Time) *time.Time {
 
 // carriedText reads a text of hold or reserve, in the field of that name, and returns the
 // limit that it is about.
-func (a *admin) carriedText(r *adminRequest, field string, more ...adminField) (v Verdict, text string, err error) {
-	s, err := a.current()
-	if err != nil {
-		return Verdict{}, "", err
-	}
+func (r *adminRequest) carriedText(field string, more ...adminField) (v Verdict, text string, err error) {
 	var of taking
 	fields := append(of.named(), adminField{name: field, into: &text, required: true})
 	if err := r.body(append(fields, more...)...); err != nil {
@@ -79,18 +77,18 @@ func (a *admin) carriedText(r *adminRequest, field string, more ...adminField) (
 	}
 	var wrong adminWrongs
 	wrong.key(of.key)
-	wrong.tier(of.tier, s)
+	wrong.tier(of.tier, r.rules)
 	if err := wrong.err(); err != nil {
 		return Verdict{}, "", err
 	}
-	v, err = of.verdict(s)
+	v, err = of.verdict(r.rules)
 	return v, text, err
 }
 
 // renew lets a hold go on.
 func (a *admin) renew(r *adminRequest) (int, any, error) {
 	ttl := adminHoldTTL
-	v, text, err := a.carriedText(r, "hold", adminField{name: "ttl", into: &ttl})
+	v, text, err := r.carriedText("hold", adminField{name: "ttl", into: &ttl})
 	if err == nil {
 		err = holdTTL(ttl)
 	}
@@ -115,7 +113,7 @@ func unanswered(err error) error {
 
 // release gives back what a hold has. To do so again does nothing.
 func (a *admin) release(r *adminRequest) (int, any, error) {
-	v, text, err := a.carriedText(r, "hold")
+	v, text, err := r.carriedText("hold")
 	if err == nil {
 		err = v.Limiter.ReleaseHold(r.Context(), v.Key, text)
 	}

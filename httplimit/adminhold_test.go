@@ -56,13 +56,13 @@ func (a *adminOf) left(limit, key string) int64 {
 	return status.Limits[0].Remaining
 }
 
-func (a *adminOf) holds(units int, ttl string) (h holdAnswer) {
+func (a *adminOf) holds(units int, ttl string) (h heldAnswer) {
 	a.t.Helper()
 	a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"streams","key":"u","units":%d,"ttl":%q}`, units, ttl), http.StatusOK, &h)
 	return h
 }
 
-func (a *adminOf) reserves(limit string, units int) (v reserveAnswer) {
+func (a *adminOf) reserves(limit string, units int) (v heldAnswer) {
 	a.t.Helper()
 	a.get(http.MethodPost, "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":"u","units":%d}`, limit, units), http.StatusOK, &v)
 	return v
@@ -204,7 +204,7 @@ func TestShadowWithoutRoomHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := carriers(t, 1)[0]
 		defer a.kill()
-		hold := func(units int) (h holdAnswer) {
+		hold := func(units int) (h heldAnswer) {
 			a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"trial","key":"u","units":%d}`, units), http.StatusOK, &h)
 			return h
 		}

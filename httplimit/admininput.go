@@ -12,11 +12,11 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/weir-go/weir/internal/spelling"
@@ -240,35 +240,19 @@ func (f *adminField) isList() bool {
 // pair, and "" if there is none. encoding/json reads each as U+FFFD, so that texts which
 // differ would be one.
 func halfSurrogate(text []byte) string {
-	for i := 0; i+1 < len(text); i++ {
-		if text[i] != '\\' {
-			continue
+	if bytes.IndexByte(text, '\\') < 0 {
+		return ""
+	}
+	for _, escape := range escapes.FindAllSubmatch(text, -1) {
+		if half := escape[1]; half != nil {
+			return string(half)
 		}
-		unit, is := escapedUnit(text[i:])
-		if !is {
-			i++ // another escape
-			continue
-		}
-		if utf16.IsSurrogate(unit) {
-			next, _ := escapedUnit(text[i+6:])
-			if utf16.DecodeRune(unit, next) == utf8.RuneError {
-				return string(text[i : i+6])
-			}
-			i += 6
-		}
-		i += 5
 	}
 	return ""
 }
 
-// escapedUnit reads an escape like \u00e9 that a text begins with.
-func escapedUnit(text []byte) (unit rune, is bool) {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
-	return rune(n), err == nil
-}
+// escapes finds the escapes of a JSON text: a surrogate pair, half of one, or any other.
+var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.`)
 
 // readHeader adds the fields of a JSON object of texts, in their order: spellings of one
 // name are lines of one field, as net/http has them. It reports whether it is such an

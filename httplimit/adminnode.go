@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"maps"
 	"net/http"
 	"time"
 
@@ -12,10 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-func (a *admin) members(r *adminRequest) (int, any, error) {
-	if err := r.parameters(); err != nil {
-		return 0, nil, err
-	}
+func (a *admin) members(*adminRequest) (int, any, error) {
 	answer := adminapi.Members{Members: []adminapi.Member{}}
 	for _, m := range a.node.Members() {
 		answer.Members = append(answer.Members, adminapi.Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()})
@@ -25,9 +21,6 @@ func (a *admin) members(r *adminRequest) (int, any, error) {
 
 // deleteMember takes a dead member off the roster.
 func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
-	if err := r.parameters(); err != nil {
-		return 0, nil, err
-	}
 	var (
 		names []string
 		found *weir.Member
@@ -52,15 +45,34 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 }
 
 // ring tells the part of all keys that each member owns.
-func (a *admin) ring(r *adminRequest) (int, any, error) {
-	if err := r.parameters(); err != nil {
-		return 0, nil, err
-	}
+func (a *admin) ring(*adminRequest) (int, any, error) {
 	answer, parts := adminapi.Ring{Members: []adminapi.RingMember{}}, a.node.Ring()
 	for _, m := range a.node.Members() {
 		answer.Members = append(answer.Members, adminapi.RingMember{Name: m.Name, Share: parts[m.Name]})
 	}
 	return http.StatusOK, answer, nil
+}
+
+// shown returns a map as the API shows it, which is there where it is empty, too.
+func shown[V, W any](of map[string]V, show func(V) W) map[string]W {
+	all := make(map[string]W, len(of))
+	for name, v := range of {
+		all[name] = show(v)
+	}
+	return all
+}
+
+func same[V any](v V) V { return v }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func outcomesOf(o weir.Outcomes) adminapi.Outcomes { return adminapi.Outcomes(o) }
+
+func regionOf(r weir.RegionStats) adminapi.Region {
+	return adminapi.Region{
+		Reached: r.Reached, LagMS: r.Lag.Milliseconds(), Statements: r.Statements, Unanswered: r.Unanswered, Served: r.Served,
+		Disputed: r.Disputed, Refused: r.Refused, Sent: r.Sent, Received: r.Received,
+	}
 }
 
 func decisionsOf(of map[weir.Source]weir.Outcomes) map[string]adminapi.Outcomes {
@@ -115,51 +127,23 @@ func outageOf(o weir.OutageStats) adminapi.Outage {
 	return a
 }
 
-func (a *admin) stats(r *adminRequest) (int, any, error) {
-	if err := r.parameters(); err != nil {
-		return 0, nil, err
-	}
+func (a *admin) stats(*adminRequest) (int, any, error) {
 	s := a.node.Stats()
-	limits := make(adminapi.Limits)
-	for name, of := range s.Limits {
-		limits[name] = decisionsOf(of)
-	}
-	trials := make(map[string]adminapi.Outcomes)
-	for name, o := range s.ShadowLimits {
-		trials[name] = adminapi.Outcomes(o)
-	}
-	regions := make(map[string]adminapi.Region)
-	for name, r := range s.Regions {
-		regions[name] = adminapi.Region{
-			Reached: r.Reached, LagMS: r.Lag.Milliseconds(), Statements: r.Statements, Unanswered: r.Unanswered, Served: r.Served,
-			Disputed: r.Disputed, Refused: r.Refused, Sent: r.Sent, Received: r.Received,
-		}
-	}
-	unheard, trips := make(map[string]int64), make(map[string]float64)
-	for name, since := range s.Unheard {
-		unheard[name] = since.Milliseconds()
-	}
-	for name, took := range s.Cluster.RoundTrips {
-		trips[name] = float64(took) / float64(time.Millisecond)
-	}
-	refused, unanswered := make(map[string]uint64), make(map[string]string) // where there are none, too
-	maps.Copy(refused, s.Cluster.Refused)
-	maps.Copy(unanswered, s.Cluster.Unanswered)
 	return http.StatusOK, adminapi.Stats{
-		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: adminapi.TopKeyTables(s.TopKeys), Shadows: adminapi.Outcomes(s.Shadows), Trials: trials,
+		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), TopKeys: adminapi.TopKeyTables(s.TopKeys), Shadows: adminapi.Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
-		Unheard: unheard, Leases: adminapi.Leases(s.Leases),
+		Unheard: shown(s.Unheard, time.Duration.Milliseconds), Leases: adminapi.Leases(s.Leases),
 		Stream: adminapi.Stream{
 			Unsent: s.Stream.Unsent, LagMS: s.Stream.Lag.Milliseconds(), Tallies: s.Stream.Tallies, Resets: s.Stream.Resets,
 			Bytes: s.Stream.Bytes, Sent: s.Stream.Sent, TalliesDropped: s.Stream.TalliesDropped, ResetsDropped: s.Stream.ResetsDropped,
 		},
-		Published: adminapi.Published(s.Published), Snapshots: snapshotsOf(s.Snapshots), Holdings: adminapi.Holdings(s.Holdings), Holds: adminapi.Holds(s.Holds), Reserved: adminapi.Reservations(s.Reservations), Regions: regions,
+		Published: adminapi.Published(s.Published), Snapshots: snapshotsOf(s.Snapshots), Holdings: adminapi.Holdings(s.Holdings), Holds: adminapi.Holds(s.Holds), Reserved: adminapi.Reservations(s.Reservations), Regions: shown(s.Regions, regionOf),
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: adminapi.Cluster{
-			Refused: refused, Timeouts: s.Cluster.Timeouts, Late: s.Cluster.Late, Dropped: s.Cluster.Dropped,
+			Refused: shown(s.Cluster.Refused, same), Timeouts: s.Cluster.Timeouts, Late: s.Cluster.Late, Dropped: s.Cluster.Dropped,
 			JoinError: s.Cluster.JoinError, Joined: s.Cluster.JoinedCount,
-			Unanswered: unanswered, RoundTrips: trips, Lateness: s.Cluster.Lateness.Milliseconds(),
+			Unanswered: shown(s.Cluster.Unanswered, same), RoundTrips: shown(s.Cluster.RoundTrips, milliseconds), Lateness: s.Cluster.Lateness.Milliseconds(),
 		},
 		Rules: statsOf(a.book, s),
 	}, nil

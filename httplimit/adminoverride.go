@@ -42,14 +42,7 @@ type overridesAnswer struct {
 	Overrides []*overrideAnswer `json:"overrides"`
 }
 
-func (a *admin) overrides(r *adminRequest) (int, any, error) {
-	_, err := a.current()
-	if err == nil {
-		err = r.parameters()
-	}
-	if err != nil {
-		return 0, nil, err
-	}
+func (a *admin) overrides(*adminRequest) (int, any, error) {
 	all := a.book.Overrides()
 	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
 	for i, o := range all {
@@ -59,10 +52,6 @@ func (a *admin) overrides(r *adminRequest) (int, any, error) {
 }
 
 func (a *admin) setOverride(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err != nil {
-		return 0, nil, err
-	}
 	var (
 		limit, key string
 		o          rules.Override
@@ -74,7 +63,7 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 	); err != nil {
 		return 0, nil, err
 	}
-	if _, err := adminLimit(s, limit); err != nil {
+	if _, err := adminLimit(r.rules, limit); err != nil {
 		return 0, nil, err
 	}
 	if o.By == "" {
@@ -126,10 +115,6 @@ func (r *adminRequest) limitAndKey() (limit, key string, err error) {
 
 // deleteOverride takes back the override of a key, or one that the list shows.
 func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err != nil {
-		return 0, nil, err
-	}
 	var limit, key, id string
 	if err := r.parameters(adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key}, adminField{name: "id", into: &id}); err != nil {
 		return 0, nil, err
@@ -149,11 +134,11 @@ func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
 		if wrong.key(key); wrong != nil {
 			return 0, nil, wrong.err()
 		}
-		l, err := adminLimit(s, limit)
+		l, err := adminLimit(r.rules, limit)
 		if err != nil {
 			return 0, nil, err
 		}
-		raw = s.Limiter(l, "", key).ID(key)
+		raw = r.rules.Limiter(l, "", key).ID(key)
 	}
 	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err

@@ -32,33 +32,27 @@ func (a *Admission) releaseTexts() {
 	}
 }
 
-// carriedHold is a hold of a request, as release and renew take it.
-type carriedHold struct {
-	Limit string `json:"limit"`
-	Key   string `json:"key"`
-	Tier  string `json:"tier,omitempty"`
-	Hold  string `json:"hold"`
-}
-
-// carriedReservation is a reservation of a request, as settle takes it with the units.
-type carriedReservation struct {
+// carried is a hold of a request, as release and renew take it, or a reservation, as settle
+// takes it with the units.
+type carried struct {
 	Limit       string `json:"limit"`
 	Key         string `json:"key"`
 	Tier        string `json:"tier,omitempty"`
-	Reservation string `json:"reservation"`
+	Hold        string `json:"hold,omitempty"`
+	Reservation string `json:"reservation,omitempty"`
 }
 
 // carried returns what the request has until its client ends it.
-func (s *scratch) carried() (holds []carriedHold, reservations []carriedReservation) {
+func (s *scratch) carried() (holds, reservations []carried) {
 	if s.admission == nil {
 		return nil, nil
 	}
 	tier := s.outcome.Snapshot.Tier(s.request.Tier)
 	for _, h := range s.admission.texts {
-		holds = append(holds, carriedHold{h.limiter.Limit().Name, h.key, tier, h.text})
+		holds = append(holds, carried{Limit: h.limiter.Limit().Name, Key: h.key, Tier: tier, Hold: h.text})
 	}
 	for _, c := range s.admission.charges {
-		reservations = append(reservations, carriedReservation{c.reservation.Decision().Name, c.key, tier, c.reservation.Text()})
+		reservations = append(reservations, carried{Limit: c.reservation.Decision().Name, Key: c.key, Tier: tier, Reservation: c.reservation.Text()})
 	}
 	return holds, reservations
 }

@@ -108,7 +108,7 @@ func TestDescribedRequestsHoldInOrderOfArrival(t *testing.T) {
 			return len(order) < all-1
 		}
 		for waiting() {
-			var h holdAnswer
+			var h heldAnswer
 			b.get(http.MethodPost, "/v1/hold", `{"limit":"queued","key":""}`, http.StatusOK, &h)
 			require.False(t, h.Allowed, "what does not wait overtakes what does")
 			time.Sleep(3 * time.Millisecond)

@@ -4,27 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/adminapi"
 )
-
-// reserveAnswer is what a limit says of an estimate. Reservation and ExpiresAt are there if
-// it is spent.
-type reserveAnswer struct {
-	adminapi.Take
-	Reservation string     `json:"reservation,omitempty"`
-	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
-}
 
 // reserve spends an estimate of one limit of the rules, which settle replaces by the cost.
 func (a *admin) reserve(r *adminRequest) (int, any, error) {
-	v, o, err := a.oneVerdict(r)
+	v, o, err := r.onePossible()
 	if err != nil {
 		return 0, nil, err
 	}
-	var answer reserveAnswer
+	var answer heldAnswer
 	if o.asks(v) {
 		spent, err := v.reserve(r.Context())
 		if err != nil {
@@ -56,7 +46,7 @@ func (v *Verdict) reserve(ctx context.Context) (*weir.Reservation, error) {
 // settle replaces the estimate of a reservation by what was spent, once.
 func (a *admin) settle(r *adminRequest) (int, any, error) {
 	var units int64
-	v, text, err := a.carriedText(r, "reservation", adminField{name: "units", into: &units, required: true})
+	v, text, err := r.carriedText("reservation", adminField{name: "units", into: &units, required: true})
 	if err != nil {
 		return 0, nil, err
 	}

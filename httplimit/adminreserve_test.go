@@ -139,7 +139,7 @@ rules:
 		require.Len(t, d.Reservations, 1)
 		require.EqualValues(t, 2, a.left("failures", "u"))
 		text, err := json.Marshal(struct {
-			carriedReservation
+			carried
 			Units int `json:"units"`
 		}{d.Reservations[0], 0})
 		require.NoError(t, err)

@@ -67,14 +67,7 @@ type softAnswer struct {
 
 // rules tells what is in force, and why what is in the file is not.
 func (a *admin) rules(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err == nil {
-		err = r.parameters()
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	stats := a.book.Stats()
+	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
 		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
 		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides,

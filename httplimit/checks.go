@@ -54,10 +54,7 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 	}
 	var routes []adminRoute
 	for _, r := range adminRoutes {
-		switch r.path {
-		case "/v1/check", "/v1/take", "/v1/take_all", "/v1/request", "/v1/debit", "/v1/refund",
-			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
-			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
+		if r.traits&forServices != 0 {
 			routes = append(routes, r)
 		}
 	}
@@ -112,31 +109,24 @@ func (t *taking) verdict(s *rules.Snapshot) (Verdict, error) {
 	return v, nil
 }
 
-// taken has limits decide together, as they do on a request that meets their rules:
-// shadows, an overrun and the switch of the rules mean the same. A queue has no part in
-// it: the caller that is denied waits by itself. Where the rules are switched off
+// judge has the limits of an Outcome decide together, as they do on a request that meets
+// their rules: shadows, an overrun and the switch of the rules mean the same. A queue has no
+// part in it: the caller that is denied waits by itself. Where the rules are switched off
 // nothing is asked, and all units are granted.
-func (a *admin) taken(ctx context.Context, s *rules.Snapshot, takes []taking) (Outcome, error) {
-	work := scratch{outcome: Outcome{Snapshot: s}}
-	o := &work.outcome
-	for i := range takes {
-		v, err := takes[i].verdict(s)
-		if err != nil {
-			return Outcome{}, err
-		}
-		o.Verdicts = append(o.Verdicts, v)
-	}
-	if !s.Enabled() {
+func (a *admin) judge(ctx context.Context, o *Outcome) error {
+	if !o.Snapshot.Enabled() {
 		for i := range o.Verdicts {
 			o.Verdicts[i].Decision = unasked(o.Verdicts[i].Limiter.Limit())
 		}
-		return *o, nil
+		return nil
 	}
 	if err := o.impossible(); err != nil {
-		return Outcome{}, err
+		return err
 	}
+	work := scratch{outcome: *o}
 	a.rulesOf.judge(ctx, &work)
-	return *o, o.Err
+	*o = work.outcome
+	return o.Err
 }
 
 // unasked is the answer for a limit of rules that are switched off.
@@ -169,37 +159,29 @@ func (o *Outcome) impossible() error {
 	return nil
 }
 
-// oneTaking reads a question for one limit of the rules, which may have more fields.
-func (a *admin) oneTaking(r *adminRequest, more ...adminField) (*rules.Snapshot, []taking, error) {
-	s, err := a.current()
-	if err != nil {
-		return nil, nil, err
-	}
-	takes := make([]taking, 1)
-	if err := r.body(append(takes[0].fields(), more...)...); err != nil {
+// oneTaking reads a question for one limit of the rules, which may have more fields. The
+// limit has not decided yet, and is the only one of the Outcome.
+func (r *adminRequest) oneTaking(more ...adminField) (*Verdict, *Outcome, error) {
+	var of taking
+	if err := r.body(append(of.fields(), more...)...); err != nil {
 		return nil, nil, err
 	}
 	var wrong adminWrongs
-	takes[0].check(&wrong, s)
-	return s, takes, wrong.err()
+	if of.check(&wrong, r.rules); wrong != nil {
+		return nil, nil, wrong.err()
+	}
+	v, err := of.verdict(r.rules)
+	o := &Outcome{Snapshot: r.rules, Verdicts: []Verdict{v}}
+	return &o.Verdicts[0], o, err
 }
 
-// oneVerdict reads a question for one limit of the rules, which may have more fields. The
-// limit has not decided yet, and is the only one of the Outcome.
-func (a *admin) oneVerdict(r *adminRequest, more ...adminField) (*Verdict, *Outcome, error) {
-	s, takes, err := a.oneTaking(r, more...)
-	if err != nil {
-		return nil, nil, err
-	}
-	v, err := takes[0].verdict(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	o := &Outcome{Snapshot: s, Verdicts: []Verdict{v}}
-	if s.Enabled() {
+// onePossible is oneTaking, for no more units than the limit can grant.
+func (r *adminRequest) onePossible(more ...adminField) (*Verdict, *Outcome, error) {
+	v, o, err := r.oneTaking(more...)
+	if err == nil && r.rules.Enabled() {
 		err = o.impossible()
 	}
-	return &o.Verdicts[0], o, err
+	return v, o, err
 }
 
 // asks reports whether the limit is to be asked: where the rules are switched off it grants
@@ -233,11 +215,10 @@ func (o *Outcome) answer(h http.Header) adminapi.Take {
 
 // take asks one limit of the rules for units.
 func (a *admin) take(r *adminRequest) (int, any, error) {
-	s, takes, err := a.oneTaking(r)
-	if err != nil {
-		return 0, nil, err
+	_, o, err := r.oneTaking()
+	if err == nil {
+		err = a.judge(r.Context(), o)
 	}
-	o, err := a.taken(r.Context(), s, takes)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -275,8 +256,8 @@ type requestAnswer struct {
 	Soft        bool            `json:"soft"`
 	Limits      []adminapi.Take `json:"limits"`
 
-	Holds        []carriedHold        `json:"holds,omitempty"`
-	Reservations []carriedReservation `json:"reservations,omitempty"`
+	Holds        []carried `json:"holds,omitempty"`
+	Reservations []carried `json:"reservations,omitempty"`
 }
 
 // request decides on a request that is described, as a Middleware does on one that it
@@ -284,9 +265,6 @@ type requestAnswer struct {
 // the default one. With a ttl the client ends the request: it releases the holds, and settles
 // the reservations.
 func (a *admin) request(r *adminRequest) (int, any, error) {
-	if _, err := a.current(); err != nil {
-		return 0, nil, err
-	}
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
 	var ttl time.Duration
 	if err := r.body(

@@ -8,15 +8,11 @@ import (
 // debit spends units of one limit of the rules without asking, for a cost that is known only
 // afterwards. The answer is allowed unless an enforced limit is in debt then.
 func (a *admin) debit(r *adminRequest) (int, any, error) {
-	s, takes, err := a.oneTaking(r)
+	v, o, err := r.oneTaking()
 	if err != nil {
 		return 0, nil, err
 	}
-	v, err := takes[0].verdict(s)
-	if err != nil {
-		return 0, nil, err
-	}
-	if s.Enabled() {
+	if r.rules.Enabled() {
 		v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
 	} else {
 		v.Decision = unasked(v.Limiter.Limit())
@@ -24,8 +20,8 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	setHeader(r.w.Header(), &Outcome{Snapshot: s, Verdicts: []Verdict{v}})
-	answer := answerOfVerdict(&v, time.Now())
+	setHeader(r.w.Header(), o)
+	answer := answerOfVerdict(v, time.Now())
 	if v.Rule.Shadow {
 		answer.Allowed, answer.RetryAfterS = true, 0
 	}
@@ -35,11 +31,7 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 // refund gives back units of one limit of the rules, or of the overrun that its rule allows.
 func (a *admin) refund(r *adminRequest) (int, any, error) {
 	var soft bool
-	s, takes, err := a.oneTaking(r, adminField{name: "soft", into: &soft})
-	if err != nil {
-		return 0, nil, err
-	}
-	v, err := takes[0].verdict(s)
+	v, _, err := r.oneTaking(adminField{name: "soft", into: &soft})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -48,9 +40,9 @@ func (a *admin) refund(r *adminRequest) (int, any, error) {
 		spent = v.overrun
 	}
 	if spent == nil {
-		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", takes[0].name)
+		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
 	}
-	if s.Enabled() {
+	if r.rules.Enabled() {
 		if err := spent.Refund(r.Context(), v.Key, v.Units); err != nil {
 			return 0, nil, err
 		}

@@ -35,7 +35,7 @@ func endpoints(a *adminOf) map[string]func(limit, user string) (allowed, soft, s
 			return took.Allowed, took.Soft, took.ShadowDenied
 		},
 		"reserve": func(limit, user string) (bool, bool, bool) {
-			var told reserveAnswer
+			var told heldAnswer
 			h := a.get("POST", "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &told)
 			require.Equal(a.t, !told.Allowed, h.Get("Retry-After") != "")
 			require.Equal(a.t, !told.Allowed, told.RetryAfterS > 0)

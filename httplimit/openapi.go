@@ -12,9 +12,6 @@ var openAPI []byte
 // OpenAPI is the OpenAPI 3.1 document of the admin API.
 func OpenAPI() []byte { return slices.Clone(openAPI) }
 
-func (a *admin) openAPI(r *adminRequest) (int, any, error) {
-	if err := r.parameters(); err != nil {
-		return 0, nil, err
-	}
+func (a *admin) openAPI(*adminRequest) (int, any, error) {
 	return http.StatusOK, openAPI, nil
 }

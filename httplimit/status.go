@@ -78,10 +78,7 @@ func (q *statusQuery) keyOf(r *rules.Rule) (key string, ok bool) {
 // status tells what a key has left under every rule of its tier, and spends
 // nothing.
 func (a *admin) status(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err != nil {
-		return 0, nil, err
-	}
+	s := r.rules
 	var (
 		q           statusQuery
 		headers     []string
@@ -94,11 +91,8 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 	); err != nil {
 		return 0, nil, err
 	}
-	if err := q.complete(r.URL.Query().Has("key"), headers); err != nil {
+	if err := q.complete(s, r.URL.Query().Has("key"), headers); err != nil {
 		return 0, nil, err
-	}
-	if t := q.request.Tier; t != "" && !slices.Contains(s.Tiers(), t) {
-		return 0, nil, adminRefusal(http.StatusBadRequest, "there is no tier %q: %s", t, spelling.Meant(t, s.Tiers()))
 	}
 	answer := keyStatus{
 		Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(&q.request), Tier: s.Tier(q.request.Tier),
@@ -133,7 +127,7 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 }
 
 // complete checks what was asked for, and notes what is known.
-func (q *statusQuery) complete(hasKey bool, headers []string) error {
+func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string) error {
 	q.request.Header = make(http.Header)
 	for _, line := range headers {
 		name, value, ok := strings.Cut(line, ":")
@@ -156,6 +150,7 @@ func (q *statusQuery) complete(hasKey bool, headers []string) error {
 	}
 	var wrong adminWrongs
 	wrong.key(q.key)
+	wrong.tier(q.request.Tier, s)
 	return wrong.err()
 }
 

@@ -22,10 +22,6 @@ type takeAllAnswer struct {
 // takeAll asks several limits of the rules for units: all admit, or nothing is spent. A
 // limit whose rule is a shadow has no say.
 func (a *admin) takeAll(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err != nil {
-		return 0, nil, err
-	}
 	var takes []taking
 	if err := r.body(adminField{name: "takes", required: true, into: adminList{adminMaxTakes, func(object func(...adminField)) {
 		var t taking
@@ -37,7 +33,7 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	var wrong adminWrongs
 	for i := range takes {
 		var of adminWrongs
-		takes[i].check(&of, s)
+		takes[i].check(&of, r.rules)
 		for _, problem := range of {
 			wrong.add("takes[%d]: %s", i, problem)
 		}
@@ -45,8 +41,15 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
-	o, err := a.taken(r.Context(), s, takes)
-	if err != nil {
+	o := &Outcome{Snapshot: r.rules}
+	for i := range takes {
+		v, err := takes[i].verdict(r.rules)
+		if err != nil {
+			return 0, nil, err
+		}
+		o.Verdicts = append(o.Verdicts, v)
+	}
+	if err := a.judge(r.Context(), o); err != nil {
 		return 0, nil, fmt.Errorf("takes: %w", err)
 	}
 	answer := takeAllAnswer{Allowed: o.Status == 0}
@@ -57,6 +60,6 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	for i := range o.Verdicts {
 		answer.Takes = append(answer.Takes, answerOfVerdict(&o.Verdicts[i], now))
 	}
-	setHeader(r.w.Header(), &o)
+	setHeader(r.w.Header(), o)
 	return http.StatusOK, answer, nil
 }

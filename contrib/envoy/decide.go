@@ -163,18 +163,11 @@ func replace(items []item) {
 // pathOf is the path of a descriptor that is not in the configuration: without
 // values, of which there may be any number.
 func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
-	bytes := len(domain)
+	parts := append(make([]string, 0, 1+len(entries)), domain)
 	for _, e := range entries {
-		bytes += 1 + len(e.GetKey())
+		parts = append(parts, e.GetKey())
 	}
-	var b strings.Builder
-	b.Grow(bytes)
-	b.WriteString(domain)
-	for _, e := range entries {
-		b.WriteByte('.')
-		b.WriteString(e.GetKey())
-	}
-	return b.String()
+	return strings.Join(parts, ".")
 }
 
 // valuedPath is an item's path, with the values that the configuration wants in it.

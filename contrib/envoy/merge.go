@@ -16,7 +16,7 @@ type part struct {
 }
 
 // mergeDomains puts those of one name together, in their order. The first of them takes
-// what the others have.
+// what the others have. With an error, the Config is not to be used.
 func mergeDomains(domains []*domain) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
 	first := make(map[*domain]map[entry]part) // of each key and value
@@ -41,10 +41,7 @@ func mergeDomains(domains []*domain) (*Config, error) {
 			into.parts = append(into.parts, p)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 func withMessage(at *strictyaml.Error, message string) error {

@@ -53,10 +53,7 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 	if !part {
 		d.unreplaced(func(i int, why string) { r.replaces[i].Errorf("%s", why) })
 	}
-	if err := file.Err(); err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d, file.Err()
 }
 
 // reader reads the descriptors of a domain.
@@ -292,7 +289,8 @@ func LoadMerged(path string) (*Config, error) {
 	return all, nil
 }
 
-// load reads the domains of files. They may be parts of domains.
+// load reads the domains of files, which are not to be used with an error. They may be parts
+// of domains.
 func load(path string, parts bool) ([]*domain, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -318,16 +316,9 @@ func load(path string, parts bool) ([]*domain, error) {
 	var errs []error
 	for _, file := range files {
 		d, err := parseFile(file, parts)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		domains = append(domains, d)
+		domains, errs = append(domains, d), append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return domains, nil
+	return domains, errors.Join(errs...)
 }
 
 // parseFile refuses what is no file, as reading it might never end.

@@ -60,10 +60,8 @@ type shownOutage struct {
 }
 
 type shownPast struct {
-	Since     int64    `json:"since"` // Unix milliseconds
-	Until     int64    `json:"until"`
-	Missing   []string `json:"missing"`
-	Decisions uint64   `json:"decisions"`
+	shownOutage
+	Until int64 `json:"until"`
 }
 
 type shownSelection struct {
@@ -281,7 +279,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 		shown.Error = err.Error()
 	}
 	for _, o := range s.Past {
-		shown.Past = append(shown.Past, shownPast{o.Since.UnixMilli(), o.Until.UnixMilli(), append([]string{}, o.Missing...), o.Decisions})
+		shown.Past = append(shown.Past, shownPast{shownOutage{o.Since.UnixMilli(), append([]string{}, o.Missing...), o.Decisions}, o.Until.UnixMilli()})
 	}
 	for _, member := range s.Members {
 		if p.actor == nil {

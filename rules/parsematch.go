@@ -46,22 +46,27 @@ func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	if !v.Present() {
 		return nil, everyMethod
 	}
-	for _, item := range some(v) {
-		if item.IsText() && foreignMethod(item.Text()) != "" {
-			item.Errorf("method is %q: %s", item.Text(), foreignMethod(item.Text()))
-			continue
-		}
-		name := item.OneOf("method", methodNames)
-		if name == "" {
-			continue
-		}
-		names = append(names, name)
+	names = namesIn(v, "method", methodNames, foreignMethod)
+	for _, name := range names {
 		set |= methodOf(name)
 		if name == http.MethodGet {
 			set |= methodOf(http.MethodHead)
 		}
 	}
 	return names, set
+}
+
+// namesIn reads some of the names that are known. foreign returns what is wrong with one that
+// another product reads as a pattern.
+func namesIn(v strictyaml.Value, what string, known []string, foreign func(text string) string) (names []string) {
+	for _, item := range some(v) {
+		if item.IsText() && foreign(item.Text()) != "" {
+			item.Errorf("%s is %q: %s", what, item.Text(), foreign(item.Text()))
+		} else if name := item.OneOf(what, known); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (p *parser) hosts(v strictyaml.Value) (hosts []string) {
@@ -85,15 +90,9 @@ func (p *parser) headers(v strictyaml.Value) (headers []Header) {
 }
 
 func (p *parser) tiersOf(v strictyaml.Value) (names []string, set uint64) {
-	for _, item := range some(v) {
-		if item.IsText() && foreignTier(item.Text()) != "" {
-			item.Errorf("tier is %q: %s", item.Text(), foreignTier(item.Text()))
-			continue
-		}
-		if name := item.OneOf("tier", p.set.tiers); name != "" {
-			names = append(names, name)
-			set |= 1 << p.set.tierAt[name]
-		}
+	names = namesIn(v, "tier", p.set.tiers, foreignTier)
+	for _, name := range names {
+		set |= 1 << p.set.tierAt[name]
 	}
 	return names, set
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -136,10 +137,8 @@ func (t *tree) under(pIs bool) *place {
 	if t == nil || !pIs {
 		return nil
 	}
-	for _, at := range []*place{t.slash, t.wild.any()} {
-		if at != nil {
-			return at
-		}
+	if at := cmp.Or(t.slash, t.wild.any()); at != nil {
+		return at
 	}
 	for _, next := range t.literals {
 		if at := next.any(); at != nil {
@@ -153,17 +152,7 @@ func (t *tree) any() *place {
 	if t == nil {
 		return nil
 	}
-	for _, at := range []*place{t.end, t.slash, t.rest, t.wild.any()} {
-		if at != nil {
-			return at
-		}
-	}
-	for _, next := range t.literals {
-		if at := next.any(); at != nil {
-			return at
-		}
-	}
-	return nil
+	return cmp.Or(t.end, t.rest, t.under(true))
 }
 
 func both(at *place, pIs, otherIs bool) *place {

@@ -149,7 +149,8 @@ func (w *adminWrongs) object(what string, text []byte, fields []adminField) erro
 	for _, f := range fields {
 		switch value, ok := given[f.name]; {
 		case ok:
-			if half := halfSurrogate(value); half != "" && !f.isList() {
+			_, isList := f.into.(adminList) // whose objects are looked at one by one
+			if half := halfSurrogate(value); half != "" && !isList {
 				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
 				continue
 			}
@@ -198,42 +199,35 @@ func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 
 // readJSON reads a field: a number for numbers, a text for all else.
 func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
-	if header, isHeader := f.into.(http.Header); isHeader {
-		if !readHeader(header, value) {
-			wrong.add("%s is %s: use an object of texts, in quotes", f.name, adminShort(string(value)))
+	told, isText, want := string(value), value[0] == '"', ""
+	switch into := f.into.(type) {
+	case adminList:
+		into.readJSON(wrong, f.name, value)
+	case http.Header:
+		if !readHeader(into, value) {
+			want = "an object of texts, in quotes"
 		}
-		return
-	}
-	if list, isList := f.into.(adminList); isList {
-		list.readJSON(wrong, f.name, value)
-		return
-	}
-	if flag, isFlag := f.into.(*bool); isFlag {
-		if json.Unmarshal(value, flag) != nil || value[0] == 'n' {
-			wrong.add("%s is %s: use true or false, without quotes", f.name, adminShort(string(value)))
+	case *bool:
+		if json.Unmarshal(value, into) != nil || value[0] == 'n' {
+			want = "true or false, without quotes"
 		}
-		return
+	case *int64:
+		if isText {
+			want = "a number, without quotes"
+		} else {
+			f.read(wrong, told)
+		}
+	default:
+		var text string
+		if !isText || json.Unmarshal(value, &text) != nil {
+			want = "a text, in quotes"
+		} else {
+			f.read(wrong, text)
+		}
 	}
-	_, isNumber := f.into.(*int64)
-	var text string
-	switch isText := value[0] == '"'; {
-	case isNumber && isText:
-		wrong.add("%s is %s: use a number, without quotes", f.name, adminShort(string(value)))
-		return
-	case isNumber:
-		text = string(value)
-	case !isText || json.Unmarshal(value, &text) != nil:
-		wrong.add("%s is %s: use a text, in quotes", f.name, adminShort(string(value)))
-		return
+	if want != "" {
+		wrong.add("%s is %s: use %s", f.name, adminShort(told), want)
 	}
-	f.read(wrong, text)
-}
-
-// isList reports whether the field is a list of objects, of which each is looked at by
-// itself.
-func (f *adminField) isList() bool {
-	_, is := f.into.(adminList)
-	return is
 }
 
 // halfSurrogate returns the first escape in a JSON text that is half of a surrogate

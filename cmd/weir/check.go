@@ -218,14 +218,17 @@ type envoyCommand struct {
 }
 
 func (c *envoyCommand) run(stdout, _ io.Writer) (int, error) {
-	load := envoylimit.Load
-	if c.MergeDomains {
-		load = envoylimit.LoadMerged
-	}
-	cfg, err := load(c.Path)
+	cfg, err := loadEnvoy(c.Path, c.MergeDomains)
 	if err != nil {
 		return bad, err
 	}
 	fmt.Fprintf(stdout, "%s is good: %s\n", c.Path, strings.Join(cfg.Domains(), ", "))
 	return ok, nil
+}
+
+func loadEnvoy(path string, merge bool) (*envoylimit.Config, error) {
+	if merge {
+		return envoylimit.LoadMerged(path)
+	}
+	return envoylimit.Load(path)
 }

@@ -347,12 +347,8 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	}
 	cfg := new(envoylimit.Config) // until the management server has sent one
 	if o.EnvoyConfig != "" {
-		load := envoylimit.Load
-		if o.EnvoyMergeDomains {
-			load = envoylimit.LoadMerged
-		}
 		var err error
-		if cfg, err = load(o.EnvoyConfig); err != nil {
+		if cfg, err = loadEnvoy(o.EnvoyConfig, o.EnvoyMergeDomains); err != nil {
 			return err
 		}
 	}

@@ -35,29 +35,43 @@ type Emit func(value float64, labels ...string)
 // EmitSpread takes one series of a histogram.
 type EmitSpread func(of weir.Latency, labels ...string)
 
-func gauge[S any](name, help string, read func(s *S) float64) Family[S] {
+func gauge[S any, N number](name, help string, read func(s *S) N) Family[S] {
 	return single(name, help, Gauge, read)
 }
 
-func counter[S any](name, help string, read func(s *S) float64) Family[S] {
+func counter[S any, N number](name, help string, read func(s *S) N) Family[S] {
 	return single(name, help, Counter, read)
 }
 
-func single[S any](name, help string, kind Kind, read func(s *S) float64) Family[S] {
-	return Family[S]{Name: name, Help: help, Kind: kind, Read: func(s *S, emit Emit) { emit(read(s)) }}
+func single[S any, N number](name, help string, kind Kind, read func(s *S) N) Family[S] {
+	return Family[S]{Name: name, Help: help, Kind: kind, Read: func(s *S, emit Emit) { emit(valueOf(read(s))) }}
 }
 
-func truth(is bool) float64 {
-	if is {
-		return 1
+// number is what the value of a metric is read as. Durations are in seconds.
+type number interface {
+	int | int64 | uint64 | float64 | bool | time.Duration | time.Time
+}
+
+func valueOf[N number](n N) float64 {
+	switch n := any(n).(type) {
+	case int:
+		return float64(n)
+	case int64:
+		return float64(n)
+	case uint64:
+		return float64(n)
+	case float64:
+		return n
+	case time.Duration:
+		return n.Seconds()
+	case time.Time: // in Unix time, 0 for the zero Time
+		if !n.IsZero() {
+			return float64(n.UnixNano()) / float64(time.Second)
+		}
+	case bool:
+		if n {
+			return 1
+		}
 	}
 	return 0
-}
-
-// timestamp is a moment in Unix time, 0 for the zero Time.
-func timestamp(at time.Time) float64 {
-	if at.IsZero() {
-		return 0
-	}
-	return float64(at.UnixNano()) / float64(time.Second)
 }

@@ -48,15 +48,6 @@ type Bucket struct {
 	swept time.Time // when sweep was last through
 }
 
-// object is one snapshot.
-type object struct {
-	node       string
-	generation uint64
-	key        string
-	bytes      int64
-	modified   time.Time // by the server's clock
-}
-
 // Close closes idle connections. A Save or a Load under way goes on.
 func (b *Bucket) Close() error {
 	b.transport.CloseIdleConnections()
@@ -85,16 +76,16 @@ func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) 
 	if err != nil {
 		return err
 	}
-	saved := object{node: node, generation: 1}
+	generation := uint64(1)
 	if len(older) > 0 {
-		saved.generation = older[0].generation + 1
+		generation = older[0].Generation + 1
 	}
-	saved.key = b.prefix + name(escaped, saved.generation)
-	if err := b.upload(ctx, whole, saved.key, write); err != nil {
-		return fmt.Errorf("s3snapshot: saving %s: %w", saved.key, err)
+	saved := name(escaped, generation)
+	if err := b.upload(ctx, whole, b.prefix+saved, write); err != nil {
+		return fmt.Errorf("s3snapshot: saving %s: %w", b.prefix+saved, err)
 	}
 	if err := b.clean(ctx, saved, older, escaped); err != nil {
-		return fmt.Errorf("s3snapshot: %s is saved, but what it replaces is still there: %w", saved.key, err)
+		return fmt.Errorf("s3snapshot: %s is saved, but what it replaces is still there: %w", b.prefix+saved, err)
 	}
 	return nil
 }
@@ -114,21 +105,21 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 // with the snapshot before, if there is one. It returns all errors joined, each with its key,
 // and nil where there is no snapshot. Once ctx is done it reads no further.
 func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
-	objects, err := b.list(ctx, "")
+	entries, err := b.List(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, of := range byNode(objects) {
-		if !mine(of[0].node) {
+	for _, of := range byNode(entries) {
+		if !mine(of[0].Node) {
 			continue
 		}
-		for _, o := range of[:min(generations, len(of))] {
-			err := b.get(ctx, o.key, func(r io.Reader) error { return read(o.node, r) })
+		for _, e := range of[:min(generations, len(of))] {
+			err := b.Get(ctx, e.Path, func(r io.Reader) error { return read(e.Node, r) })
 			if err == nil {
 				break
 			}
-			errs = append(errs, fmt.Errorf("s3snapshot: reading %s: %w", o.key, err))
+			errs = append(errs, err)
 			if ctx.Err() != nil {
 				return errors.Join(errs...)
 			}
@@ -139,30 +130,13 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 
 // List returns the snapshots of all nodes, by node and the newest first. Path is the key
 // without the prefix, which [Bucket.Get] takes.
-func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) {
-	objects, err := b.list(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]snapshot.Entry, len(objects))
-	for i, o := range objects {
-		entries[i] = snapshot.Entry{Node: o.node, Generation: o.generation, Path: strings.TrimPrefix(o.key, b.prefix), Bytes: o.bytes, Modified: o.modified}
-	}
-	return entries, nil
-}
+func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) { return b.list(ctx, "") }
 
 // Get calls read with the snapshot at a Path of [Bucket.List], and returns its error. The
 // error is fs.ErrNotExist if there is no such object, as where a node has replaced it.
 func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {
-	if err := b.get(ctx, b.prefix+path, read); err != nil {
-		return fmt.Errorf("s3snapshot: reading %s: %w", b.prefix+path, err)
-	}
-	return nil
-}
-
-// get calls read with one snapshot.
-func (b *Bucket) get(ctx context.Context, key string, read func(r io.Reader) error) error {
-	return b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
+	key := b.prefix + path
+	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
 		body, info, _, err := b.client.GetObject(ctx, b.bucket, key, minio.GetObjectOptions{})
 		switch {
 		case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
@@ -177,6 +151,10 @@ func (b *Bucket) get(ctx context.Context, key string, read func(r io.Reader) err
 		silence.Stop()
 		return read(&reader{io.LimitReader(body, b.maxBytes), silence, b.timeout})
 	})
+	if err != nil {
+		return fmt.Errorf("s3snapshot: reading %s: %w", key, err)
+	}
+	return nil
 }
 
 // reader has a timer run while it waits for the server.
@@ -208,7 +186,7 @@ func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silen
 
 // list returns the snapshots whose keys begin with the prefix and under, by node and the
 // newest first. It leaves out other objects.
-func (b *Bucket) list(ctx context.Context, under string) (objects []object, err error) {
+func (b *Bucket) list(ctx context.Context, under string) (entries []snapshot.Entry, err error) {
 	listed := 0
 	err = b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
 		for info := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix + under, Recursive: true}) {
@@ -221,7 +199,7 @@ func (b *Bucket) list(ctx context.Context, under string) (objects []object, err 
 			}
 			text, within := strings.CutPrefix(info.Key, b.prefix)
 			if node, generation, ours := parseName(text); within && ours {
-				objects = append(objects, object{node, generation, info.Key, info.Size, info.LastModified})
+				entries = append(entries, snapshot.Entry{Node: node, Generation: generation, Path: text, Bytes: info.Size, Modified: info.LastModified})
 			}
 		}
 		return ctx.Err()
@@ -229,29 +207,29 @@ func (b *Bucket) list(ctx context.Context, under string) (objects []object, err 
 	if err != nil {
 		return nil, fmt.Errorf("s3snapshot: listing %s of bucket %s: %w", b.prefix+under, b.bucket, err)
 	}
-	slices.SortFunc(objects, func(x, y object) int {
-		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(y.generation, x.generation))
+	slices.SortFunc(entries, func(x, y snapshot.Entry) int {
+		return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(y.Generation, x.Generation))
 	})
-	return objects, nil
+	return entries, nil
 }
 
 // byNode splits what list returned.
-func byNode(objects []object) (nodes [][]object) {
-	for i, o := range objects {
-		if i == 0 || o.node != objects[i-1].node {
+func byNode(entries []snapshot.Entry) (nodes [][]snapshot.Entry) {
+	for i, e := range entries {
+		if i == 0 || e.Node != entries[i-1].Node {
 			nodes = append(nodes, nil)
 		}
-		nodes[len(nodes)-1] = append(nodes[len(nodes)-1], o)
+		nodes[len(nodes)-1] = append(nodes[len(nodes)-1], e)
 	}
 	return nodes
 }
 
 // clean removes what a snapshot that was saved makes outdated. older are the snapshots of its
 // node before it.
-func (b *Bucket) clean(ctx context.Context, saved object, older []object, escaped string) error {
+func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry, escaped string) error {
 	errs := []error{b.abortUploads(ctx, escaped+"/", time.Time{})}
-	for _, o := range older[min(generations-1, len(older)):] {
-		errs = append(errs, b.remove(ctx, o.key))
+	for _, e := range older[min(generations-1, len(older)):] {
+		errs = append(errs, b.remove(ctx, e.Path))
 	}
 	b.mu.Lock()
 	due := time.Since(b.swept) >= sweepEvery
@@ -265,25 +243,25 @@ func (b *Bucket) clean(ctx context.Context, saved object, older []object, escape
 // sweep removes the snapshots of nodes that have saved none for long, and aborts uploads that
 // nobody goes on with. It counts from the moment at which the server kept saved, so that it
 // does not depend on this machine's clock.
-func (b *Bucket) sweep(ctx context.Context, saved object) error {
-	objects, err := b.list(ctx, "")
+func (b *Bucket) sweep(ctx context.Context, saved string) error {
+	entries, err := b.List(ctx)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(objects, func(o object) bool { return o.key == saved.key })
+	at := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Path == saved })
 	if at < 0 {
 		return nil // the server lists it later, or a lifecycle rule was quick
 	}
-	now := objects[at].modified
-	var outdated []object
-	for _, of := range byNode(objects) {
-		newest := slices.MaxFunc(of, func(x, y object) int { return x.modified.Compare(y.modified) })
-		if now.Sub(newest.modified) > keepFor {
+	now := entries[at].Modified
+	var outdated []snapshot.Entry
+	for _, of := range byNode(entries) {
+		newest := slices.MaxFunc(of, func(x, y snapshot.Entry) int { return x.Modified.Compare(y.Modified) })
+		if now.Sub(newest.Modified) > keepFor {
 			outdated = append(outdated, of...)
 		}
 	}
-	for _, o := range outdated[:min(maxSwept, len(outdated))] {
-		if err := b.remove(ctx, o.key); err != nil {
+	for _, e := range outdated[:min(maxSwept, len(outdated))] {
+		if err := b.remove(ctx, e.Path); err != nil {
 			return err
 		}
 	}
@@ -296,8 +274,9 @@ func (b *Bucket) sweep(ctx context.Context, saved object) error {
 	return nil
 }
 
-// remove deletes an object.
-func (b *Bucket) remove(ctx context.Context, key string) error {
+// remove deletes the snapshot at a path.
+func (b *Bucket) remove(ctx context.Context, path string) error {
+	key := b.prefix + path
 	err := b.request(ctx, func(ctx context.Context, _ *time.Timer) error {
 		return b.client.RemoveObject(ctx, b.bucket, key, minio.RemoveObjectOptions{})
 	})

@@ -203,6 +203,19 @@ func (s *Service) isQuota(it *item) bool {
 	return !s.o.ShadowMode && it.limit != nil && it.limit.quota
 }
 
+// quotasUsedUp reports whether a request has quotas, and all are known to be used up.
+func (s *Service) quotasUsedUp(items []item) (all bool) {
+	for i := range items {
+		if it := &items[i]; s.isQuota(it) && it.canDeny() {
+			if !it.over {
+				return false
+			}
+			all = true
+		}
+	}
+	return all
+}
+
 // canDeny reports whether an item is asked, so that it may deny the request.
 func (it *item) canDeny() bool {
 	return it.current != nil && !it.replaced && it.how != refund && (it.how != debit || it.limiter == nil)
@@ -214,7 +227,6 @@ func (it *item) canDeny() bool {
 // refunds cannot deny. They are carried out once it is certain that nothing else does.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
 	takes, notes := 0, false
-	quotas, left := 0, 0 // all of them, and those that are not known to be used up
 	for i := range items {
 		it := &items[i]
 		it.enforced = s.enforces(it)
@@ -235,14 +247,8 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 			it.over = it.over || tooMany
 		}
 		denied = denied || it.over && it.enforced
-		if s.isQuota(it) {
-			quotas++
-			if !it.over {
-				left++
-			}
-		}
 	}
-	denied = denied || quotas > 0 && left == 0
+	denied = denied || s.quotasUsedUp(items)
 	if takes > 0 && !denied {
 		if denied, err = s.take(ctx, items, takes); err != nil {
 			return false, err
@@ -260,7 +266,6 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 // conclude looks at what a denied request has not looked at yet, for its answer, and
 // marks the quotas if they deny it.
 func (s *Service) conclude(ctx context.Context, items []item) error {
-	usedUp := true
 	for i := range items {
 		it := &items[i]
 		if it.limiter != nil && !it.replaced && !it.decided {
@@ -269,8 +274,8 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 			}
 			it.over = it.over && it.how != refund
 		}
-		usedUp = usedUp && (it.over || !s.isQuota(it) || !it.canDeny())
 	}
+	usedUp := s.quotasUsedUp(items)
 	for i := range items {
 		it := &items[i]
 		it.enforced = it.enforced || usedUp && s.isQuota(it)

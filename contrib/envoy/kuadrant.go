@@ -105,7 +105,6 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 // deny.
 func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
 	var all []*weir.Reservation // nil where nothing was reserved
-	quotas, left := 0, 0
 	for i := range items {
 		it := &items[i]
 		it.enforced = s.enforces(it)
@@ -119,17 +118,11 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 			v, err = it.reserve(ctx, items)
 			all = append(all, v)
 		}
-		if s.isQuota(it) {
-			quotas++
-			if !it.over {
-				left++
-			}
-		}
 		if denied = it.over && it.enforced; denied || err != nil {
 			break
 		}
 	}
-	denied = denied || quotas > 0 && left == 0
+	denied = denied || s.quotasUsedUp(items)
 	texts, reserved := make([]string, len(all)), false
 	for i, v := range all {
 		switch {

@@ -53,7 +53,7 @@ func (s *Snapshots) load(ctx context.Context) {
 	}
 	if all.foreign != "" {
 		err := fmt.Errorf("where snapshots are kept, node %q of another cluster or region writes too: give each a place of its own", all.foreign)
-		s.shutFor(err)
+		s.shut.Store(&err)
 		s.cfg.Log.Error("no snapshot is loaded or written", "error", err)
 		return
 	}
@@ -112,7 +112,8 @@ func (s *Snapshots) loadAll(ctx context.Context, newest int64) (loaded int) {
 			s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "member", node, "counts", counts, "error", err)
 		}
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
-			s.shutFor(fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err))
+			why := fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err)
+			s.shut.Store(&why)
 		}
 		return err
 	})

@@ -88,9 +88,10 @@ type Snapshots struct {
 
 	failures pace.Pace // of the lines about them
 
+	shut atomic.Pointer[error] // why nothing is written, nil if all may be
+
 	mu    sync.Mutex
 	stats Stats
-	shut  error // why nothing is written, nil if all may be
 }
 
 // Stats is a weir.SnapshotStats.
@@ -238,8 +239,8 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if s.left() {
 		return written, errLeft
 	}
-	if err := s.shutBy(); err != nil {
-		return written, err
+	if why := s.shut.Load(); why != nil {
+		return written, *why
 	}
 	written.last = s.cfg.Clock.Steady()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
@@ -250,19 +251,6 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	})
 	written.Took = time.Duration(s.cfg.Clock.Steady() - written.last)
 	return written, err
-}
-
-// shutFor has nothing written any more.
-func (s *Snapshots) shutFor(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shut = err
-}
-
-func (s *Snapshots) shutBy() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shut
 }
 
 // saved takes note of what was written, or why nothing was.

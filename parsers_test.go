@@ -118,7 +118,6 @@ var fuzzed = map[string]string{
 	"contrib/envoy Service.readOne":       "contrib/envoy FuzzRequests",
 	"contrib/envoy Service.readAmount":    "contrib/envoy FuzzReservations",
 	"contrib/envoy domainOf":              "contrib/envoy FuzzResources",
-	"cmd/weir parseServe":                 "cmd/weir FuzzServeOptions",
 	"cmd/weir parse":                      "cmd/weir FuzzServeOptions",
 	"cmd/weir list.UnmarshalText":         "cmd/weir FuzzServeOptions",
 	"cmd/weir perRegion.UnmarshalText":    "cmd/weir FuzzServeOptions",

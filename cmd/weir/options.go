@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -190,15 +189,6 @@ func inFlags(err error) error {
 		lines = append(lines, "weir serve: "+line)
 	}
 	return errors.New(strings.Join(lines, "\n"))
-}
-
-// parseServe reads a command line of weir serve, and of what it leaves out the environment.
-func parseServe(args []string) (*serveOptions, error) {
-	c, err := parse(append([]string{"serve"}, args...), io.Discard)
-	if err != nil {
-		return nil, err
-	}
-	return &c.(*serveCommand).serveOptions, nil
 }
 
 // Validate returns what is wrong with flags that do not go together.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -145,4 +146,13 @@ func TestTokensAreOneALine(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("0123456789abcdef"), []byte("fedcba9876543210")}, tokens)
 	_, err = readTokens(write(t, "# none\n"))
 	require.ErrorContains(t, err, "has no token")
+}
+
+// parseServe reads a command line of weir serve, and of what it leaves out the environment.
+func parseServe(args []string) (*serveOptions, error) {
+	c, err := parse(append([]string{"serve"}, args...), io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return &c.(*serveCommand).serveOptions, nil
 }

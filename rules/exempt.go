@@ -1,6 +1,9 @@
 package rules
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // exempt has the clients that are never limited.
 type exempt struct {
@@ -15,13 +18,9 @@ func (e *exempt) add(network netip.Prefix) {
 		e.networks = make(map[netip.Prefix]bool)
 	}
 	e.networks[network] = true
-	f := family(network.Addr())
-	for _, b := range e.bits[f] {
-		if b == network.Bits() {
-			return
-		}
+	if f := family(network.Addr()); !slices.Contains(e.bits[f], network.Bits()) {
+		e.bits[f] = append(e.bits[f], network.Bits())
 	}
-	e.bits[f] = append(e.bits[f], network.Bits())
 }
 
 func (e *exempt) has(r *Request) bool {

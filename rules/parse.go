@@ -81,7 +81,7 @@ func (p *parser) file(v strictyaml.Value) {
 
 func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
 	p.set.tierAt = make(map[string]int)
-	entries := entriesOf(tiers)
+	entries := tiers.Entries()
 	if len(entries) > maxTiers {
 		tiers.Errorf("%d tiers: use at most %d", len(entries), maxTiers)
 		return
@@ -349,14 +349,6 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	case r.Soft.Over > 0:
 		v.Errorf("queue in a rule with soft: remove one of them")
 	}
-}
-
-// entriesOf reads a map with any fields, if there is one.
-func entriesOf(v strictyaml.Value) []strictyaml.Entry {
-	if !v.Present() {
-		return nil
-	}
-	return v.Entries()
 }
 
 // checkName refuses a name that a header or a metric could not show as it is.

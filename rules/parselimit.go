@@ -174,7 +174,7 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 // good, that is told, and not again for each tier.
 func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) {
 	own := make(map[string]strictyaml.Value)
-	for _, e := range entriesOf(tiers) {
+	for _, e := range tiers.Entries() {
 		if !slices.Contains(p.set.tiers, e.Field) {
 			e.Key.Errorf("unknown tier %q: %s", e.Field, spelling.Meant(e.Field, p.set.tiers))
 			continue

@@ -79,7 +79,7 @@ func (p *parser) hosts(v strictyaml.Value) (hosts []string) {
 }
 
 func (p *parser) headers(v strictyaml.Value) (headers []Header) {
-	entries := entriesOf(v)
+	entries := v.Entries()
 	if v.IsMap() && len(entries) == 0 {
 		v.Errorf("header is empty: remove it, or name a field")
 	}

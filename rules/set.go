@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -178,11 +177,7 @@ func distinct(lines []string) []string {
 	if len(lines) <= fewLines {
 		return lines
 	}
-	seen := make(map[string]bool)
-	for _, line := range lines {
-		seen[line] = true
-	}
-	return slices.Collect(maps.Keys(seen))
+	return slices.Compact(slices.Sorted(slices.Values(lines)))
 }
 
 const fewLines = 16

@@ -27,7 +27,7 @@ func (c *Config) Domains() []string {
 // domain is a tree of descriptors. Requests of one domain never meet those of another.
 type domain struct {
 	name     string
-	top      level
+	top      *level
 	parts    []part      // the descriptors of top, in their order
 	limits   []*limit    // all of the tree
 	replaces []replacing // what these name
@@ -73,23 +73,18 @@ type limit struct {
 	metadata *structpb.Struct // of answers of a request that the limit lets pass; never changed
 }
 
+func newLevel() *level {
+	return &level{make(map[entry]*descriptor), make(map[string][]*descriptor), make(map[string]*descriptor)}
+}
+
 // add adds a descriptor, of which there is none of the same key and value.
 func (l *level) add(d *descriptor) {
 	switch {
 	case d.parts != nil:
-		if l.patterns == nil {
-			l.patterns = make(map[string][]*descriptor)
-		}
 		l.patterns[d.key] = append(l.patterns[d.key], d)
 	case d.value == "":
-		if l.any == nil {
-			l.any = make(map[string]*descriptor)
-		}
 		l.any[d.key] = d
 	default:
-		if l.exact == nil {
-			l.exact = make(map[entry]*descriptor)
-		}
 		l.exact[entry{d.key, d.value}] = d
 	}
 }
@@ -110,7 +105,7 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 // as the entries only if the last has been matched, too: a limit applies to
 // descriptors of its own depth.
 func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
-	at := &d.top
+	at := d.top
 	for _, e := range entries {
 		if at == nil {
 			break

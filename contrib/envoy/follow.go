@@ -126,8 +126,8 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 	if c.GetDomain() == "" {
 		return nil, fmt.Errorf("resource %q has no domain", c.GetName())
 	}
-	d := &domain{name: c.GetDomain(), file: fmt.Sprintf("resource %q", c.GetName())}
-	parts, err := d.take(&d.top, d.name, c.GetDescriptors(), 1)
+	d := &domain{name: c.GetDomain(), top: newLevel(), file: fmt.Sprintf("resource %q", c.GetName())}
+	parts, err := d.take(d.top, d.name, c.GetDescriptors(), 1)
 	d.parts = parts
 	return d, errors.Join(knows(d.name, &c), err)
 }
@@ -165,7 +165,7 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 			d.limits = append(d.limits, limit)
 		}
 		if len(from.GetDescriptors()) > 0 {
-			to.below = new(level)
+			to.below = newLevel()
 			_, err := d.take(to.below, path, from.GetDescriptors(), depth+1)
 			errs = append(errs, err)
 		}

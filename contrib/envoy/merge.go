@@ -24,7 +24,7 @@ func mergeDomains(domains []*domain) (*Config, error) {
 	for _, d := range domains {
 		into := all.domains[d.name]
 		if into == nil {
-			into = &domain{name: d.name, file: d.file, line: d.line, column: d.column, sum: d.sum}
+			into = &domain{name: d.name, top: newLevel(), file: d.file, line: d.line, column: d.column, sum: d.sum}
 			all.domains[d.name], first[into] = into, make(map[entry]part)
 		} else {
 			into.sum = sha256.Sum256(append(into.sum[:], d.sum[:]...))

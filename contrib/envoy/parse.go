@@ -38,7 +38,7 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{file: name, sum: sha256.Sum256(text)}
+	d := &domain{file: name, top: newLevel(), sum: sha256.Sum256(text)}
 	root := file.Root().Map("domain", "descriptors")
 	at := root.Get("domain").Required()
 	d.name = at.Literal()
@@ -48,7 +48,7 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 	d.line, d.column = at.Position()
 	r := reader{domain: d}
 	if list := root.Get("descriptors"); !list.IsNull() {
-		d.parts = r.level(&d.top, list, d.name)
+		d.parts = r.level(d.top, list, d.name)
 	}
 	if !part {
 		d.unreplaced(func(i int, why string) { r.replaces[i].Errorf("%s", why) })
@@ -148,7 +148,7 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 		}
 	}
 	if below := m.Get("descriptors"); below.Present() && !below.IsNull() {
-		d.below = new(level)
+		d.below = newLevel()
 		r.level(d.below, below, path)
 	}
 	return d

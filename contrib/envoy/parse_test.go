@@ -226,7 +226,7 @@ func FuzzParse(f *testing.F) {
 				require.Positive(t, per)
 				require.LessOrEqual(t, len(limitName(l.path, name, true)), maxNameBytes)
 			}
-			walk(t, &d.top, nil)
+			walk(t, d.top, nil)
 		}
 	})
 }

@@ -143,8 +143,7 @@ func (s *shard) renewAt(o *Hold, member uint64) {
 
 // digests calls f with what is renewed at each member, of one shard, under its lock.
 func (t *table) digests(shard int, f func(*digest)) {
-	s := &t.shards[shard]
-	s.mu.Lock()
+	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	for member, d := range s.members {
 		if d.entries == 0 {
@@ -157,8 +156,7 @@ func (t *table) digests(shard int, f func(*digest)) {
 
 // agree notes that a member has renewed all that is renewed there, as it was sent then.
 func (t *table) agree(shard int, member, sum uint64, sent int64) {
-	s := &t.shards[shard]
-	s.mu.Lock()
+	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	if d := s.members[member]; d != nil && d.sum == sum {
 		d.renewed = max(d.renewed, sent)

@@ -239,8 +239,7 @@ func (t *table) adopt(of ref, holder uint64, now int64) (units int64, term time.
 // renew renews all that a holder has in a shard, and reports whether that is what the
 // holder says it is.
 func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
-	s := &t.shards[shard]
-	s.mu.Lock()
+	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	d := s.holders[holder]
 	if d == nil || d.sum != sum {
@@ -260,8 +259,7 @@ type found struct {
 // look goes through a part of one shard, and reports when the shard is done. It takes out what
 // is over, and finds what was not renewed since then, and where this node's holds are renewed.
 func (t *table) look(shard int, v *view.View, now, since int64, found *found) (done bool) {
-	s := &t.shards[shard]
-	s.mu.Lock()
+	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	for end := s.next + lookAtOnce; s.next < end && s.next < len(s.entries); {
 		e, o := &s.entries[s.next], s.links[s.next].hold
@@ -331,8 +329,7 @@ const lookAtOnce = 256
 // done. An entry that moves meanwhile may be missed: it is one that has just come, or that
 // was the last when another ended.
 func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
-	s := &t.shards[shard]
-	s.mu.Lock()
+	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	for i := from; i < len(s.entries) && i < from+lookAtOnce; i++ {
 		e := &s.entries[i]
@@ -369,7 +366,11 @@ func (t *table) lock(id bucket.ID) *shard {
 	if !t.used.Load() {
 		t.used.Store(true)
 	}
-	s := &t.shards[shardOf(id)]
+	return t.lockShard(shardOf(id))
+}
+
+func (t *table) lockShard(number int) *shard {
+	s := &t.shards[number]
 	s.mu.Lock()
 	return s
 }

@@ -1,10 +1,8 @@
 package clustertest
 
 import (
-	"bytes"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -52,9 +50,6 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 				if w.Abroad == nil {
 					t.Skip("there are no other regions here")
 				}
-				if w.News == 0 {
-					w.News = 30 * time.Second
-				}
 				n := start(t, w, 0)
 				defer stop(t, []*node{n})
 				n.announce(cluster.Serving)
@@ -86,7 +81,7 @@ func settler(t *testing.T, w World, i int, c cluster.Config) *node {
 }
 
 // reaches waits until p's region answers, and returns the name of the node that did.
-func reaches(t *testing.T, p cluster.Peer, within time.Duration) (name string) {
+func reaches(t *testing.T, p cluster.Peer) (name string) {
 	t.Helper()
 	begun := time.Now()
 	for {
@@ -96,10 +91,18 @@ func reaches(t *testing.T, p cluster.Peer, within time.Duration) (name string) {
 			return string(answer)
 		case !errors.Is(err, cluster.ErrUnheard) && !errors.Is(err, cluster.ErrTimeout):
 			t.Fatal("asking another region:", err)
-		case time.Since(begun) > within:
+		case time.Since(begun) > replaced:
 			t.Fatalf("another region is not reached after %v: %v", time.Since(begun), err)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// leadsTo waits until p's region answers, which that node is to do.
+func leadsTo(t *testing.T, p cluster.Peer, want *node) {
+	t.Helper()
+	if name := reaches(t, p); name != want.name() {
+		t.Errorf("%s answered, and not %s", name, want.name())
 	}
 }
 
@@ -109,9 +112,8 @@ func noRegion(t *testing.T, w World, n *node) {
 			t.Errorf("Region(%q) is %v", name, p)
 		}
 	}
-	begin := time.Now()
-	if _, err := n.Region(far).Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrUnheard) || time.Since(begin) > long/2 {
-		t.Errorf("asking a region of which nobody is known: %v after %v", err, time.Since(begin))
+	if took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard); took > long/2 {
+		t.Errorf("asking a region of which nobody is known took %v", took)
 	}
 	n.Region(far).Tell([]byte("tell nobody"))
 }
@@ -119,43 +121,26 @@ func noRegion(t *testing.T, w World, n *node) {
 func asksAbroad(t *testing.T, w World, n *node) {
 	there := settlers(t, w, 1)[0]
 	p := n.Region(far)
-	if name := reaches(t, p, replaced); name != there.name() {
-		t.Errorf("%s answered", name)
-	}
-	if got, err := p.Ask(t.Context(), []byte("where"), nil, long); err != nil || string(got) != n.View().Members[0].Region {
-		t.Errorf("the node there was asked from %q, %v", got, err)
-	}
-	p.Tell([]byte("tell news"))
-	if got := receive(t, there.told, "tell"); got != n.name()+" news" {
-		t.Errorf("told %q", got)
-	}
+	leadsTo(t, p, there)
+	answers(t, p, "where", n.View().Members[0].Region)
+	tellsOf(t, n, p, there)
 	askAtOnce(t, p, 20, 5)
 }
 
 func boundsAbroad(t *testing.T, w World, n *node) {
 	settlers(t, w, 1)
 	p := n.Region(far)
-	reaches(t, p, replaced)
-	echo(t, p, string(large[len("echo "):]))
-	if got, err := p.Ask(t.Context(), []byte("large"), nil, long); err != nil || !bytes.Equal(got, large) {
-		t.Fatalf("asked for %d bytes, got %d and %v", len(large), len(got), err)
-	}
-	if _, err := p.Ask(t.Context(), append(large, 'x'), nil, long); !errors.Is(err, cluster.ErrTooLarge) {
-		t.Fatal("above the bound:", err)
-	}
-	p.Tell(append(large, 'x'))
-	echo(t, p, "as before")
+	reaches(t, p)
+	boundsOf(t, p)
 }
 
 func lateAbroad(t *testing.T, w World, n *node) {
 	there := settlers(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p, replaced)
+	reaches(t, p)
 	for range 3 {
-		begin := time.Now()
-		_, err := p.Ask(t.Context(), []byte("hold x"), nil, 20*time.Millisecond)
-		if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) || took < 20*time.Millisecond || took > long {
-			t.Fatalf("got %v after %v", err, took)
+		if took := fails(t.Context(), t, p, "hold x", 20*time.Millisecond, cluster.ErrTimeout); took < 20*time.Millisecond || took > long {
+			t.Fatalf("it took %v", took)
 		}
 		receive(t, there.off, "request")
 		echo(t, p, "at once")
@@ -173,7 +158,7 @@ func lateAbroad(t *testing.T, w World, n *node) {
 func unseen(t *testing.T, w World, n *node) {
 	there := settlers(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p, replaced)
+	reaches(t, p)
 	for range 30 {
 		echo(t, p, "x")
 		time.Sleep(100 * time.Millisecond)
@@ -208,9 +193,7 @@ func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
 	w.Resolve(0)
 	begun := time.Now()
 	for wrong.Stats().Refused[reason] < 3 {
-		if _, err := n.Region(far).Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrUnheard) {
-			t.Fatal("asked one that is wrong:", err)
-		}
+		fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard)
 		if time.Since(begun) > replaced {
 			t.Fatalf("refused were %v", wrong.Stats().Refused)
 		}
@@ -220,9 +203,7 @@ func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
 		t.Errorf("the one that is wrong sees\n%s", text(v))
 	}
 	w.Resolve(1)
-	if name := reaches(t, n.Region(far), replaced); name != right.name() {
-		t.Errorf("%s answered", name)
-	}
+	leadsTo(t, n.Region(far), right)
 }
 
 func oneWrong(t *testing.T, w World, n *node) {
@@ -230,9 +211,7 @@ func oneWrong(t *testing.T, w World, n *node) {
 	right := settler(t, w, 1, cluster.Config{Region: far})
 	for range 2 {
 		w.Resolve(0, 1)
-		if name := reaches(t, n.Region(far), replaced); name != right.name() {
-			t.Errorf("%s answered", name)
-		}
+		leadsTo(t, n.Region(far), right)
 	}
 }
 
@@ -240,25 +219,16 @@ func oneWrong(t *testing.T, w World, n *node) {
 func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
 	nodes := settlers(t, w, 2)
 	p := n.Region(far)
-	first := reaches(t, p, replaced)
+	first := reaches(t, p)
 	i := 0
 	if nodes[1].name() == first {
 		i = 1
 	}
-	other := nodes[1-i].name()
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrTimeout) {
-			t.Error("an ask that was under way:", err)
-		}
-	})
-	receive(t, nodes[i].off, "request")
+	wait := putOff(t.Context(), t, p, nodes[i], cluster.ErrTimeout)
 	begun := time.Now()
 	goes(i, nodes[i])
-	asker.Wait()
-	if name := reaches(t, p, replaced); name != other {
-		t.Errorf("%s answered", name)
-	}
+	wait()
+	leadsTo(t, p, nodes[1-i])
 	if took := time.Since(begun); took > replaced {
 		t.Errorf("it took %v", took)
 	} else {
@@ -270,37 +240,19 @@ func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
 func looksAgain(t *testing.T, w World, n *node) {
 	nodes := settlers(t, w, 1)
 	p := n.Region(far)
-	reaches(t, p, replaced)
+	reaches(t, p)
 	nodes = append(nodes, settler(t, w, 1, cluster.Config{Region: far}))
 	w.Resolve(1)
 	echo(t, p, "what stands stands")
-	if err := nodes[0].Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
-	if name := reaches(t, p, replaced); name != nodes[1].name() {
-		t.Errorf("%s answered", name)
-	}
+	must(t, "Close", nodes[0].Close())
+	leadsTo(t, p, nodes[1])
 }
 
 func closesAbroad(t *testing.T, w World, n *node) {
 	there := settlers(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p, replaced)
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
-			t.Error("closed while waiting:", err)
-		}
-	})
-	receive(t, there.off, "request")
-	if err := n.Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
-	asker.Wait()
-	if _, err := p.Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrClosed) {
-		t.Error("closed before:", err)
-	}
-	p.Tell([]byte("tell x"))
+	reaches(t, p)
+	closesOf(t, n, p, there)
 	if p := n.Region(far); p == nil {
 		t.Error("Region is nil after Close")
 	}

@@ -4,6 +4,7 @@ package clustertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,13 @@ type World struct {
 // Run checks an implementation. with is called for each test and calls test
 // with a new world: directly, or within a testing/synctest bubble.
 func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
+	made := with
+	with = func(t *testing.T, test func(t *testing.T, w World)) {
+		made(t, func(t *testing.T, w World) {
+			w.News = cmp.Or(w.News, 30*time.Second)
+			test(t, w)
+		})
+	}
 	for _, c := range []struct {
 		promise string
 		members int
@@ -72,26 +80,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"a closed cluster answers ErrClosed", 2, closes},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			with(t, func(t *testing.T, w World) {
-				if c.members > w.Size {
-					t.Skipf("a cluster of at most %d", w.Size)
-				}
-				if w.News == 0 {
-					w.News = 30 * time.Second
-				}
-				nodes := make([]*node, c.members)
-				for i := range nodes {
-					nodes[i] = start(t, w, i)
-				}
-				defer stop(t, nodes)
-				for _, n := range nodes {
-					n.announce(cluster.Serving)
-				}
-				for _, n := range nodes {
-					n.await("all hear all", func(v *cluster.View) bool { return whole(v, c.members) })
-				}
-				c.check(t, nodes)
-			})
+			with(t, func(t *testing.T, w World) { c.check(t, together(t, w, c.members)) })
 		})
 	}
 	t.Run("a closed cluster does not start", func(t *testing.T) {
@@ -134,6 +123,26 @@ type late struct {
 	request, answer string
 }
 
+// together starts so many members that serve and hear each other. They end with t.
+func together(t *testing.T, w World, members int) []*node {
+	t.Helper()
+	if members > w.Size {
+		t.Skipf("a cluster of at most %d", w.Size)
+	}
+	nodes := make([]*node, members)
+	for i := range nodes {
+		nodes[i] = start(t, w, i)
+	}
+	t.Cleanup(func() { stop(t, nodes) })
+	for _, n := range nodes {
+		n.announce(cluster.Serving)
+	}
+	for _, n := range nodes {
+		n.await("all hear all", func(v *cluster.View) bool { return whole(v, members) })
+	}
+	return nodes
+}
+
 func start(t *testing.T, w World, i int) *node {
 	t.Helper()
 	return begin(t, w.New(i), w.News)
@@ -151,9 +160,7 @@ func begin(t *testing.T, c cluster.Cluster, news time.Duration) *node {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
-	if err := n.Start(ctx, n); err != nil {
-		t.Fatalf("Start: %v", err)
-	}
+	must(t, "Start", n.Start(ctx, n))
 	v := n.View()
 	if v == nil {
 		t.Fatal("View is nil after Start")
@@ -162,6 +169,14 @@ func begin(t *testing.T, c cluster.Cluster, news time.Duration) *node {
 		t.Errorf("a member began as %+v", self)
 	}
 	return n
+}
+
+// must ends the test if what was called failed.
+func must(t *testing.T, called string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", called, err)
+	}
 }
 
 // stop closes all and checks what holds for every test.
@@ -311,9 +326,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 // announce has n say of itself that it is s, and sees it in its own view.
 func (n *node) announce(s cluster.State) {
 	n.t.Helper()
-	if err := n.Announce(s); err != nil {
-		n.t.Fatalf("Announce(%v): %v", s, err)
-	}
+	must(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))
 	if m := n.View().Members[n.View().Self]; m.State != s || m.Announced != s {
 		n.t.Fatalf("after Announce(%v) the node sees itself as %+v", s, m)
 	}
@@ -383,12 +396,43 @@ func (n *node) hears(name string) {
 	})
 }
 
-// echo asks and expects the answer.
+// answers asks and expects the answer.
+func answers(t *testing.T, p cluster.Peer, request, want string) {
+	t.Helper()
+	if got, err := p.Ask(t.Context(), []byte(request), nil, long); err != nil || string(got) != want {
+		t.Fatalf("asked to %.40q, got %d bytes, %.40q, and %v", request, len(got), got, err)
+	}
+}
+
 func echo(t *testing.T, p cluster.Peer, body string) {
 	t.Helper()
-	if got, err := p.Ask(t.Context(), []byte("echo "+body), nil, long); err != nil || string(got) != body {
-		t.Fatalf("asked for %q, got %q and %v", body, got, err)
+	answers(t, p, "echo "+body, body)
+}
+
+// fails asks and expects one of these errors. It returns how long that took.
+func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wait time.Duration, want ...error) (took time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	_, err := p.Ask(ctx, []byte(request), nil, wait)
+	took = time.Since(begun)
+	if !slices.ContainsFunc(want, func(one error) bool { return errors.Is(err, one) }) {
+		t.Fatalf("asked to %.40q, got %v after %v, and not %v", request, err, took, want)
 	}
+	return took
+}
+
+// putOff asks n by way of p for what it puts off, and returns once it has. What ends the ask
+// before it is released is to be want, which wait waits for.
+func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
+	t.Helper()
+	var asker sync.WaitGroup
+	asker.Go(func() {
+		if _, err := p.Ask(ctx, []byte("hold x"), nil, long); !errors.Is(err, want) {
+			t.Errorf("an ask that was under way got %v, and not %v", err, want)
+		}
+	})
+	receive(t, n.off, "request")
+	return asker.Wait
 }
 
 func text(v *cluster.View) string {
@@ -472,23 +516,17 @@ func forgetRefuses(t *testing.T, nodes []*node) {
 func leavesAlone(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	for range 2 {
-		if err := n.Leave(t.Context()); err != nil {
-			t.Fatal("Leave:", err)
-		}
+		must(t, "Leave", n.Leave(t.Context()))
 	}
 	n.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 0 })
 	for range 2 {
-		if err := n.Close(); err != nil {
-			t.Fatal("Close:", err)
-		}
+		must(t, "Close", n.Close())
 	}
 }
 
 func closedStart(t *testing.T, w World) {
 	c := w.New(0)
-	if err := c.Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
+	must(t, "Close", c.Close())
 	if err := c.Start(t.Context(), &node{t: t}); !errors.Is(err, cluster.ErrClosed) {
 		_ = c.Close()
 		t.Fatal("Start after Close:", err)
@@ -524,10 +562,7 @@ func speaks(t *testing.T, nodes []*node) {
 			if here != there || here.Version == 0 {
 				t.Errorf("%s speaks %v to %s, which speaks %v", from.name(), here, to.name(), there)
 			}
-			got, err := from.peer(to).Ask(t.Context(), []byte("speaks"), nil, long)
-			if err != nil || string(got) != fmt.Sprint(here) {
-				t.Errorf("a request in %v came as one in %s, %v", here, got, err)
-			}
+			answers(t, from.peer(to), "speaks", fmt.Sprint(here))
 		}
 	}
 }
@@ -541,9 +576,7 @@ func asks(t *testing.T, nodes []*node) {
 		}
 	}
 	p := nodes[0].peer(nodes[1])
-	if got, err := p.Ask(t.Context(), []byte("where"), nil, long); err != nil || string(got) != nodes[0].View().Members[0].Region {
-		t.Errorf("a member asked from %q, %v", got, err)
-	}
+	answers(t, p, "where", nodes[0].View().Members[0].Region)
 	buffer := append(make([]byte, 0, 100), "what was here before"...)
 	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
 	if err != nil || string(got) != "answer" {
@@ -552,9 +585,7 @@ func asks(t *testing.T, nodes []*node) {
 	if &got[0] != &buffer[0] {
 		t.Error("Ask did not append to the buffer")
 	}
-	if got, err := p.Ask(t.Context(), nil, nil, long); err != nil || len(got) != 0 {
-		t.Errorf("an empty request got %q and %v, not an empty answer", got, err)
-	}
+	answers(t, p, "", "")
 	askAtOnce(t, p, 64, 20)
 }
 
@@ -600,23 +631,22 @@ func answersLater(t *testing.T, nodes []*node) {
 	callers.Wait()
 }
 
-func bounds(t *testing.T, nodes []*node) {
-	p := nodes[0].peer(nodes[1])
-	most := string(large[len("echo "):])
-	echo(t, p, most)
-	if got, err := p.Ask(t.Context(), []byte("large"), nil, long); err != nil || !bytes.Equal(got, large) {
-		t.Fatalf("asked for %d bytes, got %d and %v", len(large), len(got), err)
-	}
-	if _, err := p.Ask(t.Context(), append(large, 'x'), nil, long); !errors.Is(err, cluster.ErrTooLarge) {
-		t.Fatal("above the bound:", err)
-	}
+func bounds(t *testing.T, nodes []*node) { boundsOf(t, nodes[0].peer(nodes[1])) }
+
+func boundsOf(t *testing.T, p cluster.Peer) {
+	echo(t, p, string(large[len("echo "):]))
+	answers(t, p, "large", string(large))
+	fails(t.Context(), t, p, string(large)+"x", long, cluster.ErrTooLarge)
 	p.Tell(append(large, 'x'))
 	echo(t, p, "as before")
 }
 
-func tells(t *testing.T, nodes []*node) {
-	nodes[0].peer(nodes[1]).Tell([]byte("tell news"))
-	if got := receive(t, nodes[1].told, "tell"); got != nodes[0].name()+" news" {
+func tells(t *testing.T, nodes []*node) { tellsOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1]) }
+
+// tellsOf tells another node, which is asked by way of p.
+func tellsOf(t *testing.T, n *node, p cluster.Peer, other *node) {
+	p.Tell([]byte("tell news"))
+	if got := receive(t, other.told, "tell"); got != n.name()+" news" {
 		t.Errorf("told %q", got)
 	}
 }
@@ -624,24 +654,14 @@ func tells(t *testing.T, nodes []*node) {
 func cancels(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	ctx, cancel := context.WithCancel(t.Context())
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		if _, err := p.Ask(ctx, []byte("hold cancelled"), nil, long); !errors.Is(err, context.Canceled) {
-			t.Error("cancelled while waiting:", err)
-		}
-	})
-	receive(t, nodes[1].off, "request")
+	wait := putOff(ctx, t, p, nodes[1], context.Canceled)
 	cancel()
-	asker.Wait()
+	wait()
 	echo(t, p, "at once")
-	if _, err := p.Ask(ctx, []byte("echo never"), nil, long); !errors.Is(err, context.Canceled) {
-		t.Error("cancelled before:", err)
-	}
+	fails(ctx, t, p, "echo never", long, context.Canceled)
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := p.Ask(ctx, []byte("hold overdue"), nil, long); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error("overdue:", err)
-	}
+	fails(ctx, t, p, "hold overdue", long, context.DeadlineExceeded)
 	echo(t, p, "at once")
 	if s := nodes[0].Stats(); s.Timeouts != 0 {
 		t.Errorf("%d timeouts were counted", s.Timeouts)
@@ -651,10 +671,8 @@ func cancels(t *testing.T, nodes []*node) {
 func timesOut(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	for try, wait := range []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond, time.Second} {
-		begin := time.Now()
-		_, err := p.Ask(t.Context(), fmt.Appendf(nil, "hold %d", try), nil, wait)
-		if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) || took < wait || took > wait+long {
-			t.Fatalf("got %v after %v", err, took)
+		if took := fails(t.Context(), t, p, fmt.Sprint("hold ", try), wait, cluster.ErrTimeout); took < wait || took > wait+long {
+			t.Fatalf("it took %v, and not %v", took, wait)
 		}
 		if s := nodes[0].Stats(); s.Timeouts != uint64(try+1) {
 			t.Fatalf("Timeouts is %d after %d", s.Timeouts, try+1)
@@ -668,14 +686,10 @@ func timesOut(t *testing.T, nodes []*node) {
 
 func handsOver(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
-	if _, err := p.Ask(t.Context(), []byte("hold first"), nil, 20*time.Millisecond); !errors.Is(err, cluster.ErrTimeout) {
-		t.Fatal("wait passed:", err)
-	}
+	fails(t.Context(), t, p, "hold first", 20*time.Millisecond, cluster.ErrTimeout)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := p.Ask(ctx, []byte("hold second"), nil, long); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal("ctx done:", err)
-	}
+	fails(ctx, t, p, "hold second", long, context.DeadlineExceeded)
 	for range 2 {
 		nodes[1].release(receive(t, nodes[1].off, "request"))
 	}
@@ -697,9 +711,7 @@ func handsOver(t *testing.T, nodes []*node) {
 
 func leaves(t *testing.T, nodes []*node) {
 	gone, name := nodes[2], nodes[2].name()
-	if err := gone.Leave(t.Context()); err != nil {
-		t.Fatal("Leave:", err)
-	}
+	must(t, "Leave", gone.Leave(t.Context()))
 	gone.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 2 })
 	for _, n := range nodes[:2] {
 		n.await(name+" has left", func(v *cluster.View) bool { return whole(v, 2) })
@@ -713,13 +725,9 @@ func leaves(t *testing.T, nodes []*node) {
 
 func dies(t *testing.T, nodes []*node) {
 	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
-	if err := nodes[2].Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
-	begin := time.Now()
-	_, err := p.Ask(t.Context(), []byte("echo x"), nil, 50*time.Millisecond)
-	if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) && !errors.Is(err, cluster.ErrUnheard) || took > long {
-		t.Errorf("asking the dead: %v after %v", err, took)
+	must(t, "Close", nodes[2].Close())
+	if took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrUnheard); took > long {
+		t.Errorf("asking the dead took %v", took)
 	}
 	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
 		return func(v *cluster.View) bool {
@@ -729,17 +737,13 @@ func dies(t *testing.T, nodes []*node) {
 	}
 	for _, n := range nodes[:2] {
 		n.await(name+" is not heard", stands(n, cluster.Unheard, cluster.Dead))
-		if _, err := n.View().Members[n.index(name)].Peer.Ask(t.Context(), []byte("echo x"), nil, long); !errors.Is(err, cluster.ErrUnheard) {
-			t.Error("asking one that is not heard:", err)
-		}
+		fails(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrUnheard)
 		n.await(name+" is dead", stands(n, cluster.Dead))
 		if m := n.member(name); m.Announced != cluster.Serving {
 			t.Errorf("the dead is said to have announced %v", m.Announced)
 		}
 	}
-	if err := nodes[0].Forget(name); err != nil {
-		t.Fatal("Forget:", err)
-	}
+	must(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return whole(v, 2) })
 	}
@@ -758,15 +762,11 @@ func joining(t *testing.T, nodes []*node) {
 	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
 		n.announce(s)
 	}
-	if err := n.Leave(t.Context()); err != nil {
-		t.Fatal("Leave:", err)
-	}
+	must(t, "Leave", n.Leave(t.Context()))
 	if n.Announce(cluster.Serving) == nil {
 		t.Error("Announce after Leave found nothing wrong")
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
+	must(t, "Close", n.Close())
 	if err := n.Announce(cluster.Serving); !errors.Is(err, cluster.ErrClosed) {
 		t.Error("Announce after Close:", err)
 	}
@@ -808,9 +808,7 @@ func hears(t *testing.T, nodes []*node) {
 			t.Fatal("an ask was answered and Heard was not called")
 		}
 	}
-	if err := nodes[1].Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
+	must(t, "Close", nodes[1].Close())
 	name := nodes[1].name()
 	n.await(name+" is not heard", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
 	if k := calls(2 * time.Second); k != 0 {
@@ -820,28 +818,16 @@ func hears(t *testing.T, nodes []*node) {
 
 // superseded has members forget one that is frozen.
 func superseded(t *testing.T, w World) {
-	if w.Size < 3 || w.Freeze == nil {
+	if w.Freeze == nil {
 		t.Skip("nobody can be frozen here")
 	}
-	if w.News == 0 {
-		w.News = 30 * time.Second
-	}
-	nodes := []*node{start(t, w, 0), start(t, w, 1), start(t, w, 2)}
-	defer stop(t, nodes)
-	for _, n := range nodes {
-		n.announce(cluster.Serving)
-	}
-	for _, n := range nodes {
-		n.await("all hear all", func(v *cluster.View) bool { return whole(v, 3) })
-	}
+	nodes := together(t, w, 3)
 	frozen, name := nodes[2], nodes[2].name()
 	thaw := w.Freeze(2)
 	for _, n := range nodes[:2] {
 		n.await(name+" is dead", func(v *cluster.View) bool { return n.member(name).State == cluster.Dead })
 	}
-	if err := nodes[0].Forget(name); err != nil {
-		t.Fatal("Forget:", err)
-	}
+	must(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return n.index(name) < 0 })
 	}
@@ -870,23 +856,17 @@ func superseded(t *testing.T, w World) {
 }
 
 func closes(t *testing.T, nodes []*node) {
-	p := nodes[0].peer(nodes[1])
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
-			t.Error("closed while waiting:", err)
-		}
-	})
-	receive(t, nodes[1].off, "request")
-	if err := nodes[0].Close(); err != nil {
-		t.Fatal("Close:", err)
-	}
-	asker.Wait()
-	if _, err := p.Ask(t.Context(), []byte("echo x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
-		t.Error("closed before:", err)
-	}
-	p.Tell([]byte("tell x"))
+	closesOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1])
 	if nodes[0].View() == nil {
 		t.Error("View is nil after Close")
 	}
+}
+
+// closesOf closes a node that waits for another one, which it asks by way of p.
+func closesOf(t *testing.T, n *node, p cluster.Peer, other *node) {
+	wait := putOff(t.Context(), t, p, other, cluster.ErrClosed)
+	must(t, "Close", n.Close())
+	wait()
+	fails(t.Context(), t, p, "who", long, cluster.ErrClosed)
+	p.Tell([]byte("tell x"))
 }

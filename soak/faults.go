@@ -132,6 +132,16 @@ func (f *fleet) start(i int) error {
 	return nil
 }
 
+// startAll starts a process in each node's place, and waits until every one has all others.
+func (f *fleet) startAll(ctx context.Context) error {
+	for i := range f.members {
+		if err := f.start(i); err != nil {
+			return err
+		}
+	}
+	return f.whole(ctx)
+}
+
 // told takes in a node's report. It is called by the goroutine that reads it.
 func (f *fleet) told(i int, r report) {
 	f.mu.Lock()
@@ -222,12 +232,7 @@ func (f *fleet) tell(o order) error {
 // play is the whole run.
 func (f *fleet) play(ctx context.Context) error {
 	f.begun = time.Now()
-	for i := range f.members {
-		if err := f.start(i); err != nil {
-			return err
-		}
-	}
-	if err := f.whole(ctx); err != nil {
+	if err := f.startAll(ctx); err != nil {
 		return err
 	}
 	if err := f.rotate(ctx); err != nil {
@@ -344,7 +349,12 @@ func (f *fleet) strike(ctx context.Context, k kind) error {
 		err = m.process.Order(order{Do: doBreak})
 		lab.Sleep(ctx, 100*time.Millisecond)
 	}
-	if err = errors.Join(err, f.whole(ctx)); err != nil {
+	return errors.Join(err, f.over(ctx, k, i, from))
+}
+
+// over waits until every node has all others again, and records the fault, which began at from.
+func (f *fleet) over(ctx context.Context, k kind, i int, from time.Time) error {
+	if err := f.whole(ctx); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -360,10 +370,18 @@ func (f *fleet) redeploy(i int) error {
 	if err := m.process.Leave(); err != nil {
 		return err
 	}
+	if err := m.left(i); err != nil {
+		return err
+	}
+	return f.start(i)
+}
+
+// left waits until the process of node i has ended, which leaves.
+func (m *member) left(i int) error {
 	if err := m.process.Await(2 * leaveWithin); err != nil {
 		return fmt.Errorf("soak: node %d left in disorder: %w: %s", i+1, err, m.process.How())
 	}
-	return f.start(i)
+	return nil
 }
 
 // rotate replaces the secret as docs/rotation.md says, in three rollouts.
@@ -377,13 +395,9 @@ func (f *fleet) rotate(ctx context.Context) error {
 			if err := f.redeploy(i); err != nil {
 				return err
 			}
-			if err := f.whole(ctx); err != nil {
+			if err := f.over(ctx, deploy, i, from); err != nil {
 				return err
 			}
-			f.mu.Lock()
-			f.faults = append(f.faults, fault{kind: deploy, node: int64(i), span: span{from.UnixNano(), time.Now().UnixNano()}})
-			f.played[deploy]++
-			f.mu.Unlock()
 		}
 	}
 	return nil

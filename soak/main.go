@@ -8,9 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/weir-go/weir/internal/lab"
@@ -21,15 +19,7 @@ func main() {
 		os.Exit(runNode(told))
 	}
 	runtime.LockOSThread() // the nodes die with the thread that started them
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	lab.Main(run)
 }
 
 // options are the flags.

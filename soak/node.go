@@ -144,15 +144,18 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 		}
 		return tell(r)
 	}
-	asking, resting := false, s.Stops
-	if resting {
-		t.rest.Lock()
-	}
-	defer func() {
-		if resting {
+	asking, resting := false, false
+	rest := func(should bool) {
+		switch {
+		case should && !resting:
+			t.rest.Lock()
+		case resting && !should:
 			t.rest.Unlock()
 		}
-	}()
+		resting = should
+	}
+	rest(s.Stops)
+	defer rest(false)
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
@@ -168,10 +171,7 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 			defer cancel()
 			err := node.Leave(bounded) // it is asked meanwhile, as its service still serves
 			still()
-			if resting {
-				t.rest.Unlock()
-				resting = false
-			}
+			rest(false)
 			running.Wait()
 			return errors.Join(err, say(r))
 		case o := <-orders: // the zero order, which does nothing, once ctx is done
@@ -180,15 +180,9 @@ func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell
 				t.round.Store(o.Round)
 				t.kept.Store(o.Kept)
 			case doRest:
-				if !resting {
-					t.rest.Lock()
-				}
-				resting = true
+				rest(true)
 			case doGoOn:
-				if resting {
-					t.rest.Unlock()
-				}
-				resting = false
+				rest(false)
 			case doFigure:
 				f := takeFigures(node)
 				r.Figures = &f

@@ -112,12 +112,7 @@ func (f *fleet) stopAll(ctx context.Context, n int) error {
 			f.members[i-1].dir, f.members[i].dir = f.members[i].dir, f.members[i-1].dir
 		}
 	}
-	for i := range f.members {
-		if err := f.start(i); err != nil {
-			return err
-		}
-	}
-	if err := f.whole(ctx); err != nil { // until then nothing is asked, as docs/snapshots.md says
+	if err := f.startAll(ctx); err != nil { // until then nothing is asked, as docs/snapshots.md says
 		return err
 	}
 	o.fault = fault{kind: stop, node: -1, span: span{o.From, time.Now().UnixNano()}, saved: saved}
@@ -173,8 +168,8 @@ func (f *fleet) endAll(orderly bool) error {
 		}
 	}
 	for i, m := range f.members {
-		if err := m.process.Await(2 * leaveWithin); orderly && err != nil {
-			errs = append(errs, fmt.Errorf("soak: node %d left in disorder: %w: %s", i+1, err, m.process.How()))
+		if err := m.left(i); orderly {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

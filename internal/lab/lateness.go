@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -167,7 +169,7 @@ func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
 		if !s.To.After(from) {
 			break
 		}
-		sum += max(0, earlier(s.To, to).Sub(later(s.From, from)))
+		sum += max(0, min(s.length(), to.Sub(from), to.Sub(s.From), s.To.Sub(from)))
 	}
 	return sum
 }
@@ -195,8 +197,8 @@ func (l *Lateness) standStills(yield func(Span) bool) {
 	if s := l.overdue(); s.length() > l.record.slack && !yield(s) {
 		return
 	}
-	for i := len(l.record.kept) - 1; i >= 0; i-- {
-		if !yield(l.record.kept[i]) {
+	for _, s := range slices.Backward(l.record.kept) {
+		if !yield(s) {
 			return
 		}
 	}
@@ -233,25 +235,7 @@ func (r *record) add(s Span) {
 	if len(r.kept) <= maxStandStills {
 		return
 	}
-	shortest := 0
-	for i, k := range r.kept {
-		if k.length() < r.kept[shortest].length() {
-			shortest = i
-		}
-	}
-	r.kept = append(r.kept[:shortest], r.kept[shortest+1:]...)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
+	shortest := slices.MinFunc(r.kept, func(a, b Span) int { return cmp.Compare(a.length(), b.length()) })
+	i := slices.Index(r.kept, shortest)
+	r.kept = slices.Delete(r.kept, i, i+1)
 }

@@ -60,14 +60,7 @@ func Workloads(part int) []Workload {
 		{
 			Name: "flood", Says: "19 of 20 checks are of 1,000 keys that have nothing left, the others of 100,000 that have", Keys: attackers + others, Nodes: 1,
 			Quota: Quota{100, 36 * time.Second},
-			draw: func(r *rand.Rand) func() int {
-				return func() int {
-					if r.IntN(20) > 0 {
-						return r.IntN(attackers)
-					}
-					return attackers + r.IntN(others)
-				}
-			},
+			draw:  partOf(20, attackers, others),
 			fill: func(i int) int {
 				if i < attackers {
 					return 101 // one is denied
@@ -78,15 +71,8 @@ func Workloads(part int) []Workload {
 		{
 			Name: "gateway", Says: "100,000 keys of which one in a hundred take half the checks, and all is admitted", Keys: gateway, Nodes: 1,
 			Quota: Quota{100_000, 360 * time.Millisecond},
-			draw: func(r *rand.Rand) func() int {
-				return func() int {
-					if r.IntN(2) == 0 {
-						return r.IntN(gateway / Hottest)
-					}
-					return gateway/Hottest + r.IntN(gateway-gateway/Hottest)
-				}
-			},
-			fill: once,
+			draw:  partOf(2, gateway/Hottest, gateway-gateway/Hottest),
+			fill:  once,
 		},
 	}
 }
@@ -97,6 +83,18 @@ func never(int) int { return 0 }
 // UniformOf draws one of n keys, each as likely.
 func UniformOf(n int) func(*rand.Rand) func() int {
 	return func(r *rand.Rand) func() int { return func() int { return r.IntN(n) } }
+}
+
+// partOf draws one of the first keys, each as likely, but once in n times one of the rest.
+func partOf(n, first, rest int) func(*rand.Rand) func() int {
+	return func(r *rand.Rand) func() int {
+		return func() int {
+			if r.IntN(n) > 0 {
+				return r.IntN(first)
+			}
+			return first + r.IntN(rest)
+		}
+	}
 }
 
 // ZipfOf draws one of n keys with s = 1.1.

@@ -183,12 +183,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		if e.to+c.settle <= from {
 			continue
 		}
-		nodes := 0
-		for _, side := range e.side {
-			if side >= 0 {
-				nodes++
-			}
-		}
+		nodes := e.nodes()
 		if e.to+settling > from {
 			sides := e.sides - e.unaware
 			if l.Partition == weir.FailOpen { // else one that leaves has nothing of its own

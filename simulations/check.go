@@ -72,17 +72,29 @@ func (c *checker) wrong(field, format string, args ...any) {
 // library reports what the library finds wrong with something of its own. Its
 // messages begin with the field's name.
 func (c *checker) library(err error) {
-	if err == nil {
-		return
-	}
-	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimSuffix(line, "\n")
-		for _, prefix := range []string{"weir: invalid Limit: ", "weir: invalid Config: "} {
-			line = strings.TrimPrefix(line, prefix)
-		}
+	for _, line := range problems(err) {
 		field, _, _ := strings.Cut(line, " ")
 		c.wrong(strings.ToLower(field), "%s", line)
 	}
+}
+
+// renamed reports what the library finds wrong with a field that a file has by another name.
+func (c *checker) renamed(err error, field, name string) {
+	for _, line := range problems(err) {
+		c.wrong(name, "%s", strings.Replace(line, field, name, 1))
+	}
+}
+
+// problems returns the lines of an error of the library, each without its prefix.
+func problems(err error) (all []string) {
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "weir: invalid Limit: ")
+		all = append(all, strings.TrimPrefix(line, "weir: invalid Config: "))
+	}
+	return all
 }
 
 func (c *checker) settings() {
@@ -90,10 +102,7 @@ func (c *checker) settings() {
 	c.at = place{part: partSettings}
 	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate())
 	if s.Snapshots != 0 {
-		err := weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate()
-		if err != nil {
-			c.wrong("snapshots", "%s", strings.Replace(strings.TrimPrefix(err.Error(), "weir: invalid Config: "), "SnapshotEvery", "snapshots", 1))
-		}
+		c.renamed(weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate(), "SnapshotEvery", "snapshots")
 	} else if s.Shared {
 		c.wrong("shared", "shared is of snapshots: say how often they are written with snapshots")
 	}
@@ -115,12 +124,7 @@ func (c *checker) regionShares() {
 	for _, name := range names[1:] {
 		config.Regions[name] = []string{"any:1"}
 	}
-	if err := config.Validate(); err != nil {
-		for line := range strings.Lines(err.Error()) {
-			line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "weir: invalid Config: ")
-			c.wrong("region_shares", "%s", strings.Replace(line, "RegionShares", "region_shares", 1))
-		}
-	}
+	c.renamed(config.Validate(), "RegionShares", "region_shares")
 }
 
 func (c *checker) nodes() {
@@ -338,7 +342,7 @@ func (c *checker) faults() {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.s.Faults[a].At, c.s.Faults[b].At) })
-	hosts := c.s.beginning()
+	hosts := c.s.beginning().hosts
 	stepped := make(map[string]time.Duration)
 	for _, i := range order {
 		c.at = place{partFault, i}
@@ -346,15 +350,36 @@ func (c *checker) faults() {
 	}
 }
 
-// beginning is what each host is like before any fault.
-func (s *Scenario) beginning() map[string]condition {
-	hosts := make(map[string]condition)
-	for _, n := range s.Nodes {
-		if !n.Later {
-			hosts[n.Name] = running
+// state is what faults have made of a cluster.
+type state struct {
+	hosts map[string]condition
+	cut   bool // some link is not as usual
+}
+
+// beginning is the state before any fault.
+func (s *Scenario) beginning() *state {
+	b := &state{hosts: make(map[string]condition)}
+	for _, name := range s.names(func(n Node) bool { return !n.Later }) {
+		b.hosts[name] = running
+	}
+	return b
+}
+
+// apply changes the state as the faults do.
+func (s *state) apply(faults ...Fault) *state {
+	for _, f := range faults {
+		switch m, moves := may[f.Kind]; {
+		case f.Kind == FaultSplit || f.Kind == FaultCut || f.Kind == FaultLink:
+			s.cut = true
+		case f.Kind == FaultHeal:
+			s.cut = false
+		case moves:
+			for _, name := range f.Nodes {
+				s.hosts[name] = m.makes
+			}
 		}
 	}
-	return hosts
+	return s
 }
 
 // fault checks one, and has it hit the hosts.

@@ -196,8 +196,8 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			settle = w.settle
 		}
 		// Until they have noticed, each of the sides that there are more of has it all.
-		_, was := w.sides(before)
-		_, is := w.sides(w.edges())
+		_, was := sidesOf(before)
+		_, is := sidesOf(w.edges())
 		for range max(1, is-was) {
 			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
 		}
@@ -227,15 +227,10 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 // members went, or froze, that were the only way between others. A node that comes, or is
 // slower, does not count.
 func (w *world) parted(before [][]bool) int {
-	now, rest := w.edges(), make([][]bool, len(before))
-	for i := range rest {
-		rest[i] = make([]bool, len(before))
-		for j := range rest[i] {
-			rest[i][j] = before[i][j] && now[i][i] && now[j][j]
-		}
-	}
-	was, _ := w.sides(before)
-	is, sides := w.sides(rest)
+	now := w.edges()
+	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })
+	was, _ := sidesOf(before)
+	is, sides := sidesOf(rest)
 	stay := make(map[int]bool)
 	for _, i := range w.members {
 		if is[i] >= 0 {
@@ -264,7 +259,7 @@ func (w *world) detain(at time.Duration) {
 func (w *world) reachesSuccessor(i int) bool {
 	runs := w.runs[i]
 	w.runs[i] = true
-	side, _ := w.sides(w.edges())
+	side, _ := sidesOf(w.edges())
 	w.runs[i] = runs
 	last := true
 	for _, j := range w.members {
@@ -317,7 +312,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 			return
 		}
 		// A node that reaches nobody to hand over to says no goodbye.
-		side, _ := w.sides(w.edges())
+		side, _ := sidesOf(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
 		for _, j := range w.members {
 			w.toldLeft[j][i] = w.left[i] && side[j] >= 0 && side[j] == side[i]
@@ -384,7 +379,7 @@ func (w *world) calm(at time.Duration) bool {
 			return false
 		}
 	}
-	side, sides := w.sides(w.edges())
+	side, sides := sidesOf(w.edges())
 	for _, i := range w.members {
 		if w.begun[i] && !w.left[i] && side[i] < 0 {
 			return false
@@ -410,14 +405,9 @@ func (w *world) pausing(i, j int) time.Duration {
 
 // hears is who hears whom for certain: where nothing is lost, of those that edges has.
 func (w *world) hears(edges [][]bool) [][]bool {
-	hears := make([][]bool, len(edges))
-	for i := range edges {
-		hears[i] = slices.Clone(edges[i])
-		for j := range hears[i] {
-			hears[i][j] = edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0
-		}
-	}
-	return hears
+	return relation(len(edges), func(i, j int) bool {
+		return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0
+	})
 }
 
 // late reports whether a check may time out though no link is slow: the one that is asked is
@@ -461,36 +451,35 @@ func (w *world) trips() []time.Duration {
 
 // edges is who hears whom: what runs, is not frozen, and has a link up both ways.
 func (w *world) edges() [][]bool {
-	edges := make([][]bool, len(w.runs))
-	for i := range edges {
-		edges[i] = make([]bool, len(w.runs))
-	}
-	for _, i := range w.members {
-		for _, j := range w.members {
-			edges[i][j] = w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
-				(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i])+w.pausing(i, j) < heard)
-		}
-	}
-	return edges
+	return relation(len(w.runs), func(i, j int) bool {
+		return w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
+			(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i])+w.pausing(i, j) < heard)
+	})
 }
 
-// sides is the components of who hears whom.
-func (w *world) sides(edges [][]bool) (side []int, sides int) {
+// relation returns what holds between each two of n.
+func relation(n int, holds func(i, j int) bool) [][]bool {
+	all := make([][]bool, n)
+	for i := range all {
+		all[i] = make([]bool, n)
+		for j := range all[i] {
+			all[i][j] = holds(i, j)
+		}
+	}
+	return all
+}
+
+// sidesOf returns the component of each node by what edges has, -1 for one that does not hear
+// itself, and how many there are.
+func sidesOf(edges [][]bool) (side []int, sides int) {
 	side = slices.Repeat([]int{-1}, len(edges))
-	for _, i := range w.members {
+	for i := range edges {
 		if !edges[i][i] || side[i] >= 0 {
 			continue
 		}
-		queue := []int{i}
-		side[i] = sides
-		for len(queue) > 0 {
-			at := queue[0]
-			queue = queue[1:]
-			for _, j := range w.members {
-				if edges[at][j] && side[j] < 0 {
-					side[j] = sides
-					queue = append(queue, j)
-				}
+		for j, hops := range ways(edges, i) {
+			if hops >= 0 {
+				side[j] = sides
 			}
 		}
 		sides++
@@ -506,7 +495,7 @@ func (w *world) era(from, to time.Duration) {
 		from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges),
 		hears: w.hears(edges), pauses: slices.Clone(w.pauses), trips: w.trips(),
 	}
-	e.side, e.sides = w.sides(edges)
+	e.side, e.sides = sidesOf(edges)
 	for _, i := range w.members {
 		if w.begun[i] && !w.left[i] {
 			e.roster++
@@ -676,6 +665,19 @@ func timeoutOf(s *Scenario) time.Duration {
 	return cmp.Or(s.Timeout, defaultTimeout)
 }
 
+// nodes returns how many nodes are on some side.
+func (e *era) nodes() int { return e.count(func(i int) bool { return e.side[i] >= 0 }) }
+
+// count returns how many nodes are wanted.
+func (e *era) count(wanted func(i int) bool) (n int) {
+	for i := range e.side {
+		if wanted(i) {
+			n++
+		}
+	}
+	return n
+}
+
 // deaf reports whether some node that lives does not hear another for certain.
 func (e *era) deaf() bool {
 	for i, side := range e.side {
@@ -700,20 +702,19 @@ func (c *course) slowest(e *era) (longest time.Duration) {
 // each other.
 func longest(edges [][]bool) (hops int) {
 	for i := range edges {
-		hops = max(hops, farthest(edges, i))
+		hops = max(hops, slices.Max(ways(edges, i)))
 	}
 	return hops
 }
 
-// farthest is the length of the longest of the shortest ways from one to another.
-func farthest(edges [][]bool, from int) (hops int) {
-	far := slices.Repeat([]int{-1}, len(edges))
-	far[from] = 0
+// ways returns the length of the shortest way from one to each, -1 where there is none.
+func ways(edges [][]bool, from int) []int {
+	hops := slices.Repeat([]int{-1}, len(edges))
+	hops[from] = 0
 	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
 		for j, up := range edges[queue[0]] {
-			if up && far[j] < 0 {
-				far[j] = far[queue[0]] + 1
-				hops = max(hops, far[j])
+			if up && hops[j] < 0 {
+				hops[j] = hops[queue[0]] + 1
 				queue = append(queue, j)
 			}
 		}

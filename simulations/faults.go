@@ -34,41 +34,37 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		}
 	case FaultKill:
 		s.kill(f.Nodes)
+	default:
+		for _, name := range f.Nodes {
+			s.hit(ctx, &f, s.named[name])
+		}
+	}
+	s.remember(s.now())
+}
+
+// hit applies a fault to one node.
+func (s *stage) hit(ctx context.Context, f *Fault, h *host) {
+	switch f.Kind {
 	case FaultStart:
-		for _, name := range f.Nodes {
-			s.start(ctx, s.named[name])
-		}
+		s.start(ctx, h)
 	case FaultLeave:
-		for _, name := range f.Nodes {
-			s.leave(ctx, s.named[name])
-		}
+		s.leave(ctx, h)
 	case FaultFreeze:
-		for _, name := range f.Nodes {
-			s.freeze(s.named[name], true)
-			s.cluster.Freeze(name)
-		}
+		s.freeze(h, true)
+		s.cluster.Freeze(h.name)
 	case FaultThaw:
-		for _, name := range f.Nodes {
-			s.freeze(s.named[name], false)
-			s.cluster.Thaw(name)
-		}
+		s.freeze(h, false)
+		s.cluster.Thaw(h.name)
 	case FaultSkew:
-		for _, name := range f.Nodes {
-			s.cluster.Skew(name, f.By)
-		}
+		s.cluster.Skew(h.name, f.By)
 	case FaultSlow:
-		for _, name := range f.Nodes {
-			s.cluster.Throttle(name, f.Pauses, f.Every)
-		}
+		s.cluster.Throttle(h.name, f.Pauses, f.Every)
 		s.mu.Lock()
 		s.witness.pause = max(s.witness.pause, f.Pauses)
 		s.mu.Unlock()
 	case FaultLose, FaultRevert:
-		for _, name := range f.Nodes {
-			s.disks.drop(name, f.Kind == FaultLose)
-		}
+		s.disks.drop(h.name, f.Kind == FaultLose)
 	}
-	s.remember(s.now())
 }
 
 // relink changes the links that a FaultLink covers.

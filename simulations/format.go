@@ -117,12 +117,8 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	}
 	r.nodes(s, top.Get("nodes").Required(), false)
 	r.nodes(s, top.Get("later"), true)
-	for _, n := range s.Nodes {
-		r.names.nodes = append(r.names.nodes, n.Name)
-		if n.Region != "" && !slices.Contains(r.names.regions, n.Region) {
-			r.names.regions = append(r.names.regions, n.Region)
-		}
-	}
+	r.names.nodes = s.all()
+	r.names.regions = slices.DeleteFunc(s.regions(), func(name string) bool { return name == "" })
 	if v := top.Get("wan"); v.Present() {
 		s.WAN = r.link(v.Map("latency", "jitter", "loss", "duplicates"), s.wan())
 		if s.WAN == (weirtest.Link{}) {
@@ -317,12 +313,12 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		return
 	}
 	f.Breaks = m.Get("breaks").Bool()
-	if f.Kind != FaultSkew && m.Get("by").Present() {
-		m.Get("by").Errorf("by is of skew: %v has none", f.Kind)
-	}
-	for _, name := range []string{"pauses", "every"} {
-		if v := m.Get(name); f.Kind != FaultSlow && v.Present() {
-			v.Errorf("%s is of slow: %v has none", name, f.Kind)
+	for _, own := range []struct {
+		field string
+		kind  FaultKind
+	}{{"by", FaultSkew}, {"pauses", FaultSlow}, {"every", FaultSlow}} {
+		if v := m.Get(own.field); f.Kind != own.kind && v.Present() {
+			v.Errorf("%s is of %v: %v has none", own.field, own.kind, f.Kind)
 		}
 	}
 	lasting := m.Get("for")
@@ -411,14 +407,10 @@ func (r *reader) node(v strictyaml.Value) string {
 func (r *reader) list(s *Scenario, v strictyaml.Value) (names []string) {
 	for _, v := range v.OneOrMore() {
 		name := r.node(v)
-		if !slices.Contains(r.names.regions, name) {
+		if slices.Contains(r.names.regions, name) {
+			names = append(names, s.of(name)...)
+		} else {
 			names = append(names, name)
-			continue
-		}
-		for _, n := range s.Nodes {
-			if n.Region == name {
-				names = append(names, n.Name)
-			}
 		}
 	}
 	return names

@@ -55,14 +55,12 @@ type Probe struct {
 // hold takes units, and gives them back after a while, unless they are lost or their holder
 // ends before.
 func (s *stage) hold(ctx context.Context, q question) {
-	p, l := s.asked(q.host, q.limit)
+	p, l, key, c := s.begin(q)
 	if p == nil {
 		return
 	}
-	c := Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
-	h, err := l.Hold(ctx, s.keys[q.limit][q.key], q.units)
-	d := h.Decision()
-	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
+	h, err := l.Hold(ctx, key, q.units)
+	s.answer(&c, h.Decision(), err)
 	s.record(p, c)
 	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard}
 	if c.Allowed {
@@ -369,11 +367,5 @@ func (r *trial) unsure(o *Held) bool {
 // belowExpect reports whether the region of a node has too few in the end.
 func (r *trial) belowExpect(node int16) bool {
 	c := r.courses[r.Scenario.Nodes[node].Region]
-	running := 0
-	for _, i := range c.members {
-		if c.eras[len(c.eras)-1].side[i] >= 0 {
-			running++
-		}
-	}
-	return running < r.Scenario.Expect
+	return c.eras[len(c.eras)-1].nodes() < r.Scenario.Expect
 }

@@ -113,11 +113,7 @@ func newTrial(j *Journal) *trial {
 		a := of[s]
 		if a == nil {
 			a = &asks{subject: s, l: l, course: course, checks: j.Checks}
-			for _, stop := range j.Stops {
-				if stop.Region == s.region {
-					a.stops = append(a.stops, stop)
-				}
-			}
+			a.stops = slices.DeleteFunc(slices.Clone(j.Stops), func(stop Stop) bool { return stop.Region != s.region })
 			of[s] = a
 			if s.region == everywhere {
 				a.planet = r.planet
@@ -451,11 +447,10 @@ type demand struct {
 const slotsInPer = 10
 
 func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d demand) {
-	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	last := from
 	slot := a.l.Per / slotsInPer
 	slots := make([]int64, (to-from)/slot)
-	for _, at := range a.of[i:] {
+	for _, at := range a.since(a.of, from) {
 		c := &a.checks[at]
 		if c.Asked >= to {
 			break
@@ -486,9 +481,8 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 // out of them: an ask is granted after one of no more units was denied. A FixedWindow
 // begins there, and a log is full. It is from if there is no such moment.
 func (a *asks) rolls(from, to time.Duration, asks func(node int16) bool) time.Duration {
-	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	denied := int64(math.MaxInt64)
-	for _, at := range a.of[i:] {
+	for _, at := range a.since(a.of, from) {
 		c := &a.checks[at]
 		switch {
 		case c.Asked >= to:
@@ -584,25 +578,13 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 
 // below reports whether the roster is below Expect: then nobody has the whole limit.
 func (c *course) below(q *quiet) bool {
-	nodes := 0
-	for _, side := range q.side {
-		if side >= 0 {
-			nodes++
-		}
-	}
-	return q.roster > nodes
+	return q.roster > q.nodes()
 }
 
 // joins reports whether the roster is below Expect until the nodes have joined that started
 // while members were missing: none joins while ranges are abandoned.
 func (c *course) joins(q *quiet) bool {
-	weigh := 0
-	for _, i := range c.members {
-		if q.side[i] >= 0 && q.weighs[i] {
-			weigh++
-		}
-	}
-	return weigh < c.scenario.Expect
+	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
 // shareGrants looks at the sides of each time in which nothing changes while a
@@ -617,12 +599,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				continue
 			}
 			for side := range q.sides {
-				k := 0
-				for _, i := range a.course.members {
-					if q.side[i] == side && q.weighs[i] {
-						k++
-					}
-				}
+				k := q.count(func(i int) bool { return q.side[i] == side && q.weighs[i] })
 				part, depth := share(a.l, k, q.rosters[side])
 				if part <= 0 {
 					continue

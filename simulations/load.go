@@ -253,8 +253,24 @@ func (s *stage) put(ctx context.Context, q question) {
 	case q.deed == takeAll || q.deed == debit:
 		s.askWitness(ctx, q)
 	default:
-		s.check(ctx, q.host, q.limit, q.key, q.units)
+		s.check(ctx, q)
 	}
+}
+
+// begin returns the process that a question goes to, nil if none runs, and the check that begins
+// now.
+func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Check) {
+	p, l = s.asked(q.host, q.limit)
+	c = Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
+	if q.limit == len(s.Limits) {
+		c.Limit = witness
+	}
+	return p, l, s.keys[q.limit][q.key], c
+}
+
+// answer completes a check with its decision.
+func (s *stage) answer(c *Check, d weir.Decision, err error) {
+	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
 }
 
 // tell has a node give back units of the witness, whichever node admitted them, or reset it. What
@@ -268,7 +284,7 @@ func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
 // wait takes of the witness by Wait. As there is always room it sleeps for nothing, and is
 // held to what any check is.
 func (s *stage) wait(ctx context.Context, q question) {
-	p, l := s.asked(q.host, q.limit)
+	p, l, key, c := s.begin(q)
 	if p == nil {
 		return
 	}
@@ -276,9 +292,9 @@ func (s *stage) wait(ctx context.Context, q question) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // or a denial would have it sleep for Per
 	defer cancel()
 	ctx = context.WithValue(ctx, lastDecision{}, &last)
-	c := Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: witness, Node: int16(q.host.index)}
-	c.Err = l.Wait(ctx, s.keys[q.limit][q.key], q.units)
-	c.Answered, c.Allowed, c.Source = s.now(), c.Err == nil, last.Source
+	err := l.Wait(ctx, key, q.units)
+	last.Allowed = err == nil
+	s.answer(&c, last, err)
 	s.record(p, c)
 }
 
@@ -312,45 +328,39 @@ func (lastDecision) Hopped(context.Context, weir.HopEvent) {}
 
 // askWitness debits, or takes of two keys at once, and notes what came of it.
 func (s *stage) askWitness(ctx context.Context, q question) {
-	p, l := s.asked(q.host, q.limit)
+	p, l, key, c := s.begin(q)
 	if p == nil {
 		return
 	}
-	keys := []int{q.key}
-	asked := s.now()
-	var ds weir.Decisions
-	var err error
 	if q.deed == debit {
-		ds = make(weir.Decisions, 1)
-		ds[0], err = l.Debit(ctx, s.keys[q.limit][q.key], q.units)
-	} else {
-		keys = append(keys, q.key/witnessKeys*witnessKeys+(q.key+1)%witnessKeys)
-		ds, err = p.node.AllowAll(ctx, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[0]], Units: q.units}, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[1]], Units: q.units})
+		d, err := l.Debit(ctx, key, q.units)
+		d.Allowed = err == nil
+		s.answer(&c, d, err)
+		s.record(p, c)
+		return
 	}
-	answered := s.now()
-	var checks []Check
-	for i, key := range keys {
-		c := Check{Asked: asked, Answered: answered, Units: q.units, Key: int32(key), Limit: witness, Node: int16(q.host.index), Err: err}
+	next := q.key/witnessKeys*witnessKeys + (q.key+1)%witnessKeys
+	ds, err := p.node.AllowAll(ctx, weir.Ask{Limiter: l, Key: key, Units: q.units}, weir.Ask{Limiter: l, Key: s.keys[q.limit][next], Units: q.units})
+	checks := []Check{c, c}
+	checks[1].Key = int32(next)
+	for i := range checks {
+		var d weir.Decision
 		if i < len(ds) {
-			c.Allowed, c.Source = err == nil && (q.deed == debit || ds.Allowed()), ds[i].Source
+			d.Allowed, d.Source = err == nil && ds.Allowed(), ds[i].Source
 		}
-		checks = append(checks, c)
+		s.answer(&checks[i], d, err)
 	}
 	s.record(p, checks...)
 }
 
 // check asks a host, and notes what it answers.
-func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed bool) {
-	p, l := s.asked(h, limit)
+func (s *stage) check(ctx context.Context, q question) (allowed bool) {
+	p, l, key, c := s.begin(q)
 	if p == nil {
 		return false
 	}
-	c := Check{Asked: s.now(), Units: units, Key: int32(key), Limit: int16(limit), Node: int16(h.index)}
-	if limit == len(s.Limits) {
-		c.Limit = witness
-	}
-	d, err := l.AllowN(ctx, s.keys[limit][key], units)
-	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
+	d, err := l.AllowN(ctx, key, q.units)
+	s.answer(&c, d, err)
 	s.record(p, c)
 	return d.Allowed
 }
@@ -403,7 +413,7 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 				break
 			}
 			s.asking.Go(func() {
-				if !s.check(ctx, h, a.limit, key, units) {
+				if !s.check(ctx, question{host: h, limit: a.limit, key: key, units: units}) {
 					mu.Lock()
 					denied++
 					mu.Unlock()

@@ -246,25 +246,20 @@ const (
 func (s *stage) remember(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	lives := func(h *host) bool { return h.runs != nil && !h.frozen }
+	side, _ := sidesOf(relation(len(s.hosts), func(i, j int) bool {
+		a, b := s.hosts[i], s.hosts[j]
+		return lives(a) && lives(b) && a.region == b.region && !s.links[[2]int{i, j}] && !s.links[[2]int{j, i}]
+	}))
 	of := make([]int, len(s.hosts))
 	for i, h := range s.hosts {
-		if of[i] = absent; h.runs != nil {
-			of[i] = hangs // unless it is found on a side
-		}
-	}
-	lives := func(h *host) bool { return h.runs != nil && !h.frozen }
-	var spread func(i, side int)
-	spread = func(i, side int) {
-		of[i] = side
-		for j, h := range s.hosts {
-			if of[j] < 0 && lives(h) && h.region == s.hosts[i].region && !s.links[[2]int{i, j}] && !s.links[[2]int{j, i}] {
-				spread(j, side)
-			}
-		}
-	}
-	for i, h := range s.hosts {
-		if of[i] < 0 && lives(h) {
-			spread(i, i)
+		switch {
+		case side[i] >= 0:
+			of[i] = slices.Index(side, side[i]) // its first host names a side, whatever becomes of others
+		case h.runs != nil:
+			of[i] = hangs
+		default:
+			of[i] = absent
 		}
 	}
 	s.past = append(s.past, sides{now, of, maps.Clone(s.links)})
@@ -385,14 +380,11 @@ func unsentFor(link weirtest.Link, pause time.Duration, hops int) time.Duration 
 // or has the copies, may be that one.
 func (s *stage) hops(h int, before time.Duration) int {
 	at, side := s.sideOf(h, before)
-	edges := make([][]bool, len(s.hosts))
-	for i := range edges {
-		edges[i] = make([]bool, len(s.hosts))
-		for _, j := range side {
-			edges[i][j] = slices.Contains(side, i) && !s.past[at].cut[[2]int{i, j}] && !s.past[at].cut[[2]int{j, i}]
-		}
-	}
-	return max(1, farthest(edges, h))
+	edges := relation(len(s.hosts), func(i, j int) bool {
+		cut := s.past[at].cut
+		return slices.Contains(side, i) && slices.Contains(side, j) && !cut[[2]int{i, j}] && !cut[[2]int{j, i}]
+	})
+	return max(1, slices.Max(ways(edges, h)))
 }
 
 // copies is how many others have each count.

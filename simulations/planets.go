@@ -59,16 +59,6 @@ func (d *dice) regions(inside bool) {
 	}
 }
 
-// of are a region's nodes.
-func (d *dice) of(region string) (names []string) {
-	for _, n := range d.s.Nodes {
-		if n.Region == region {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
 // cuts are the faults between regions, which end again.
 func (d *dice) cuts(inside bool) {
 	moves := []func(time.Duration){d.regionsApart, d.regionsApart, d.regionOneWay, d.regionOneWay, d.regionFlaps, d.regionSlow, d.heal}
@@ -77,22 +67,12 @@ func (d *dice) cuts(inside bool) {
 		moves = slices.Concat(moves, d.crashes(), []func(time.Duration){d.freeze, d.split, d.oneWay})
 	}
 	at := mayhemFrom + d.between(0, 4*time.Second)
-	for range 1 + d.IntN(maxMoves-1) {
-		if at >= mayhemUntil {
-			break
-		}
-		moves[d.IntN(len(moves))](at)
-		if d.one(3) {
-			at += d.between(2*time.Second, 14*time.Second) // beyond a grant's term
-		} else {
-			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
-		}
-	}
+	d.happen(at, moves, 1+d.IntN(maxMoves-1), 14*time.Second) // beyond a grant's term
 	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
 		d.regionsApart(mayhemFrom)
 	}
 	if restart {
-		names := d.of(pick(d, d.s.regions()...))
+		names := d.s.of(pick(d, d.s.regions()...))
 		at := mayhemFrom + d.between(0, 25*time.Second)
 		d.fault(at, Fault{Kind: FaultKill, Nodes: names})
 		d.fault(at+d.between(100*time.Millisecond, 5*time.Second), Fault{Kind: FaultStart, Nodes: names})
@@ -107,15 +87,11 @@ func (d *dice) regionsApart(at time.Duration) {
 	var sides [][]string
 	if alone := d.IntN(len(regions)); len(regions) == 2 || d.one(3) {
 		for _, region := range regions {
-			sides = append(sides, d.of(region))
+			sides = append(sides, d.s.of(region))
 		}
 	} else {
-		sides = [][]string{d.of(regions[alone]), nil}
-		for i, region := range regions {
-			if i != alone {
-				sides[1] = append(sides[1], d.of(region)...)
-			}
-		}
+		others := d.s.names(func(n Node) bool { return n.Region != regions[alone] })
+		sides = [][]string{d.s.of(regions[alone]), others}
 	}
 	d.fault(at, Fault{Kind: FaultSplit, Sides: sides})
 	if d.one(2) {
@@ -182,32 +158,25 @@ func (d *dice) demand() {
 			}
 		}
 		if !d.one(4) {
-			l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
-			for l.Units < capacity(&limit) && d.s.asks(l, limit) > left/2 {
-				l.Units *= 2
-			}
-			if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
-				l.Units = 0
-			}
-			add(l)
+			add(d.s.adversary(limit, keys, left/2))
 		}
 		full := float64(limit.Rate) / limit.Per.Seconds() * float64(max(1, keys))
 		if d.one(3) { // a user who moves
 			at, from := time.Duration(0), d.shuffled(regions, len(regions))
 			for i := 0; at < 55*time.Second; i++ {
 				ends := min(at+d.between(3*time.Second, 25*time.Second), randomLasts)
-				add(Load{From: d.of(from[i%len(from)]), Rate: round(min(d.logarithmic(0.8, 3)*full, left/70)), Begins: at, Ends: ends})
+				add(Load{From: d.s.of(from[i%len(from)]), Rate: round(min(d.logarithmic(0.8, 3)*full, left/70)), Begins: at, Ends: ends})
 				at = ends
 			}
 		} else {
 			for _, region := range regions {
 				if rate := d.logarithmic(0.2, 2) * full; !d.one(5) {
-					add(Load{From: d.of(region), Rate: round(max(1, math.Floor(min(rate, left/70))))})
+					add(Load{From: d.s.of(region), Rate: round(max(1, math.Floor(min(rate, left/70))))})
 				}
 			}
 		}
 		for range d.IntN(3) {
-			add(Load{From: d.of(pick(d, regions...)), Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
+			add(Load{From: d.s.of(pick(d, regions...)), Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
 		}
 	}
 	if len(d.s.Loads) == 0 {

@@ -138,21 +138,7 @@ func (d *dice) settings() {
 }
 
 // initial are the nodes that are there from the beginning.
-func (d *dice) initial() (names []string) {
-	for _, n := range d.s.Nodes {
-		if !n.Later {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-func (d *dice) all() (names []string) {
-	for _, n := range d.s.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
-}
+func (d *dice) initial() []string { return d.s.names(func(n Node) bool { return !n.Later }) }
 
 // shuffled are some of the names, n at most.
 func (d *dice) shuffled(names []string, n int) []string {
@@ -175,14 +161,12 @@ func (d *dice) limits() {
 			Partition: pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed),
 		}
 		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // one unit as often as hundreds: what is rounded shows there
-		if isQueue(l.Algorithm) && d.one(2) {
+		if isBucket(&l) && d.one(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
 		d.s.Limits = append(d.s.Limits, l)
 	}
 }
-
-func isQueue(a weir.Algorithm) bool { return a == weir.TokenBucket || a == weir.LeakyBucket }
 
 // loads ask each limit for more than it grants, by most of the ways there are,
 // and keep the sum of all asks in bounds.
@@ -202,14 +186,7 @@ func (d *dice) loads() {
 			continue
 		}
 		if !d.one(3) {
-			l := Load{Adversary: true, Units: 1}
-			for l.Limit = limit.Name; l.Units < capacity(&limit) && d.s.asks(l, limit) > left*2/3; {
-				l.Units *= 2
-			}
-			if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
-				l.Units = 0
-			}
-			add(l)
+			add(d.s.adversary(limit, 0, left*2/3))
 		}
 		saturating := d.logarithmic(1.3, 4) * float64(limit.Rate) / limit.Per.Seconds()
 		l := Load{Rate: round(max(2, saturating))}
@@ -242,6 +219,19 @@ func (d *dice) loads() {
 	}
 }
 
+// adversary is one of a limit that asks for so many units at a time that its asks are few
+// enough.
+func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
+	l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
+	for l.Units < capacity(&limit) && s.asks(l, limit) > most {
+		l.Units *= 2
+	}
+	if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
+		l.Units = 0
+	}
+	return l
+}
+
 // round keeps a rate readable.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
@@ -256,21 +246,27 @@ func (d *dice) mayhem() {
 		at += d.between(time.Second, 20*time.Second)
 		moves, n = d.crashes(), d.IntN(3)
 	}
-	for range n {
-		if at >= mayhemUntil {
-			break
-		}
-		moves[d.IntN(len(moves))](at)
-		if d.one(3) {
-			at += d.between(2*time.Second, 8*time.Second)
-		} else {
-			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
-		}
-	}
+	d.happen(at, moves, n, 8*time.Second)
 	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
 		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
 	}
 	d.mend()
+}
+
+// happen begins n moves, each drawn from these. Most follow within 3 s of the one before, and the
+// others within rest.
+func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
+	for range n {
+		if at >= mayhemUntil {
+			return
+		}
+		moves[d.IntN(len(moves))](at)
+		if d.one(3) {
+			at += d.between(2*time.Second, rest)
+		} else {
+			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
+		}
+	}
 }
 
 // moves are what may happen. Each scenario has its own few kinds, most of them
@@ -308,7 +304,7 @@ func (d *dice) fault(at time.Duration, f Fault) {
 }
 
 // victim is one of all nodes, whether it runs by then or not.
-func (d *dice) victim() []string { return d.shuffled(d.all(), 1) }
+func (d *dice) victim() []string { return d.shuffled(d.s.all(), 1) }
 
 // while is how long things last.
 func (d *dice) while() time.Duration {
@@ -316,7 +312,7 @@ func (d *dice) while() time.Duration {
 }
 
 func (d *dice) sides() [][]string {
-	names := d.shuffled(d.all(), len(d.s.Nodes))
+	names := d.shuffled(d.s.all(), len(d.s.Nodes))
 	n := 2
 	if len(names) > 3 && d.one(4) {
 		n = 3
@@ -356,14 +352,14 @@ func (d *dice) flap(at time.Duration) {
 
 func (d *dice) oneWay(at time.Duration) {
 	for range 1 + d.IntN(3) {
-		ends := d.shuffled(d.all(), 2)
+		ends := d.shuffled(d.s.all(), 2)
 		d.fault(at, Fault{Kind: FaultCut, From: ends[0], To: ends[1]})
 		at += d.between(time.Millisecond, time.Second)
 	}
 }
 
 func (d *dice) slow(at time.Duration) {
-	ends := d.shuffled(d.all(), 2)
+	ends := d.shuffled(d.s.all(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
 	if d.one(3) {
 		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
@@ -398,7 +394,7 @@ func (d *dice) restart(at time.Duration) {
 
 // join starts a node that was not there yet, or one that has died.
 func (d *dice) join(at time.Duration) {
-	names := d.all()
+	names := d.s.all()
 	if later := names[len(d.initial()):]; len(later) > 0 {
 		names = later
 	}
@@ -568,22 +564,14 @@ func (d *dice) snapshots() {
 
 // stop stops all nodes, and starts them again, or others. It returns when.
 func (d *dice) stop(at time.Duration) time.Duration {
-	hosts := d.s.beginning()
+	hosts := d.s.beginning().apply(d.s.Faults...).hosts
 	dead := make(map[string]bool)
 	for _, f := range d.s.Faults {
 		for _, name := range f.Nodes {
-			if m, ok := may[f.Kind]; ok {
-				hosts[name] = m.makes
-				dead[name] = f.Kind == FaultKill || dead[name] && f.Kind != FaultStart
-			}
+			dead[name] = f.Kind == FaultKill || dead[name] && f.Kind != FaultStart
 		}
 	}
-	var runs []string
-	for _, name := range d.all() {
-		if hosts[name] == running {
-			runs = append(runs, name)
-		}
-	}
+	runs := d.s.names(func(n Node) bool { return hosts[n.Name] == running })
 	add := func(f Fault) {
 		f.At = at
 		d.s.Faults = append(d.s.Faults, f)
@@ -607,7 +595,7 @@ func (d *dice) stop(at time.Duration) time.Duration {
 		add(Fault{Kind: FaultSkew, Nodes: d.victim(), By: pick(d, by, -by)})
 	}
 	if d.one(4) && d.s.Nodes[0].Region == "" {
-		all := d.all()
+		all := d.s.all()
 		runs = d.shuffled(all, 2+d.IntN(len(all)-1))
 	}
 	add(Fault{Kind: FaultStart, Nodes: runs})
@@ -641,7 +629,7 @@ func (d *dice) slowness() {
 // pauses come at one node, some or all, and end before the rest of the mayhem does, or
 // never: where no check times out because of them, all is as healthy.
 func (d *dice) pauses(at time.Duration) {
-	names := d.all()
+	names := d.s.all()
 	switch {
 	case d.one(3):
 		names = d.shuffled(names, 1)
@@ -669,7 +657,7 @@ func (d *dice) paused(names []string) Fault {
 // far are two members far apart for a while, yet not so far that they do not hear each
 // other.
 func (d *dice) far(at time.Duration) {
-	ends := d.shuffled(d.all(), 2)
+	ends := d.shuffled(d.s.all(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
 	f.Link.Loss = 0
 	f.Link.Latency, f.Link.Jitter = d.between(50*time.Millisecond, 200*time.Millisecond), 0
@@ -703,28 +691,25 @@ func (d *dice) apart() {
 // two nodes that run.
 func feasible(s *Scenario) (faults []Fault) {
 	s.sort()
-	hosts := s.beginning()
-	cut := false
+	now := s.beginning()
 	for _, f := range s.Faults {
 		switch f.Kind {
 		case FaultSplit, FaultCut, FaultLink:
-			cut = true
 		case FaultHeal:
-			if !cut {
+			if !now.cut {
 				continue
 			}
-			cut = false
 		case FaultSkew:
-			if hosts[f.Nodes[0]] == down {
+			if now.hosts[f.Nodes[0]] == down {
 				continue
 			}
 		default:
 			m := may[f.Kind]
-			if !slices.Contains(m.needs, hosts[f.Nodes[0]]) || m.makes != running && s.lonely(hosts, f.Nodes[0]) {
+			if !slices.Contains(m.needs, now.hosts[f.Nodes[0]]) || m.makes != running && s.lonely(now.hosts, f.Nodes[0]) {
 				continue
 			}
-			hosts[f.Nodes[0]] = m.makes
 		}
+		now.apply(f)
 		faults = append(faults, f)
 	}
 	return faults
@@ -732,49 +717,25 @@ func feasible(s *Scenario) (faults []Fault) {
 
 // lonely reports whether fewer than two others run in a node's region.
 func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
-	region := ""
-	for _, n := range s.Nodes {
-		if n.Name == name {
-			region = n.Region
-		}
-	}
-	others := 0
-	for _, n := range s.Nodes {
-		if n.Region == region && n.Name != name && hosts[n.Name] == running {
-			others++
-		}
-	}
-	return others < 2
+	region := s.Nodes[slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == name })].Region
+	return len(s.names(func(n Node) bool { return n.Region == region && n.Name != name && hosts[n.Name] == running })) < 2
 }
 
 // mend ends what still goes on: nodes thaw, most of those that are down start
 // again, and links heal, in any order.
 func (d *dice) mend() {
-	hosts := d.s.beginning()
-	cut := false
-	for _, f := range d.s.Faults {
-		switch f.Kind {
-		case FaultSplit, FaultCut, FaultLink:
-			cut = true
-		case FaultHeal:
-			cut = false
-		default:
-			if m, ok := may[f.Kind]; ok {
-				hosts[f.Nodes[0]] = m.makes
-			}
-		}
-	}
+	now := d.s.beginning().apply(d.s.Faults...)
 	until := mayhemUntil + time.Second
 	var last []Fault
 	for _, n := range d.s.Nodes {
-		switch is := hosts[n.Name]; {
+		switch is := now.hosts[n.Name]; {
 		case is == frozen:
 			last = append(last, Fault{Kind: FaultThaw, Nodes: []string{n.Name}})
 		case is == down && !n.Later && !d.one(5):
 			last = append(last, Fault{Kind: FaultStart, Nodes: []string{n.Name}})
 		}
 	}
-	if cut {
+	if now.cut {
 		last = append(last, Fault{Kind: FaultHeal})
 	}
 	d.Shuffle(len(last), func(i, j int) { last[i], last[j] = last[j], last[i] })

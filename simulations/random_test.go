@@ -43,7 +43,7 @@ func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
 		}
 		require.Equal(t, lasts, s.Lasts, "seed %d", seed)
 		require.True(t, len(s.Nodes) >= 3 && len(s.Nodes) <= 9, "seed %d", seed)
-		hosts, cut := s.beginning(), false
+		hosts, cut := s.beginning().hosts, false
 		for _, f := range s.Faults {
 			require.LessOrEqual(t, f.At, lasts-24*time.Second, "seed %d", seed)
 			switch f.Kind {

@@ -95,14 +95,13 @@ func (a *asker) settling(s *stage, made *host, units int64) *plan {
 
 // reserve spends an estimate, and settles it as is planned.
 func (s *stage) reserve(ctx context.Context, q question) {
-	p, l := s.asked(q.host, q.limit)
+	p, l, key, c := s.begin(q)
 	if p == nil {
 		return
 	}
-	key := s.keys[q.limit][q.key]
-	v := Reserved{Check: Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}}
 	made, err := l.Reserve(ctx, key, q.units)
-	v.Answered, v.Allowed, v.Source, v.Err = s.now(), made.Decision().Allowed, made.Decision().Source, err
+	v := Reserved{Check: c}
+	s.answer(&v.Check, made.Decision(), err)
 	s.mu.Lock()
 	killed := p.killed
 	s.mu.Unlock()

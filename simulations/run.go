@@ -207,6 +207,7 @@ func play(scenario *Scenario) (*Journal, error) {
 func newStage(scenario *Scenario) (*stage, error) {
 	s := &stage{
 		Scenario: scenario,
+		regions:  scenario.regions(),
 		limits:   slices.Clone(scenario.Limits),
 		named:    make(map[string]*host),
 		links:    make(map[[2]int]bool),
@@ -241,12 +242,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	for i, n := range scenario.Nodes {
-		region := slices.Index(s.regions, n.Region)
-		if region < 0 {
-			region = len(s.regions)
-			s.regions = append(s.regions, n.Region)
-		}
-		h := &host{name: n.Name, index: i, region: region, up: !n.Later, busy: make(chan struct{})}
+		h := &host{name: n.Name, index: i, region: slices.Index(s.regions, n.Region), up: !n.Later, busy: make(chan struct{})}
 		close(h.busy)
 		s.hosts = append(s.hosts, h)
 		s.named[n.Name] = h

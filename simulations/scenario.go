@@ -147,6 +147,23 @@ func (s *Scenario) regions() (names []string) {
 	return names
 }
 
+// names returns the names of the nodes that are wanted.
+func (s *Scenario) names(wanted func(Node) bool) (names []string) {
+	for _, n := range s.Nodes {
+		if wanted(n) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (s *Scenario) all() []string { return s.names(func(Node) bool { return true }) }
+
+// of returns the names of a region's nodes.
+func (s *Scenario) of(region string) []string {
+	return s.names(func(n Node) bool { return n.Region == region })
+}
+
 // wan is what links between regions are like.
 func (s *Scenario) wan() weirtest.Link {
 	if s.WAN == (weirtest.Link{}) {

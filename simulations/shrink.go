@@ -227,10 +227,7 @@ func (s *Scenario) withoutLimits(from, to int) {
 
 // withoutNodes takes with them the faults that hit them alone.
 func (s *Scenario) withoutNodes(from, to int) {
-	var gone []string
-	for _, n := range s.Nodes[from:to] {
-		gone = append(gone, n.Name)
-	}
+	gone := s.all()[from:to]
 	s.Nodes = slices.Delete(s.Nodes, from, to)
 	is := func(name string) bool { return slices.Contains(gone, name) }
 	s.Loads = slices.DeleteFunc(s.Loads, func(l Load) bool {

@@ -271,15 +271,13 @@ func (c *course) stopsAlone(l *weir.Limit) bool {
 // stopsOnly reports whether all nodes stop at once, or start, and nothing else happens but to
 // clocks and snapshots; and from when on all is calm again.
 func (s *Scenario) stopsOnly() (calm time.Duration, only bool) {
-	hosts := s.beginning()
+	now := s.beginning()
 	for _, f := range s.Faults {
 		calm = f.At + moving
+		now.apply(f)
 		switch f.Kind {
 		case FaultKill, FaultLeave, FaultStart:
-			for _, name := range f.Nodes {
-				hosts[name] = may[f.Kind].makes
-			}
-			for _, is := range hosts {
+			for _, is := range now.hosts {
 				if f.Kind != FaultStart && is == running {
 					return 0, false
 				}

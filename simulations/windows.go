@@ -148,12 +148,17 @@ func (a *asks) held(yield func(c *Check, units int64)) {
 	}
 }
 
+// since returns those of some checks, ascending by Asked, that were asked from a moment on.
+func (a *asks) since(of []int32, from time.Duration) []int32 {
+	i, _ := slices.BinarySearchFunc(of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
+	return of[i:]
+}
+
 // admitted is how many units were admitted in a span at most.
 func (a *asks) admitted(from, to time.Duration) (units int64) {
 	// Nothing is under way for longer than a check may take.
 	longest := 2*timeoutOf(a.course.scenario) + time.Second
-	i, _ := slices.BinarySearchFunc(a.admits, from-longest, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
-	for _, at := range a.admits[i:] {
+	for _, at := range a.since(a.admits, from-longest) {
 		check := &a.checks[at]
 		if check.Asked > to {
 			break

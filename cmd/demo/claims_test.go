@@ -150,7 +150,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.lateness.Add(moments([]span{{0, int64(time.Second)}})[0])
+	r.lateness.Add(moments(span{0, int64(time.Second)})[0])
 	r.checks(200, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }

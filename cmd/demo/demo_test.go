@@ -145,7 +145,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
 		"the rules file changes", "all gateways grant 2,000 an hour", "override that", "all gateways grant that user 5,000 an hour",
-		"its counts and the override", "no gateway leaves the machine idle time", "checks are exact again", "Every promise held."} {
+		"its counts and the override", "no gateway leaves the machine idle time", "no gateway is busy any more", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")

@@ -97,11 +97,7 @@ type fleet struct {
 	happened  []happening
 	deaf      []span        // when some that were up did not hear each other, though nothing was happening
 	lag       time.Duration // the furthest that a replica was behind
-	busy      []span        // when no gateway left the machine idle time
-	strained  *strain       // what their checks came to then, of those that have told
-	straining int           // gateways that have not
-	ownUsage  time.Duration // lab.CPU when the load began
-	lost      int           // times that a gateway took another one for gone then, or later
+	load      *load         // when no gateway left the machine idle time, nil before
 	broken    []string      // promises, in words
 	version   uint64        // of the rules, at least
 	overrides int           // that hold
@@ -209,9 +205,8 @@ func (f *fleet) told(inc *incarnation, r report) {
 		return
 	}
 	f.lose(&inc.report, &r)
-	if r.Strain != nil {
-		f.endured(r.Strain, r.At)
-		r.Strain = nil
+	if r.Worked > 0 {
+		f.rested(r.Worked, r.At)
 	}
 	for _, s := range r.Still {
 		if !f.served { // where nobody judges how long requests took

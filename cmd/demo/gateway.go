@@ -70,7 +70,7 @@ type report struct {
 	Overrides int    // that it knows
 
 	Still  []lab.Span     `json:",omitempty"` // when the process stood still since the last report
-	Strain *strain        `json:",omitempty"` // once, after it was busy
+	Worked time.Duration  `json:",omitempty"` // processor time that it took while it was busy; once, after that
 	Page   *page.Snapshot `json:",omitempty"` // if it is shown
 }
 
@@ -187,48 +187,43 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	}
 	defer adminServer.Close()
 
-	load, unload := context.WithCancel(ctx)
-	strained := make(chan *strain, 1)
-	var result *strain // to be reported
-	var busy sync.WaitGroup
-	defer busy.Wait()
-	defer unload()
+	worked := make(chan time.Duration, 1)
+	var working sync.WaitGroup
+	defer working.Wait()
+	busy, rest := context.WithCancel(ctx)
+	defer rest()
 
 	w := watcher{node: node, book: book, view: view, shown: s.Shown, tell: tell, late: lab.Lateness{Idle: true}}
 	w.late.Start(stillInterval, stillSlack)
 	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	for w.since = time.Now().UnixNano(); ; {
-		if err := w.look(result); err != nil {
+	w.since = time.Now().UnixNano()
+	for took := time.Duration(0); ; {
+		if err := w.look(took); err != nil {
 			return err
 		}
-		result = nil
+		took = 0
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-toldToLeave.Done():
 			err := goAway(ctx, node, server, &use)
-			w.last.Strain, w.last.Still = nil, w.late.Take()
+			w.last.Worked, w.last.Still = 0, w.late.Take()
 			return errors.Join(err, tell(w.last))
 		case err := <-served:
 			return err
 		case o := <-orders: // one that does nothing, once ctx is done
 			links.set(o.Links)
-			if o.Busy == 0 {
-				continue
+			if o.Busy != 0 {
+				working.Go(func() {
+					select {
+					case worked <- work(busy, o.Busy):
+					case <-busy.Done():
+					}
+				})
 			}
-			limiter, err := node.Limiter(busyLimit)
-			if err != nil {
-				return err
-			}
-			busy.Go(func() {
-				select {
-				case strained <- endure(load, limiter, o.Busy):
-				case <-load.Done():
-				}
-			})
-		case result = <-strained:
+		case took = <-worked:
 		case <-tick.C:
 		}
 	}
@@ -247,10 +242,10 @@ type watcher struct {
 }
 
 // look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
-// or if there is a result.
-func (w *watcher) look(result *strain) error {
+// or if it has worked.
+func (w *watcher) look(worked time.Duration) error {
 	members, now, last := w.node.Members(), time.Now().UnixNano(), &w.last
-	r := report{Since: w.since, At: now, Strain: result, Rules: w.book.Current().Version(), Overrides: w.book.Stats().Overrides}
+	r := report{Since: w.since, At: now, Worked: worked, Rules: w.book.Current().Version(), Overrides: w.book.Stats().Overrides}
 	w.since = now
 	for _, m := range members {
 		if m.Self {
@@ -259,7 +254,7 @@ func (w *watcher) look(result *strain) error {
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
 	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Overrides == last.Overrides
-	if same && result == nil && now-last.At < int64(tellInterval) {
+	if same && worked == 0 && now-last.At < int64(tellInterval) {
 		return nil
 	}
 	stats := w.node.Stats()

@@ -154,8 +154,8 @@ const (
 // judge implements run. It judges by what the clients saw, once all gateways have ended.
 func (m *monitor) judge(int64) *findings {
 	f, t := m.fleet, m.tally
-	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.busy, f.gatewaysStill()
-	usual, strained := sum(t.answers, func(a *answer) bool { return !a.busy }), sum(t.answers, func(a *answer) bool { return a.busy })
+	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill()
+	usual := sum(t.answers, func(a *answer) bool { return !a.busy })
 	rtt := sum(t.answers, func(a *answer) bool { return !a.busy && a.at == asked }).checks.Quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
 	late := 0                      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
@@ -167,7 +167,7 @@ func (m *monitor) judge(int64) *findings {
 		if a.at == budget {
 			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
 		}
-		excused, isExcused := excuse(a.check, busy)
+		excused, isExcused := f.load.excuse(a.check)
 		if !isExcused {
 			excused, isExcused = unsettled(a.check, still)
 		}
@@ -191,8 +191,12 @@ func (m *monitor) judge(int64) *findings {
 		}
 	}
 
+	var busy []lab.Span
+	if f.load != nil {
+		busy = moments(f.load.span)
+	}
 	v := &findings{
-		width: 9, still: t.lateness.Longest(moments(busy)...),
+		width: 9, still: t.lateness.Longest(busy...),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
 	requests, errors, stalled := v.clients(t)
@@ -217,9 +221,8 @@ func (m *monitor) judge(int64) *findings {
 	if f.proof.overruled > 0 {
 		v.add(true, "override", short(f.proof.overruled), "until all gateways decided by what one's admin API was told")
 	}
-	if all := f.strained; all != nil && f.straining == 0 { // all have told
-		after := span{all.Over, min(all.Exact, all.Over+int64(exactLooks))}
-		all.judge(v, f.lost, after.length()-stood(t.lateness, after, still), strained)
+	if f.load != nil && f.load.running == 0 { // all have told
+		f.load.judge(v, t, still)
 	}
 	for g, c := range found {
 		v.window(guarantee(g).String(), c, guarantee(g), f.per, c.promise.means(guarantee(g)))
@@ -237,7 +240,7 @@ func (m *monitor) judge(int64) *findings {
 	return v
 }
 
-func moments(spans []span) (all []lab.Span) {
+func moments(spans ...span) (all []lab.Span) {
 	for _, s := range spans {
 		all = append(all, lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)})
 	}

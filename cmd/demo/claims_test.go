@@ -14,53 +14,43 @@ import (
 // seenRun is a run of three regions whose customers got all that they could, by an
 // exact limiter: what they saw can be changed before it is judged.
 type seenRun struct {
-	*planet
+	*monitor
 	over int64
 }
 
 func newSeenRun() *seenRun {
-	const length = 36 * time.Second
-	p := &planet{regions: regionNames[:3], limit: 50, per: 2 * time.Second, options: options{duration: length}, begun: time.Unix(0, 0)}
-	p.done = journey(p.regions, length)
-	for i := range p.done {
-		p.done[i].began = int64(p.done[i].after)
+	m := newMonitor(options{regions: 3, nodes: 2, limit: 50, duration: 36 * time.Second}, nil)
+	r := &seenRun{m, int64(m.options.duration)}
+	m.begun = time.Unix(0, 0)
+	for i := range m.nodes {
+		m.current[i] = &incarnation{gateway: i, condition: up}
 	}
-	for range p.regions {
-		f := newFleet(options{nodes: 2}, p.per, nil)
-		f.current[0] = &incarnation{condition: up}
-		p.fleets, p.tallies = append(p.fleets, f), append(p.tallies, newTally(f, planetStall, &p.lateness))
-	}
-	r := &seenRun{planet: p, over: int64(length)}
 	const pace = 5 * time.Millisecond
 	for i, last := 0, [customers][]int64{}; ; i++ {
 		at := int64(i) * int64(pace)
 		if at >= r.over {
-			break
+			return r
 		}
-		for i, ph := range r.done {
-			if at >= int64(ph.after) {
-				p.now.Store(&p.done[i])
-			}
+		if len(m.coming) > 0 && at >= int64(m.coming[0].after) {
+			m.happened, m.asks = append(m.happened, happening{step: m.coming[0], from: at}), m.coming[0].asks
+			m.coming = m.coming[1:]
 		}
-		ph, customer := p.now.Load(), i%customers
-		region := max(0, ph.moved)
-		if ph.moved < 0 {
+		customer, region := i%customers, slices.Index(m.asks, 1)
+		if region < 0 { // all ask
 			region = i / customers % 3
 		}
 		allowed, log := false, &last[customer]
-		if n := len(*log); n < int(p.limit) || at+1-(*log)[n-int(p.limit)] >= int64(p.per) {
+		if n := len(*log); n < int(m.limit) || at+1-(*log)[n-int(m.limit)] >= int64(m.per) {
 			allowed, *log = true, append(*log, at+1)
 		}
 		r.answers(region, answer{path: "/", client: customer, sent: at, done: at + 1, check: span{at, at + 1}, allowed: allowed})
 	}
-	r.small = visit{true, smallRate, 0, 200 * time.Millisecond}
-	return r
 }
 
 // answers has a region answer.
 func (r *seenRun) answers(region int, a answer) {
-	a.to = r.fleets[region].current[0]
-	r.tallies[region].add(a)
+	a.to = r.current[region*r.each]
+	r.tally.add(a)
 }
 
 // checks has checks take so long, at a moment while all regions reach each other.
@@ -70,7 +60,7 @@ func (r *seenRun) checks(n int, path string, took time.Duration) {
 	}
 }
 
-func (r *seenRun) judge() *findings { return r.planet.judge(r.over) }
+func (r *seenRun) judge() *findings { return r.monitor.judge(r.over) }
 
 func TestWhatAnExactLimiterGrantsBreaksNothing(t *testing.T) {
 	v := newSeenRun().judge()
@@ -79,12 +69,12 @@ func TestWhatAnExactLimiterGrantsBreaksNothing(t *testing.T) {
 	for _, c := range slices.Concat(v.claims, v.windows) {
 		seen = append(seen, c.name)
 	}
-	for _, claim := range []string{"used", "moved", "returned", "healed", "small", "global", "cut", "p99", "p99, cut"} {
+	for _, claim := range []string{"used", "moved", "returned", "healed", "global", "cut", "p99", "p99, cut"} {
 		require.Contains(t, seen, claim)
 	}
 	require.Equal(t, []string{
 		"Every promise held.",
-		"3 regions of 2 gateways answered 7,200 requests while demand moved and one region was cut off; 0 failed and 0 stalled.",
+		"3 regions of 2 gateways answered 7,200 requests while demand moved, one region was cut off; 0 failed and 0 stalled.",
 		"All regions together granted a customer 50 in 2s at most, and its limit is 50.",
 	}, strings.Split(printed(v, plainWidth), "\n")[:3])
 }
@@ -106,11 +96,6 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"a region to which nothing moves", "moved: ", func(r *seenRun) { r.lose(1, 11*second, 15*second) }},
 		{"what was lent does not come back", "returned: ", func(r *seenRun) { r.lose(2, 29*second, 31*second) }},
 		{"regions that do not find each other again", "healed: ", func(r *seenRun) { r.lose(0, 33*second, 36*second) }},
-		{"a user who waits for a small limit", "small: 501 ms", func(r *seenRun) {
-			r.small.took = smallWithin + time.Millisecond
-		}},
-		{"a user who gets less than a small limit", "small: ", func(r *seenRun) { r.small.got-- }},
-		{"a user who gets more than a small limit", "small: ", func(r *seenRun) { r.small.more++ }},
 		{"checks that wait for another region", "p99: 100 ms", func(r *seenRun) {
 			r.checks(200, "/", 100*time.Millisecond)
 		}},
@@ -124,9 +109,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 			r.answers(0, answer{path: "/", done: int64(planetStall + time.Millisecond), check: span{1, 2}})
 		}},
 		{"no request", "requests: 0", func(r *seenRun) {
-			for _, t := range r.tallies {
-				t.answers = nil
-			}
+			r.tally.answers = nil
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,8 +124,8 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 
 // lose takes from a region what it was granted between two moments.
 func (r *seenRun) lose(region int, from, to int64) {
-	for i := range r.tallies[region].answers {
-		if a := &r.tallies[region].answers[i]; a.check.to >= from && a.check.to < to {
+	for i := range r.tally.answers {
+		if a := &r.tally.answers[i]; r.region(a.to.gateway) == region && a.check.to >= from && a.check.to < to {
 			a.allowed = false
 		}
 	}
@@ -150,14 +133,14 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.lateness.Add(moments(span{0, int64(time.Second)})[0])
+	r.tally.lateness.Add(moments(span{0, int64(time.Second)})[0])
 	r.checks(200, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }
 
 func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T) {
 	r := newSeenRun()
-	calm := sum(r.planet.answers(), func(a *answer) bool { return !near([]span{{r.done[3].began, r.done[4].began}}, a.check) }).answered()
+	calm := sum(r.tally.answers, func(a *answer) bool { return !near([]span{{r.happened[3].from, r.happened[4].from}}, a.check) }).answered()
 	part := func(path string, calm, late int) { // of a thousand
 		r.checks(calm*late/1000, path, 100*time.Millisecond)
 		r.checks(calm*(1000-late)/1000, path, time.Millisecond)
@@ -178,13 +161,13 @@ func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {
 
 func TestARunThatEndsEarlyIsJudgedByWhatWasSeen(t *testing.T) {
 	r := newSeenRun()
-	r.done, r.over = r.done[:1], int64(time.Second)
+	r.happened, r.over = r.happened[:1], int64(time.Second)
 	require.Empty(t, r.judge().failures())
 }
 
 func TestTheRegionsTableFitsAnyTerminal(t *testing.T) {
 	r := newSeenRun()
-	r.coming = r.done[3:]
+	r.coming, r.away[r.each] = []step{r.happened[3].step}, true
 	v := r.view(time.Unix(0, r.over))
 	for width := 50; width < 160; width += 10 {
 		for height := 1; height < 40; height += 3 {
@@ -196,7 +179,7 @@ func TestTheRegionsTableFitsAnyTerminal(t *testing.T) {
 		}
 	}
 	text := strings.Join(drawn(v, 79, 60), "\n")
-	require.Contains(t, strings.Join(strings.Fields(text), " "), "is cut off from eu and ap, and all ask again: in 0 s")
-	require.Contains(t, text, "of 50")
+	require.Contains(t, strings.Join(strings.Fields(text), " "), "next: cut: us, which has nearly all, is cut off from eu and ap, and all ask again")
+	require.Regexp(t, `us .* 34 of 100 cut off\n`, text)
 	require.Contains(t, text, "0 µs")
 }

@@ -75,19 +75,15 @@ type happening struct {
 // say otherwise.
 type fleet struct {
 	story
-	nodes    int // gateways, but for one that comes and goes
+	nodes    int      // gateways, but for one that comes and goes
+	each     int      // gateways in each region, as their numbers have it
+	regions  []string // none if empty
 	replicas int
 	limit    int64
 	per      time.Duration
-	token    string // of the gateways' admin API
-	region   string
-	abroad   map[string][]string // where nodes of each other region are reached
-	timeout  time.Duration       // the most that a check waits for other gateways
-	served   bool                // until Ctrl-C, under a page whose buttons cut and slow links
-
-	// links is what is between a gateway and others, by their addresses; nil if that is left
-	// to the machine. mu is held.
-	links func(gateway int) map[string]link
+	token    string        // of the gateways' admin API
+	timeout  time.Duration // the most that a check waits for other gateways
+	served   bool          // until Ctrl-C, under a page whose buttons cut and slow links
 
 	polls sync.WaitGroup
 
@@ -106,6 +102,7 @@ type fleet struct {
 	shown     string        // what they have shown, in words
 	away      []bool        // by gateway: it is on the other side of the cut
 	slowed    []bool        // by gateway
+	asks      []int         // by region, out of their sum, what is sent there of all traffic
 
 	// What follows belongs to open, and then to one change at a time.
 	sites    []site // by gateway
@@ -115,17 +112,29 @@ type fleet struct {
 }
 
 func newFleet(o options, per time.Duration, told *screen) *fleet {
+	nodes := o.nodes * max(1, o.regions)
 	f := &fleet{
 		story: story{told: told, begun: time.Now()},
-		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per,
-		current: make([]*incarnation, o.nodes+1), sites: make([]site, o.nodes+1), served: o.serve,
-		away: make([]bool, o.nodes+1), slowed: make([]bool, o.nodes+1),
-		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, limit: o.limit, per: per},
+		nodes: nodes, each: o.nodes, regions: regionNames[:o.regions], replicas: o.replicas, limit: o.limit, per: per,
+		current: make([]*incarnation, nodes+1), sites: make([]site, nodes+1), served: o.serve,
+		away: make([]bool, nodes+1), slowed: make([]bool, nodes+1),
+		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, name: "rules.yaml", limit: o.limit, per: per},
 	}
-	if o.serve {
-		f.links = f.pressed
+	if o.regions > 0 {
+		f.timeout, f.rules.name = patience, "regions.yaml"
 	}
 	return f
+}
+
+// region is the index of a gateway's region, 0 if there are none.
+func (f *fleet) region(gateway int) int { return gateway / f.each % max(1, len(f.regions)) }
+
+// regionName is empty if there are none.
+func (f *fleet) regionName(gateway int) string {
+	if len(f.regions) == 0 {
+		return ""
+	}
+	return f.regions[f.region(gateway)]
 }
 
 // hold chooses the sites of all gateways, and holds them: nobody else is given one while its
@@ -152,16 +161,16 @@ func (f *fleet) launch(gateway int) error {
 		Transport: &http.Transport{MaxIdleConns: workers, MaxIdleConnsPerHost: workers, DisableCompression: true},
 	}}
 	s := settings{
-		Label: label(gateway), site: inc.site, Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
-		Region: f.region, Regions: f.abroad, Timeout: f.timeout, Shown: f.served,
+		Label: label(gateway), site: inc.site, Expect: f.each, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
+		Region: f.regionName(gateway), Regions: make(map[string][]string), Timeout: f.timeout, Shown: f.served, Links: f.links(gateway),
 	}
-	for i, other := range f.current {
-		if i != gateway && other != nil && other.report.Name != "" {
+	for i, other := range f.current[:f.nodes] {
+		switch name := f.regionName(i); {
+		case name != s.Region:
+			s.Regions[name] = append(s.Regions[name], f.sites[i].Bind)
+		case i != gateway && other != nil && other.report.Name != "":
 			s.Join = append(s.Join, other.site.Bind)
 		}
-	}
-	if f.links != nil {
-		s.Links = f.links(gateway)
 	}
 	f.current[gateway], f.launching = inc, false
 	f.all = append(f.all, inc)
@@ -284,7 +293,7 @@ func (f *fleet) settle(at int64) {
 	h.seenBy = max(at, h.from)
 	what := kinds[h.kind].seen
 	switch {
-	case h.kind.guarantee() == healthy:
+	case h.kind.shows():
 		what = f.shown
 	case h.kind == start && f.overrides > 0:
 		what = "it has its counts and the override, is ready, and all ask it for the keys that it owns"
@@ -317,12 +326,12 @@ func (f *fleet) agreed() bool {
 	return f.hearing()
 }
 
-// hearing reports whether all gateways that are there hear each other, and no other.
+// hearing reports whether all gateways of a region that are there hear each other, and no other.
 // f.mu is held.
 func (f *fleet) hearing() bool {
 	for _, inc := range f.current {
 		for _, other := range f.current {
-			if inc.is(joining, up) && other != nil &&
+			if inc.is(joining, up) && other != nil && f.region(inc.gateway) == f.region(other.gateway) &&
 				slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving}) != other.is(joining, up) {
 				return false
 			}
@@ -394,8 +403,11 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
 	}
-	f.unproven, f.launching = k.guarantee() == healthy, k == start
+	f.unproven, f.launching = k.shows(), k == start
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
+	if what.asks != nil {
+		f.asks = what.asks
+	}
 	if kinds[k].does != "" {
 		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
 	}
@@ -434,30 +446,50 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 		return func() error { return f.strain(what.last) }
 	case cut, heal:
 		f.away[what.gateway] = k == cut
-	default:
+	case sever, rejoin:
+		for i := range f.away {
+			f.away[i] = k == sever && f.region(i) == f.region(what.gateway)
+		}
+	case slowDown, speedUp:
 		f.slowed[what.gateway] = k == slowDown
 	}
-	return func() error {
-		f.relink()
-		return nil
+	for _, inc := range f.current {
+		f.order(inc)
 	}
+	return func() error { return nil }
 }
 
 // order tells a gateway what is between it and the others, unless it is frozen: then it
 // is told when it goes on, since nobody reads what it is told meanwhile. f.mu is held.
 func (f *fleet) order(inc *incarnation) {
-	if f.links != nil && inc.runs() {
+	if inc.runs() {
 		_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
 	}
 }
 
-// relink tells all gateways what is between them now.
-func (f *fleet) relink() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, inc := range f.current {
-		f.order(inc)
+// links is what is between a gateway and others, by their addresses: between regions, and by
+// buttons. It is nil where that is left to the machine. f.mu is held.
+func (f *fleet) links(gateway int) map[string]link {
+	if !f.served && len(f.regions) == 0 {
+		return nil
 	}
+	links := make(map[string]link)
+	for i, other := range f.sites[:f.nodes] {
+		l := link{Cut: f.away[gateway] != f.away[i]}
+		abroad := f.region(i) != f.region(gateway)
+		if abroad {
+			l.Delay, l.Jitter = oneWay, jitter
+		}
+		for _, end := range []int{gateway, i} {
+			if f.slowed[end] {
+				l.Delay += slowBy
+			}
+		}
+		if i != gateway && (abroad || f.served) {
+			links[other.Bind] = l
+		}
+	}
+	return links
 }
 
 // breaks notes a broken promise. f.mu is held.
@@ -474,9 +506,11 @@ func (f *fleet) failures() []string {
 
 var errNoStart = errors.New("the gateways did not find each other in time")
 
-// await waits until something is so. The error is that gateways have broken a promise, or
-// the cause of ctx. f.mu is held while until is called.
+// await waits until something is so. The error is that gateways have broken a promise, that it
+// takes too long, or the cause of ctx. f.mu is held while until is called.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNoStart)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -498,10 +532,8 @@ func (f *fleet) await(ctx context.Context, until func() bool) error {
 }
 
 // open starts all gateways, one after the other, and waits until they hear each
-// other. Like launch, it belongs on the demo's own thread.
+// other, and all regions. Like launch, it belongs on the demo's own thread.
 func (f *fleet) open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNoStart)
-	defer cancel()
 	if f.releases == nil {
 		if err := f.hold(); err != nil {
 			return err
@@ -521,12 +553,29 @@ func (f *fleet) open(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.await(ctx, f.agreed)
+	return f.await(ctx, func() bool { return f.agreed() && f.reached() })
+}
+
+// reached reports whether each region has heard from every other. One gateway is enough: one
+// that is handed authority is handed what the others know of a region, and asks that region
+// nothing before it has to. f.mu is held.
+func (f *fleet) reached() bool {
+	for from := range f.regions {
+		for to, name := range f.regions {
+			if from != to && !slices.ContainsFunc(f.current[:f.nodes], func(inc *incarnation) bool {
+				r := inc.report.Regions[name]
+				return f.region(inc.gateway) == from && (r.Reached || r.Received > 0)
+			}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // writeRules swaps a version of the demo's own rules in.
 func (f *fleet) writeRules(version uint64, hourly int64) error {
-	return f.rules.write("rules.yaml", version, hourly)
+	return f.rules.write(version, hourly)
 }
 
 // seenWithin is how long the gateways may take to see what has happened, or to
@@ -558,14 +607,21 @@ func (f *fleet) may(next step, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// pick is one of the gateways that are ready, as a load balancer would choose;
-// nil if there is none.
+// pick is one of the gateways that are ready, as a load balancer would choose, in a region that
+// the demand chooses; nil if there is none.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	chosen, alive := (*incarnation)(nil), 0
+	chosen, alive, region, sum := (*incarnation)(nil), 0, 0, 0
+	for _, asks := range f.asks {
+		sum += asks
+	}
+	if sum > 0 {
+		n := random.IntN(sum)
+		region = slices.IndexFunc(f.asks, func(asks int) bool { n -= asks; return n < 0 })
+	}
 	for _, inc := range f.current {
-		if inc != nil && inc.ready {
+		if inc != nil && inc.ready && f.region(inc.gateway) == region {
 			if alive++; random.IntN(alive) == 0 {
 				chosen = inc
 			}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/service"
 )
 
 // gatewayEnv, in a process's environment, makes it a gateway. It holds the
@@ -126,39 +124,33 @@ func runGateway(told string) int {
 	return lab.Serve(told, serveGateway, func(err error) any { return report{At: time.Now().UnixNano(), Error: err.Error()} })
 }
 
-// serveGateway is that process, from its start until ctx is done or it is told to leave.
-func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan order, tell func(any) error) (err error) {
+// serveGateway is that process, from its start until ctx is done or it has left, as it is told
+// to.
+func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan order, tell func(any) error) error {
 	links := newNetwork(s.Links)
 	defer links.close()
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	cfg := weir.Config{
-		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
-		Region: s.Region, Regions: s.Regions,
+	o := service.Options{Rules: s.Rules, LeaveWithin: leaveWithin, Node: weir.Config{
+		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas, Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
-		Logger:  log,
 		Now:     time.Now, // the clock that the verdict reads, too
-	}
+	}}
 	if s.Links != nil {
-		cfg.Cluster = cluster.NewGossip(cluster.Config{
-			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Logger: log, Network: links,
+		o.Node.Cluster = cluster.NewGossip(cluster.Config{
+			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Network: links,
 		})
 	}
-	node, err := weir.Start(ctx, cfg)
+	gateway, err := service.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, node.Close()) }()
-	book, err := rules.Open(ctx, node, s.Rules, rules.BookOptions{Logger: log})
+	defer gateway.Close()
+	node, book := gateway.Node, gateway.Book
+	w := watcher{view: &page.Node{Node: node, Book: book}, shown: s.Shown, tell: tell, late: lab.Lateness{Idle: true}}
+	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(w.view)})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, book.Close()) }()
-	view := &page.Node{Node: node, Book: book}
-	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(view), Logger: log})
-	if err != nil {
-		return err
-	}
-	answers, err := limited(s.Label, node, book, log)
+	answers, err := limited(s.Label, node, book)
 	if err != nil {
 		return err
 	}
@@ -166,26 +158,17 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	routes := http.NewServeMux()
 	routes.Handle("/", use.requests(answers))
 	routes.Handle(readyPath, use.probes(node.Ready, httplimit.Readiness(node)))
-	served := make(chan error, 2)
-	serve := func(addr string, h http.Handler) (*http.Server, error) {
-		listener, err := net.Listen("tcp", addr)
-		if err != nil {
-			return nil, err
-		}
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-		go func() { served <- server.Serve(listener) }()
-		return server, nil
+	server := func(addr string, h http.Handler) service.Server {
+		return service.HTTP(&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute})
 	}
-	server, err := serve(s.HTTP, routes)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	adminServer, err := serve(s.Admin, admin)
-	if err != nil {
-		return err
-	}
-	defer adminServer.Close()
+	web := server(s.HTTP, routes)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- gateway.Serve(toldToLeave, server(s.Admin, admin), service.Server{Serve: web.Serve, Shutdown: func(ctx context.Context) error {
+			use.wait(ctx)
+			return web.Shutdown(ctx)
+		}})
+	}()
 
 	worked := make(chan time.Duration, 1)
 	var working sync.WaitGroup
@@ -193,7 +176,6 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	busy, rest := context.WithCancel(ctx)
 	defer rest()
 
-	w := watcher{node: node, book: book, view: view, shown: s.Shown, tell: tell, late: lab.Lateness{Idle: true}}
 	w.late.Start(stillInterval, stillSlack)
 	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
@@ -205,13 +187,15 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 		}
 		took = 0
 		select {
-		case <-ctx.Done():
-			return nil
 		case <-toldToLeave.Done():
-			err := goAway(ctx, node, server, &use)
-			w.last.Worked, w.last.Still = 0, w.late.Take()
-			return errors.Join(err, tell(w.last))
-		case err := <-served:
+			select {
+			case <-ctx.Done(): // it is to end at once
+				return nil
+			case err := <-ended:
+				w.last.Worked, w.last.Still = 0, w.late.Take()
+				return errors.Join(err, tell(w.last))
+			}
+		case err := <-ended: // a server has failed
 			return err
 		case o := <-orders: // one that does nothing, once ctx is done
 			links.set(o.Links)
@@ -231,8 +215,6 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 
 // watcher reports what a gateway sees. It is not safe for concurrent use.
 type watcher struct {
-	node  *weir.Node
-	book  *rules.Book
 	view  *page.Node
 	shown bool
 	late  lab.Lateness
@@ -244,10 +226,10 @@ type watcher struct {
 // look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
 // or if it has worked.
 func (w *watcher) look(worked time.Duration) error {
-	members, now, last := w.node.Members(), time.Now().UnixNano(), &w.last
-	r := report{Since: w.since, At: now, Worked: worked, Rules: w.book.Current().Version(), Overrides: w.book.Stats().Overrides}
+	rules, now, last := w.view.Book.Current(), time.Now().UnixNano(), &w.last
+	r := report{Since: w.since, At: now, Worked: worked, Rules: rules.Version(), Overrides: w.view.Book.Stats().Overrides}
 	w.since = now
-	for _, m := range members {
+	for _, m := range w.view.Node.Members() {
 		if m.Self {
 			r.Name = m.Name
 		}
@@ -257,28 +239,14 @@ func (w *watcher) look(worked time.Duration) error {
 	if same && worked == 0 && now-last.At < int64(tellInterval) {
 		return nil
 	}
-	stats := w.node.Stats()
-	r.Stream, r.Regions, r.Owns, r.Still = stats.Stream, stats.Regions, owned(w.book.Current()), w.late.Take()
+	stats := w.view.Node.Stats()
+	r.Stream, r.Regions, r.Owns, r.Still = stats.Stream, stats.Regions, owned(rules), w.late.Take()
 	if w.shown {
 		shown := w.view.Snapshot()
 		r.Page = &shown
 	}
 	w.last = r
 	return w.tell(r)
-}
-
-// goAway is a gateway's orderly end: it hands its counts over while it serves,
-// and stops serving when nobody sends it requests any more.
-func goAway(demo context.Context, node *weir.Node, server *http.Server, use *drainage) error {
-	ctx, cancel := context.WithTimeout(demo, leaveWithin)
-	defer cancel()
-	err := node.Leave(ctx)
-	use.wait(ctx)
-	err = errors.Join(err, server.Shutdown(ctx))
-	if demo.Err() != nil { // it is to end at once
-		return nil
-	}
-	return err
 }
 
 // drainage tells when nobody sends requests to a gateway any more. The zero drainage has
@@ -316,7 +284,7 @@ func (d *drainage) wait(ctx context.Context) {
 
 // limited is a handler behind the rules. Its answers say, besides what the client
 // of a gateway gets to know, what the demo wants to know.
-func limited(gateway string, node *weir.Node, book *rules.Book, log *slog.Logger) (http.Handler, error) {
+func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, error) {
 	limits, err := httplimit.New(node, book, httplimit.Options{
 		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
 		OnDecision: func(r *http.Request, o *httplimit.Outcome) {
@@ -324,7 +292,6 @@ func limited(gateway string, node *weir.Node, book *rules.Book, log *slog.Logger
 				c.decided(o)
 			}
 		},
-		Logger: log,
 	})
 	if err != nil {
 		return nil, err

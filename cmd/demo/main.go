@@ -5,11 +5,11 @@
 // instead, which share limits, moves the traffic from one to another and cuts one
 // off.
 //
-// main.go has a run from its start to its verdict. The run of one region is in monitor.go: what
-// happens is planned in plan.go, and done to the gateways in fleet.go, busy.go and proof.go. The
-// run of several is in phases.go, planet.go and claims.go, and what lies between regions in
-// network.go. A gateway's own process is in gateway.go. Clients ask in traffic.go; tally.go keeps
-// what they are answered, and verdict.go and windows.go judge it. view.go and screen.go show it.
+// main.go has a run from its start to its verdict, which monitor.go steps through: what happens is
+// planned in plan.go, with regions in regions.go, and done to the gateways in fleet.go, busy.go and
+// proof.go. What lies between regions is in network.go, and a gateway's own process in gateway.go.
+// Clients ask in traffic.go; tally.go keeps what they are answered, and verdict.go, claims.go and
+// windows.go judge it. view.go and screen.go show it.
 // With -serve there is a page instead of a verdict, in serve.go and panorama.go.
 package main
 
@@ -22,11 +22,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/weir-go/weir/internal/lab"
 )
 
 // Exit statuses.
@@ -70,49 +69,19 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 	if s.terminal && !o.serve {
 		told = nil // the table has it
 	}
-	perform := func(r run, play func() int) int {
-		defer r.stop()
-		if err == nil {
-			err = r.open(ctx)
-		}
-		if err == nil {
-			return play()
-		}
+	m := newMonitor(o, told)
+	defer m.stop()
+	switch err := m.open(ctx); {
+	case err != nil:
 		fmt.Fprintf(complain, "demo: %v\n", err)
 		if ctx.Err() != nil {
 			return exitInterrupted
 		}
 		return exitBroken
+	case o.serve:
+		return serve(ctx, m, s)
 	}
-	if o.regions > 0 {
-		var p *planet
-		p, err = newPlanet(o, told)
-		return perform(p, func() int { return play(ctx, p, s) })
-	}
-	per := window(o.duration)
-	if o.serve {
-		per = servedPer
-	}
-	m := newMonitor(o, per, told)
-	return perform(m, func() int {
-		if o.serve {
-			return serve(ctx, m, s)
-		}
-		return play(ctx, m, s)
-	})
-}
-
-// run is one of the demo's runs: of one region or of several.
-type run interface {
-	open(context.Context) error // starts the gateways
-	stop()                      // ends them, and returns when all have ended
-
-	begin(now time.Time) *lab.Lateness        // before the first request; it returns what measures the demo
-	introduction() []string                   // how to ask a gateway
-	traffic(context.Context)                  // sends requests until the context is done
-	act(now time.Time) (over bool, err error) // has the next thing happen, if it is time for it
-	view(now time.Time) *view                 // what there is to see
-	judge(over int64) *findings               // once the traffic has ended, at a time in Unix nanoseconds
+	return play(ctx, m, s)
 }
 
 const (
@@ -124,9 +93,9 @@ const (
 )
 
 // play has a run happen, and returns the exit status.
-func play(ctx context.Context, r run, s *screen) int {
+func play(ctx context.Context, r *monitor, s *screen) int {
 	now := time.Now()
-	late := r.begin(now)
+	r.begin(now)
 	if !s.terminal {
 		v := r.view(now)
 		for _, text := range append([]string{"weir  " + v.title}, v.legend...) {
@@ -141,12 +110,12 @@ func play(ctx context.Context, r run, s *screen) int {
 	_, _ = r.act(now) // before the first request
 	var driven sync.WaitGroup
 	driven.Go(func() { r.traffic(traffic) })
-	late.Start(stillInterval, stillSlack)
+	r.tally.lateness.Start(stillInterval, stillSlack)
 	err := watch(traffic, s, r)
 	over := time.Now().UnixNano()
 	end()
 	driven.Wait()
-	late.Stop()
+	r.tally.lateness.Stop()
 	r.stop()
 	s.close()
 
@@ -169,7 +138,7 @@ func play(ctx context.Context, r run, s *screen) int {
 }
 
 // watch shows what happens, and has it happen, until it is over or ctx is done.
-func watch(ctx context.Context, s *screen, r run) error {
+func watch(ctx context.Context, s *screen, r *monitor) error {
 	tick := time.NewTicker(stepInterval)
 	defer tick.Stop()
 	for shown := time.Now().Add(redraw); ; {
@@ -189,21 +158,10 @@ func watch(ctx context.Context, s *screen, r run) error {
 			shown = now.Add(redraw)
 		default:
 			v := r.view(now)
-			for _, l := range append(v.table(plainWidth), v.standing.line()) {
+			for _, l := range slices.Concat(v.table(plainWidth), v.below, []line{v.standing.line()}) {
 				s.say(l.render(false, plainWidth))
 			}
 			shown = now.Add(reprint)
 		}
 	}
-}
-
-// introduce returns how to ask the gateways of a fleet, in a region if that has a name.
-func (f *fleet) introduce(region, header, path string) (texts []string) {
-	for i, inc := range f.current[:f.nodes] {
-		texts = append(texts, fmt.Sprintf("%sgateway %d is process %d at %s/", region, i+1, inc.process.PID(), inc.url()))
-	}
-	first := f.current[0]
-	return append(texts,
-		fmt.Sprintf("try it:     curl -i -H '%s' %s%s", header, first.url(), path),
-		fmt.Sprintf("its admin:  curl -s -H 'Authorization: Bearer %s' %s/v1/stats", f.token, first.adminURL()))
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// monitor is the run of one region: it has the steps happen, and shows and judges what comes
-// of them.
+// monitor is a run: it has the steps happen, and shows and judges what comes of them.
 type monitor struct {
 	*fleet
 	tally   *tally
@@ -24,30 +23,54 @@ type monitor struct {
 	coming  []step // those that have not happened yet
 }
 
-func newMonitor(o options, per time.Duration, told *screen) *monitor {
-	f := newFleet(o, per, told)
-	return &monitor{
-		fleet: f, tally: newTally(f, stallBound, new(lab.Lateness)), options: o,
-		coming: plan(o.nodes, o.duration, rand.New(rand.NewPCG(o.seed, 0))),
+func newMonitor(o options, told *screen) *monitor {
+	per, bound := window(o.duration), stallBound
+	switch {
+	case o.regions > 0:
+		per, bound = planetPer, planetStall
+	case o.serve:
+		per = servedPer
 	}
+	m := &monitor{fleet: newFleet(o, per, told), options: o}
+	m.tally = newTally(m.fleet, bound, new(lab.Lateness))
+	if m.coming = plan(o.nodes, o.duration, rand.New(rand.NewPCG(o.seed, 0))); o.regions > 0 {
+		m.coming = journey(m.regions, o.nodes, o.duration)
+	}
+	return m
 }
 
-// begin implements run.
-func (m *monitor) begin(now time.Time) *lab.Lateness {
+// begin notes when the traffic begins.
+func (m *monitor) begin(now time.Time) {
 	m.begun = now
 	m.from(now)
-	return m.tally.lateness
 }
 
-// introduction implements run.
-func (m *monitor) introduction() []string { return m.introduce("", userHeader+": alice", "/v1/search") }
+// introduction returns how to ask a gateway.
+func (m *monitor) introduction() (texts []string) {
+	for i, inc := range m.current[:m.nodes] {
+		texts = append(texts, fmt.Sprintf("gateway %s is process %d at %s/", m.name(i), inc.process.PID(), inc.url()))
+	}
+	asks := userHeader + ": alice' %s/v1/search"
+	if len(m.regions) > 0 {
+		asks = clientHeader + ": you' %s/"
+	}
+	first := m.current[0]
+	return append(texts,
+		fmt.Sprintf("try it:     curl -i -H '"+asks, first.url()),
+		fmt.Sprintf("its admin:  curl -s -H 'Authorization: Bearer %s' %s/v1/stats", m.token, first.adminURL()))
+}
 
-// traffic implements run.
+// name is the number of a gateway, and its region if there are some.
+func (f *fleet) name(gateway int) string {
+	return strings.TrimSpace(f.regionName(gateway) + " " + strconv.Itoa(gateway+1))
+}
+
+// traffic sends requests until the context is done.
 func (m *monitor) traffic(ctx context.Context) {
 	drive(ctx, m.fleet, m.tally, m.options.rate, m.options.seed)
 }
 
-// act implements run.
+// act has the next thing happen, if it is time for it.
 func (m *monitor) act(now time.Time) (over bool, err error) {
 	next := step{after: m.options.duration, calm: m.per}
 	if len(m.coming) > 0 {
@@ -67,7 +90,7 @@ func (m *monitor) act(now time.Time) (over bool, err error) {
 }
 
 var gatewayColumns = []column{
-	{"#", 2, 0},
+	{"#", 4, 0},
 	{"process", 8, 8},
 	{"state", 8, 0},
 	{"owns", 4, 2},
@@ -90,7 +113,7 @@ var gatewayLegend = []string{
 	"owns: of the clients   lag: of the copies of its counts   sees: ✓ heard … joining ? not heard ✗ dead",
 }
 
-// view implements run.
+// view returns what there is to see.
 func (m *monitor) view(now time.Time) *view {
 	v := &view{
 		title:   fmt.Sprintf("%d gateways, one limit: each of %d clients gets %d in %v, whichever it asks", m.nodes, clients, m.limit, m.per),
@@ -105,14 +128,20 @@ func (m *monitor) view(now time.Time) *view {
 	}
 	over := min(time.Second, v.elapsed)
 	answers := m.tally.since(now.Add(-over).UnixNano())
-	v.below = m.busiest(answers, over, now)
+	if len(m.regions) > 0 {
+		v.title = fmt.Sprintf("%d regions of %d gateways, %v from each other each way: each of %d customers gets %d in %v over all of them together",
+			len(m.regions), m.each, oneWay, customers, m.limit, m.per)
+		v.below = m.demand(answers, over, now)
+	} else {
+		v.below = m.busiest(answers, over, now)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, inc := range m.current {
 		if inc == nil || inc.condition == gone && i >= m.nodes {
 			continue
 		}
-		row, sights := m.row(inc, sum(answers, func(a *answer) bool { return a.to.gateway == i }), over), inc.sights(len(m.current))
+		row, sights := m.row(inc, sum(answers, func(a *answer) bool { return a.to.gateway == i }), over), m.sights(inc)
 		v.rows = append(v.rows, append(row, sights...))
 		last := &v.columns[len(v.columns)-1]
 		last.width = max(last.width, len([]rune(sights.render(false, plainWidth))))
@@ -152,7 +181,7 @@ func (m *monitor) row(inc *incarnation, s *sums, over time.Duration) []painted {
 		pid = strconv.Itoa(inc.process.PID())
 	}
 	return []painted{
-		{bold, strconv.Itoa(inc.gateway + 1)}, cell(true, pid), {inc.condition.colour(), inc.condition.String()},
+		{bold, m.name(inc.gateway)}, cell(true, pid), {inc.condition.colour(), inc.condition.String()},
 		cell(reports, part(inc.report.Owns, clients)),
 		cell(serves, number(perSecond(s.answered(), over))), cell(serves, number(perSecond(s.allowed, over))), cell(serves, number(perSecond(s.denied, over))),
 		cell(serves, short(s.took.Quantile(0.5))), cell(serves, short(s.took.Quantile(0.99))),
@@ -161,15 +190,18 @@ func (m *monitor) row(inc *incarnation, s *sums, over time.Duration) []painted {
 	}
 }
 
-// sights is how a gateway sees the members that have had each of so many places: more than one
-// process, until a dead one is off the roster.
-func (inc *incarnation) sights(places int) line {
+// sights is how a gateway sees the members that have had each place of its region: more than
+// one process, until a dead one is off the roster. m.mu is held.
+func (m *monitor) sights(inc *incarnation) line {
 	if !inc.is(joining, up, leaving) {
 		return line{}.add(dim, unknown)
 	}
 	l := line{}
-	for i := range places {
-		l = l.add(plain, strings.Repeat(" ", min(i, 1))+strconv.Itoa(i+1))
+	for i := range m.current {
+		if m.region(i) != m.region(inc.gateway) || len(m.regions) > 0 && i == m.nodes {
+			continue
+		}
+		l = l.add(plain, strings.Repeat(" ", min(len(l), 1))+strconv.Itoa(i+1))
 		before := len(l)
 		for _, m := range inc.report.Members {
 			if gatewayOf(m.Name) == i {
@@ -181,6 +213,21 @@ func (inc *incarnation) sights(places int) line {
 		}
 	}
 	return l
+}
+
+// demand is the regions, each with a bar of what it granted of the Global limit.
+func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []line {
+	granted := m.tally.since(now.Add(-m.per).UnixNano())
+	all := []line{line{}.add(dim, "region           asks/s  granted of the Global limit in the last "+m.per.String())}
+	for region, name := range m.regions {
+		here := func(a *answer) bool { return a.path == "/" && m.region(a.to.gateway) == region }
+		l := clientLine(name, perSecond(sum(answers, here).answered(), over), sum(granted, here).allowed, customers*int(m.limit))
+		if m.isAway(region * m.each) {
+			l = l.add(red, " cut off")
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 func markOf(s weir.MemberState) painted {

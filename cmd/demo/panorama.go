@@ -268,22 +268,11 @@ func (f *fleet) press(what step) error {
 	return f.do(what)
 }
 
-// pressed returns what the buttons have put between a gateway and the others. f.mu is held.
-func (f *fleet) pressed(gateway int) map[string]link {
-	links := make(map[string]link)
-	for i, other := range f.sites {
-		if i == gateway {
-			continue
-		}
-		l := link{Cut: f.away[gateway] != f.away[i]}
-		for _, end := range []int{gateway, i} {
-			if f.slowed[end] {
-				l.Delay += slowBy
-			}
-		}
-		links[other.Bind] = l
-	}
-	return links
+// isAway reports whether a gateway is on the other side of the cut.
+func (f *fleet) isAway(gateway int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.away[gateway]
 }
 
 // trim forgets what a verdict would need, of which there is none while gateways are served.

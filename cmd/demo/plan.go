@@ -24,6 +24,9 @@ const (
 	heal          // so that all reach it again
 	slowDown      // what it and others say to each other
 	speedUp       // so that it takes no longer than before
+	demand        // of the regions, which moves
+	sever         // a region from the others
+	rejoin        // so that all reach it again
 )
 
 const stoodInFor = "all others know that it is gone: for its keys answers who has copies of its counts"
@@ -50,11 +53,17 @@ var kinds = [...]kindOf{
 	cut:      {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
 	heal:     {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
 	slowDown: {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},
+	demand:   {"demand", healthy, "", "demand moved", ""},
+	sever:    {"sever", healthy, "", "one region was cut off", ""},
+	rejoin:   {"rejoin", healthy, "", "", ""},
 	speedUp:  {"speed up", timedOut, "", "", "what gateway {n} and others say to each other takes no longer than before"},
 }
 
 func (k kind) String() string       { return kinds[k].name }
 func (k kind) guarantee() guarantee { return kinds[k].guarantee }
+
+// shows reports whether all gateways have to show what comes of it.
+func (k kind) shows() bool { return k == reload || k == override || k == busy }
 
 // takesAway reports whether a gateway is missing from then on.
 func (k kind) takesAway() bool { return k == leave || k == kill || k == freeze }
@@ -68,6 +77,7 @@ type step struct {
 	after   time.Duration // from the beginning of traffic, at the earliest
 	calm    time.Duration // since all have seen the step before, at least
 	last    time.Duration // how long it goes on, if it is busy
+	asks    []int         // by region, out of their sum, what is sent there of all traffic from then on
 }
 
 func (s step) String() string {
@@ -78,6 +88,8 @@ func (s step) String() string {
 		return "override a limit"
 	case busy:
 		return "leave the machine no idle time"
+	case demand, sever, rejoin:
+		return s.phase
 	}
 	return fmt.Sprintf("%v gateway %d", s.kind, s.gateway+1)
 }

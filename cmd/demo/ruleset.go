@@ -35,6 +35,7 @@ var texts = template.Must(template.ParseFS(files, "files/*"))
 // rulesFile is the file that all gateways watch.
 type rulesFile struct {
 	path  string
+	name  string // of its template
 	dir   string // of the demo's own file, empty if it is the user's
 	limit int64
 	per   time.Duration
@@ -42,7 +43,7 @@ type rulesFile struct {
 
 // write swaps a version in: a reader sees the one before it or this one, and never a part. The
 // first is put into a directory of the demo's own.
-func (r *rulesFile) write(name string, version uint64, hourly int64) (err error) {
+func (r *rulesFile) write(version uint64, hourly int64) (err error) {
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
 			return err
@@ -50,9 +51,8 @@ func (r *rulesFile) write(name string, version uint64, hourly int64) (err error)
 		r.path = filepath.Join(r.dir, "rules.yaml")
 	}
 	var text bytes.Buffer
-	if err := texts.ExecuteTemplate(&text, name, map[string]any{
-		"Version": version, "Limit": r.limit, "Per": r.per, "Hourly": hourly,
-		"SmallRate": smallRate, "SmallPer": smallPer, "LocalRate": localRate(r.limit),
+	if err := texts.ExecuteTemplate(&text, r.name, map[string]any{
+		"Version": version, "Limit": r.limit, "Per": r.per, "Hourly": hourly, "LocalRate": localRate(r.limit),
 	}); err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ import (
 func TestWhatTheDemosRulesLimit(t *testing.T) {
 	t.Parallel()
 	quietly := slog.New(slog.NewTextHandler(io.Discard, nil))
-	file := rulesFile{limit: 2, per: time.Minute}
-	require.NoError(t, file.write("rules.yaml", 1, hourly))
+	file := rulesFile{name: "rules.yaml", limit: 2, per: time.Minute}
+	require.NoError(t, file.write(1, hourly))
 	t.Cleanup(file.remove)
 	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	book, err := rules.Open(t.Context(), node, file.path, rules.BookOptions{Logger: quietly})
 	require.NoError(t, err)
 	defer book.Close()
-	h, err := limited("gateway-1", node, book, quietly)
+	h, err := limited("gateway-1", node, book)
 	require.NoError(t, err)
 	ask := func(path string, fields ...string) *http.Response {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -108,7 +108,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	require.Equal(t, "0", denied.Header.Get("X-RateLimit-Remaining"))
 	require.Equal(t, "application/json", denied.Header.Get("Content-Type"))
 
-	require.NoError(t, file.write("rules.yaml", 2, hourlyReloaded))
+	require.NoError(t, file.write(2, hourlyReloaded))
 	wait(t, func() bool { return book.Current().Version() == 2 })
 	reloaded := ask("/v1/orders", userHeader, "u").Header
 	require.Contains(t, reloaded.Get("RateLimit-Policy"), fmt.Sprintf(`"user/hour";q=%d`, hourlyReloaded))

@@ -16,14 +16,16 @@ const (
 	stillSlack    = 20 * time.Millisecond
 )
 
-// gatewaysStill returns when some gateway of the fleet stood still, in the order of time,
+// gatewaysStill returns when some gateway of a region stood still, in the order of time,
 // and apart.
-func (f *fleet) gatewaysStill() (apart []span) {
+func (f *fleet) gatewaysStill(region int) (apart []span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var spans []span
 	for _, inc := range f.all {
-		spans = append(spans, inc.still...)
+		if f.region(inc.gateway) == region {
+			spans = append(spans, inc.still...)
+		}
 	}
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	for _, s := range spans {

@@ -124,11 +124,11 @@ func (t *tally) forget(before int64) {
 	t.answers, t.slow = slices.Delete(t.answers, 0, t.first(before)), newest(t.slow)
 }
 
-// admissions is when each client was admitted at a path.
-func (t *tally) admissions(path string) (all [clients][]admission) {
-	for _, a := range t.answers {
-		if a.allowed && a.path == path {
-			all[a.client] = append(all[a.client], admission(a.check))
+// admissions is when these answers admitted a request.
+func (t *tally) admissions(of func(*answer) bool) (all []admission) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.allowed && of(a) {
+			all = append(all, admission(a.check))
 		}
 	}
 	return all

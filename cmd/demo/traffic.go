@@ -64,14 +64,20 @@ func (a *answer) gaveUp() bool {
 
 // drive sends rate requests a second through the fleet's gateways until ctx is
 // done, and returns when all have been answered. What cannot be sent in time,
-// because all workers wait, is not sent at all.
+// because all workers wait, is not sent at all. With regions there are other clients.
 func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
 		chosen := rand.NewZipf(random, zipf, 1, clients-1)
 		return func() {
+			client, path := int(chosen.Uint64()), "/"
+			if len(f.regions) > 0 {
+				client = random.IntN(customers)
+				if random.IntN(localPart) == 0 {
+					path = localPath
+				}
+			}
 			if to := f.pick(random); to != nil {
-				client := int(chosen.Uint64())
-				t.add(ask(to, "/", client, clientName(client)))
+				t.add(ask(to, path, client))
 			}
 		}
 	})
@@ -104,15 +110,15 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 	}
 }
 
-// ask asks one gateway for a client, by its name.
-func ask(to *incarnation, path string, client int, name string) answer {
+// ask asks one gateway for a client.
+func ask(to *incarnation, path string, client int) answer {
 	a := answer{to: to, path: path, client: client}
 	r, err := http.NewRequest(http.MethodGet, to.url()+path, nil)
 	if err != nil {
 		a.err = err
 		return a
 	}
-	r.Header.Set(clientHeader, name)
+	r.Header.Set(clientHeader, clientName(client))
 	sent := time.Now()
 	response, err := to.do(r)
 	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step

@@ -41,34 +41,30 @@ func (f *findings) add(holds bool, name, value, format string, args ...any) {
 	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 }
 
-// clients adds the claims on what the clients of all these saw, and returns how many requests were
+// clients adds the claims on what the clients saw, and returns how many requests were
 // answered, failed and stalled.
-func (f *findings) clients(tallies ...*tally) (requests, errors, stalled int) {
-	problem, cut, bound, most, allowed := "", 0, time.Duration(0), time.Duration(0), 0
-	for _, t := range tallies {
-		all := sum(t.answers, func(*answer) bool { return true })
-		requests, allowed, errors, stalled = requests+all.answered(), allowed+all.allowed, errors+t.errors, stalled+t.stalls(t.slow, t.bound)
-		f.missed, cut, bound, most = f.missed+t.missed, cut+t.cut, t.bound, max(most, all.took.Most)
-		if t.problem != nil {
-			problem = fmt.Sprintf(", the first: %v", t.problem)
-		}
+func (f *findings) clients(t *tally) (requests, errors, stalled int) {
+	all, problem := sum(t.answers, func(*answer) bool { return true }), ""
+	requests, errors, stalled, f.missed = all.answered(), t.errors, t.stalls(t.slow, t.bound), t.missed
+	if t.problem != nil {
+		problem = fmt.Sprintf(", the first: %v", t.problem)
 	}
-	share := 100 * allowed / max(1, requests)
+	share := 100 * all.allowed / max(1, requests)
 	f.add(requests > 0, "requests", number(requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
-	f.add(errors == 0, "errors", number(errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, cut)
-	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", bound, short(most))
+	f.add(errors == 0, "errors", number(errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
+	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", t.bound, short(all.took.Most))
 	return requests, errors, stalled
 }
 
 // window adds what was found in the windows of a length that one guarantee judges, if there are any.
-func (f *findings) window(name string, c closest, g guarantee, per time.Duration, means string) {
-	if c.windows == 0 {
+func (f *findings) window(name string, g guarantee, found finding, limit int64, per time.Duration, means string) {
+	if found.windows == 0 {
 		return
 	}
-	most := c.promise.most(g)
-	one := newClaim(c.most <= most, name, fmt.Sprintf("%d of %d", c.most, most), "in %s windows %s", number(c.windows), means)
+	most := g.most(limit, found.inFlight)
+	one := newClaim(found.most <= most, name, fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), means)
 	if one.broken != "" {
-		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", c.most, per, means, most)
+		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", found.most, per, means, most)
 	}
 	f.windows = append(f.windows, one)
 }
@@ -151,10 +147,28 @@ const (
 	enoughToJudge = 1000
 )
 
-// judge implements run. It judges by what the clients saw, once all gateways have ended.
-func (m *monitor) judge(int64) *findings {
+// meanwhile is what happened, in words.
+func (f *fleet) meanwhile() string {
+	var happened []string
+	for _, h := range f.happened {
+		if what := kinds[h.kind].happened; what != "" && !slices.Contains(happened, what) {
+			happened = append(happened, what)
+		}
+	}
+	if len(happened) == 0 {
+		return ""
+	}
+	return " while " + strings.Join(happened, ", ")
+}
+
+// judge judges by what the clients saw, once all gateways have ended, and the traffic at a time
+// in Unix nanoseconds.
+func (m *monitor) judge(over int64) *findings {
+	if len(m.regions) > 0 {
+		return m.judgeRegions(over)
+	}
 	f, t := m.fleet, m.tally
-	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill()
+	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill(0)
 	usual := sum(t.answers, func(a *answer) bool { return !a.busy })
 	rtt := sum(t.answers, func(a *answer) bool { return !a.busy && a.at == asked }).checks.Quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
@@ -182,13 +196,11 @@ func (m *monitor) judge(int64) *findings {
 			unanswered[a.client] = append(unanswered[a.client], a.check)
 		}
 	}
-	var found [guarantees]closest
-	for client, admitted := range t.admissions("/") {
+	var found fullest
+	for client := range clients {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		for g, one := range fullest(admitted, &o, rtt, f.per) {
-			found[g].add(guarantee(g), one, f.limit)
-		}
+		found.add(t.admissions(func(a *answer) bool { return a.client == client && a.path == "/" }), &o, rtt, f.per)
 	}
 
 	var busy []lab.Span
@@ -200,14 +212,8 @@ func (m *monitor) judge(int64) *findings {
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
 	requests, errors, stalled := v.clients(t)
-	var happened []string
-	for _, h := range f.happened {
-		if what := kinds[h.kind].happened; what != "" && !slices.Contains(happened, what) {
-			happened = append(happened, what)
-		}
-	}
 	v.sentences = []string{
-		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), strings.TrimSuffix(" while "+strings.Join(happened, ", "), " while "), errors, stalled),
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.meanwhile(), errors, stalled),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].windows), f.per, found[healthy].most, f.limit),
 	}
 	v.add(true, "p50", short(usual.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.5)))
@@ -224,8 +230,8 @@ func (m *monitor) judge(int64) *findings {
 	if f.load != nil && f.load.running == 0 { // all have told
 		f.load.judge(v, t, still)
 	}
-	for g, c := range found {
-		v.window(guarantee(g).String(), c, guarantee(g), f.per, c.promise.means(guarantee(g)))
+	for g := range guarantees {
+		v.window(g.String(), g, found[g], f.limit, f.per, g.means(found[g].inFlight))
 	}
 	v.broken = f.failures()
 	for i, inc := range f.current {

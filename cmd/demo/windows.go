@@ -23,57 +23,31 @@ const (
 	guarantees
 )
 
-// promise is what a client gets at most.
-type promise struct {
-	limit    int64
-	inFlight int // of a window with a crash: what it was admitted in two round trips around that
-}
-
-// most is how much the client gets in a window at most, of a limit whose windows admit no
-// more than its rate.
-func (p promise) most(g guarantee) int {
-	var s bounds.Situation
-	switch g {
-	case crashed:
-		s.Crashes, s.InFlight = 1, int64(p.inFlight)
-	case timedOut:
-		s.Late = 1
-	}
-	return int(bounds.Bound(&weir.Limit{Algorithm: weir.SlidingLog, Rate: p.limit}, s))
-}
-
-// closest is what was found in the windows of all clients that one guarantee
-// judges.
-type closest struct {
-	windows int
-	most    int     // of the client that came closest to its promise, or went beyond it
-	promise promise // of that client
-}
-
-// add takes in what was found for a client.
-func (c *closest) add(g guarantee, found finding, limit int64) {
-	p := promise{limit, found.inFlight}
-	if c.windows == 0 || found.most-p.most(g) > c.most-c.promise.most(g) {
-		c.most, c.promise = found.most, p
-	}
-	c.windows += found.windows
-}
-
 func (g guarantee) String() string {
 	return [...]string{"healthy", "deploy", "crash", "timeout"}[g]
 }
 
 // means names the windows that a guarantee judges, and the source of its figure.
-func (p promise) means(g guarantee) string {
+func (g guarantee) means(inFlight int) string {
+	return [...]string{
+		healthy:  "in which all was well: the limit",
+		deployed: "in which gateways started, or left in order: the limit",
+		crashed:  fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around that", inFlight),
+		timedOut: "in which one was frozen or thawed, or a check timed out: 2L",
+	}[g]
+}
+
+// most is how much a client gets in a window at most, of a limit whose windows admit no more
+// than its rate. Where a gateway dies, it may get besides what was in flight.
+func (g guarantee) most(limit int64, inFlight int) int {
+	var s bounds.Situation
 	switch g {
-	case deployed:
-		return "in which gateways started, or left in order: the limit"
 	case crashed:
-		return fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around that", p.inFlight)
+		s.Crashes, s.InFlight = 1, int64(inFlight)
 	case timedOut:
-		return "in which one was frozen or thawed, or a check timed out: 2L"
+		s.Late = 1
 	}
-	return "in which all was well: the limit"
+	return int(bounds.Bound(&weir.Limit{Algorithm: weir.SlidingLog, Rate: limit}, s))
 }
 
 // admission is one request that was admitted: at some moment from from to to,
@@ -113,13 +87,16 @@ type finding struct {
 	inFlight int // of that, what was admitted in two round trips around a crash
 }
 
-// fullest judges the half-open windows of per that lab.Windows finds, and those that lie
+// fullest is what was found in the windows of all keys, by what judges them.
+type fullest [guarantees]finding
+
+// add judges the half-open windows of per that lab.Windows finds, and those that lie
 // against an occasion. Every other window of its guarantee can be moved to one of these without
 // losing an admission.
 //
 // rtt is how long a round trip takes. What was admitted within one before a crash may
 // not have been in a copy yet, and within one after it the gateway that asked may not know of it.
-func fullest(admissions []admission, during *occasions, rtt, per time.Duration) (found [guarantees]finding) {
+func (found *fullest) add(admissions []admission, during *occasions, rtt, per time.Duration) {
 	var edges []int64
 	for _, spans := range during {
 		for _, s := range spans {
@@ -138,7 +115,6 @@ func fullest(admissions []admission, during *occasions, rtt, per time.Duration) 
 			f.most, f.inFlight = held, inFlight
 		}
 	}
-	return found
 }
 
 // inFlightAt is how many admissions in a window may have been within a round trip of

@@ -20,7 +20,13 @@ func at(moments ...int64) []admission {
 	return as
 }
 
-func most(found [guarantees]finding) [guarantees]int {
+// found is what is found in the windows of one key.
+func found(admissions []admission, during *occasions, rtt, per time.Duration) (all fullest) {
+	all.add(admissions, during, rtt, per)
+	return all
+}
+
+func most(found fullest) [guarantees]int {
 	var m [guarantees]int
 	for g, f := range found {
 		m[g] = f.most
@@ -44,7 +50,7 @@ func TestTheFullestWindow(t *testing.T) {
 		"an admission across a freeze is in no window": {[]admission{{0, 500}, {10, 11}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, [guarantees]int{healthy: c.want}, most(fullest(c.admissions, &occasions{}, 0, 100)))
+			require.Equal(t, [guarantees]int{healthy: c.want}, most(found(c.admissions, &occasions{}, 0, 100)))
 		})
 	}
 }
@@ -64,7 +70,7 @@ func TestAWindowIsJudgedByTheLastGuaranteeThatItHoldsAMomentOf(t *testing.T) {
 		"a freeze without an end":                          {at(0, 150, 160), occasions{timedOut: {{120, never}}}, [guarantees]int{healthy: 1, timedOut: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, most(fullest(c.admissions, &c.during, 0, 100)))
+			require.Equal(t, c.want, most(found(c.admissions, &c.during, 0, 100)))
 		})
 	}
 }
@@ -117,9 +123,9 @@ func TestTheFullestWindowIsTheOneThatTryingEveryWindowFinds(t *testing.T) {
 			}
 			want[by] = max(want[by], held)
 		}
-		found := fullest(admissions, &during, time.Duration(rtt), per)
-		got := most(found)
-		got[crashed] -= found[crashed].inFlight
+		all := found(admissions, &during, time.Duration(rtt), per)
+		got := most(all)
+		got[crashed] -= all[crashed].inFlight
 		require.Equal(t, want, got)
 	})
 }
@@ -138,14 +144,14 @@ func TestALimiterThatOverAdmitsIsCaught(t *testing.T) {
 	calm := &occasions{}
 	admit(0, limit)
 	admit(1001, limit)
-	require.Equal(t, limit, fullest(admissions, calm, 0, per)[healthy].most)
+	require.Equal(t, limit, found(admissions, calm, 0, per)[healthy].most)
 	admit(1500, 1)
-	require.Equal(t, limit+1, fullest(admissions, calm, 0, per)[healthy].most, "one unit too many")
+	require.Equal(t, limit+1, found(admissions, calm, 0, per)[healthy].most, "one unit too many")
 	admit(2600, 3*limit)
-	require.Equal(t, 3*limit, fullest(admissions, calm, 0, per)[healthy].most)
+	require.Equal(t, 3*limit, found(admissions, calm, 0, per)[healthy].most)
 	restart := &occasions{deployed: {{2500e6, 3500e6}}}
-	require.Equal(t, limit+1, fullest(admissions, restart, 0, per)[healthy].most)
-	require.Equal(t, 3*limit, fullest(admissions, restart, 0, per)[deployed].most, "a restart excuses nothing")
+	require.Equal(t, limit+1, found(admissions, restart, 0, per)[healthy].most)
+	require.Equal(t, 3*limit, found(admissions, restart, 0, per)[deployed].most, "a restart excuses nothing")
 }
 
 // A crash excuses what was granted within a round trip of it, and nothing else.
@@ -166,9 +172,8 @@ func TestACrashExcusesWhatWasInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			admissions := at(append(c.inFlight, 200, 201, 202, 203, 204, 205, 206, 207, 208, 209)...)
-			var found closest
-			found.add(crashed, fullest(admissions, crash, rtt, per)[crashed], limit)
-			require.Equal(t, c.broken, found.most > found.promise.most(crashed), "%d of %d", found.most, found.promise.most(crashed))
+			f := found(admissions, crash, rtt, per)[crashed]
+			require.Equal(t, c.broken, f.most > crashed.most(limit, f.inFlight), "%d of %d", f.most, crashed.most(limit, f.inFlight))
 		})
 	}
 }

@@ -15,25 +15,16 @@ var regionNames = []string{"eu", "us", "ap", "sa"}
 const (
 	firstBusy = 0 // all demand moves here,
 	thenBusy  = 1 // and then here; and this one is cut off while it has all
-	lonely    = 2 // of the user of the small limit, where nobody else asks then
 )
-
-// phase is a part of a run with regions: what begins at a time.
-type phase struct {
-	name  string
-	after time.Duration // from the beginning of traffic
-	asks  []int         // by region, out of their sum, what is sent there of all traffic
-	cut   bool          // thenBusy is cut off from the others
-	moved int           // the region that all demand has moved to, -1 if it has not
-	began int64         // in Unix nanoseconds; 0 if it has not
-}
 
 // allAsk is how the traffic is spread while all regions ask.
 var allAsk = []int{5, 3, 2, 2}
 
 // journey is what happens in a run with regions, spread over it.
-func journey(regions []string, duration time.Duration) []phase {
-	at := func(percent int) time.Duration { return duration * time.Duration(percent) / 100 }
+func journey(regions []string, nodes int, duration time.Duration) []step {
+	at := func(percent int, k kind, asks []int, phase string) step {
+		return step{kind: k, gateway: thenBusy * nodes, asks: asks, phase: phase, after: duration * time.Duration(percent) / 100}
+	}
 	all := allAsk[:len(regions)]
 	only := func(region int) []int {
 		asks := make([]int, len(regions))
@@ -41,28 +32,21 @@ func journey(regions []string, duration time.Duration) []phase {
 		return asks
 	}
 	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
-	return []phase{
-		{name: "all regions ask", asks: all, moved: -1},
-		{name: "demand moves: all of it to " + regions[firstBusy], after: at(17), asks: only(firstBusy), moved: firstBusy},
-		{name: fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), after: at(30), asks: only(thenBusy), moved: thenBusy},
-		{name: fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), after: at(43), asks: all, cut: true, moved: -1},
-		{name: "heal: all regions reach each other again", after: at(87), asks: all, moved: -1},
+	return []step{
+		at(0, demand, all, "all regions ask"),
+		at(17, demand, only(firstBusy), "demand moves: all of it to "+regions[firstBusy]),
+		at(30, demand, only(thenBusy), fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy])),
+		at(43, sever, all, fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and "))),
+		at(87, rejoin, all, "heal: all regions reach each other again"),
 	}
 }
 
-// Of the small limit.
+// What a path between two regions takes each way: oneWay, and up to jitter more
+// or less.
 const (
-	smallRate = 5
-	smallPer  = time.Minute
+	oneWay = 50 * time.Millisecond
+	jitter = 10 * time.Millisecond
 )
-
-// smallAt is when its user comes in a run of this length, before the cut. It does
-// not come in a short one: until nothing can be left of what was granted before the
-// regions started, the first check of a key has to wait for their answers.
-func smallAt(duration time.Duration) (at time.Duration, ok bool) {
-	at = duration * 38 / 100
-	return at, at >= returned
-}
 
 // Of a run with regions.
 const (
@@ -73,9 +57,13 @@ const (
 	// localPart is which part of the requests meets the Regional limit and not the
 	// Global one.
 	localPart = 4
+	localPath = "/local"
 	// patience is Config.Timeout there: longer than to another region and back, so
 	// that a check which waited for one would be seen to.
 	patience = 250 * time.Millisecond
+	// planetStall is the longest that a request may take there: a check's Timeout, and what
+	// a busy machine may keep processes waiting.
+	planetStall = patience + 480*time.Millisecond
 	// returned is how long a region that is cut off can keep what others granted it
 	// from them: a term of 10 s and its margin.
 	returned = 11250 * time.Millisecond
@@ -90,8 +78,3 @@ func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))
 }
-
-const (
-	smallPath = "/small"
-	localPath = "/local"
-)

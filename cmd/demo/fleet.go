@@ -118,7 +118,7 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 		nodes: nodes, each: o.nodes, regions: regionNames[:o.regions], replicas: o.replicas, limit: o.limit, per: per,
 		current: make([]*incarnation, nodes+1), sites: make([]site, nodes+1), served: o.serve,
 		away: make([]bool, nodes+1), slowed: make([]bool, nodes+1),
-		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, name: "rules.yaml", limit: o.limit, per: per},
+		token: newToken(), timeout: timeout, proof: proof{took: make(map[kind]time.Duration)}, rules: rulesFile{path: o.rules, name: "rules.yaml", limit: o.limit, per: per},
 	}
 	if o.regions > 0 {
 		f.timeout, f.rules.name = patience, "regions.yaml"

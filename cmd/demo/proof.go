@@ -4,11 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -24,9 +21,6 @@ const (
 	proveWithin = 5 * time.Second
 	// provePause is between two requests to one gateway.
 	provePause = 20 * time.Millisecond
-	// spentBefore is how much of the quota is used through each gateway before the
-	// rules change, so that there is a count that could be reset.
-	spentBefore = 2
 )
 
 // newToken is a bearer token that nobody guesses.
@@ -35,31 +29,24 @@ func newToken() string { return rand.Text() }
 // errEnding is that a gateway is not up any more, as the demo ends.
 var errEnding = errors.New("the gateway has ended")
 
-// proof is what was shown of a change of the rules, and with which count.
+// proof is what was shown of changes of the rules, and with which count.
 type proof struct {
-	spent     int64         // units that the prover was granted by all gateways
-	reloaded  time.Duration // until all decided by the new version, 0 if they have not
-	overruled time.Duration // until all decided by the override, 0 if they have not
+	spent int64                  // units that the prover was granted by all gateways
+	took  map[kind]time.Duration // until all decided by the change
 }
 
-// change has the rules changed, and every gateway show what holds then.
+// change has the rules changed, or overridden, and every gateway show what holds then. Before
+// that some of the prover's quota is used, so that there is a count that could be reset.
 func (f *fleet) change(k kind) {
-	begun, err := time.Now(), error(nil)
-	text, to, took := "all gateways grant %s an hour; of a user's %d units none was forgotten", int64(hourlyReloaded), &f.proof.reloaded
-	if k == reload {
-		for range spentBefore {
-			err = errors.Join(err, f.prove(hourly, proveWithin))
-		}
-		begun = time.Now()
-		if err == nil {
-			err = f.writeRules(2, hourlyReloaded)
-		}
-	} else {
-		text, to, took = "all gateways grant that user %s an hour, less the %d units that it has used", hourlyGranted, &f.proof.overruled
-		f.mu.Lock()
-		first := f.current[0]
-		f.mu.Unlock()
-		err = f.override(first)
+	was, to, text, does := int64(hourly), int64(hourlyReloaded), "all gateways grant %s an hour; of a user's %d units none was forgotten",
+		func() error { return f.writeRules(2, hourlyReloaded) }
+	if k == override {
+		was, to, text, does = hourlyReloaded, hourlyGranted, "all gateways grant that user %s an hour, less the %d units that it has used", f.override
+	}
+	err := f.prove(was, proveWithin)
+	begun := time.Now()
+	if err == nil {
+		err = does()
 	}
 	if err == nil {
 		err = f.prove(to, proveWithin)
@@ -75,13 +62,13 @@ func (f *fleet) change(k kind) {
 	case err != nil:
 		f.breaks("%v: %v", k, err)
 		f.shown = "not all gateways have shown it"
+	case k == reload:
+		f.version = 2
 	default:
-		f.shown, *took = fmt.Sprintf(text, number(int(to)), f.proof.spent), now.Sub(begun)
-		if k == reload {
-			f.version = 2
-		} else {
-			f.overrides++
-		}
+		f.overrides++
+	}
+	if err == nil {
+		f.shown, f.proof.took[k] = fmt.Sprintf(text, number(int(to)), f.proof.spent), now.Sub(begun)
 	}
 	f.happened[len(f.happened)-1].from = begun.UnixNano()
 	f.settle(now.UnixNano())
@@ -118,15 +105,9 @@ func (f *fleet) prove(limit int64, within time.Duration) error {
 	return nil
 }
 
-// Items of the RateLimit-Policy and RateLimit fields.
-var (
-	hourPolicy = regexp.MustCompile(`"` + hourLimit + `";q=(\d+)`)
-	hourState  = regexp.MustCompile(`"` + hourLimit + `";r=(\d+)`)
-)
-
 // quota asks a gateway for the prover, and reads its quota from the answer.
 func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
-	response, err := f.call(inc, http.MethodGet, inc.url()+provePath, nil, userHeader, prover)
+	response, err := f.call(inc, http.MethodGet, inc.url()+provePath, "", http.Header{userHeader: {prover}})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -137,35 +118,35 @@ func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
 	default:
 		return 0, 0, fmt.Errorf("gateway %d answered %s", inc.gateway+1, response.Status)
 	}
-	item := func(pattern *regexp.Regexp, field string) (n int64) {
-		if found := pattern.FindStringSubmatch(response.Header.Get(field)); found != nil {
-			n, _ = strconv.ParseInt(found[1], 10, 64)
-		}
+	item := func(field, parameter string) (n int64) { // 0 if it is not there
+		_, value, _ := strings.Cut(response.Header.Get(field), `"`+hourLimit+`";`+parameter+"=")
+		_, _ = fmt.Sscan(value, &n)
 		return n
 	}
-	return item(hourPolicy, "RateLimit-Policy"), item(hourState, "RateLimit"), nil
+	return item("RateLimit-Policy", "q"), item("RateLimit", "r"), nil
 }
 
 // override has one gateway's admin API give the prover a quota of its own.
-func (f *fleet) override(inc *incarnation) error {
+func (f *fleet) override() error {
+	f.mu.Lock()
+	first := f.current[0]
+	f.mu.Unlock()
 	body := fmt.Sprintf(`{"limit": %q, "key": %q, "rate": %d, "by": "the demo"}`, hourLimit, prover, hourlyGranted)
-	response, err := f.call(inc, http.MethodPost, inc.adminURL()+"/v1/overrides", strings.NewReader(body),
-		"Authorization", "Bearer "+f.token, "Content-Type", "application/json")
+	response, err := f.call(first, http.MethodPost, first.adminURL()+"/v1/overrides", body,
+		http.Header{"Authorization": {"Bearer " + f.token}, "Content-Type": {"application/json"}})
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the admin API of gateway %d answered %s", inc.gateway+1, response.Status)
+		err = fmt.Errorf("the admin API of gateway %d answered %s", first.gateway+1, response.Status)
 	}
 	return err
 }
 
-// call makes a request with header fields, and returns the answer without its body.
-func (f *fleet) call(inc *incarnation, method, url string, body io.Reader, fields ...string) (*http.Response, error) {
-	r, err := http.NewRequest(method, url, body)
+// call makes a request, and returns the answer without its body.
+func (f *fleet) call(inc *incarnation, method, url, body string, fields http.Header) (*http.Response, error) {
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	for i := 0; i < len(fields); i += 2 {
-		r.Header.Set(fields[i], fields[i+1])
-	}
+	r.Header = fields
 	response, err := inc.do(r)
 	if err == nil {
 		return response, nil

@@ -221,11 +221,11 @@ func (m *monitor) judge(over int64) *findings {
 	v.add(usual.answered() < enoughToJudge || late*100 <= usual.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
 	v.add(true, "stand-in", number(usual.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(usual.at[budget]))
 	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
-	if f.proof.reloaded > 0 {
-		v.add(true, "reload", short(f.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+	if took, shown := f.proof.took[reload]; shown {
+		v.add(true, "reload", short(took), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
 	}
-	if f.proof.overruled > 0 {
-		v.add(true, "override", short(f.proof.overruled), "until all gateways decided by what one's admin API was told")
+	if took, shown := f.proof.took[override]; shown {
+		v.add(true, "override", short(took), "until all gateways decided by what one's admin API was told")
 	}
 	if f.load != nil && f.load.running == 0 { // all have told
 		f.load.judge(v, t, still)

@@ -78,15 +78,15 @@ func (m *monitor) judgeRegions(over int64) *findings {
 // region. Those of the Regional limit, which never do, show what the machine kept waiting.
 func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bool) {
 	checks := func(regional bool) (all *sums, late float64) {
-		is := func(a *answer) bool { return (a.path == localPath) == regional && of(a) }
-		var slows []slow
-		for _, a := range m.tally.answers {
-			if a.err == nil && is(&a) && a.check.length() >= there {
-				slows = append(slows, slow{a.check, a.check.length(), a.to})
+		is := func(a *answer) bool { return a.err == nil && (a.path == localPath) == regional && of(a) }
+		checked := func(a *answer) span {
+			if is(a) {
+				return a.check
 			}
+			return span{}
 		}
 		all = sum(m.tally.answers, is)
-		return all, float64(m.tally.stalls(slows, there)) / float64(max(all.answered(), 1))
+		return all, float64(m.tally.stalls(m.tally.answers, checked, there)) / float64(max(all.answered(), 1))
 	}
 	global, late := checks(false)
 	regional, lateThere := checks(true)

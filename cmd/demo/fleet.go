@@ -205,6 +205,14 @@ func gatewayOf(member string) int {
 // labelOf is the label of a member's name, or of its label.
 func labelOf(member string) string { return label(gatewayOf(member + "-")) }
 
+// labels are those of members, by their names.
+func labels(members []string) (all []string) {
+	for _, member := range members {
+		all = append(all, labelOf(member))
+	}
+	return all
+}
+
 // told takes in a gateway's report.
 func (f *fleet) told(inc *incarnation, r report) {
 	f.mu.Lock()

@@ -127,7 +127,7 @@ func play(ctx context.Context, r *monitor, s *screen) int {
 	if ctx.Err() != nil {
 		s.say("Interrupted: this is the verdict so far. All gateways have ended.")
 	}
-	v.print(s)
+	v.print(s.print)
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted

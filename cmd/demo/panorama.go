@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,11 +87,7 @@ func (p *panorama) ask(ctx context.Context, what string, query url.Values, into 
 // Top implements page.Source.
 func (p *panorama) Top(ctx context.Context) (top weir.TopKeys, err error) {
 	err = p.ask(ctx, "top", nil, &top)
-	for _, names := range [][]string{top.Missing, top.Silent} {
-		for i, name := range names {
-			names[i] = labelOf(name)
-		}
-	}
+	top.Missing, top.Silent = labels(top.Missing), labels(top.Silent)
 	return top, err
 }
 
@@ -114,32 +109,30 @@ func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Pag
 // the largest side first; all are 0 if there is one side. f.mu is held.
 func (f *fleet) sides() []int {
 	sides := make([]int, len(f.current))
-	there := func(i int) bool { return tells(f.current[i]) && f.current[i].is(up) }
 	hears := func(i, j int) bool { return f.current[i].report.hears(f.current[j].report.Name) }
 	var members [][]int
-	for i := range f.current {
-		if !there(i) || sides[i] > 0 {
-			continue
-		}
-		sides[i] = len(members) + 1
-		side := []int{i}
-		for n := 0; n < len(side); n++ {
-			for j := range f.current {
-				if sides[j] == 0 && there(j) && (hears(side[n], j) || hears(j, side[n])) {
-					sides[j] = sides[i]
-					side = append(side, j)
-				}
+	var join func(i int)
+	join = func(i int) { // and all that are on its side
+		side := len(members)
+		sides[i], members[side-1] = side, append(members[side-1], i)
+		for j, other := range f.current {
+			if sides[j] == 0 && tells(other) && other.is(up) && (hears(i, j) || hears(j, i)) {
+				join(j)
 			}
 		}
-		members = append(members, side)
 	}
-	if len(members) < 2 {
-		return make([]int, len(f.current))
+	for i, inc := range f.current {
+		if sides[i] == 0 && tells(inc) && inc.is(up) {
+			members = append(members, nil)
+			join(i)
+		}
 	}
 	slices.SortStableFunc(members, func(a, b []int) int { return cmp.Compare(len(b), len(a)) })
 	for n, side := range members {
 		for _, i := range side {
-			sides[i] = n + 1
+			if sides[i] = n + 1; len(members) == 1 {
+				sides[i] = 0
+			}
 		}
 	}
 	return sides
@@ -156,23 +149,23 @@ func (f *fleet) speaker(sides []int) (first *incarnation) {
 }
 
 // Snapshot implements page.Source.
-func (p *panorama) Snapshot() page.Snapshot {
+func (p *panorama) Snapshot() (s page.Snapshot) {
 	f := p.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := page.Snapshot{Name: fmt.Sprintf("demo of %d gateways", f.nodes)}
 	sides := f.sides()
-	share := make([]float64, len(f.current))
+	share := make(map[int]float64)
 	if speaker := f.speaker(sides); speaker != nil {
-		s.Limits, s.Secret, s.Shadows, s.Rules = speaker.report.Page.Limits, speaker.report.Page.Secret, speaker.report.Page.Shadows, speaker.report.Page.Rules
-		s.Past = slices.Clone(speaker.report.Page.Past) // a report is shared
-		for _, m := range speaker.report.Page.Members {
-			if i := gatewayOf(m.ID); i >= 0 && i < len(share) {
-				share[i] += m.Share
-			}
+		s = *speaker.report.Page
+		for _, m := range s.Members {
+			share[gatewayOf(m.ID)] += m.Share
 		}
 	}
-	missing := make(map[string]bool) // of the largest side: on another all of that are missed
+	s.Name, s.Members, s.Counters, s.Outage = fmt.Sprintf("demo of %d gateways", f.nodes), nil, nil, weir.OutageStats{}
+	s.Past = slices.Clone(s.Past) // a report is shared
+	for i := range s.Past {
+		s.Past[i].Missing = labels(s.Past[i].Missing)
+	}
 	for i, inc := range f.current[:f.nodes] {
 		m := page.Member{ID: label(i), Name: label(i), Health: page.Missing, State: "not there", Share: share[i], Side: sides[i], Actions: f.actions(i)}
 		if inc != nil {
@@ -191,24 +184,16 @@ func (p *panorama) Snapshot() page.Snapshot {
 			continue
 		}
 		s.Counters = append(s.Counters, inc.report.Page.Counters...)
-		if o := inc.report.Page.Outage; !o.Since.IsZero() && sides[i] <= 1 {
+		if o := inc.report.Page.Outage; !o.Since.IsZero() && sides[i] <= 1 { // on another side all of the largest are missed
 			if s.Outage.Since.IsZero() || o.Since.Before(s.Outage.Since) {
 				s.Outage.Since = o.Since
 			}
 			s.Outage.Decisions += o.Decisions
-			for _, name := range o.Missing {
-				missing[labelOf(name)] = true
-			}
+			s.Outage.Missing = append(s.Outage.Missing, labels(o.Missing)...)
 		}
 	}
-	s.Outage.Missing = slices.Sorted(maps.Keys(missing))
-	for i := range s.Past {
-		names := slices.Clone(s.Past[i].Missing)
-		for j, name := range names {
-			names[j] = labelOf(name)
-		}
-		s.Past[i].Missing = names
-	}
+	slices.Sort(s.Outage.Missing)
+	s.Outage.Missing = slices.Compact(s.Outage.Missing)
 	return s
 }
 
@@ -227,11 +212,9 @@ func (f *fleet) note(gateway int) string {
 	return strings.Join(notes, ", ")
 }
 
-// button is what can be done to a gateway, and what undoes it.
-type button struct{ does, undoes kind }
-
-// buttons are in the order in which the page shows them.
-var buttons = [...]button{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {cut, heal}}
+// buttons are what can be done to a gateway, and what undoes it, in the order in which the page
+// shows them.
+var buttons = [...][2]kind{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {cut, heal}}
 
 // press is a button that was pressed.
 type press struct {
@@ -247,11 +230,10 @@ func (f *fleet) actions(gateway int) []page.Action {
 	off := map[kind]bool{kill: !runs && !done[freeze], freeze: !runs || !lab.Signals}
 	all := make([]page.Action, len(buttons))
 	for i, b := range buttons {
-		k := b.does
-		if done[k] {
-			k = b.undoes
+		all[i] = page.Action{Name: b[0].String(), Off: off[b[0]]}
+		if done[b[0]] {
+			all[i] = page.Action{Name: b[1].String()}
 		}
-		all[i] = page.Action{Name: k.String(), Off: off[k]}
 	}
 	return all
 }
@@ -302,7 +284,7 @@ func (p *panorama) Act(ctx context.Context, member, action string) error {
 		return fmt.Errorf("there is no gateway %q", member)
 	}
 	k := slices.IndexFunc(kinds[:], func(k kindOf) bool { return k.name == action })
-	if !slices.ContainsFunc(buttons[:], func(b button) bool { return int(b.does) == k || int(b.undoes) == k }) {
+	if k < 0 {
 		return fmt.Errorf("there is no button %q", action)
 	}
 	refused := make(chan error, 1)

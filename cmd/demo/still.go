@@ -78,13 +78,13 @@ func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
 	return sum
 }
 
-// stalls returns how many of these took longer than a bound, and not because the demo or
-// the gateway stood still.
-func (t *tally) stalls(all []slow, bound time.Duration) (n int) {
+// stalls returns how many of these answers took longer than a bound, by what is looked at of
+// each, and not because the demo or the gateway stood still.
+func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration) (n int) {
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
-	for _, s := range all {
-		if s.took-stood(t.lateness, s.span, s.to.still) > bound {
+	for i := range all {
+		if s := of(&all[i]); s.length() > bound && s.length()-stood(t.lateness, s, all[i].to.still) > bound {
 			n++
 		}
 	}

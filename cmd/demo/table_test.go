@@ -97,11 +97,11 @@ func TestNothingIsCutAt80Columns(t *testing.T) {
 // printed is findings as a screen of a width shows them.
 func printed(v *findings, width int) string {
 	var b strings.Builder
-	for _, l := range v.lines() {
-		for _, l := range l.wrap(width, l.hang) {
+	v.print(func(l line, hang int) {
+		for _, l := range l.wrap(width, hang) {
 			b.WriteString(l.render(false, 1000) + "\n")
 		}
-	}
+	})
 	return b.String()
 }
 

@@ -27,17 +27,9 @@ type tally struct {
 	answered int // of them that are no errors
 	errors   int // of gateways that were up
 	problem  error
-	cut      int // requests under way at a gateway when it was killed or frozen
-	slow     []slow
-	missed   int // requests that were not sent in time
-}
-
-// slow is a request to a gateway that was up that took longer than a bound, or the
-// check in it where that is all that counts.
-type slow struct {
-	span
-	took time.Duration
-	to   *incarnation
+	cut      int      // requests under way at a gateway when it was killed or frozen
+	slow     []answer // of gateways that were up, those that took longer than bound
+	missed   int      // requests that were not sent in time
 }
 
 func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
@@ -49,10 +41,6 @@ func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
 func (t *tally) add(a answer) {
 	a.down, a.busy = t.fleet.wasDown(a.to, a.sent, a.done), t.fleet.wasBusy(a.sent, a.done)
 	a.owner = strings.Clone(a.owner) // it is a part of a whole header
-	waited := span{a.sent, a.done}
-	if a.busy { // a request waits for cores at its client and its gateway, at each step of its way
-		waited = a.check
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)
@@ -62,15 +50,13 @@ func (t *tally) add(a answer) {
 	switch {
 	case a.down:
 		t.cut++
-	case a.gaveUp():
-		t.slow = append(t.slow, slow{span{a.sent, a.done}, a.took(), a.to})
-	case a.err != nil:
+	case a.err != nil && !a.gaveUp():
 		t.errors++
 		if t.problem == nil {
 			t.problem = a.err
 		}
-	case waited.length() > t.bound:
-		t.slow = append(t.slow, slow{waited, waited.length(), a.to})
+	case a.gaveUp() || a.waited().length() > t.bound:
+		t.slow = append(t.slow, a)
 	}
 }
 
@@ -89,7 +75,7 @@ func (t *tally) miss(requests int) {
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return standing{t.answered, t.errors, t.stalls(t.slow, t.bound)}
+	return standing{t.answered, t.errors, t.stalls(t.slow, (*answer).waited, t.bound)}
 }
 
 // since returns the answers that came after a moment.

@@ -56,6 +56,16 @@ type answer struct {
 // took is how long its client waited.
 func (a *answer) took() time.Duration { return time.Duration(a.done - a.sent) }
 
+// waited is when its client waited for what a stall is judged by: the answer or, while gateways
+// are busy, the check in it. A request waits for cores at its client and its gateway, at each
+// step of its way.
+func (a *answer) waited() span {
+	if a.busy && a.err == nil {
+		return a.check
+	}
+	return span{a.sent, a.done}
+}
+
 // gaveUp reports whether the client got no answer in time. Such a request stalled.
 func (a *answer) gaveUp() bool {
 	var e net.Error

@@ -45,7 +45,7 @@ func (f *findings) add(holds bool, name, value, format string, args ...any) {
 // answered, failed and stalled.
 func (f *findings) clients(t *tally) (requests, errors, stalled int) {
 	all, problem := sum(t.answers, func(*answer) bool { return true }), ""
-	requests, errors, stalled, f.missed = all.answered(), t.errors, t.stalls(t.slow, t.bound), t.missed
+	requests, errors, stalled, f.missed = all.answered(), t.errors, t.stalls(t.slow, (*answer).waited, t.bound), t.missed
 	if t.problem != nil {
 		problem = fmt.Sprintf(", the first: %v", t.problem)
 	}
@@ -79,23 +79,10 @@ func (f *findings) failures() (broken []string) {
 	return append(broken, f.broken...)
 }
 
-// print writes them: three sentences, what is broken, and the table.
-func (f *findings) print(s *screen) {
-	for _, l := range f.lines() {
-		s.print(l.line, l.hang)
-	}
-}
-
-// hanging is a line whose continuation is indented.
-type hanging struct {
-	line
-	hang int
-}
-
-func (f *findings) lines() (all []hanging) {
-	say := func(c colour, format string, args ...any) {
-		all = append(all, hanging{line{}.add(c, fmt.Sprintf(format, args...)), 2})
-	}
+// print writes them: three sentences, what is broken, and the table. show writes a line whose
+// continuation is indented by hang.
+func (f *findings) print(show func(l line, hang int)) {
+	say := func(c colour, format string, args ...any) { show(line{}.add(c, fmt.Sprintf(format, args...)), 2) }
 	failures := f.failures()
 	if len(failures) == 0 {
 		say(green, "Every promise held.")
@@ -106,36 +93,34 @@ func (f *findings) lines() (all []hanging) {
 		say(plain, "%s", sentence)
 	}
 	for _, failure := range failures {
-		for i, text := range strings.Split(strings.TrimSpace(failure), "\n") {
-			prefix := "broken: "
-			if i > 0 {
-				prefix = "        "
-			}
-			all = append(all, hanging{line{}.add(red, prefix).add(plain, text), len(prefix)})
+		prefix := "broken: "
+		for text := range strings.Lines(failure) {
+			show(line{}.add(red, prefix).add(plain, strings.TrimSpace(text)), len(prefix))
+			prefix = "        "
 		}
 	}
-	rows := func(heading string, claims []claim) {
-		if len(claims) == 0 {
-			return
+	for _, part := range []struct {
+		heading string
+		claims  []claim
+	}{{"", f.claims}, {f.heading, f.windows}} {
+		if len(part.claims) > 0 {
+			say(plain, "")
 		}
-		if say(plain, ""); heading != "" {
-			say(plain, "%s", heading)
+		if len(part.claims) > 0 && part.heading != "" {
+			say(plain, "%s", part.heading)
 		}
-		for _, c := range claims {
+		for _, c := range part.claims {
 			mark := painted{green, "✓"}
 			if c.broken != "" {
 				mark = painted{red, "✗"}
 			}
 			l := append(line{}.add(plain, "  "), mark).add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, fmt.Sprintf("%*s", f.width, c.value)).add(dim, "  "+c.means)
-			all = append(all, hanging{l, 16 + f.width})
+			show(l, 16+f.width)
 		}
 	}
-	rows("", f.claims)
-	rows(f.heading, f.windows)
 	if f.missed > 0 || f.still > 0 {
 		say(dim, "This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))
 	}
-	return all
 }
 
 const (

@@ -133,7 +133,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.tally.lateness.Add(moments(span{0, int64(time.Second)})[0])
+	r.tally.lateness.Add(span{0, int64(time.Second)}.moments())
 	r.checks(200, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }

@@ -419,8 +419,8 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	if kinds[k].does != "" {
 		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
 	}
-	takeAway := func(to condition) {
-		inc.condition, inc.ready = to, false
+	if k == kill || k == freeze {
+		inc.condition, inc.ready = map[kind]condition{kill: killed, freeze: frozen}[k], false
 		inc.down = append(inc.down, span{now, never})
 	}
 	switch k {
@@ -430,10 +430,8 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 		inc.condition = leaving
 		return inc.process.Leave
 	case kill:
-		takeAway(killed)
 		return inc.process.Kill
 	case freeze:
-		takeAway(frozen)
 		return inc.process.Freeze
 	case thaw:
 		return func() error {

@@ -26,12 +26,12 @@ func FuzzOptions(f *testing.F) {
 
 // Whatever a gateway answers, it counts, or is an error.
 func FuzzAnswer(f *testing.F) {
-	f.Add(200, "owner", "1 2")
-	f.Add(429, "", "9223372036854775808 x")
-	f.Add(500, "owner", " ")
-	f.Fuzz(func(t *testing.T, status int, decided, checked string) {
+	f.Add(200, `{"Source":"owner","From":1,"To":2}`)
+	f.Add(429, `{"Source":"owner","From":9223372036854775808}`)
+	f.Add(500, "owner")
+	f.Fuzz(func(t *testing.T, status int, decided string) {
 		var a answer
-		err := a.read(&http.Response{StatusCode: status, Header: http.Header{decidedHeader: {decided}, checkedHeader: {checked}}})
+		err := a.read(&http.Response{StatusCode: status, Header: http.Header{decidedHeader: {decided}}})
 		require.True(t, err != nil || (status == http.StatusOK) == a.allowed)
 	})
 }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,10 +91,15 @@ const (
 	tierHeader    = "X-Tier"    // what the user pays for
 	apiKeyHeader  = "X-Api-Key" // for rules that want one
 	gatewayHeader = "X-Gateway" // the gateway that answers
-	decidedHeader = "X-Decided" // where each limit was decided: weir.Sources
-	ownerHeader   = "X-Owner"   // the nodes that own the keys
-	checkedHeader = "X-Checked" // when the check began and ended, in Unix nanoseconds
+	decidedHeader = "X-Decided" // decided, in JSON
 )
+
+// decided is what the demo wants to know of a check.
+type decided struct {
+	Source   string // where its first limit was decided: a weir.Source
+	Owner    string // the node that owns the key
+	From, To int64  // when the check began and ended, in Unix nanoseconds
+}
 
 // timeout is the nodes' Config.Timeout, the most that a check waits for others.
 const timeout = 100 * time.Millisecond
@@ -288,8 +292,8 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 	limits, err := httplimit.New(node, book, httplimit.Options{
 		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
 		OnDecision: func(r *http.Request, o *httplimit.Outcome) {
-			if c, ok := r.Context().Value(checkKey{}).(check); ok {
-				c.decided(o)
+			if tell, ok := r.Context().Value(tellKey{}).(func(*httplimit.Verdict)); ok && len(o.Verdicts) > 0 {
+				tell(&o.Verdicts[0])
 			}
 		},
 	})
@@ -301,30 +305,14 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(gatewayHeader, gateway)
-		c := check{header: w.Header(), from: time.Now()}
-		hello.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), checkKey{}, c)))
+		from := time.Now().UnixNano()
+		tell := func(v *httplimit.Verdict) {
+			text, _ := json.Marshal(decided{v.Decision.Source.String(), v.Limiter.Owner(v.Key).Name, from, time.Now().UnixNano()})
+			w.Header().Set(decidedHeader, string(text))
+		}
+		hello.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tellKey{}, tell)))
 	}), nil
 }
 
-// check is what belongs to a request while its limits decide, under checkKey in
-// its context.
-type check struct {
-	header http.Header // of the answer
-	from   time.Time   // before they were asked
-}
-
-type checkKey struct{}
-
-// decided tells when and where the limits were decided.
-func (c check) decided(o *httplimit.Outcome) {
-	to := time.Now()
-	var sources, owners []string
-	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		sources = append(sources, v.Decision.Source.String())
-		owners = append(owners, v.Limiter.Owner(v.Key).Name)
-	}
-	c.header.Set(decidedHeader, strings.Join(sources, ", "))
-	c.header.Set(ownerHeader, strings.Join(owners, ", "))
-	c.header.Set(checkedHeader, strconv.FormatInt(c.from.UnixNano(), 10)+" "+strconv.FormatInt(to.UnixNano(), 10))
-}
+// tellKey is where a request's context has what is called with its first verdict.
+type tellKey struct{}

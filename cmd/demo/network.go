@@ -192,7 +192,7 @@ func (n *network) Listen(ctx context.Context, addr string) (net.Listener, net.Pa
 		tcp.Close()
 		return nil, nil, err
 	}
-	return tcp, &packets{udp, n, make(chan struct{}, underWay)}, nil
+	return tcp, &packets{udp, n}, nil
 }
 
 // LookupHost implements cluster.Network.
@@ -210,7 +210,6 @@ func (n *network) close() {
 type packets struct {
 	net.PacketConn
 	network *network
-	late    chan struct{} // has one for each packet under way; what comes when it is full is lost
 }
 
 func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -220,17 +219,8 @@ func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
 	case takes <= 0:
 		return c.PacketConn.WriteTo(b, to)
 	default:
-		select {
-		case c.late <- struct{}{}:
-			late := slices.Clone(b)
-			c.network.wait.Go(func() {
-				if lab.Sleep(c.network.ctx, takes) {
-					c.PacketConn.WriteTo(late, to)
-				}
-				<-c.late
-			})
-		default:
-		}
+		late := slices.Clone(b)
+		time.AfterFunc(takes, func() { c.PacketConn.WriteTo(late, to) })
 	}
 	return len(b), nil
 }

@@ -63,20 +63,21 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	told := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
-	unless := func(flag string, set func()) {
-		if !told[flag] {
-			set()
+	unless := func(name string, value any) { // told otherwise
+		if !told[name] {
+			_ = flags.Set(name, fmt.Sprint(value))
 		}
+	}
+	if o.regions != 0 {
+		unless("nodes", 2)
+		unless("limit", 50)
 	}
 	enough := leastRate(o.limit, planetPer)
 	switch {
 	case o.regions != 0:
-		unless("nodes", func() { o.nodes = 2 })
-		unless("limit", func() { o.limit = 50 })
-		enough = leastRate(o.limit, planetPer)
-		unless("rate", func() { o.rate = max(600, enough) })
+		unless("rate", max(600, enough))
 	case o.serve:
-		unless("rate", func() { o.rate = servedRate })
+		unless("rate", servedRate)
 	}
 	requests := float64(o.rate) * o.duration.Seconds()
 	var wrong []error
@@ -102,8 +103,8 @@ func parse(args []string, help io.Writer) (options, error) {
 			wrong = append(wrong, fmt.Errorf(c.says, c.args...))
 		}
 	}
-	if o.serve && o.rules != "" && !told["rate"] {
-		o.rate = 0 // nobody knows what the rules make of the demo's requests
+	if o.serve && o.rules != "" {
+		unless("rate", 0) // nobody knows what the rules make of the demo's requests
 	}
 	return o, errors.Join(wrong...)
 }

@@ -14,26 +14,19 @@ import (
 // servedPer is the limit's Per where a person asks, by hand.
 const servedPer = 10 * time.Second
 
-// restartAfter is how long a gateway that has ended stays away.
-const restartAfter = 3 * time.Second
-
 // servedRate is how many requests a second there are unless told: a page that is looked
 // at beside other work.
 const servedRate = 200
 
 // serve keeps the gateways up until ctx is done, under traffic, shows them on a page and
-// does what its buttons say. It tells how to ask the gateways. One that ends by itself is
-// started again.
+// does what its buttons say. It tells how to ask the gateways.
 func serve(ctx context.Context, m *monitor, s *screen) int {
 	f := m.fleet
-	broken := func(err error) int {
-		s.say("demo: " + err.Error())
-		return exitBroken
-	}
 	view := &panorama{fleet: f, tally: m.tally, presses: make(chan press, 8)}
 	url, end, err := servePage(f, view)
 	if err != nil {
-		return broken(err)
+		s.say("demo: " + err.Error())
+		return exitBroken
 	}
 	defer end()
 	if m.options.rate > 0 {
@@ -59,11 +52,6 @@ func serve(ctx context.Context, m *monitor, s *screen) int {
 		case now := <-tick.C:
 			f.trim()
 			m.tally.forget(now.Add(-f.per).UnixNano())
-			for _, gateway := range f.missing(now.Add(-restartAfter)) {
-				if err := f.do(step{kind: start, gateway: gateway}); err != nil {
-					return broken(err)
-				}
-			}
 		}
 	}
 }
@@ -76,7 +64,7 @@ func (f *fleet) instructions(page string) string {
 		gateways = append(gateways, map[string]any{"Number": i + 1, "URL": inc.url(), "PID": inc.process.PID()})
 	}
 	values := map[string]any{
-		"Page": page, "Nodes": f.nodes, "Rules": f.rules.path, "Gateways": gateways, "Token": f.token, "RestartAfter": restartAfter,
+		"Page": page, "Nodes": f.nodes, "Rules": f.rules.path, "Gateways": gateways, "Token": f.token,
 		"First": first.url(), "FirstAdmin": first.adminURL(), "Last": last.url(), "LastAdmin": last.adminURL(), "PID": last.process.PID(),
 	}
 	if f.rules.dir != "" {
@@ -85,19 +73,6 @@ func (f *fleet) instructions(page string) string {
 	var b strings.Builder
 	_ = texts.ExecuteTemplate(&b, "serve.txt", values) // a test reads all of it
 	return b.String()
-}
-
-// missing is the gateways that ended by themselves before a moment.
-func (f *fleet) missing(before time.Time) []int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var gateways []int
-	for i, inc := range f.current {
-		if inc.is(failed) && inc.down[len(inc.down)-1].from < before.UnixNano() {
-			gateways = append(gateways, i)
-		}
-	}
-	return gateways
 }
 
 // servePage serves the page at an address that only this machine reaches, until end is called.

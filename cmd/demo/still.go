@@ -70,7 +70,7 @@ func unsettled(check span, still []span) (span, bool) {
 // stood returns for how much of a span the demo stood still, as l has measured, or gateways
 // did, at these times, which are apart.
 func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
-	still := func(s span) time.Duration { return l.Within(time.Unix(0, s.from), time.Unix(0, s.to)) }
+	still := func(s span) time.Duration { return l.Within(s.moments().From, s.moments().To) }
 	sum := still(s)
 	for _, part := range within(s, gateways) {
 		sum += part.length() - still(part) // that counts once

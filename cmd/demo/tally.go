@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +39,6 @@ func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
 // failed to do is held against it.
 func (t *tally) add(a answer) {
 	a.down, a.busy = t.fleet.wasDown(a.to, a.sent, a.done), t.fleet.wasBusy(a.sent, a.done)
-	a.owner = strings.Clone(a.owner) // it is a part of a whole header
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -159,15 +158,11 @@ func (a *answer) read(response *http.Response) error {
 	default:
 		return fmt.Errorf("status %s", response.Status)
 	}
-	source := response.Header.Get(decidedHeader)
-	a.at, a.owner = placeOf(source), response.Header.Get(ownerHeader)
-	from, to, _ := strings.Cut(response.Header.Get(checkedHeader), " ")
-	var err, err2 error
-	a.check.from, err = strconv.ParseInt(from, 10, 64)
-	a.check.to, err2 = strconv.ParseInt(to, 10, 64)
-	if err != nil || err2 != nil || source == "" {
+	var d decided
+	if err := json.Unmarshal([]byte(response.Header.Get(decidedHeader)), &d); err != nil || d.Source == "" {
 		return errNoTimes
 	}
+	a.at, a.owner, a.check = placeOf(d.Source), d.Owner, span{d.From, d.To}
 	return nil
 }
 

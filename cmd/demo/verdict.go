@@ -190,7 +190,7 @@ func (m *monitor) judge(over int64) *findings {
 
 	var busy []lab.Span
 	if f.load != nil {
-		busy = moments(f.load.span)
+		busy = append(busy, f.load.moments())
 	}
 	v := &findings{
 		width: 9, still: t.lateness.Longest(busy...),
@@ -229,13 +229,6 @@ func (m *monitor) judge(over int64) *findings {
 		v.broken = append(v.broken, "no client got anything in a window without a fault: nothing was seen of health")
 	}
 	return v
-}
-
-func moments(spans ...span) (all []lab.Span) {
-	for _, s := range spans {
-		all = append(all, lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)})
-	}
-	return all
 }
 
 // number writes n with its thousands apart.

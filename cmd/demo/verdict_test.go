@@ -49,7 +49,7 @@ func (t *tally) roundTrips(took time.Duration) {
 }
 
 // stoodStill has the machine stand still.
-func (t *tally) stoodStill(s span) { t.lateness.Add(moments(s)[0]) }
+func (t *tally) stoodStill(s span) { t.lateness.Add(s.moments()) }
 
 const second = int64(time.Second)
 

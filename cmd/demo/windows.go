@@ -59,6 +59,8 @@ type span struct{ from, to int64 }
 
 func (s span) length() time.Duration { return time.Duration(s.to - s.from) }
 
+func (s span) moments() lab.Span { return lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)} }
+
 // never is the end of what has not ended.
 const never = math.MaxInt64
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -63,7 +62,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 		case i == 0:
 			m.judgeUse(f, "used", leastUsed, span{from + int64(m.per), to}, "while all regions ask")
 		default:
-			m.judgeUse(f, "moved", leastMoved, span{from + int64(m.per), to}, fmt.Sprintf("in %s, from %v after all demand has moved there", m.regions[slices.Index(h.asks, 1)], m.per))
+			m.judgeUse(f, "moved", leastMoved, span{from + int64(m.per), to}, fmt.Sprintf("in %s, from %v after all demand has moved there", m.regions[h.asks[0]], m.per))
 		}
 	}
 	most := m.judgeWindows(f, cut)

@@ -35,8 +35,8 @@ func newSeenRun() *seenRun {
 			m.happened, m.asks = append(m.happened, happening{step: m.coming[0], from: at}), m.coming[0].asks
 			m.coming = m.coming[1:]
 		}
-		customer, region := i%customers, slices.Index(m.asks, 1)
-		if region < 0 { // all ask
+		customer, region := i%customers, m.asks[0]
+		if len(m.asks) > 1 { // all ask
 			region = i / customers % 3
 		}
 		allowed, log := false, &last[customer]

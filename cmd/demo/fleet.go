@@ -97,12 +97,11 @@ type fleet struct {
 	broken    []string      // promises, in words
 	version   uint64        // of the rules, at least
 	overrides int           // that hold
-	launching bool          // a gateway starts, and the one before it still has its place
 	unproven  bool          // the rules change or gateways are busy, and not all have shown what comes of it
 	shown     string        // what they have shown, in words
 	away      []bool        // by gateway: it is on the other side of the cut
 	slowed    []bool        // by gateway
-	asks      []int         // by region, out of their sum, what is sent there of all traffic
+	asks      []int         // regions, of which each request's is drawn; the first if empty
 
 	// What follows belongs to open, and then to one change at a time.
 	sites    []site // by gateway
@@ -152,14 +151,20 @@ func (f *fleet) hold() (err error) {
 	return nil
 }
 
-// launch starts a process in a gateway's place. Like lab.Start, it belongs on the demo's own
-// thread.
-func (f *fleet) launch(gateway int) error {
-	f.mu.Lock()
+// place puts what is to start in a gateway's place. f.mu is held.
+func (f *fleet) place(gateway int) *incarnation {
 	inc := &incarnation{gateway: gateway, site: f.sites[gateway], over: make(chan struct{}), client: &http.Client{
 		Timeout:   giveUp,
 		Transport: &http.Transport{MaxIdleConns: workers, MaxIdleConnsPerHost: workers, DisableCompression: true},
 	}}
+	f.current[gateway], f.all = inc, append(f.all, inc)
+	return inc
+}
+
+// launch starts a gateway's process. Like lab.Start, it belongs on the demo's own thread.
+func (f *fleet) launch(inc *incarnation) error {
+	f.mu.Lock()
+	gateway := inc.gateway
 	s := settings{
 		Label: label(gateway), site: inc.site, Expect: f.each, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
 		Region: f.regionName(gateway), Regions: make(map[string][]string), Timeout: f.timeout, Shown: f.served, Links: f.links(gateway),
@@ -172,8 +177,6 @@ func (f *fleet) launch(gateway int) error {
 			s.Join = append(s.Join, other.site.Bind)
 		}
 	}
-	f.current[gateway], f.launching = inc, false
-	f.all = append(f.all, inc)
 	f.mu.Unlock()
 
 	p, err := lab.StartJSON(gatewayEnv, s, func(r report) { f.told(inc, r) })
@@ -323,7 +326,7 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 // agreed reports whether nobody comes or goes, all gateways that are up hear each
 // other, and no other, and that they decide by the rules that hold. f.mu is held.
 func (f *fleet) agreed() bool {
-	if f.unproven || f.launching {
+	if f.unproven {
 		return false
 	}
 	for _, inc := range f.current {
@@ -363,15 +366,13 @@ func (f *fleet) ended(inc *incarnation, p *lab.Child) {
 			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.How())
 		}
 	case leaving:
-		inc.condition = gone
-		inc.down = append(inc.down, span{now, never})
+		inc.condition, inc.down = gone, append(inc.down, span{now, never})
 		if !p.Well() {
 			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.How())
 		}
 		f.settle(now)
 	default:
-		inc.condition = failed
-		inc.down = append(inc.down, span{now, never})
+		inc.condition, inc.down = failed, append(inc.down, span{now, never})
 		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.How())
 		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.Cmd.ProcessState)
 	}
@@ -411,7 +412,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
 	}
-	f.unproven, f.launching = k.shows(), k == start
+	f.unproven = k.shows()
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	if what.asks != nil {
 		f.asks = what.asks
@@ -425,7 +426,8 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	}
 	switch k {
 	case start:
-		return func() error { return f.launch(what.gateway) }
+		next := f.place(what.gateway)
+		return func() error { return f.launch(next) }
 	case leave:
 		inc.condition = leaving
 		return inc.process.Leave
@@ -546,16 +548,19 @@ func (f *fleet) open(ctx context.Context) error {
 		}
 	}
 	if f.rules.path == "" {
-		if err := f.writeRules(1, hourly); err != nil {
+		if err := f.rules.write(1, hourly); err != nil {
 			return err
 		}
 		f.version = 1
 	}
 	for i := range f.nodes {
-		if err := f.launch(i); err != nil {
+		f.mu.Lock()
+		inc := f.place(i)
+		f.mu.Unlock()
+		if err := f.launch(inc); err != nil {
 			return err
 		}
-		if err := f.await(ctx, func() bool { return f.current[i].condition == up }); err != nil {
+		if err := f.await(ctx, func() bool { return inc.condition == up }); err != nil {
 			return err
 		}
 	}
@@ -577,11 +582,6 @@ func (f *fleet) reached() bool {
 		}
 	}
 	return true
-}
-
-// writeRules swaps a version of the demo's own rules in.
-func (f *fleet) writeRules(version uint64, hourly int64) error {
-	return f.rules.write(version, hourly)
 }
 
 // seenWithin is how long the gateways may take to see what has happened, or to
@@ -618,13 +618,9 @@ func (f *fleet) may(next step, now time.Time) (bool, error) {
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	chosen, alive, region, sum := (*incarnation)(nil), 0, 0, 0
-	for _, asks := range f.asks {
-		sum += asks
-	}
-	if sum > 0 {
-		n := random.IntN(sum)
-		region = slices.IndexFunc(f.asks, func(asks int) bool { n -= asks; return n < 0 })
+	chosen, alive, region := (*incarnation)(nil), 0, 0
+	if len(f.asks) > 0 {
+		region = f.asks[random.IntN(len(f.asks))]
 	}
 	for _, inc := range f.current {
 		if inc != nil && inc.ready && f.region(inc.gateway) == region {

@@ -77,7 +77,7 @@ type step struct {
 	after   time.Duration // from the beginning of traffic, at the earliest
 	calm    time.Duration // since all have seen the step before, at least
 	last    time.Duration // how long it goes on, if it is busy
-	asks    []int         // by region, out of their sum, what is sent there of all traffic from then on
+	asks    []int         // regions, of which each request's is drawn from then on
 }
 
 func (s step) String() string {

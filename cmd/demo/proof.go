@@ -39,7 +39,7 @@ type proof struct {
 // that some of the prover's quota is used, so that there is a count that could be reset.
 func (f *fleet) change(k kind) {
 	was, to, text, does := int64(hourly), int64(hourlyReloaded), "all gateways grant %s an hour; of a user's %d units none was forgotten",
-		func() error { return f.writeRules(2, hourlyReloaded) }
+		func() error { return f.rules.write(2, hourlyReloaded) }
 	if k == override {
 		was, to, text, does = hourlyReloaded, hourlyGranted, "all gateways grant that user %s an hour, less the %d units that it has used", f.override
 	}

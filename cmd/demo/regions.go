@@ -17,25 +17,17 @@ const (
 	thenBusy  = 1 // and then here; and this one is cut off while it has all
 )
 
-// allAsk is how the traffic is spread while all regions ask.
-var allAsk = []int{5, 3, 2, 2}
-
 // journey is what happens in a run with regions, spread over it.
 func journey(regions []string, nodes int, duration time.Duration) []step {
 	at := func(percent int, k kind, asks []int, phase string) step {
 		return step{kind: k, gateway: thenBusy * nodes, asks: asks, phase: phase, after: duration * time.Duration(percent) / 100}
 	}
-	all := allAsk[:len(regions)]
-	only := func(region int) []int {
-		asks := make([]int, len(regions))
-		asks[region] = 1
-		return asks
-	}
+	all := slices.DeleteFunc([]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3}, func(region int) bool { return region >= len(regions) })
 	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
 	return []step{
 		at(0, demand, all, "all regions ask"),
-		at(17, demand, only(firstBusy), "demand moves: all of it to "+regions[firstBusy]),
-		at(30, demand, only(thenBusy), fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy])),
+		at(17, demand, []int{firstBusy}, "demand moves: all of it to "+regions[firstBusy]),
+		at(30, demand, []int{thenBusy}, fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy])),
 		at(43, sever, all, fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and "))),
 		at(87, rejoin, all, "heal: all regions reach each other again"),
 	}

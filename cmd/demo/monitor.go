@@ -89,23 +89,24 @@ func (m *monitor) act(now time.Time) (over bool, err error) {
 	return false, m.do(next)
 }
 
+// gatewayColumns are those of what a gateway answered in a time. The last one is what it sees.
 var gatewayColumns = []column{
-	{"#", 4, 0},
-	{"process", 8, 8},
-	{"state", 8, 0},
-	{"owns", 4, 2},
-	{"checks/s", 8, 0},
-	{"allowed", 7, 0},
-	{"denied", 6, 6},
-	{"p50", 6, 7},
-	{"p99", 6, 4},
-	{"itself", 6, 5},
-	{"owner", 5, 5},
-	{"memory", 6, 5},
-	{"stand-in", 8, 1},
-	{"share", 5, 3},
-	{"lag", 6, 2},
-	{"sees", 0, 0},
+	{"#", 4, 0, func(r row) string { return r.m.name(r.inc.gateway) }},
+	{"process", 8, 8, func(r row) string { return r.pid() }},
+	{"state", 8, 0, func(r row) string { return r.inc.condition.String() }},
+	{"owns", 4, 2, func(r row) string { return percent(r.inc.report.Owns, clients) }},
+	{"checks/s", 8, 0, func(r row) string { return number(perSecond(r.answered(), r.over)) }},
+	{"allowed", 7, 0, func(r row) string { return number(perSecond(r.allowed, r.over)) }},
+	{"denied", 6, 6, func(r row) string { return number(perSecond(r.denied, r.over)) }},
+	{"p50", 6, 7, func(r row) string { return short(r.took.Quantile(0.5)) }},
+	{"p99", 6, 4, func(r row) string { return short(r.took.Quantile(0.99)) }},
+	{"itself", 6, 5, func(r row) string { return percent(r.at[own], r.answered()) }},
+	{"owner", 5, 5, func(r row) string { return percent(r.at[asked], r.answered()) }},
+	{"memory", 6, 5, func(r row) string { return percent(r.at[fromMemory], r.answered()) }},
+	{"stand-in", 8, 1, func(r row) string { return percent(r.at[stoodIn], r.answered()) }},
+	{"share", 5, 3, func(r row) string { return percent(r.at[budget], r.answered()) }},
+	{"lag", 6, 2, func(r row) string { return short(r.inc.report.Stream.Lag) }},
+	{"sees", 0, 0, nil},
 }
 
 var gatewayLegend = []string{
@@ -141,53 +142,55 @@ func (m *monitor) view(now time.Time) *view {
 		if inc == nil || inc.condition == gone && i >= m.nodes {
 			continue
 		}
-		row, sights := m.row(inc, sum(answers, func(a *answer) bool { return a.to.gateway == i }), over), m.sights(inc)
-		v.rows = append(v.rows, append(row, sights...))
+		cells, sights := row{sum(answers, func(a *answer) bool { return a.to.gateway == i }), m, inc, over}.cells(), m.sights(inc)
+		v.rows = append(v.rows, append(cells, sights...))
 		last := &v.columns[len(v.columns)-1]
 		last.width = max(last.width, len([]rune(sights.render(false, plainWidth))))
 	}
 	return v
 }
 
-// row returns the cells of a gateway but the last, of what it answered in a time. m.mu is held.
-func (m *monitor) row(inc *incarnation, s *sums, over time.Duration) []painted {
-	serves := inc.is(up, leaving)
-	reports := serves || inc.is(joining)
-	cell := func(known bool, text string) painted {
+// row is what a row of the table is about. m.mu is held.
+type row struct {
+	*sums
+	m    *monitor
+	inc  *incarnation
+	over time.Duration
+}
+
+func (r row) pid() string {
+	if r.inc.process == nil {
+		return unknown
+	}
+	return strconv.Itoa(r.inc.process.PID())
+}
+
+// cells are all but the last. Nothing is known of a gateway that does not serve but its process
+// and its state.
+func (r row) cells() (cells []painted) {
+	for i, c := range gatewayColumns[:len(gatewayColumns)-1] {
+		cell := painted{plain, c.text(r)}
 		switch {
-		case !known:
-			return painted{dim, unknown}
-		case !serves:
-			return painted{dim, text}
+		case i == 0:
+			cell.colour = bold
+		case c.title == "state":
+			cell.colour = r.inc.condition.colour()
+		case !r.inc.is(up, leaving) && c.title != "process":
+			cell = painted{dim, unknown}
+		case (c.title == "stand-in" || c.title == "share") && cell.text != "0%": // an owner is not reached
+			cell.colour = yellow
 		}
-		return painted{plain, text}
+		cells = append(cells, cell)
 	}
-	part := func(n, all int) string {
-		if all == 0 {
-			return unknown
-		}
-		return strconv.Itoa((100*n+all/2)/all) + "%"
+	return cells
+}
+
+// percent is a part of all.
+func percent(n, all int) string {
+	if all == 0 {
+		return unknown
 	}
-	at := func(p place) painted { return cell(serves, part(s.at[p], s.answered())) }
-	unusual := func(p place) painted { // while an owner is not reached
-		c := at(p)
-		if c.colour = dim; c.text != "0%" && c.text != unknown {
-			c.colour = yellow
-		}
-		return c
-	}
-	pid := unknown
-	if inc.process != nil {
-		pid = strconv.Itoa(inc.process.PID())
-	}
-	return []painted{
-		{bold, m.name(inc.gateway)}, cell(true, pid), {inc.condition.colour(), inc.condition.String()},
-		cell(reports, part(inc.report.Owns, clients)),
-		cell(serves, number(perSecond(s.answered(), over))), cell(serves, number(perSecond(s.allowed, over))), cell(serves, number(perSecond(s.denied, over))),
-		cell(serves, short(s.took.Quantile(0.5))), cell(serves, short(s.took.Quantile(0.99))),
-		at(own), at(asked), at(fromMemory), unusual(stoodIn), unusual(budget),
-		cell(reports, short(inc.report.Stream.Lag)),
-	}
+	return strconv.Itoa((100*n+all/2)/all) + "%"
 }
 
 // sights is how a gateway sees the members that have had each place of its region: more than

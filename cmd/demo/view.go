@@ -27,6 +27,7 @@ type column struct {
 	title     string
 	width     int
 	sacrifice int
+	text      func(row) string
 }
 
 // unknown is what a cell has instead of a figure.

@@ -91,7 +91,6 @@ type fleet struct {
 	current   []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
 	all       []*incarnation
 	happened  []happening
-	deaf      []span        // when some that were up did not hear each other, though nothing was happening
 	lag       time.Duration // the furthest that a replica was behind
 	load      *load         // when no gateway left the machine idle time, nil before
 	broken    []string      // promises, in words
@@ -243,20 +242,6 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.polls.Go(func() { f.poll(inc) })
 	}
 	f.settle(r.At)
-	f.listen(r)
-}
-
-// listen notes since when, and until when, gateways that are up do not hear each
-// other. f.mu is held.
-func (f *fleet) listen(r report) {
-	last := len(f.deaf) - 1
-	open := last >= 0 && f.deaf[last].to == never
-	switch hearing := f.hearing(); {
-	case open && hearing:
-		f.deaf[last].to = r.At
-	case !open && !hearing && f.settled():
-		f.deaf = append(f.deaf, span{r.Since, never})
-	}
 }
 
 // pollInterval is how often a gateway is asked whether it is ready.
@@ -268,10 +253,7 @@ func (f *fleet) poll(inc *incarnation) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		response, err := inc.client.Get(inc.url() + readyPath)
-		if err == nil {
-			response.Body.Close()
-		}
+		response, _, err := inc.request(context.Background(), http.MethodGet, inc.url()+readyPath, "", nil)
 		f.answered(inc, err == nil && response.StatusCode == http.StatusOK)
 		select {
 		case <-tick.C:
@@ -670,9 +652,6 @@ func (f *fleet) occasions() *occasions {
 			s = s.healed()
 		}
 		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
-	}
-	for _, s := range f.deaf {
-		o[timedOut] = append(o[timedOut], s.healed())
 	}
 	return &o
 }

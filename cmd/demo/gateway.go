@@ -54,7 +54,6 @@ type order struct {
 // output: one when it serves, and then whenever what it sees has changed, and
 // from time to time.
 type report struct {
-	Since   int64  // when it last looked before, in Unix nanoseconds
 	At      int64  // when it saw this
 	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
 	Name    string // of its node
@@ -184,7 +183,6 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	w.since = time.Now().UnixNano()
 	for took := time.Duration(0); ; {
 		if err := w.look(took); err != nil {
 			return err
@@ -224,15 +222,13 @@ type watcher struct {
 	late  lab.Lateness
 	tell  func(any) error
 	last  report // that was told
-	since int64  // when it looked before, in Unix nanoseconds
 }
 
 // look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
 // or if it has worked.
 func (w *watcher) look(worked time.Duration) error {
 	rules, now, last := w.view.Book.Current(), time.Now().UnixNano(), &w.last
-	r := report{Since: w.since, At: now, Worked: worked, Rules: rules.Version(), Overrides: w.view.Book.Stats().Overrides}
-	w.since = now
+	r := report{At: now, Worked: worked, Rules: rules.Version(), Overrides: w.view.Book.Stats().Overrides}
 	for _, m := range w.view.Node.Members() {
 		if m.Self {
 			r.Name = m.Name

@@ -82,7 +82,7 @@ func TestBothEndsAreToldOfALink(t *testing.T) {
 func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 	f := fleetOf(1, 1)
 	for range 3 * maxKept {
-		f.happened, f.deaf = append(f.happened, happening{seenBy: 1}), append(f.deaf, span{})
+		f.happened = append(f.happened, happening{seenBy: 1})
 		f.say("kill", "again")
 		f.breaks("it ended")
 		ended := &incarnation{over: make(chan struct{})}
@@ -93,7 +93,6 @@ func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 	f.trim()
 	require.Len(t, f.happened, maxKept)
 	require.Len(t, f.lines(), maxKept)
-	require.Len(t, f.deaf, maxKept)
 	require.Len(t, f.broken, maxKept)
 	require.Equal(t, []*incarnation{f.current[0]}, f.all)
 }

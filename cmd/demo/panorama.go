@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,9 +24,6 @@ const slowBy = 25 * time.Millisecond
 
 // maxKept bounds what is remembered of faults while gateways are served.
 const maxKept = 100
-
-// maxAnswer bounds what is read of a gateway's answer, in bytes.
-const maxAnswer = 1 << 20
 
 // panorama is the whole fleet, as its page shows it: the gateways as the demo knows them, the
 // sides that hear each other, and what all gateways have counted. It implements page.Actor, and its
@@ -66,22 +63,15 @@ func (p *panorama) ask(ctx context.Context, what string, query url.Values, into 
 	if speaker == nil {
 		return errors.New("no gateway is up")
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, speaker.adminURL()+"/page/"+what+"?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Authorization", "Bearer "+p.fleet.token)
-	response, err := speaker.client.Do(r)
-	if err != nil {
+	url := speaker.adminURL() + "/page/" + what + "?" + query.Encode()
+	response, text, err := speaker.request(ctx, http.MethodGet, url, "", http.Header{"Authorization": {"Bearer " + p.fleet.token}})
+	switch {
+	case err != nil:
 		return fmt.Errorf("%s does not answer", label(speaker.gateway))
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answers: %s", label(speaker.gateway), bytes.TrimSpace(text))
 	}
-	defer response.Body.Close()
-	body := io.LimitReader(response.Body, maxAnswer)
-	if response.StatusCode != http.StatusOK {
-		detail, _ := io.ReadAll(body)
-		return fmt.Errorf("%s answers: %s", label(speaker.gateway), strings.TrimSpace(string(detail)))
-	}
-	return json.NewDecoder(body).Decode(into)
+	return json.Unmarshal(text, into)
 }
 
 // Top implements page.Source.
@@ -261,7 +251,7 @@ func (f *fleet) isAway(gateway int) bool {
 func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.happened, f.deaf, f.broken = newest(f.happened), newest(f.deaf), newest(f.broken)
+	f.happened, f.broken = newest(f.happened), newest(f.broken)
 	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool {
 		select {
 		case <-inc.over:

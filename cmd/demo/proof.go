@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -140,14 +141,9 @@ func (f *fleet) override() error {
 	return err
 }
 
-// call makes a request, and returns the answer without its body.
+// call makes a request. The error is errEnding if the gateway is to end.
 func (f *fleet) call(inc *incarnation, method, url, body string, fields http.Header) (*http.Response, error) {
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header = fields
-	response, err := inc.do(r)
+	response, _, err := inc.request(context.Background(), method, url, body, fields)
 	if err == nil {
 		return response, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,15 +122,8 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 
 // ask asks one gateway for a client.
 func ask(to *incarnation, path string, client int) answer {
-	a := answer{to: to, path: path, client: client}
-	r, err := http.NewRequest(http.MethodGet, to.url()+path, nil)
-	if err != nil {
-		a.err = err
-		return a
-	}
-	r.Header.Set(clientHeader, clientName(client))
-	sent := time.Now()
-	response, err := to.do(r)
+	a, sent := answer{to: to, path: path, client: client}, time.Now()
+	response, _, err := to.request(context.Background(), http.MethodGet, to.url()+path, "", http.Header{clientHeader: {clientName(client)}})
 	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
@@ -137,14 +131,23 @@ func ask(to *incarnation, path string, client int) answer {
 	return a
 }
 
-// do makes a request, and reads its answer to the end, without its body.
-func (inc *incarnation) do(r *http.Request) (*http.Response, error) {
-	response, err := inc.client.Do(r)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
+// maxAnswer bounds what is read of a gateway's answer, in bytes.
+const maxAnswer = 1 << 20
+
+// request makes a request, and returns the answer and its body.
+func (inc *incarnation) request(ctx context.Context, method, url, body string, fields http.Header) (*http.Response, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
 	}
-	return response, err
+	r.Header = fields
+	response, err := inc.client.Do(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return response, text, err
 }
 
 var errNoTimes = errors.New("the answer does not say when it was checked")

@@ -143,9 +143,9 @@ func (m *monitor) view(now time.Time) *view {
 			continue
 		}
 		cells, sights := row{sum(answers, func(a *answer) bool { return a.to.gateway == i }), m, inc, over}.cells(), m.sights(inc)
-		v.rows = append(v.rows, append(cells, sights...))
+		v.rows = append(v.rows, append(cells, sights))
 		last := &v.columns[len(v.columns)-1]
-		last.width = max(last.width, len([]rune(sights.render(false, plainWidth))))
+		last.width = max(last.width, len(sights))
 	}
 	return v
 }
@@ -167,20 +167,20 @@ func (r row) pid() string {
 
 // cells are all but the last. Nothing is known of a gateway that does not serve but its process
 // and its state.
-func (r row) cells() (cells []painted) {
+func (r row) cells() (cells []line) {
 	for i, c := range gatewayColumns[:len(gatewayColumns)-1] {
-		cell := painted{plain, c.text(r)}
+		text, colour := c.text(r), plain
 		switch {
 		case i == 0:
-			cell.colour = bold
+			colour = bold
 		case c.title == "state":
-			cell.colour = r.inc.condition.colour()
+			colour = r.inc.condition.colour()
 		case !r.inc.is(up, leaving) && c.title != "process":
-			cell = painted{dim, unknown}
-		case (c.title == "stand-in" || c.title == "share") && cell.text != "0%": // an owner is not reached
-			cell.colour = yellow
+			text, colour = unknown, dim
+		case (c.title == "stand-in" || c.title == "share") && text != "0%": // an owner is not reached
+			colour = yellow
 		}
-		cells = append(cells, cell)
+		cells = append(cells, line{}.add(colour, text))
 	}
 	return cells
 }
@@ -208,7 +208,7 @@ func (m *monitor) sights(inc *incarnation) line {
 		before := len(l)
 		for _, m := range inc.report.Members {
 			if gatewayOf(m.Name) == i {
-				l = append(l, markOf(m.State))
+				l = l.add(markOf(m.State))
 			}
 		}
 		if len(l) == before {
@@ -233,16 +233,16 @@ func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []
 	return all
 }
 
-func markOf(s weir.MemberState) painted {
+func markOf(s weir.MemberState) (colour, string) {
 	switch s {
 	case weir.Serving:
-		return painted{green, "✓"}
+		return green, "✓"
 	case weir.Dead:
-		return painted{red, "✗"}
+		return red, "✗"
 	case weir.Joining:
-		return painted{cyan, "…"}
+		return cyan, "…"
 	}
-	return painted{yellow, "?"}
+	return yellow, "?"
 }
 
 func (c condition) colour() colour {

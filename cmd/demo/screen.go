@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -28,58 +27,50 @@ type line []painted
 
 type painted struct {
 	colour colour
-	text   string
+	rune   rune
 }
 
-func (l line) add(c colour, text string) line { return append(l, painted{c, text}) }
+func (l line) add(c colour, text string) line {
+	for _, r := range text {
+		l = append(l, painted{c, r})
+	}
+	return l
+}
 
 // render returns the line in at most width columns, painted if colours are wanted.
 func (l line) render(colours bool, width int) string {
-	out := ""
-	for _, part := range l {
-		text := []rune(part.text)
-		text = text[:min(len(text), max(width, 0))]
-		width -= len(text)
-		if colours && part.colour != plain && len(text) > 0 {
-			out += "\x1b[" + string(part.colour) + "m" + string(text) + "\x1b[0m"
-		} else {
-			out += string(text)
+	var b strings.Builder
+	now := plain
+	paint := func(c colour) {
+		if colours && c != now {
+			b.WriteString("\x1b[0;" + string(c) + "m")
+			now = c
 		}
 	}
-	return out
+	for _, p := range l[:min(len(l), max(width, 0))] {
+		paint(p.colour)
+		b.WriteRune(p.rune)
+	}
+	paint(plain)
+	return b.String()
 }
 
 // wrap breaks the line at spaces into lines of at most width columns. All but the first are
 // indented by hang. A longer word is broken where the width ends.
 func (l line) wrap(width, hang int) (all []line) {
 	hang = min(hang, width/2)
-	now, used := line{}, 0
-	next := func() {
-		if last := len(now) - 1; last >= 0 {
-			now[last].text = strings.TrimRight(now[last].text, " ")
-		}
-		all = append(all, now)
-		now, used = line{}.add(plain, strings.Repeat(" ", hang)), hang
-	}
-	for _, part := range l {
-		for _, word := range strings.SplitAfter(part.text, " ") {
-			if used > hang && used+utf8.RuneCountInString(strings.TrimSuffix(word, " ")) > width {
-				next()
-			}
-			for runes := []rune(word); len(runes) > 0; {
-				if used >= width {
-					if string(runes) == " " {
-						break
-					}
-					next()
-				}
-				n := min(len(runes), max(1, width-used))
-				now, used = now.add(part.colour, string(runes[:n])), used+n
-				runes = runes[n:]
+	for indent := 0; len(l) > width; indent = hang {
+		end, next := width, width
+		for i := width; i > indent; i-- {
+			if l[i].rune == ' ' {
+				end, next = i, i+1
+				break
 			}
 		}
+		all = append(all, l[:end])
+		l = append(line{}.add(plain, strings.Repeat(" ", hang)), l[next:]...)
 	}
-	return append(all, now)
+	return append(all, l)
 }
 
 // screen is where the demo shows itself: a table that is drawn again in place on a terminal,

@@ -110,11 +110,11 @@ func (f *findings) print(show func(l line, hang int)) {
 			say(plain, "%s", part.heading)
 		}
 		for _, c := range part.claims {
-			mark := painted{green, "✓"}
+			l := line{}.add(green, "  ✓")
 			if c.broken != "" {
-				mark = painted{red, "✗"}
+				l = line{}.add(red, "  ✗")
 			}
-			l := append(line{}.add(plain, "  "), mark).add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, fmt.Sprintf("%*s", f.width, c.value)).add(dim, "  "+c.means)
+			l = l.add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, fmt.Sprintf("%*s", f.width, c.value)).add(dim, "  "+c.means)
 			show(l, 16+f.width)
 		}
 	}

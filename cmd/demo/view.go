@@ -14,8 +14,8 @@ type view struct {
 	elapsed, duration time.Duration
 	next              string // what is about to happen
 	columns           []column
-	rows              [][]painted // with a cell for each column, of which the last may be longer
-	below             []line      // what there is room for below the table
+	rows              [][]line // with a cell for each column, of which the last may be longer
+	below             []line   // what there is room for below the table
 	standing          standing
 	story             []line
 	legend            []string
@@ -50,19 +50,19 @@ func (v *view) table(width int) []line {
 			left[i] = left[i] || c.sacrifice == worst
 		}
 	}
-	var all []line
-	header := make([]painted, len(v.columns))
+	header := make([]line, len(v.columns))
 	for i, c := range v.columns {
-		header[i] = painted{dim, c.title}
+		header[i] = line{}.add(dim, c.title)
 	}
-	for _, row := range slices.Concat([][]painted{header}, v.rows) {
+	var all []line
+	for _, row := range slices.Concat([][]line{header}, v.rows) {
 		l := line{}
 		for i, cell := range row {
-			switch {
-			case i >= len(v.columns)-1:
-				l = append(l, cell)
+			switch last := len(row) - 1; {
+			case i == last:
+				l = append(l, cell...)
 			case !left[i]:
-				l = l.add(cell.colour, fmt.Sprintf("%*s ", v.columns[i].width, cell.text))
+				l = append(l.add(plain, strings.Repeat(" ", max(0, v.columns[i].width-len(cell)))), cell...).add(plain, " ")
 			}
 		}
 		all = append(all, l)

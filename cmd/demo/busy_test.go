@@ -60,9 +60,9 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		}, "errors: 1"},
 		"a gateway is taken for gone":     {func(f *fleet, _ *tally) { f.load.lost++ }, "gone: 1, times"},
 		"checks are exact in time":        {func(_ *fleet, t *tally) { t.strays(1, 5*second-1) }, ""},
-		"checks are not exact in time":    {func(_ *fleet, t *tally) { t.strays(1, 5*second) }, "exact: 1.0 s, after the load"},
+		"checks are not exact in time":    {func(_ *fleet, t *tally) { t.strays(1, 5*second) }, "exact: 1s, after the load"},
 		"they are, before one is late":    {func(_ *fleet, t *tally) { t.strays(1, 6*second) }, ""},
-		"not so many in a row are so":     {func(_ *fleet, t *tally) { t.strays(1, 5*second+exactInARow-2) }, "exact: 1.0 s, after the load"},
+		"not so many in a row are so":     {func(_ *fleet, t *tally) { t.strays(1, 5*second+exactInARow-2) }, "exact: 1s, after the load"},
 		"the machine stood still instead": {func(_ *fleet, t *tally) { t.strays(1, 5*second); t.stoodStill(span{4 * second, 5 * second}) }, ""},
 		"a client's check that timed out excuses a second limit, until all that was late has settled": {func(_ *fleet, t *tally) {
 			t.denies(budget, "gateway-2-0", 3*second+5)

@@ -32,9 +32,15 @@ const (
 	stopped
 )
 
-func (c condition) String() string {
-	return [...]string{"starting", "joining", "up", "leaving", "gone", "frozen", "killed", "failed", "stopped"}[c]
+var conditions = [...]struct {
+	name   string
+	colour colour
+}{
+	starting: {"starting", cyan}, joining: {"joining", cyan}, up: {"up", green}, leaving: {"leaving", yellow}, gone: {"gone", dim},
+	frozen: {"frozen", yellow}, killed: {"killed", red}, failed: {"failed", red}, stopped: {"stopped", dim},
 }
+
+func (c condition) String() string { return conditions[c].name }
 
 // site is where a gateway and its node are reached. It stays when the gateway starts again.
 type site struct{ Bind, HTTP, Admin string }

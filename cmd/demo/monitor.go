@@ -174,7 +174,7 @@ func (r row) cells() (cells []line) {
 		case i == 0:
 			colour = bold
 		case c.title == "state":
-			colour = r.inc.condition.colour()
+			colour = conditions[r.inc.condition].colour
 		case !r.inc.is(up, leaving) && c.title != "process":
 			text, colour = unknown, dim
 		case (c.title == "stand-in" || c.title == "share") && text != "0%": // an owner is not reached
@@ -243,20 +243,6 @@ func markOf(s weir.MemberState) (colour, string) {
 		return cyan, "…"
 	}
 	return yellow, "?"
-}
-
-func (c condition) colour() colour {
-	switch c {
-	case up:
-		return green
-	case starting, joining:
-		return cyan
-	case leaving, frozen:
-		return yellow
-	case gone, stopped:
-		return dim
-	}
-	return red
 }
 
 // busiestShown is how many clients the table shows.

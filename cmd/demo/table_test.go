@@ -123,7 +123,7 @@ func TestCellsAreOfTheLastSecond(t *testing.T) {
 	for _, cell := range v.rows[0] {
 		row = append(row, cell.render(false, plainWidth))
 	}
-	require.Equal(t, []string{"1", "–", "up", "25%", "20", "5", "15", "250 µs", "250 µs", "40%", "25%", "10%", "15%", "10%", "12 ms"}, row[:15])
+	require.Equal(t, []string{"1", "–", "up", "25%", "20", "5", "15", "250µs", "250µs", "40%", "25%", "10%", "15%", "10%", "12ms"}, row[:15])
 	require.Equal(t, standing{requests: 40}, v.standing)
 	m, now := picture()
 	require.Equal(t, unknown, m.view(now.Add(2 * time.Second)).rows[0][9].render(false, plainWidth))

@@ -76,19 +76,17 @@ func (t *tally) standing() standing {
 	return standing{t.answered, t.errors, t.stalls(t.slow, (*answer).waited, t.bound)}
 }
 
-// since returns the answers that came after a moment.
-func (t *tally) since(at int64) []answer {
+// since returns the answers that came after a moment. They are in the order of their ends, but
+// for what a worker waited for mu.
+func (t *tally) since(at int64) (all []answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(t.answers[t.first(at):]), func(a answer) bool { return a.done <= at })
-}
-
-// first is the index from which on there are answers that came after a moment, and few before
-// it: they are in the order of their ends, but for what a worker waited for mu. t.mu is held.
-func (t *tally) first(at int64) (i int) {
-	for i = len(t.answers); i > 0 && t.answers[i-1].done > at-int64(time.Second); i-- {
+	for i := len(t.answers) - 1; i >= 0 && t.answers[i].done > at-int64(time.Second); i-- {
+		if t.answers[i].done > at {
+			all = append(all, t.answers[i])
+		}
 	}
-	return i
+	return all
 }
 
 // lately is how many requests of a client were admitted within per before now.
@@ -101,11 +99,12 @@ func (t *tally) lately(client int, now int64, per time.Duration) (held int) {
 	return held
 }
 
-// forget drops what came long before a moment: where nobody judges, it is not needed.
+// forget drops what came a second before a moment: where nobody judges, it is not needed.
 func (t *tally) forget(before int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.answers, t.slow = slices.Delete(t.answers, 0, t.first(before)), newest(t.slow)
+	t.answers = slices.DeleteFunc(t.answers, func(a answer) bool { return a.done <= before-int64(time.Second) })
+	t.slow = newest(t.slow)
 }
 
 // admissions is when these answers admitted a request.

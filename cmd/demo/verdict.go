@@ -242,15 +242,12 @@ func number(n int) string {
 
 // short is a duration in at most three digits.
 func short(d time.Duration) string {
-	switch {
-	case d == 0:
-		return "–"
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d.Microseconds())
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
+	if d == 0 {
+		return unknown
 	}
-	return fmt.Sprintf("%.1f s", d.Seconds())
+	unit := time.Microsecond
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit).String()
 }

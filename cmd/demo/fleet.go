@@ -250,6 +250,10 @@ func (f *fleet) told(inc *incarnation, r report) {
 	f.settle(r.At)
 }
 
+// drain is how long a gateway that is to leave serves on, once it is sent no more requests: what
+// preStop does in Kubernetes.
+const drain = 200 * time.Millisecond
+
 // pollInterval is how often a gateway is asked whether it is ready.
 const pollInterval = 50 * time.Millisecond
 
@@ -273,7 +277,7 @@ func (f *fleet) poll(inc *incarnation) {
 func (f *fleet) answered(inc *incarnation, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	inc.ready = ready && inc.is(joining, up, leaving)
+	inc.ready = ready && inc.is(joining, up)
 	switch {
 	case inc.condition == joining && ready:
 		inc.condition = up
@@ -417,8 +421,14 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 		next := f.place(what.gateway)
 		return func() error { return f.launch(next) }
 	case leave:
-		inc.condition = leaving
-		return inc.process.Leave
+		inc.condition, inc.ready = leaving, false
+		return func() error {
+			f.polls.Go(func() {
+				time.Sleep(drain)
+				_ = inc.process.Leave() // it may have ended by itself, which is noted
+			})
+			return nil
+		}
 	case kill:
 		return inc.process.Kill
 	case freeze:

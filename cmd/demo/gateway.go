@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -113,13 +112,9 @@ const (
 	tellInterval = 250 * time.Millisecond
 )
 
-// leaveWithin bounds a gateway's leave: handing over, saying goodbye, and
-// answering what is under way. After its goodbye it goes on serving until it has told the
-// load balancer that it is not ready, and then has had no request for drain.
-const (
-	leaveWithin = 8 * time.Second
-	drain       = 200 * time.Millisecond
-)
+// leaveWithin bounds a gateway's leave: handing over, saying goodbye, and answering what is under
+// way.
+const leaveWithin = 8 * time.Second
 
 // runGateway is the whole of a gateway's process: an HTTP service behind a limiter. It returns
 // the exit status.
@@ -157,21 +152,14 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	if err != nil {
 		return err
 	}
-	var use drainage
 	routes := http.NewServeMux()
-	routes.Handle("/", use.requests(answers))
-	routes.Handle(readyPath, use.probes(node.Ready, httplimit.Readiness(node)))
+	routes.Handle("/", answers)
+	routes.Handle(readyPath, httplimit.Readiness(node))
 	server := func(addr string, h http.Handler) service.Server {
 		return service.HTTP(&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute})
 	}
-	web := server(s.HTTP, routes)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- gateway.Serve(toldToLeave, server(s.Admin, admin), service.Server{Serve: web.Serve, Shutdown: func(ctx context.Context) error {
-			use.wait(ctx)
-			return web.Shutdown(ctx)
-		}})
-	}()
+	go func() { ended <- gateway.Serve(toldToLeave, server(s.HTTP, routes), server(s.Admin, admin)) }()
 
 	worked := make(chan time.Duration, 1)
 	var working sync.WaitGroup
@@ -247,39 +235,6 @@ func (w *watcher) look(worked time.Duration) error {
 	}
 	w.last = r
 	return w.tell(r)
-}
-
-// drainage tells when nobody sends requests to a gateway any more. The zero drainage has
-// seen none.
-type drainage struct {
-	last    atomic.Int64 // when the last request came, in Unix nanoseconds
-	refused atomic.Bool  // it has told the load balancer that it is not ready
-}
-
-func (d *drainage) requests(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.last.Store(time.Now().UnixNano())
-		h.ServeHTTP(w, r)
-	})
-}
-
-// probes notes whether the gateway was not ready before it told the load balancer.
-func (d *drainage) probes(ready func() bool, h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refused := !ready()
-		h.ServeHTTP(w, r)
-		d.refused.Store(refused)
-	})
-}
-
-// wait waits until the load balancer knows that the gateway is not ready and no request has
-// come for drain, or ctx is done.
-func (d *drainage) wait(ctx context.Context) {
-	for quiet := time.Now(); time.Since(quiet) <= drain && lab.Sleep(ctx, lookInterval); {
-		if last := time.Unix(0, d.last.Load()); last.After(quiet) || !d.refused.Load() {
-			quiet = time.Now()
-		}
-	}
 }
 
 // limited is a handler behind the rules. Its answers say, besides what the client

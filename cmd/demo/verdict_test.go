@@ -332,7 +332,7 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 	}{
 		joining: {true, up},
 		up:      {true, up},
-		leaving: {true, leaving},
+		leaving: {false, leaving},
 		frozen:  {false, frozen}, // its last answer may come late
 		killed:  {false, killed},
 	} {

@@ -70,15 +70,6 @@ type load struct {
 // holds reports whether gateways were busy at some moment of a span.
 func (l *load) holds(s span) bool { return l != nil && near([]span{l.span}, s) }
 
-// excuse is which windows a check excuses that was answered without the one to ask,
-// while gateways were busy: those from then on until all that was late has settled.
-func (l *load) excuse(check span) (span, bool) {
-	if !l.holds(check) {
-		return span{}, false
-	}
-	return span{check.from, l.healed().to}, true
-}
-
 // strain makes all gateways busy for a time.
 func (f *fleet) strain(last time.Duration) error {
 	f.mu.Lock()
@@ -133,13 +124,6 @@ func (f *fleet) lose(before, now *report) {
 			f.load.lost++
 		}
 	}
-}
-
-// wasBusy reports whether the gateways were busy at some moment between two.
-func (f *fleet) wasBusy(from, to int64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.load.holds(span{from, to})
 }
 
 // exact returns for how long after the load not all checks were decided by authority, as these

@@ -187,10 +187,10 @@ func TestBusyIsOverOnceAllGatewaysHaveToldSo(t *testing.T) {
 	f.happens(busy, second, never)
 	f.load, f.unproven = &load{span: span{second, never}, over: 2 * second, running: 2}, true
 	f.told(f.current[0], report{Name: "gateway-1-0", At: 3 * second, Worked: time.Second})
-	require.True(t, f.wasBusy(3*second, 3*second))
+	require.True(t, f.load.holds(span{3 * second, 3 * second}))
 	require.True(t, f.unproven)
 	f.told(f.current[1], report{Name: "gateway-2-0", At: 4 * second, Worked: time.Second})
-	require.False(t, f.wasBusy(4*second+1, 5*second))
+	require.False(t, f.load.holds(span{4*second + 1, 5 * second}))
 	require.False(t, f.unproven)
 	require.Equal(t, 2*second, f.happened[0].from)
 }

@@ -630,24 +630,22 @@ func (f *fleet) pick(random *rand.Rand) *incarnation {
 	return chosen
 }
 
-// wasDown reports whether the incarnation could not be expected to answer all the time
-// between two moments.
-func (f *fleet) wasDown(inc *incarnation, from, to int64) bool {
+// during reports whether an incarnation could not be expected to answer all the time of a span,
+// and whether the gateways were busy at some moment of it.
+func (f *fleet) during(inc *incarnation, s span) (down, busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return near(inc.down, span{from, to})
+	return inc != nil && near(inc.down, s), f.load.holds(s)
 }
 
-// ownerWasDown reports the same of the one that has a member's name.
-func (f *fleet) ownerWasDown(name string, from, to int64) bool {
+// named is the incarnation that has a member's name, nil if none has.
+func (f *fleet) named(member string) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, inc := range f.all {
-		if inc.report.Name == name {
-			return near(inc.down, span{from, to})
-		}
+	if i := slices.IndexFunc(f.all, func(inc *incarnation) bool { return inc.report.Name == member }); i >= 0 {
+		return f.all[i]
 	}
-	return false
+	return nil
 }
 
 // healed is how long it takes after a heal until all that was admitted is in the

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -162,11 +161,6 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	go func() { ended <- gateway.Serve(toldToLeave, server(s.HTTP, routes), server(s.Admin, admin)) }()
 
 	worked := make(chan time.Duration, 1)
-	var working sync.WaitGroup
-	defer working.Wait()
-	busy, rest := context.WithCancel(ctx)
-	defer rest()
-
 	w.late.Start(stillInterval, stillSlack)
 	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
@@ -190,12 +184,7 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 		case o := <-orders: // one that does nothing, once ctx is done
 			links.set(o.Links)
 			if o.Busy != 0 {
-				working.Go(func() {
-					select {
-					case worked <- work(busy, o.Busy):
-					case <-busy.Done():
-					}
-				})
+				go func() { worked <- work(ctx, o.Busy) }()
 			}
 		case took = <-worked:
 		case <-tick.C:

@@ -95,7 +95,7 @@ const (
 // play has a run happen, and returns the exit status.
 func play(ctx context.Context, r *monitor, s *screen) int {
 	now := time.Now()
-	r.begin(now)
+	r.from(now)
 	if !s.terminal {
 		v := r.view(now)
 		for _, text := range append([]string{"weir  " + v.title}, v.legend...) {

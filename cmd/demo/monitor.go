@@ -19,7 +19,6 @@ type monitor struct {
 	*fleet
 	tally   *tally
 	options options
-	begun   time.Time
 	coming  []step // those that have not happened yet
 }
 
@@ -37,12 +36,6 @@ func newMonitor(o options, told *screen) *monitor {
 		m.coming = journey(m.regions, o.nodes, o.duration)
 	}
 	return m
-}
-
-// begin notes when the traffic begins.
-func (m *monitor) begin(now time.Time) {
-	m.begun = now
-	m.from(now)
 }
 
 // introduction returns how to ask a gateway.

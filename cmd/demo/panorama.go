@@ -252,14 +252,7 @@ func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.happened, f.broken = newest(f.happened), newest(f.broken)
-	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool {
-		select {
-		case <-inc.over:
-			return f.current[inc.gateway] != inc
-		default:
-			return false
-		}
-	})
+	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool { return f.current[inc.gateway] != inc }) // they have ended
 }
 
 // newest returns the last of all, at most maxKept.

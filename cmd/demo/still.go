@@ -50,10 +50,13 @@ func within(in span, spans []span) (parts []span) {
 }
 
 // unsettled returns for how long a check may have changed counts that was answered without
-// the one to ask while a gateway stood still; false if none did. What it asked for comes
-// late then, and is given back when the answer arrives. A copy gives back the newest units,
-// whichever these are. still is when gateways stood still.
-func unsettled(check span, still []span) (span, bool) {
+// the one to ask while gateways were busy, or one stood still; false if neither is so. What it
+// asked for comes late then, and is given back when the answer arrives. A copy gives back the
+// newest units, whichever these are. still is when gateways stood still.
+func (l *load) unsettled(check span, still []span) (span, bool) {
+	if l.holds(check) {
+		return span{check.from, l.healed().to}, true
+	}
 	if len(within(check, still)) == 0 {
 		return span{}, false
 	}

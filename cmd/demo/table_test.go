@@ -14,8 +14,8 @@ import (
 // picture is a monitor after seven seconds, of which the second gateway has been killed.
 func picture() (m *monitor, now time.Time) {
 	f, t := scene()
-	m = &monitor{fleet: f, tally: t, options: options{duration: 26 * time.Second}, begun: time.Unix(0, 0), coming: []step{{kind: start, gateway: 1, after: 10 * time.Second}}}
-	f.begun = m.begun
+	m = &monitor{fleet: f, tally: t, options: options{duration: 26 * time.Second}, coming: []step{{kind: start, gateway: 1, after: 10 * time.Second}}}
+	f.begun = time.Unix(0, 0)
 	f.events = []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL, and what is told of that is a sentence of more than eighty columns"}}
 	now = time.Unix(7, 0)
 	f.current[1].condition = killed

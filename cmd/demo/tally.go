@@ -38,7 +38,7 @@ func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
 // add takes in an answer. Only what a gateway that was up all the time did or
 // failed to do is held against it.
 func (t *tally) add(a answer) {
-	a.down, a.busy = t.fleet.wasDown(a.to, a.sent, a.done), t.fleet.wasBusy(a.sent, a.done)
+	a.down, a.busy = t.fleet.during(a.to, span{a.sent, a.done})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)
@@ -61,7 +61,8 @@ func (t *tally) add(a answer) {
 // miss takes in requests that were not sent in time. While gateways are busy the demo has to
 // wait as well.
 func (t *tally) miss(requests int) {
-	if now := time.Now().UnixNano(); requests == 0 || t.fleet.wasBusy(now, now) {
+	now := time.Now().UnixNano()
+	if _, busy := t.fleet.during(nil, span{now, now}); requests == 0 || busy {
 		return
 	}
 	t.mu.Lock()

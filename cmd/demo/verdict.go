@@ -162,14 +162,11 @@ func (m *monitor) judge(over int64) *findings {
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
 		}
-		down := f.ownerWasDown(a.owner, a.check.from, a.check.to)
+		down, _ := f.during(f.named(a.owner), a.check)
 		if a.at == budget {
 			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
 		}
-		excused, isExcused := f.load.excuse(a.check)
-		if !isExcused {
-			excused, isExcused = unsettled(a.check, still)
-		}
+		excused, isExcused := f.load.unsettled(a.check, still)
 		if !down && !near(during[crashed], a.check) && !near(during[timedOut], a.check) && !isExcused {
 			late++
 		}

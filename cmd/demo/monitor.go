@@ -120,6 +120,8 @@ func (m *monitor) view(now time.Time) *view {
 			v.next += fmt.Sprintf(" in %.0f s", in.Seconds())
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	over := min(time.Second, v.elapsed)
 	answers := m.tally.since(now.Add(-over).UnixNano())
 	if len(m.regions) > 0 {
@@ -129,8 +131,6 @@ func (m *monitor) view(now time.Time) *view {
 	} else {
 		v.below = m.busiest(answers, over, now)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i, inc := range m.current {
 		if inc == nil || inc.condition == gone && i >= m.nodes {
 			continue
@@ -211,14 +211,14 @@ func (m *monitor) sights(inc *incarnation) line {
 	return l
 }
 
-// demand is the regions, each with a bar of what it granted of the Global limit.
+// demand is the regions, each with a bar of what it granted of the Global limit. m.mu is held.
 func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []line {
 	granted := m.tally.since(now.Add(-m.per).UnixNano())
 	all := []line{line{}.add(dim, "region           asks/s  granted of the Global limit in the last "+m.per.String())}
 	for region, name := range m.regions {
 		here := func(a *answer) bool { return a.path == "/" && m.region(a.to.gateway) == region }
 		l := clientLine(name, perSecond(sum(answers, here).answered(), over), sum(granted, here).allowed, customers*int(m.limit))
-		if m.isAway(region * m.each) {
+		if m.away[region*m.each] {
 			l = l.add(red, " cut off")
 		}
 		all = append(all, l)

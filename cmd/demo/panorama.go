@@ -240,13 +240,6 @@ func (f *fleet) press(what step) error {
 	return f.do(what)
 }
 
-// isAway reports whether a gateway is on the other side of the cut.
-func (f *fleet) isAway(gateway int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.away[gateway]
-}
-
 // trim forgets what a verdict would need, of which there is none while gateways are served.
 func (f *fleet) trim() {
 	f.mu.Lock()

@@ -73,8 +73,10 @@ func (t *tally) miss(requests int) {
 // standing is the sums so far.
 func (t *tally) standing() standing {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return standing{t.answered, t.errors, t.stalls(t.slow, (*answer).waited, t.bound)}
+	s, slow := standing{requests: t.answered, errors: t.errors}, slices.Clone(t.slow)
+	t.mu.Unlock()
+	s.stalls = t.stalls(slow, (*answer).waited, t.bound)
+	return s
 }
 
 // since returns the answers that came after a moment. They are in the order of their ends, but

@@ -113,20 +113,26 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 // all regions held of those that have the limit.
 func (m *monitor) judgeWindows(f *findings, cut []span) int {
 	var global, local fullest
-	for customer := range customers {
-		of := func(is func(*answer) bool) []admission {
-			return m.tally.admissions(func(a *answer) bool { return a.client == customer && is(a) })
+	during := make([]occasions, customers)
+	for region := range m.regions {
+		here := func(is func(*answer) bool) [clients][]admission {
+			return m.tally.admissions(func(a *answer) bool { return m.region(a.to.gateway) == region && is(a) })
 		}
-		during := &occasions{withCut: cut}
-		for region := range m.regions {
-			var guessed []span // admitted without the owner
-			for _, a := range of(func(a *answer) bool { return m.region(a.to.gateway) == region && elsewhereAt(a.at) }) {
-				guessed = append(guessed, span(a))
+		guessed := here(func(a *answer) bool { return elsewhereAt(a.at) }) // admitted without the owner
+		admitted := here(func(a *answer) bool { return a.path == localPath })
+		for customer := range during {
+			var late occasions
+			for _, a := range guessed[customer] {
+				late[timedOut] = append(late[timedOut], span(a))
 			}
-			local.add(of(func(a *answer) bool { return m.region(a.to.gateway) == region && a.path == localPath }), &occasions{timedOut: guessed}, 0, m.per)
-			during[timedOut] = append(during[timedOut], guessed...)
+			local.add(admitted[customer], &late, 0, m.per)
+			during[customer][timedOut] = append(during[customer][timedOut], late[timedOut]...)
 		}
-		global.add(of(func(a *answer) bool { return a.path == "/" }), during, 0, m.per)
+	}
+	admitted := m.tally.admissions(func(a *answer) bool { return a.path == "/" })
+	for customer := range during {
+		during[customer][withCut] = cut
+		global.add(admitted[customer], &during[customer], 0, m.per)
 	}
 	f.window("global", healthy, global[healthy], m.limit, m.per, "over all regions without a cut: the limit")
 	f.window("cut", withCut, global[withCut], m.limit, m.per, "over all regions that hold a moment of the cut: the limit")

@@ -110,11 +110,11 @@ func (t *tally) forget(before int64) {
 	t.slow = newest(t.slow)
 }
 
-// admissions is when these answers admitted a request.
-func (t *tally) admissions(of func(*answer) bool) (all []admission) {
+// admissions is when these answers admitted a request, by client.
+func (t *tally) admissions(of func(*answer) bool) (all [clients][]admission) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.allowed && of(a) {
-			all = append(all, admission(a.check))
+			all[a.client] = append(all[a.client], admission(a.check))
 		}
 	}
 	return all

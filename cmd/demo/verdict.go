@@ -179,10 +179,10 @@ func (m *monitor) judge(over int64) *findings {
 		}
 	}
 	var found fullest
-	for client := range clients {
+	for client, admitted := range t.admissions(func(a *answer) bool { return a.path == "/" }) {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		found.add(t.admissions(func(a *answer) bool { return a.client == client && a.path == "/" }), &o, rtt, f.per)
+		found.add(admitted, &o, rtt, f.per)
 	}
 
 	var busy []lab.Span

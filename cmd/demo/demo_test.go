@@ -301,9 +301,9 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	defer taken.Close()
 	f := spawner(t, "")
 	require.NoError(t, f.rules.write(1, hourly))
-	require.NoError(t, f.launch(f.place(0)))
+	require.NoError(t, f.enter(0))
 	f.sites[1].Bind = taken.Addr().String()
-	require.NoError(t, f.launch(f.place(1)))
+	require.NoError(t, f.enter(1))
 	wait(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -166,6 +166,14 @@ func (f *fleet) place(gateway int) *incarnation {
 	return inc
 }
 
+// enter puts a gateway in its place, and launches it.
+func (f *fleet) enter(gateway int) error {
+	f.mu.Lock()
+	inc := f.place(gateway)
+	f.mu.Unlock()
+	return f.launch(inc)
+}
+
 // launch starts a gateway's process. Like lab.Start, it belongs on the demo's own thread.
 func (f *fleet) launch(inc *incarnation) error {
 	f.mu.Lock()
@@ -552,13 +560,10 @@ func (f *fleet) open(ctx context.Context) error {
 		f.version = 1
 	}
 	for i := range f.nodes {
-		f.mu.Lock()
-		inc := f.place(i)
-		f.mu.Unlock()
-		if err := f.launch(inc); err != nil {
+		if err := f.enter(i); err != nil {
 			return err
 		}
-		if err := f.await(ctx, func() bool { return inc.condition == up }); err != nil {
+		if err := f.await(ctx, func() bool { return f.current[i].condition == up }); err != nil {
 			return err
 		}
 	}

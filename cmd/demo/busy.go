@@ -162,7 +162,10 @@ func (l *load) judge(v *findings, t *tally, still []span) {
 	v.add(true, "p99, busy", short(meanwhile.took.Quantile(0.99)), "of these requests over HTTP; of the checks in them %s", short(meanwhile.checks.Quantile(0.99)))
 	v.add(l.lost == 0, "gone", number(l.lost), "times that a gateway took another for gone, though all were there")
 	if after, seen := l.exact(t.answers); seen {
-		delay := after.length() - stood(t.lateness, after, still)
-		v.add(delay <= exactWithin, "exact", short(delay), "after the load until authority decided %d checks in a row, in %v at most", exactInARow, exactWithin)
+		delay, exact := after.length()-stood(t.lateness, after, still), "at once"
+		if delay > 0 {
+			exact = short(delay)
+		}
+		v.add(delay <= exactWithin, "exact", exact, "after the load until authority decided %d checks in a row, in %v at most", exactInARow, exactWithin)
 	}
 }

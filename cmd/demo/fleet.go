@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,59 +14,6 @@ import (
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
-
-// condition is how a gateway is, as far as the demo knows.
-type condition uint8
-
-const (
-	starting condition = iota
-	joining            // it serves, and is not ready
-	up
-	leaving
-	gone // it has left in order
-	frozen
-	killed
-	failed // it ended by itself
-	stopped
-)
-
-var conditions = [...]struct {
-	name   string
-	colour colour
-}{
-	starting: {"starting", cyan}, joining: {"joining", cyan}, up: {"up", green}, leaving: {"leaving", yellow}, gone: {"gone", dim},
-	frozen: {"frozen", yellow}, killed: {"killed", red}, failed: {"failed", red}, stopped: {"stopped", dim},
-}
-
-func (c condition) String() string { return conditions[c].name }
-
-// site is where a gateway and its node are reached. It stays when the gateway starts again.
-type site struct{ Bind, HTTP, Admin string }
-
-// incarnation is one process in one gateway's place. What changes is under the fleet's mu.
-type incarnation struct {
-	gateway   int // index
-	site      site
-	process   *lab.Child
-	client    *http.Client
-	condition condition
-	ready     bool          // as it said last
-	report    report        // the last one; none yet if its Name is empty
-	down      []span        // when it could not be expected to answer
-	over      chan struct{} // closed when its process has ended
-	still     []span        // when it was late and cores did not work for it, as it told: other programs had them
-}
-
-func (inc *incarnation) is(conditions ...condition) bool {
-	return inc != nil && slices.Contains(conditions, inc.condition)
-}
-
-// runs reports whether its process takes orders.
-func (inc *incarnation) runs() bool { return inc.is(starting, joining, up) && inc.process != nil }
-
-// url is where the incarnation serves, and adminURL where its admin API is.
-func (inc *incarnation) url() string      { return "http://" + inc.site.HTTP }
-func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }
 
 // happening is a step that has happened.
 type happening struct {
@@ -204,29 +149,6 @@ func (f *fleet) launch(inc *incarnation) error {
 		f.ended(inc, p)
 	}()
 	return nil
-}
-
-// label is a gateway's node's.
-func label(gateway int) string { return fmt.Sprintf("gateway-%d", gateway+1) }
-
-// gatewayOf is the index of the gateway of a member's name, -1 if it is none.
-func gatewayOf(member string) int {
-	var number int
-	if _, err := fmt.Sscanf(member, "gateway-%d-", &number); err != nil {
-		return -1
-	}
-	return number - 1
-}
-
-// labelOf is the label of a member's name, or of its label.
-func labelOf(member string) string { return label(gatewayOf(member + "-")) }
-
-// labels are those of members, by their names.
-func labels(members []string) (all []string) {
-	for _, member := range members {
-		all = append(all, labelOf(member))
-	}
-	return all
 }
 
 // told takes in a gateway's report.
@@ -378,134 +300,6 @@ func (f *fleet) ended(inc *incarnation, p *lab.Child) {
 	}
 }
 
-// do makes a step happen. Like launch, it belongs on the demo's own thread.
-func (f *fleet) do(what step) error {
-	f.mu.Lock()
-	inc := f.current[what.gateway]
-	if what.kind == start && inc != nil && inc.process != nil {
-		f.mu.Unlock()
-		<-inc.process.Ended() // which was killed or has left, and has its ports until then
-		f.mu.Lock()
-	}
-	if what.phase != "" {
-		f.say("phase", "%s", what.phase)
-	}
-	act := f.begin(what, inc)
-	f.mu.Unlock()
-	if err := act(); err != nil {
-		return fmt.Errorf("gateway %d: %v: %w", what.gateway+1, what.kind, err)
-	}
-	if what.kind == start {
-		again := ""
-		if inc != nil {
-			again = " again at the same address"
-		}
-		f.say("start", "gateway %d starts%s, as process %d", what.gateway+1, again, f.current[what.gateway].process.PID())
-	}
-	return nil
-}
-
-// begin notes a step that happens now to what is in the gateway's place, and returns what
-// makes it happen, to be called without f.mu. f.mu is held.
-func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
-	k, now, pid := what.kind, time.Now().UnixNano(), 0
-	if inc != nil && inc.process != nil {
-		pid = inc.process.PID()
-	}
-	f.unproven = k.shows()
-	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
-	if what.asks != nil {
-		f.asks = what.asks
-	}
-	if kinds[k].does != "" {
-		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
-	}
-	if k == kill || k == freeze {
-		inc.condition, inc.ready = map[kind]condition{kill: killed, freeze: frozen}[k], false
-		inc.down = append(inc.down, span{now, never})
-	}
-	switch k {
-	case start:
-		next := f.place(what.gateway)
-		return func() error { return f.launch(next) }
-	case leave:
-		inc.condition, inc.ready = leaving, false
-		return func() error {
-			f.polls.Go(func() {
-				time.Sleep(drain)
-				_ = inc.process.Leave() // it may have ended by itself, which is noted
-			})
-			return nil
-		}
-	case kill:
-		return inc.process.Kill
-	case freeze:
-		return inc.process.Freeze
-	case thaw:
-		return func() error {
-			err := inc.process.Thaw()
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			inc.condition = joining
-			inc.down[len(inc.down)-1].to = time.Now().UnixNano()
-			f.order(inc) // of links that changed meanwhile
-			return err
-		}
-	case reload, override:
-		return func() error {
-			f.polls.Go(func() { f.change(k) })
-			return nil
-		}
-	case busy:
-		return func() error { return f.strain(what.last) }
-	case cut, heal:
-		f.away[what.gateway] = k == cut
-	case sever, rejoin:
-		for i := range f.away {
-			f.away[i] = k == sever && f.region(i) == f.region(what.gateway)
-		}
-	case slowDown, speedUp:
-		f.slowed[what.gateway] = k == slowDown
-	}
-	for _, inc := range f.current {
-		f.order(inc)
-	}
-	return func() error { return nil }
-}
-
-// order tells a gateway what is between it and the others, unless it is frozen: then it
-// is told when it goes on, since nobody reads what it is told meanwhile. f.mu is held.
-func (f *fleet) order(inc *incarnation) {
-	if inc.runs() {
-		_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
-	}
-}
-
-// links is what is between a gateway and others, by their addresses: between regions, and by
-// buttons. It is nil where that is left to the machine. f.mu is held.
-func (f *fleet) links(gateway int) map[string]link {
-	if !f.served && len(f.regions) == 0 {
-		return nil
-	}
-	links := make(map[string]link)
-	for i, other := range f.sites[:f.nodes] {
-		l := link{Cut: f.away[gateway] != f.away[i]}
-		abroad := f.region(i) != f.region(gateway)
-		if abroad {
-			l.Delay, l.Jitter = oneWay, jitter
-		}
-		for _, end := range []int{gateway, i} {
-			if f.slowed[end] {
-				l.Delay += slowBy
-			}
-		}
-		if i != gateway && (abroad || f.served) {
-			links[other.Bind] = l
-		}
-	}
-	return links
-}
-
 // breaks notes a broken promise. f.mu is held.
 func (f *fleet) breaks(format string, args ...any) {
 	f.broken = append(f.broken, fmt.Sprintf(format, args...))
@@ -585,112 +379,6 @@ func (f *fleet) reached() bool {
 		}
 	}
 	return true
-}
-
-// seenWithin is how long the gateways may take to see what has happened, or to
-// find each other.
-const seenWithin = 15 * time.Second
-
-var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
-
-// may reports whether a step may happen now. The error is that a gateway has failed,
-// or that what happened before was not seen in time.
-func (f *fleet) may(next step, now time.Time) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, inc := range f.current {
-		if inc != nil && inc.condition == failed {
-			return false, errFailed
-		}
-	}
-	if len(f.happened) == 0 {
-		return true, nil
-	}
-	h := f.happened[len(f.happened)-1]
-	if f.settled() {
-		return f.settledSince(next.calm, now.UnixNano()), nil
-	}
-	if now.UnixNano()-h.from > int64(seenWithin) {
-		return false, fmt.Errorf("%v: not all gateways had seen it after %v", h.step, seenWithin)
-	}
-	return false, nil
-}
-
-// pick is one of the gateways that are ready, as a load balancer would choose, in a region that
-// the demand chooses; nil if there is none.
-func (f *fleet) pick(random *rand.Rand) *incarnation {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	chosen, alive, region := (*incarnation)(nil), 0, 0
-	if len(f.asks) > 0 {
-		region = f.asks[random.IntN(len(f.asks))]
-	}
-	for _, inc := range f.current {
-		if inc != nil && inc.ready && f.region(inc.gateway) == region {
-			if alive++; random.IntN(alive) == 0 {
-				chosen = inc
-			}
-		}
-	}
-	return chosen
-}
-
-// during reports whether an incarnation could not be expected to answer all the time of a span,
-// and whether the gateways were busy at some moment of it.
-func (f *fleet) during(inc *incarnation, s span) (down, busy bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return inc != nil && near(inc.down, s), f.load.holds(s)
-}
-
-// named is the incarnation that has a member's name, nil if none has.
-func (f *fleet) named(member string) *incarnation {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if i := slices.IndexFunc(f.all, func(inc *incarnation) bool { return inc.report.Name == member }); i >= 0 {
-		return f.all[i]
-	}
-	return nil
-}
-
-// healed is how long it takes after a heal until all that was admitted is in the
-// owner's count.
-const healed = 200 * time.Millisecond
-
-// healed is the span and that long after it.
-func (s span) healed() span { return span{s.from, min(s.to, never-int64(healed)) + int64(healed)} }
-
-// occasions is when what happened takes hold of windows.
-func (f *fleet) occasions() *occasions {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var o occasions
-	for _, h := range f.happened {
-		s := span{h.from, h.seenBy}
-		if h.kind == thaw {
-			s = s.healed()
-		}
-		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
-	}
-	return &o
-}
-
-// outvoted is when gateways had to keep to a share of the limit, because they were
-// no majority without the one that was missing.
-func (f *fleet) outvoted() []span {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var spans []span
-	for i, h := range f.happened {
-		if h.kind.takesAway() && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
-			s := span{h.from, never}
-			if i+1 < len(f.happened) { // it is back
-				s.to = f.happened[i+1].seenBy
-			}
-			spans = append(spans, s)
-		}
-	}
-	return spans
 }
 
 // stopWithin is how long a gateway may take to stop.

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// do makes a step happen. Like launch, it belongs on the demo's own thread.
+func (f *fleet) do(what step) error {
+	f.mu.Lock()
+	inc := f.current[what.gateway]
+	if what.kind == start && inc != nil && inc.process != nil {
+		f.mu.Unlock()
+		<-inc.process.Ended() // which was killed or has left, and has its ports until then
+		f.mu.Lock()
+	}
+	if what.phase != "" {
+		f.say("phase", "%s", what.phase)
+	}
+	act := f.begin(what, inc)
+	f.mu.Unlock()
+	if err := act(); err != nil {
+		return fmt.Errorf("gateway %d: %v: %w", what.gateway+1, what.kind, err)
+	}
+	if what.kind == start {
+		again := ""
+		if inc != nil {
+			again = " again at the same address"
+		}
+		f.say("start", "gateway %d starts%s, as process %d", what.gateway+1, again, f.current[what.gateway].process.PID())
+	}
+	return nil
+}
+
+// begin notes a step that happens now to what is in the gateway's place, and returns what
+// makes it happen, to be called without f.mu. f.mu is held.
+func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
+	k, now, pid := what.kind, time.Now().UnixNano(), 0
+	if inc != nil && inc.process != nil {
+		pid = inc.process.PID()
+	}
+	f.unproven = k.shows()
+	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
+	if what.asks != nil {
+		f.asks = what.asks
+	}
+	if kinds[k].does != "" {
+		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
+	}
+	if k == kill || k == freeze {
+		inc.condition, inc.ready = map[kind]condition{kill: killed, freeze: frozen}[k], false
+		inc.down = append(inc.down, span{now, never})
+	}
+	switch k {
+	case start:
+		next := f.place(what.gateway)
+		return func() error { return f.launch(next) }
+	case leave:
+		inc.condition, inc.ready = leaving, false
+		return func() error {
+			f.polls.Go(func() {
+				time.Sleep(drain)
+				_ = inc.process.Leave() // it may have ended by itself, which is noted
+			})
+			return nil
+		}
+	case kill:
+		return inc.process.Kill
+	case freeze:
+		return inc.process.Freeze
+	case thaw:
+		return func() error {
+			err := inc.process.Thaw()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			inc.condition = joining
+			inc.down[len(inc.down)-1].to = time.Now().UnixNano()
+			f.order(inc) // of links that changed meanwhile
+			return err
+		}
+	case reload, override:
+		return func() error {
+			f.polls.Go(func() { f.change(k) })
+			return nil
+		}
+	case busy:
+		return func() error { return f.strain(what.last) }
+	case cut, heal:
+		f.away[what.gateway] = k == cut
+	case sever, rejoin:
+		for i := range f.away {
+			f.away[i] = k == sever && f.region(i) == f.region(what.gateway)
+		}
+	case slowDown, speedUp:
+		f.slowed[what.gateway] = k == slowDown
+	}
+	for _, inc := range f.current {
+		f.order(inc)
+	}
+	return func() error { return nil }
+}
+
+// order tells a gateway what is between it and the others, unless it is frozen: then it
+// is told when it goes on, since nobody reads what it is told meanwhile. f.mu is held.
+func (f *fleet) order(inc *incarnation) {
+	if inc.runs() {
+		_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
+	}
+}
+
+// links is what is between a gateway and others, by their addresses: between regions, and by
+// buttons. It is nil where that is left to the machine. f.mu is held.
+func (f *fleet) links(gateway int) map[string]link {
+	if !f.served && len(f.regions) == 0 {
+		return nil
+	}
+	links := make(map[string]link)
+	for i, other := range f.sites[:f.nodes] {
+		l := link{Cut: f.away[gateway] != f.away[i]}
+		abroad := f.region(i) != f.region(gateway)
+		if abroad {
+			l.Delay, l.Jitter = oneWay, jitter
+		}
+		for _, end := range []int{gateway, i} {
+			if f.slowed[end] {
+				l.Delay += slowBy
+			}
+		}
+		if i != gateway && (abroad || f.served) {
+			links[other.Bind] = l
+		}
+	}
+	return links
+}
+
+// seenWithin is how long the gateways may take to see what has happened, or to
+// find each other.
+const seenWithin = 15 * time.Second
+
+var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
+
+// may reports whether a step may happen now. The error is that a gateway has failed,
+// or that what happened before was not seen in time.
+func (f *fleet) may(next step, now time.Time) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, inc := range f.current {
+		if inc != nil && inc.condition == failed {
+			return false, errFailed
+		}
+	}
+	if len(f.happened) == 0 {
+		return true, nil
+	}
+	h := f.happened[len(f.happened)-1]
+	if f.settled() {
+		return f.settledSince(next.calm, now.UnixNano()), nil
+	}
+	if now.UnixNano()-h.from > int64(seenWithin) {
+		return false, fmt.Errorf("%v: not all gateways had seen it after %v", h.step, seenWithin)
+	}
+	return false, nil
+}
+
+// pick is one of the gateways that are ready, as a load balancer would choose, in a region that
+// the demand chooses; nil if there is none.
+func (f *fleet) pick(random *rand.Rand) *incarnation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	chosen, alive, region := (*incarnation)(nil), 0, 0
+	if len(f.asks) > 0 {
+		region = f.asks[random.IntN(len(f.asks))]
+	}
+	for _, inc := range f.current {
+		if inc != nil && inc.ready && f.region(inc.gateway) == region {
+			if alive++; random.IntN(alive) == 0 {
+				chosen = inc
+			}
+		}
+	}
+	return chosen
+}

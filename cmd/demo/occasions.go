@@ -1,0 +1,64 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// during reports whether an incarnation could not be expected to answer all the time of a span,
+// and whether the gateways were busy at some moment of it.
+func (f *fleet) during(inc *incarnation, s span) (down, busy bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return inc != nil && near(inc.down, s), f.load.holds(s)
+}
+
+// named is the incarnation that has a member's name, nil if none has.
+func (f *fleet) named(member string) *incarnation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i := slices.IndexFunc(f.all, func(inc *incarnation) bool { return inc.report.Name == member }); i >= 0 {
+		return f.all[i]
+	}
+	return nil
+}
+
+// healed is how long it takes after a heal until all that was admitted is in the
+// owner's count.
+const healed = 200 * time.Millisecond
+
+// healed is the span and that long after it.
+func (s span) healed() span { return span{s.from, min(s.to, never-int64(healed)) + int64(healed)} }
+
+// occasions is when what happened takes hold of windows.
+func (f *fleet) occasions() *occasions {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var o occasions
+	for _, h := range f.happened {
+		s := span{h.from, h.seenBy}
+		if h.kind == thaw {
+			s = s.healed()
+		}
+		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
+	}
+	return &o
+}
+
+// outvoted is when gateways had to keep to a share of the limit, because they were
+// no majority without the one that was missing.
+func (f *fleet) outvoted() []span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var spans []span
+	for i, h := range f.happened {
+		if h.kind.takesAway() && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
+			s := span{h.from, never}
+			if i+1 < len(f.happened) { // it is back
+				s.to = f.happened[i+1].seenBy
+			}
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}

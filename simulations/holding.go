@@ -41,6 +41,10 @@ type Held struct {
 	End      holdEnd
 }
 
+// probeTries is how often a probe asks while no member with authority answers: where frames are
+// lost, one that stands in may answer once, with the share of its policy.
+const probeTries = 5
+
 // Probe is an ask for all units of an in-flight limit after the run, once all that was held
 // has to be back.
 type Probe struct {
@@ -127,11 +131,15 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 			for k, key := range s.keys[i] {
 				p := Probe{Key: int32(k), Limit: int16(i), Node: int16(at)}
 				l, err := s.cluster.Node(s.hosts[at].name).Limiter(s.limits[i])
-				if err == nil {
+				for try := 0; err == nil && try < probeTries; try++ {
 					var h *weir.Hold
 					h, err = l.Hold(ctx, key, s.limits[i].Rate)
-					p.Allowed, p.Left = h.Decision().Allowed, h.Decision().Remaining
+					d := h.Decision()
+					p.Allowed, p.Left = d.Allowed, d.Remaining
 					h.Release()
+					if d.Source == weir.Owner || d.Source == weir.Forwarded {
+						break
+					}
 				}
 				p.Err = err
 				probes = append(probes, p)

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 }
 
 // checks has rapid draw so many schedules in this test, few in the default run. The hundred
-// that rapid draws by itself are too few to meet what goes wrong once in a thousand; under the
-// race detector they do. What the command line asks for comes first. It sets a flag, so that no
-// test that calls it may be parallel.
+// that rapid draws by itself are too few to meet what goes wrong once in a thousand. Under the
+// race detector a hundred are enough, as it looks for races. What the command line asks for comes
+// first. It sets a flag, so that no test that calls it may be parallel.
 func checks(t *testing.T, few, all int) {
 	t.Helper()
 	if asked {

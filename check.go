@@ -35,6 +35,9 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 		if op == wire.OpTake && (n.asker.Answer(a, t, r)) {
 			return nil
 		}
+		if op == wire.OpHold {
+			n.clients.holds.Asks(a)
+		}
 		asks, results := [1]wire.Ask{*a}, [1]wire.Result{}
 		if op == wire.OpTake && way.Way == view.Direct {
 			n.asker.Want(v, &asks[0], t)

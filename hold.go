@@ -53,6 +53,11 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	}
 	next, err := l.node.clients.holds.Turn(ctx, l.id(key))
 	defer next()
+	defer func() {
+		if !h.held.Holds() {
+			l.node.clients.holds.GiveUp(l.id(key), ask.number)
+		}
+	}()
 	for err == nil {
 		h, err = l.hold(ctx, ask, key, units)
 		if err != nil || h.decision.Allowed {
@@ -108,6 +113,9 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				}
 				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent, until)
 			}
+		}
+		if !h.held.Holds() && ask.flags&wire.FlagTentative == 0 { // which waits, and asks again
+			n.clients.holds.GiveUp(a.ID, ask.number)
 		}
 	}
 	if err != nil {

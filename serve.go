@@ -356,10 +356,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		case !r.Allowed:
 			denied = denied || !a.Shadow
 		case h.Op == wire.OpHold:
-			if in.n.clients.holds.Late(&a) {
-				b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: h.To}.Append(nil)
-				from.Tell(a.Append(b))
-			}
+			in.n.clients.holds.Late(from, h.To, &a)
 		default:
 			if h.Op == wire.OpWait {
 				a.Units = int64(r.Lease.Units)

@@ -13,6 +13,8 @@
 //     what they hold of it, and grants nothing before. Holders outlive owners, and know best.
 //   - An entry is named by holder and number, so that a hold which two members say, or which is
 //     granted twice, counts once.
+//   - A grant that comes too late is kept while its hold is still asked for, here or elsewhere, and
+//     released after that if it is not held.
 //   - What is held is held: an entry that a holder reports is never refused for being above the
 //     limit. Nothing is revoked, and nothing new granted until there is room.
 //   - A holder gives up a hold before the others do, should nobody have renewed it for its term.
@@ -119,10 +121,6 @@ func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent, until int64) {
 	}
 	h.table.has(o, member)
 }
-
-// Late reports whether an ask of Name that was granted too late is not held: it is to be
-// released.
-func (h *Holds) Late(a *wire.Ask) bool { return h.table.find(refOf(a)) == nil }
 
 // Release ends a hold of this node. It waits for nobody: where what it says is lost, the
 // units come back as the hold's term is over. To end it again does nothing.

@@ -57,6 +57,7 @@ func (t *table) has(o *Hold, member uint64) {
 	if !known {
 		i = s.add(s.count(o.id), o.entry(o.renewed))
 	}
+	delete(s.asks, o.ref)
 	s.links[i].hold, o.slot = o, int32(i)
 	s.owned++
 	s.renewAt(o, member)

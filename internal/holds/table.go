@@ -60,6 +60,7 @@ type shard struct {
 	holders map[uint64]*digest // what each holder has here
 	members map[uint64]*digest // what this node has that each member renews
 	lines   lines
+	asks    asks
 	next    int                       // where look goes on
 	asked   [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
 	asking  int64                     // when asked[0] began

@@ -1,0 +1,77 @@
+package holds
+
+import (
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// asks are the holds that this node asks other members for, and of each the members that
+// granted it too late. While it asks, another member may grant the hold as it knows of the late grant, or the
+// same member may as it is asked again. So what is late is released when no more is asked, and
+// it is not held.
+type asks map[ref][]lateGrant
+
+// lateGrant is one whose asker had given up waiting for that member.
+type lateGrant struct {
+	from cluster.Peer
+	to   uint64 // the member
+	ask  wire.Ask
+}
+
+func (g *lateGrant) release() {
+	b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: g.to}.Append(nil)
+	g.from.Tell(g.ask.Append(b))
+}
+
+// Asks notes that another member is to be asked for a hold of Name, until Has or GiveUp.
+func (h *Holds) Asks(a *wire.Ask) {
+	of := refOf(a)
+	s := h.table.lock(of.id)
+	defer s.mu.Unlock()
+	if s.asks == nil {
+		s.asks = make(asks)
+	}
+	if _, asked := s.asks[of]; !asked {
+		s.asks[of] = nil
+	}
+}
+
+// GiveUp notes that a hold of this node is not asked for any more, and was not granted in time.
+func (h *Holds) GiveUp(id bucket.ID, number uint64) {
+	of := ref{id, h.self(), number}
+	s := h.table.lock(id)
+	late := s.asks[of]
+	delete(s.asks, of)
+	s.mu.Unlock()
+	for i := range late {
+		late[i].release()
+	}
+}
+
+// Late takes in that a member granted an ask of Name after its asker had given up waiting, and
+// releases what is not held. What this node has asked for another one is left to that one: it
+// may hold it by now, and is asked to confirm that.
+func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
+	of, g := refOf(a), lateGrant{from, to, *a}
+	if of.holder == h.self() && !h.table.wants(of, &g) {
+		g.release()
+	}
+}
+
+// wants reports whether a hold of this node is held or asked for. While it is asked for, the
+// grant is kept.
+func (t *table) wants(of ref, g *lateGrant) bool {
+	s := t.lock(of.id)
+	defer s.mu.Unlock()
+	if late, asked := s.asks[of]; asked {
+		if !slices.ContainsFunc(late, func(l lateGrant) bool { return l.to == g.to }) {
+			s.asks[of] = append(late, *g)
+		}
+		return true
+	}
+	i, known := s.at[of]
+	return known && s.links[i].hold != nil
+}

@@ -1,0 +1,82 @@
+package holds
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// told counts the releases that a member is told.
+type told struct {
+	cluster.Peer
+	t        *testing.T
+	releases int
+}
+
+func (m *told) Tell(message []byte) {
+	h, err := wire.ParseHeader(message)
+	require.NoError(m.t, err)
+	require.Equal(m.t, wire.OpRelease, h.Op)
+	m.releases++
+}
+
+// A stand-in that knows of a late grant takes the hold for granted. If it were released
+// nonetheless, nobody would count what its holder has.
+func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		does  func(h *Holds, a *wire.Ask, late func())
+		owner int // releases
+		other int
+	}{
+		{"it is not asked for any more", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1},
+		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.Asks(a); late() }, 0, 0},
+		{"no member grants it in time", func(h *Holds, a *wire.Ask, late func()) {
+			h.Asks(a)
+			late()
+			h.Asks(a)
+			late()
+			h.GiveUp(a.ID, uint64(a.Receipt))
+			h.GiveUp(a.ID, uint64(a.Receipt))
+		}, 1, 1},
+		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
+			h.Asks(a)
+			h.GiveUp(a.ID, uint64(a.Receipt))
+			late()
+		}, 1, 1},
+		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
+			h.Asks(a)
+			late()
+			h.Has(new(Hold), a, false, 0, 0)
+			late()
+		}, 0, 0},
+		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
+			h.Asks(a)
+			o := new(Hold)
+			h.Has(o, a, false, 0, 0)
+			h.Release(o)
+			late()
+		}, 1, 1},
+		{"it was asked for another node", func(_ *Holds, a *wire.Ask, late func()) {
+			a.ResetNumber++
+			late()
+		}, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := members(t, 3)[0].Holds
+			owner, other := &told{t: t}, &told{t: t}
+			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
+			h.Name(&a, h.Number())
+			c.does(h, &a, func() {
+				h.Late(owner, 1, &a)
+				h.Late(other, 2, &a)
+			})
+			require.Equal(t, c.owner, owner.releases)
+			require.Equal(t, c.other, other.releases)
+		})
+	}
+}

@@ -80,7 +80,7 @@ func TestFlaky(t *testing.T) {
 	t.Setenv("BUSY", "0")
 	out, err := script(t, dir, "flakes", "4", "./...")
 	require.ErrorContains(t, err, "exit status 1", out)
-	require.Contains(t, out, "round 2 of 4, plain, 2 processors: ")
+	require.Contains(t, out, "round 2, plain, 2 processors: example.com/flaky failed:")
 	require.Contains(t, out, "two are too many")
 	require.Contains(t, out, "1 example.com/flaky TestFlaky\n")
 	t.Setenv("RUN", "Fine")

@@ -41,8 +41,10 @@ type Held struct {
 	End      holdEnd
 }
 
-// probeTries is how often a probe asks while no member with authority answers: where frames are
-// lost, one that stands in may answer once, with the share of its policy.
+// probeTries is how often a probe that is denied asks, after as long as it is told to wait.
+// Where frames are lost, a member that stands in may answer once, with the share of its
+// policy, or an owner that does not know in time what others hold. Units that are not back
+// are denied each time.
 const probeTries = 5
 
 // Probe is an ask for all units of an in-flight limit after the run, once all that was held
@@ -131,15 +133,13 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 			for k, key := range s.keys[i] {
 				p := Probe{Key: int32(k), Limit: int16(i), Node: int16(at)}
 				l, err := s.cluster.Node(s.hosts[at].name).Limiter(s.limits[i])
-				for try := 0; err == nil && try < probeTries; try++ {
+				for try := 0; err == nil && try < probeTries && !p.Allowed; try++ {
 					var h *weir.Hold
 					h, err = l.Hold(ctx, key, s.limits[i].Rate)
 					d := h.Decision()
 					p.Allowed, p.Left = d.Allowed, d.Remaining
 					h.Release()
-					if d.Source == weir.Owner || d.Source == weir.Forwarded {
-						break
-					}
+					time.Sleep(min(d.RetryAfter, time.Second))
 				}
 				p.Err = err
 				probes = append(probes, p)

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asks are the holds that this node asks other members for, and of each the members that
-// granted it too late. While it asks, another member may grant the hold as it knows of the late grant, or the
-// same member may as it is asked again. So what is late is released when no more is asked, and
-// it is not held.
+// asks are the holds that this node asks other members for, and of each what was granted too
+// late, once for each member. While it asks, another member may grant the hold as it knows of
+// the late grant, or the same member may as it is asked again. So what is late is released when
+// no more is asked, and it is not held.
 type asks map[ref][]lateGrant
 
-// lateGrant is one whose asker had given up waiting for that member.
+// lateGrant is one that came after its asker had given up waiting for that member.
 type lateGrant struct {
 	from cluster.Peer
 	to   uint64 // the member

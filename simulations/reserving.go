@@ -135,6 +135,9 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 	if text != "" {
 		h = q.plan.at[i]
 	}
+	for pause := h.machine.Paused(); pause > 0; pause = h.machine.Paused() { // a process that is paused asks nothing
+		time.Sleep(pause)
+	}
 	s.mu.Lock()
 	by, able := h.runs, h.runs != nil && !h.frozen && (text != "" || h.runs == p)
 	s.mu.Unlock()
@@ -280,14 +283,15 @@ func (r *trial) settlesOf(v *Reserved) int64 {
 	})
 }
 
-// undisturbed reports whether nodes start and leave in order at most, and hear each other.
+// undisturbed reports whether nodes start and leave in order at most, hear each other, and are as
+// many as are expected: else none of them may settle what was carried.
 func (r *trial) undisturbed() bool {
 	if r.Scenario.Network.Loss > 0 || r.evicts() {
 		return false
 	}
 	for _, c := range r.courses {
 		for i := range c.eras {
-			if e := &c.eras[i]; e.sides > 1 || e.slow > 0 || e.late || e.strained || e.unaware > 0 || e.missing {
+			if e := &c.eras[i]; e.sides > 1 || e.slow > 0 || e.late || e.strained || e.unaware > 0 || e.missing || e.roster > e.nodes() {
 				return false
 			}
 		}

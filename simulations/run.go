@@ -38,12 +38,8 @@ const roomier = 8 // than a node's keys its store is, so that it evicts none; an
 
 const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
 
-// What a node has room for, of holds.
-const (
-	holdShards   = 256
-	mostHolds    = 1000 // of a key
-	mostHeldKeys = 16   // in a shard
-)
+// mostHolds is how many holds of a key a node has room for that one side may grant.
+const mostHolds = 1000
 
 const witnessName = "witness"
 
@@ -260,8 +256,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 		if s.limits[i].Scope == weir.Global { // what was spent elsewhere is counted beside
 			o.Config.MaxKeys += roomier * s.keysOf(i)
 		}
-		if inFlightLimit(s.limits[i]) { // each of so many shards has room for its part
-			o.Config.MaxKeys += holdShards * int(min(s.limits[i].Rate, mostHolds)) * min(s.keysOf(i), mostHeldKeys)
+		if inFlightLimit(s.limits[i]) { // each node may be a side
+			o.Config.MaxKeys += roomier * len(scenario.Nodes) * int(min(s.limits[i].Rate, mostHolds)) * s.keysOf(i)
 		}
 	}
 	for _, l := range s.Loads {

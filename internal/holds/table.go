@@ -42,7 +42,7 @@ func (r *ref) hash(units int64) uint64 {
 // with all that its holder has in the shard, where the digest of these is the holder's too. An
 // entry of this node stays as long as its Hold, and nobody else ends it.
 type table struct {
-	most   int         // entries of a shard
+	room   *room       // for more entries
 	used   atomic.Bool // an id was looked for; until then all shards are empty, and stay unlocked
 	shards [shards]shard
 }
@@ -52,6 +52,7 @@ type table struct {
 type shard struct {
 	mu      sync.Mutex
 	entries []entry
+	room    int           // entries that fit without asking the table
 	links   []link        // of each entry
 	owned   int           // entries that are this node's
 	at      map[ref]int32 // in entries
@@ -119,7 +120,7 @@ func (d *digest) drop(of *ref, units int64) {
 }
 
 func newTable(most int) *table {
-	t := &table{most: max(1, most/shards)}
+	t := &table{room: newRoom(most)}
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.at = make(map[ref]int32)
@@ -152,7 +153,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	case known:
 		s.entries[i].renewed = now
 		r.Allowed = true
-	case !s.lines.first(of, now) || c.units+a.Units > most || len(s.entries) >= t.most:
+	case !s.lines.first(of, now) || c.units+a.Units > most || !s.fits(t.room):
 		if waits {
 			s.lines.wait(of, now)
 		}
@@ -199,7 +200,7 @@ func (t *table) put(e entry) {
 		return
 	}
 	c := s.count(e.id)
-	if len(s.entries) < t.most && c.units+e.units <= mostHeld {
+	if c.units+e.units <= mostHeld && s.fits(t.room) {
 		s.add(c, e)
 	}
 	s.rest(c)
@@ -283,6 +284,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 		return false
 	}
 	s.next = 0
+	s.spare(t.room)
 	for holder, d := range s.holders {
 		if d.entries == 0 {
 			delete(s.holders, holder)

@@ -230,17 +230,6 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 	})
 }
 
-func TestAFullTableDenies(t *testing.T) {
-	table := newTable(shards)
-	var r wire.Result
-	table.hold(askFor(1, 1, 1, 1, 10), -1, false, 0, &r)
-	require.True(t, r.Allowed)
-	r = wire.Result{}
-	table.hold(askFor(1, 1, 2, 1, 10), -1, false, 0, &r)
-	require.False(t, r.Allowed)
-	require.Positive(t, r.RetryAfter)
-}
-
 func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
 	table := newTable(1 << 20)
 	s := &table.shards[0]

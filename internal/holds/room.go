@@ -8,14 +8,15 @@ import "sync/atomic"
 type room struct {
 	left   atomic.Int64
 	atOnce int64 // all shards together have an eighth of the table at most that they do not use
+	most   int   // entries of one shard
 }
 
-// mostOfShard bounds the entries of one shard, as a longer list is copied under its lock when
-// it grows.
+// mostOfShard bounds the entries of a shard of all but the largest tables, as a longer list
+// is copied under its lock when it grows.
 const mostOfShard = 1 << 16
 
 func newRoom(most int) *room {
-	r := &room{atOnce: min(max(1, int64(most)/(8*shards)), 64)}
+	r := &room{atOnce: min(max(1, int64(most)/(8*shards)), 64), most: max(mostOfShard, most/shards)}
 	r.left.Store(int64(most))
 	return r
 }
@@ -33,14 +34,14 @@ func (r *room) take() int {
 // fits reports whether a shard has room for one more entry, and takes it if there is some. s.mu
 // is held.
 func (s *shard) fits(r *room) bool {
-	for len(s.entries) >= s.room && len(s.entries) < mostOfShard {
+	for len(s.entries) >= s.room && len(s.entries) < r.most {
 		more := r.take()
 		if more == 0 {
 			break
 		}
 		s.room += more
 	}
-	return len(s.entries) < min(s.room, mostOfShard)
+	return len(s.entries) < min(s.room, r.most)
 }
 
 // spare gives back what a shard does not use, but for what it may soon. s.mu is held.

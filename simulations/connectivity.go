@@ -195,10 +195,10 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		if heals {
 			settle = w.settle
 		}
-		// Until they have noticed, each of the sides that there are more of has it all.
+		// Until they have noticed, each of the sides that there are more or fewer of has it all.
 		_, was := sidesOf(before)
 		_, is := sidesOf(w.edges())
-		for range max(1, is-was) {
+		for range max(1, is-was, was-is) {
 			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
 		}
 	}

@@ -344,7 +344,8 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, quiets, still, lossy) < c.Asked })
 			q := h.whole(quiets, c.Asked, c.Answered)
-			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 {
+			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 ||
+				h.course.joins(q) && c.Asked < q.from+moving+settling {
 				continue
 			}
 			units := int64(0)

@@ -17,7 +17,7 @@ import (
 // twice because of one event, and events do not undo each other.
 type Situation struct {
 	// Changes is c of the guarantees table, the changes of connectivity: a split into m
-	// sides is m−1 of them.
+	// sides is m−1 of them, and so is its heal.
 	Changes int
 	Sides   int // the most at one time, of those that know of each other; up to 1 is no split
 	Crashes int // of owners of which another member has copies
@@ -73,7 +73,8 @@ func Healthy(l *weir.Limit) int64 {
 
 // Excess is how many times L a situation admits on top of L (docs/partitions.md):
 //
-//   - Each change of connectivity, L: until a side has noticed it, it has all that it had.
+//   - Each change of connectivity, L: until a side has noticed it, it has all that it had. As
+//     three or more sides meet, some hear most members, but not the owner, for a moment.
 //   - A split by MajorityShare, below 1.5·L in all: a majority has L, the rest less than half.
 //   - A split by FailOpen, L for each other side; and for each node while something changes,
 //     until its side agrees on a stand-in.

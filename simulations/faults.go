@@ -167,6 +167,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 		defer cancel()
+		began := s.now()
 		err := p.node.Leave(ctx)
 		for err != nil && !errors.Is(err, weir.ErrClosed) && ctx.Err() == nil {
 			time.Sleep(time.Second)
@@ -178,7 +179,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 			p.end(s.now())
 			s.listen()
 			s.ended.add(p.node)
-			s.witness.left(s.now(), h.index, err != nil, s.hosts)
+			s.witness.left(began, s.now(), h.index, err != nil, s.hosts)
 			s.stopped(h.index)
 		}
 		s.mu.Unlock()

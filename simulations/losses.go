@@ -114,7 +114,8 @@ type crash struct {
 	// heldSince is when the first of them froze, at if none was: it has told
 	// nobody anything from then on.
 	heldSince time.Duration
-	orderly   bool // it has handed over, as far as there was anybody
+	orderly   bool          // it has handed over, as far as there was anybody
+	began     time.Duration // when it began to, at if it did not
 }
 
 // note takes down a check of the witness.
@@ -208,7 +209,7 @@ func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
 	if len(died) == 0 {
 		return
 	}
-	c := crash{at: at, hosts: died, heldSince: at}
+	c := crash{at: at, hosts: died, heldSince: at, began: at}
 	for _, i := range died {
 		if hosts[i].frozen {
 			c.heldSince = min(c.heldSince, hosts[i].since)
@@ -218,9 +219,17 @@ func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
 }
 
 // left is a crash if there was nobody to hand over to, or too little time.
-func (l *ledger) left(at time.Duration, h int, unfinished bool, hosts []*host) {
+func (l *ledger) left(began, at time.Duration, h int, unfinished bool, hosts []*host) {
 	l.crash(at, []int{h}, hosts)
-	l.crashes[len(l.crashes)-1].orderly = !unfinished
+	c := &l.crashes[len(l.crashes)-1]
+	c.orderly, c.began = !unfinished, began
+}
+
+// leaves reports whether a host's node leaves in good order at a moment.
+func (l *ledger) leaves(h int, at time.Duration) bool {
+	return slices.ContainsFunc(l.crashes, func(c crash) bool {
+		return c.orderly && c.began <= at && at <= c.at && slices.Contains(c.hosts, h)
+	})
 }
 
 func (l *ledger) slowest(link weirtest.Link) {
@@ -278,6 +287,11 @@ func (s *stage) gone() (gone [][]bool) {
 		for _, h := range c.hosts {
 			died, joining, since := s.diedWith(i, h)
 			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
+			told := c.at - unsent // what it spent until then
+			_, side := s.sideOf(h, c.at)
+			if !slices.ContainsFunc(side, func(i int) bool { return !s.witness.leaves(i, c.at) }) {
+				told = min(told, c.began) // all leave, so that there is nobody to be told
+			}
 			all := len(died) > max(0, s.copies())
 			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
@@ -288,7 +302,7 @@ func (s *stage) gone() (gone [][]bool) {
 					theirs := (slices.Contains(died, g.by) || slices.Contains(joining, g.by)) && g.at > since-unsent
 					// It may have been told nobody before the node closed, which a check that
 					// was under way when the node said goodbye outlasts.
-					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
+					alone := c.orderly && g.alone && g.by == h && g.at > told && g.at <= c.at+timeoutOf(s.Scenario)
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
 				}

@@ -513,13 +513,16 @@ func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
 	c := launch(t, fits)
 	sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
 
-	old.ca.NotAfter = time.Now().Add(-time.Minute)
+	over := newCertificates(t)
+	over.ca.NotAfter = time.Now().Add(-time.Minute)
 	out := config("d")
-	out.TLS = old.config(t)
+	out.TLS = over.config(t)
 	d := launch(t, out)
+	known := x509.NewCertPool()
+	known.AddCert(over.ca)
+	known.AddCert(other.ca)
 	beside := config("e", d)
-	beside.TLS = other.config(t)
-	beside.TLS.RootCAs = both
+	beside.TLS = trusts(other, known)
 	e := launch(t, beside)
 	require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
 }

@@ -114,7 +114,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent, until)
 			}
 		}
-		if !h.held.Holds() && ask.flags&wire.FlagTentative == 0 { // which waits, and asks again
+		if !h.held.Holds() && ask.flags&wire.FlagTentative == 0 { // WaitHold asks again, and gives up itself
 			n.clients.holds.GiveUp(a.ID, ask.number)
 		}
 	}

@@ -101,13 +101,13 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := range 2000 {
+	for i := 0; i < 2000 || g.Stats().Refused[reasonMembers] == 0; i++ { // a busy machine loses most before they are read
 		conn.Write(g.labelled(g.alive(fmt.Sprint("phantom-", i))))
 		if i%100 == 0 {
-			time.Sleep(time.Millisecond) // or they are lost before they are read
+			time.Sleep(time.Millisecond)
+			require.Less(t, time.Since(begin), time.Minute)
 		}
 	}
-	require.Eventually(t, func() bool { return g.Stats().Refused[reasonMembers] > 0 }, 5*time.Second, time.Millisecond)
 	members := len(g.members())
 	require.LessOrEqual(t, members, 1+newMembers+newMembersEach*int(1+time.Since(begin).Seconds()))
 	require.LessOrEqual(t, g.list.NumMembers(), len(g.members()), "memberlist has no others")

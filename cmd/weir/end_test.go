@@ -190,6 +190,10 @@ func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 	}
 	asked := halfAsk(t, a.addrs["checks"], checksToken)
 	require.NoError(t, b.Process.Signal(syscall.SIGSTOP))
+	var state syscall.WaitStatus // its other threads go on until the one that takes the signal runs
+	_, err := syscall.Wait4(b.Process.Pid, &state, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, state.Stopped())
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
 	wait(t, a.endsChecks) // it has left, or Leave came to its bound
 	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)

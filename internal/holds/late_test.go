@@ -32,9 +32,10 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 		does  func(h *Holds, a *wire.Ask, late func())
 		owner int // releases
 		other int
+		asks  int
 	}{
-		{"it is not asked for any more", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1},
-		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.Asks(a); late() }, 0, 0},
+		{"it is not asked for any more", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1, 0},
+		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.Asks(a); late() }, 0, 0, 1},
 		{"no member grants it in time", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			late()
@@ -42,29 +43,29 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			late()
 			h.GiveUp(a.ID, uint64(a.Receipt))
 			h.GiveUp(a.ID, uint64(a.Receipt))
-		}, 1, 1},
+		}, 1, 1, 0},
 		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			h.GiveUp(a.ID, uint64(a.Receipt))
 			late()
-		}, 1, 1},
+		}, 1, 1, 0},
 		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			late()
 			h.Has(new(Hold), a, false, 0, 0)
 			late()
-		}, 0, 0},
+		}, 0, 0, 0},
 		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			o := new(Hold)
 			h.Has(o, a, false, 0, 0)
 			h.Release(o)
 			late()
-		}, 1, 1},
+		}, 1, 1, 0},
 		{"it was asked for another node", func(_ *Holds, a *wire.Ask, late func()) {
 			a.ResetNumber++
 			late()
-		}, 0, 0},
+		}, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := members(t, 3)[0].Holds
@@ -77,6 +78,7 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			})
 			require.Equal(t, c.owner, owner.releases)
 			require.Equal(t, c.other, other.releases)
+			require.Equal(t, c.asks, len(h.table.shards[shardOf(a.ID)].asks), "holds that are still asked for")
 		})
 	}
 }

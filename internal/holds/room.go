@@ -4,10 +4,10 @@ import "sync/atomic"
 
 // room is how many more entries a table takes, for all its shards together: all holds of a
 // count are in one of them. A shard takes some of it at a time, so that two keys seldom meet
-// here, and gives back what it has not used for a while.
+// here, and gives back what it does not use when it is looked through.
 type room struct {
 	left   atomic.Int64
-	atOnce int64 // all shards together have an eighth of the table at most that they do not use
+	atOnce int64 // what a shard takes, and keeps spare: of all shards an eighth of the table at most
 	most   int   // entries of one shard
 }
 

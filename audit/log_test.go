@@ -485,15 +485,22 @@ func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
 
 func TestARecordedCheckAllocatesNothing(t *testing.T) {
 	for _, o := range []audit.Options{{}, {Keys: true}, {Sample: 1}, {Sample: 0.5}} {
-		o.Every = time.Hour // the writer allocates as it likes
-		o.Queue, o.Batch = 64, 64
-		sink := new(kept)
-		log := open(t, sink, o)
-		l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
-		allow(t, l, "203.0.113.7", 2+3*64) // texts have their room
-		ctx := t.Context()
-		require.Zero(t, testing.AllocsPerRun(50, func() { _, _ = l.Allow(ctx, "203.0.113.7") }), "%+v", o)
-		require.NoError(t, log.Close(t.Context()))
+		synctest.Test(t, func(t *testing.T) {
+			o.Every = time.Hour
+			o.Queue, o.Batch = 128, 64
+			sink := new(kept)
+			log := open(t, sink, o)
+			l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+			allow(t, l, "203.0.113.7", 2)
+			for range 4 { // the queue twice over, so that texts have their room
+				allow(t, l, "203.0.113.7", o.Batch)
+				synctest.Wait() // the writer allocates as it likes: here, and not below
+			}
+			ctx := t.Context()
+			require.Zero(t, testing.AllocsPerRun(50, func() { _, _ = l.Allow(ctx, "203.0.113.7") }), "%+v", o)
+			require.Zero(t, log.Stats().Dropped)
+			require.NoError(t, log.Close(t.Context()))
+		})
 	}
 }
 

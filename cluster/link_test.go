@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -697,10 +698,14 @@ func TestAnAskAllocatesNothing(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	meet(t, a, b)
 	peer, request, answer := a.peer("b"), make([]byte, 100), make([]byte, 0, 100)
-	allocations := testing.AllocsPerRun(2000, func() {
-		if _, err := peer.Ask(context.Background(), request, answer, time.Second); err != nil {
-			t.Error(err)
-		}
-	})
-	require.Zero(t, allocations, "both sides together")
+	// Both gossip meanwhile, which allocates. What asks cost is in every count: the least is it.
+	least := math.Inf(1)
+	for range 5 {
+		least = min(least, testing.AllocsPerRun(2000, func() {
+			if _, err := peer.Ask(context.Background(), request, answer, time.Second); err != nil {
+				t.Error(err)
+			}
+		}))
+	}
+	require.Zero(t, least, "both sides together")
 }

@@ -28,8 +28,8 @@ const (
 	// mostByOthers is how much of the machine, in parts of a hundred, programs that are
 	// not the demo's may have meanwhile, unless more than spare of it was idle. With more
 	// the load is not the one that leastByAuthority is about: gateways wait for cores
-	// longer than a check may take.
-	mostByOthers = 50
+	// longer than a check may take. Where others had less than half, 84 % were seen.
+	mostByOthers = 25
 	spare        = 10
 )
 
@@ -153,6 +153,9 @@ func (l *load) judge(v *findings, t *tally, still []span) {
 	part := func(n int) int { return 100 * n / max(1, meanwhile.answered()) }
 	authority := part(meanwhile.answered() - meanwhile.at[stoodIn] - meanwhile.at[budget])
 	least, crowded := fmt.Sprintf("at least %d%%", leastByAuthority), l.others > mostByOthers
+	if l.others > 0 {
+		least += fmt.Sprintf(", though other programs have %d%% of the machine", l.others)
+	}
 	if crowded {
 		least = fmt.Sprintf("of which nothing is promised while other programs have %d%% of the machine", l.others)
 	}

@@ -28,8 +28,8 @@ const (
 	// mostByOthers is how much of the machine, in parts of a hundred, programs that are
 	// not the demo's may have meanwhile, unless more than spare of it was idle. With more
 	// the load is not the one that leastByAuthority is about: gateways wait for cores
-	// longer than a check may take. Where others had less than half, 84 % were seen.
-	mostByOthers = 25
+	// longer than a check may take.
+	mostByOthers = 50
 	spare        = 10
 )
 

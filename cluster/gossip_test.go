@@ -705,24 +705,33 @@ func TestNothingThatMembersSendIsRefused(t *testing.T) {
 	}
 }
 
+// What floods a is on b's host, so that it has b's address.
 func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 	t.Parallel()
-	a := launch(t, config("a"))
-	udp, err := net.Dial("udp", a.addr)
-	require.NoError(t, err)
-	defer udp.Close()
-	for i := range 400 {
-		conn, err := net.Dial("tcp", a.addr)
+	onHosts(t, func(t *testing.T, h hosts) {
+		a := launch(t, h.at("a", config("a")))
+		flooder := h.Host("b").Network()
+		tcp, udp, err := flooder.Listen(t.Context(), "b:0")
 		require.NoError(t, err)
-		defer conn.Close()
-		if i%2 == 0 {
-			conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that promises much and sends nothing
+		defer tcp.Close()
+		defer udp.Close()
+		at, err := net.ResolveUDPAddr("udp", a.addr)
+		require.NoError(t, err)
+		for i := range 400 {
+			conn, err := flooder.Dial(t.Context(), a.addr)
+			require.NoError(t, err)
+			defer conn.Close()
+			if i%2 == 0 {
+				conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that promises much and sends nothing
+			}
+			udp.WriteTo(bytes.Repeat([]byte{byte(i)}, i), at)
 		}
-		udp.Write(bytes.Repeat([]byte{byte(i)}, i))
-	}
-	b := launch(t, config("b", a))
-	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
-	require.NotZero(t, a.Stats().Refused["crowded"])
+		flooded := time.Now()
+		b := launch(t, h.at("b", config("b", a)))
+		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		require.Less(t, time.Since(flooded), time.Second, "before one of these has timed out")
+		require.NotZero(t, a.Stats().Refused["crowded"])
+	})
 }
 
 // A bubble fails if a goroutine is left in it once the test has returned. TestMain looks for

@@ -46,15 +46,15 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		"authority decides, and a limit is a limit": {func(*fleet, *tally) {}, ""},
 		"copies decide a tenth":                     {func(_ *fleet, t *tally) { t.strays(111, 3*second+second/2) }, ""},
 		"copies decide more":                        {func(_ *fleet, t *tally) { t.strays(125, 3*second+second/2) }, "busy: 88%, of 1,125 checks"},
-		"other programs have most of the machine": {func(f *fleet, t *tally) {
+		"other programs have more of the machine than they may": {func(f *fleet, t *tally) {
 			t.strays(125, 3*second+second/2)
 			f.load.others = mostByOthers + 1
 		}, ""},
-		"they have half of it": {func(f *fleet, t *tally) {
+		"they have what they may": {func(f *fleet, t *tally) {
 			t.strays(125, 3*second+second/2)
 			f.load.others = mostByOthers
 		}, "busy: 88%"},
-		"they have most of it, and a request fails": {func(f *fleet, t *tally) {
+		"they have more, and a request fails": {func(f *fleet, t *tally) {
 			f.load.others = mostByOthers + 1
 			t.add(answer{to: f.current[1], sent: 3 * second, done: 4 * second, err: errors.New("refused")})
 		}, "errors: 1"},

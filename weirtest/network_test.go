@@ -42,8 +42,8 @@ func ExampleNetwork() {
 		}
 	}()
 
-	greet := func() {
-		patient, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	greet := func(patience time.Duration) {
+		patient, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		c, err := n.Host("client").Network().Dial(patient, "server:80")
 		if err != nil {
@@ -54,11 +54,11 @@ func ExampleNetwork() {
 		greeting, _ := io.ReadAll(c)
 		fmt.Println(string(greeting))
 	}
-	greet()
+	greet(time.Minute)
 	n.Cut("client", "server")
-	greet()
+	greet(200 * time.Millisecond)
 	n.Heal()
-	greet()
+	greet(time.Minute)
 	// Output:
 	// hello from 10.0.0.1:80
 	// dial tcp server:80: context deadline exceeded

@@ -295,65 +295,68 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 // and a certificate that TLS accepts.
 func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	t.Parallel()
-	certs := newCertificates(t)
-	in := func(region, label, id string, join ...*node) cluster.Config {
-		c := config(label, join...)
-		c.Region, c.TLS = region, certs.config(t, id)
-		c.Regions = map[string][]string{"near": {"127.0.0.1:1"}, "far": {"127.0.0.1:1"}}
-		delete(c.Regions, region)
-		c.CertificateNames = map[string][]string{"near": {"spiffe://example.org/near/{name}"}, "far": {"spiffe://example.org/far/{name}"}}
-		return c
-	}
-	var log lab.Text
-	logged := func(words ...string) bool { return len(log.Lines(words...)) > 0 }
-	first := in("near", "a", "spiffe://example.org/near/a")
-	first.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	a := launch(t, first)
-	b := launch(t, in("near", "b", "spiffe://example.org/near/b", a))
-	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
-	require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
-	asks := func(from, to *node, region string) error {
-		_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
-		return err
-	}
-	abroad := in("far", "c", "spiffe://example.org/far/c")
-	abroad.Regions["near"] = []string{a.addr}
-	c := launch(t, abroad)
-	require.Eventually(t, func() bool { return asks(c, a, "near") == nil }, 5*time.Second, time.Millisecond)
-	require.Empty(t, a.Stats().Refused["identity"])
+	onHosts(t, func(t *testing.T, h hosts) {
+		certs := newCertificates(t)
+		in := func(region, label, id string, join ...*node) cluster.Config {
+			c := h.at(label, config(label, join...))
+			c.Region, c.TLS = region, certs.config(t, id)
+			c.Regions = map[string][]string{"near": {"nobody:1"}, "far": {"nobody:1"}}
+			delete(c.Regions, region)
+			c.CertificateNames = map[string][]string{"near": {"spiffe://example.org/near/{name}"}, "far": {"spiffe://example.org/far/{name}"}}
+			return c
+		}
+		var log lab.Text
+		logged := func(words ...string) bool { return len(log.Lines(words...)) > 0 }
+		first := in("near", "a", "spiffe://example.org/near/a")
+		first.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		a := launch(t, first)
+		b := launch(t, in("near", "b", "spiffe://example.org/near/b", a))
+		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
+		asks := func(from, to *node, region string) error {
+			_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
+			return err
+		}
+		abroad := in("far", "c", "spiffe://example.org/far/c")
+		abroad.Regions["near"] = []string{a.addr}
+		c := launch(t, abroad)
+		require.Eventually(t, func() bool { return asks(c, a, "near") == nil }, 5*time.Second, time.Millisecond)
+		require.Empty(t, a.Stats().Refused["identity"])
 
-	for about, says := range map[string]cluster.Config{
-		"a node of near that says it is of far": in("far", "d", "spiffe://example.org/near/d"),
-		"a node of far that has another name":   in("far", "e", "spiffe://example.org/far/c"),
-		"a node of neither":                     in("far", "f", "spiffe://example.org/third/f"),
-	} {
-		before := a.Stats().Refused["identity"]
-		says.Regions["near"] = []string{a.addr}
-		n := launch(t, says)
-		require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
-		require.ErrorIs(t, asks(n, a, "near"), cluster.ErrUnheard, about)
-		require.NoError(t, n.Close())
-	}
-	require.True(t, logged("refused a connection", "reason=identity", "spiffe://example.org/"))
-	for about, says := range map[string]cluster.Config{
-		"a node of far that would join near":   in("near", "g", "spiffe://example.org/far/g", a),
-		"a node of near that has another name": in("near", "h", "spiffe://example.org/near/b", a),
-	} {
-		_, err := try(t, says)
-		require.ErrorContains(t, err, "does not accept this node's Name or Region", about)
-	}
-	require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
+		for about, says := range map[string]cluster.Config{
+			"a node of near that says it is of far": in("far", "d", "spiffe://example.org/near/d"),
+			"a node of far that has another name":   in("far", "e", "spiffe://example.org/far/c"),
+			"a node of neither":                     in("far", "f", "spiffe://example.org/third/f"),
+		} {
+			before := a.Stats().Refused["identity"]
+			says.Regions["near"] = []string{a.addr}
+			n := launch(t, says)
+			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
+			require.ErrorIs(t, asks(n, a, "near"), cluster.ErrUnheard, about)
+			require.NoError(t, n.Close())
+		}
+		require.True(t, logged("refused a connection", "reason=identity", "spiffe://example.org/"))
+		for about, says := range map[string]cluster.Config{
+			"a node of far that would join near":   in("near", "g", "spiffe://example.org/far/g", a),
+			"a node of near that has another name": in("near", "h", "spiffe://example.org/near/b", a),
+		} {
+			_, err := try(t, says)
+			require.ErrorContains(t, err, "does not accept this node's Name or Region", about)
+		}
+		require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 
-	// A member that is asked is held to it as well.
-	for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
-		fake := launch(t, in("far", label, id))
-		asking := in("near", "j", "spiffe://example.org/near/j")
-		asking.Regions["far"] = []string{fake.addr}
-		asking.Logger = first.Logger
-		j := launch(t, asking)
-		require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
-		require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
-	}
+		// A member that is asked is held to it as well.
+		for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
+			fake := launch(t, in("far", label, id))
+			asking := in("near", "j", "spiffe://example.org/near/j")
+			asking.Regions["far"] = []string{fake.addr}
+			asking.Logger = first.Logger
+			j := launch(t, asking)
+			require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
+			require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
+			require.NoError(t, j.Close())
+		}
+	})
 }
 
 // Gossip does not send to members that have left, so the last goodbyes reach nobody.
@@ -438,93 +441,106 @@ func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 }
 
-func TestStartSaysWhatToDo(t *testing.T) {
+func TestStartAtATakenPortSaysToTakeAnother(t *testing.T) {
 	a := launch(t, config("a"))
-	foreign := func(change func(*cluster.Config)) cluster.Config {
-		c := config("b", a)
-		change(&c)
-		return c
+	c := config("b", a)
+	c.Bind = a.addr
+	_, err := try(t, c)
+	for _, word := range []string{"Bind", a.addr, "taken", "another"} {
+		require.ErrorContains(t, err, word)
 	}
-	for _, c := range []struct {
-		name string
-		cfg  cluster.Config
-		says []string
-	}{
-		{"a port that is taken", foreign(func(c *cluster.Config) { c.Bind = a.addr }), []string{"Bind", a.addr, "taken", "another"}},
-		{"another secret", foreign(func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} }), []string{"Secrets", a.addr}},
-		{"no secret", foreign(func(c *cluster.Config) { c.Secrets = nil }), []string{"Secrets", a.addr}},
-		{"another seed", foreign(func(c *cluster.Config) { c.Seed[0] = 1 }), []string{"Seed", a.addr}},
-		{"another region", foreign(func(c *cluster.Config) { c.Region = "far" }), []string{"Region", a.addr}},
-		{"a name too long", foreign(func(c *cluster.Config) { c.Name = strings.Repeat("n", 129) }), []string{"Name", "129", "128"}},
-		{"a region too long", foreign(func(c *cluster.Config) { c.Region = strings.Repeat("r", 600) }), []string{"Region", "600", "64"}},
-		{"an advertised host too long", foreign(func(c *cluster.Config) { c.Advertise = strings.Repeat("h", 600) + ":1" }), []string{"Advertise"}},
-		{"an advertised name that does not resolve", foreign(func(c *cluster.Config) { c.Advertise = "nobody.invalid:1" }), []string{"Advertise", "nobody.invalid"}},
-		{"every problem at once", cluster.Config{Bind: "here", Advertise: "there", Join: []string{"x:y"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: &tls.Config{}},
-			[]string{"Name", "Bind", "Advertise", "Join[0]", "Secrets[0] has 1 bytes", "Forget", "TLS"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+}
+
+func TestStartSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		a := launch(t, h.at("a", config("a")))
+		foreign := func(change func(*cluster.Config)) cluster.Config {
+			c := h.at("b", config("b", a))
+			change(&c)
+			return c
+		}
+		for _, c := range []struct {
+			name string
+			cfg  cluster.Config
+			says []string
+		}{
+			{"another secret", foreign(func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} }), []string{"Secrets", a.addr}},
+			{"no secret", foreign(func(c *cluster.Config) { c.Secrets = nil }), []string{"Secrets", a.addr}},
+			{"another seed", foreign(func(c *cluster.Config) { c.Seed[0] = 1 }), []string{"Seed", a.addr}},
+			{"another region", foreign(func(c *cluster.Config) { c.Region = "far" }), []string{"Region", a.addr}},
+			{"a name too long", foreign(func(c *cluster.Config) { c.Name = strings.Repeat("n", 129) }), []string{"Name", "129", "128"}},
+			{"a region too long", foreign(func(c *cluster.Config) { c.Region = strings.Repeat("r", 600) }), []string{"Region", "600", "64"}},
+			{"an advertised host too long", foreign(func(c *cluster.Config) { c.Advertise = strings.Repeat("h", 600) + ":1" }), []string{"Advertise"}},
+			{"an advertised name that does not resolve", foreign(func(c *cluster.Config) { c.Advertise = "nobody.invalid:1" }), []string{"Advertise", "nobody.invalid"}},
+			{"every problem at once", cluster.Config{Network: h.Host("b").Network(), Bind: "here", Advertise: "there", Join: []string{"x:y"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: &tls.Config{}},
+				[]string{"Name", "Bind", "Advertise", "Join[0]", "Secrets[0] has 1 bytes", "Forget", "TLS"}},
+		} {
 			n, err := try(t, c.cfg)
-			require.Error(t, err)
+			require.Error(t, err, c.name)
 			for _, word := range c.says {
-				require.ErrorContains(t, err, word)
+				require.ErrorContains(t, err, word, c.name)
 			}
-			require.NotContains(t, err.Error(), "fedcba9876543210")
-			require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed)
-		})
-	}
-	require.Equal(t, rosterText(cluster.Serving, a), a.roster(), "nobody got in")
+			require.NotContains(t, err.Error(), "fedcba9876543210", c.name)
+			require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed, c.name)
+		}
+		require.Equal(t, rosterText(cluster.Serving, a), a.roster(), "nobody got in")
+	})
 }
 
 // A node that counted alone beside a cluster whose certificates are of another CA would
 // grant every limit once more.
 func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
-	old, other := newCertificates(t), newCertificates(t)
-	both := x509.NewCertPool()
-	both.AddCert(old.ca)
-	both.AddCert(other.ca)
-	in := config("a")
-	in.TLS = old.config(t)
-	a := launch(t, in)
-	trusts := func(certs certificates, roots *x509.CertPool) *tls.Config {
-		c := certs.config(t)
-		c.RootCAs = roots
-		return c
-	}
-	verifies := other.config(t)
-	verifies.InsecureSkipVerify, verifies.ClientAuth = true, tls.RequireAnyClientCert
-	verifies.VerifyConnection = func(s tls.ConnectionState) error {
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: other.pool})
-		return err
-	}
-	for about, c := range map[string]*tls.Config{
-		"neither trusts the other":      other.config(t),
-		"the same, by its own means":    verifies,
-		"the member does not trust it":  trusts(other, both),
-		"it does not trust the members": trusts(old, other.pool),
-	} {
-		cfg := config("b", a)
-		cfg.TLS = c
-		_, err := try(t, cfg)
-		require.ErrorContains(t, err, "trust each other's certificates", about)
-		require.ErrorContains(t, err, a.addr, about)
-	}
-	fits := config("c", a)
-	fits.TLS = trusts(old, both)
-	c := launch(t, fits)
-	sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		old, other := newCertificates(t), newCertificates(t)
+		both := x509.NewCertPool()
+		both.AddCert(old.ca)
+		both.AddCert(other.ca)
+		in := h.at("a", config("a"))
+		in.TLS = old.config(t)
+		a := launch(t, in)
+		trusts := func(certs certificates, roots *x509.CertPool) *tls.Config {
+			c := certs.config(t)
+			c.RootCAs = roots
+			return c
+		}
+		verifies := other.config(t)
+		verifies.InsecureSkipVerify, verifies.ClientAuth = true, tls.RequireAnyClientCert
+		verifies.VerifyConnection = func(s tls.ConnectionState) error {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: other.pool})
+			return err
+		}
+		for about, c := range map[string]*tls.Config{
+			"neither trusts the other":      other.config(t),
+			"the same, by its own means":    verifies,
+			"the member does not trust it":  trusts(other, both),
+			"it does not trust the members": trusts(old, other.pool),
+		} {
+			cfg := h.at("b", config("b", a))
+			cfg.TLS = c
+			_, err := try(t, cfg)
+			require.ErrorContains(t, err, "trust each other's certificates", about)
+			require.ErrorContains(t, err, a.addr, about)
+		}
+		fits := h.at("c", config("c", a))
+		fits.TLS = trusts(old, both)
+		c := launch(t, fits)
+		sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
 
-	over := newCertificates(t)
-	over.ca.NotAfter = time.Now().Add(-time.Minute)
-	out := config("d")
-	out.TLS = over.config(t)
-	d := launch(t, out)
-	known := x509.NewCertPool()
-	known.AddCert(over.ca)
-	known.AddCert(other.ca)
-	beside := config("e", d)
-	beside.TLS = trusts(other, known)
-	e := launch(t, beside)
-	require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
+		over := newCertificates(t)
+		over.ca.NotAfter = time.Now().Add(-time.Minute)
+		out := h.at("d", config("d"))
+		out.TLS = over.config(t)
+		d := launch(t, out)
+		known := x509.NewCertPool()
+		known.AddCert(over.ca)
+		known.AddCert(other.ca)
+		beside := h.at("e", config("e", d))
+		beside.TLS = trusts(other, known)
+		e := launch(t, beside)
+		require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
+	})
 }
 
 func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {

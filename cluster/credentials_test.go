@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,24 +35,26 @@ func three() (r, s, t identity) {
 		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
 }
 
-// shake has two shake hands, the dialler to reach a region.
+// shake has two shake hands in virtual time, the dialler to reach a region.
 func shake(t *testing.T, dialler, listener identity, region string) (reason string, dialled, accepted error) {
-	here, there := net.Pipe()
-	defer here.Close()
-	for _, conn := range []net.Conn{here, there} {
-		require.NoError(t, conn.SetDeadline(time.Now().Add(handshakeWait)))
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer there.Close()
-		_, _, reason, accepted = listener.accept(there)
-	}()
-	_, _, dialled = dialler.dial(here, region)
-	if dialled != nil {
-		here.Close()
-	}
-	<-done
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		for _, conn := range []net.Conn{here, there} {
+			require.NoError(t, conn.SetDeadline(time.Now().Add(handshakeWait)))
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer there.Close()
+			_, _, reason, accepted = listener.accept(there)
+		}()
+		_, _, dialled = dialler.dial(here, region)
+		if dialled != nil {
+			here.Close()
+		}
+		<-done
+	})
 	return reason, dialled, accepted
 }
 
@@ -299,7 +302,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	member, memberAddr, ofMember := open("spiffe://example.org/eu/b")
 	_, farAddr, ofFar := open("spiffe://example.org/us/c")
 
-	conn, err := ofMember.DialTimeout(nearAddr, time.Second)
+	conn, err := ofMember.DialTimeout(nearAddr, time.Minute)
 	require.NoError(t, err)
 	select {
 	case got := <-near.streams:
@@ -309,14 +312,14 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	}
 	conn.Close()
 	require.Zero(t, near.refused.snapshot()[reasonIdentity])
-	conn, err = ofNear.DialTimeout(memberAddr, time.Second)
+	conn, err = ofNear.DialTimeout(memberAddr, time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, (<-member.streams).Close())
 	conn.Close()
 
-	_, err = ofNear.DialTimeout(farAddr, time.Second)
+	_, err = ofNear.DialTimeout(farAddr, time.Minute)
 	require.ErrorIs(t, err, errIdentity)
-	conn, err = ofFar.DialTimeout(nearAddr, time.Second) // it takes itself for a member
+	conn, err = ofFar.DialTimeout(nearAddr, time.Minute) // it takes itself for a member
 	require.NoError(t, err)
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)

@@ -14,13 +14,11 @@ import (
 	"io"
 	"log/slog"
 	"math/big"
-	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -413,30 +412,16 @@ func TestCrashedMemberIsDeadUntilOneStartsAtItsAddress(t *testing.T) {
 	})
 }
 
-// launchBelowEphemeral has c listen at a port that the system gives to nobody by itself,
-// so that another node can have it later. It tries ports by listening on them.
-func launchBelowEphemeral(t *testing.T, c cluster.Config) *node {
-	t.Helper()
-	for {
-		c.Bind = fmt.Sprint("127.0.0.1:", 10_000+mathrand.N(6_000))
-		n, err := try(t, c)
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			require.NoError(t, err)
-			return n
-		}
-	}
-}
-
 func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))
-	b := launchBelowEphemeral(t, config("b", a))
+	cfg := config("b", a)
+	cfg.Bind = freeport.Addr(t)
+	b := launch(t, cfg)
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	for range 2 {
 		require.NoError(t, b.Close())
-		again := config("b", a)
-		again.Bind = b.addr
-		b = launch(t, again)
+		b = launch(t, cfg)
 	}
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 }

@@ -303,48 +303,50 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 // The versions before and after this one say other things. Each side tells the other
 // which one it speaks, so that both can say what is wrong.
 func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
-	id := identity{self: hello{Name: "a", Region: "r"}.speaking(spoken)}
-	for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
-		// meet has whoever speaks the other version be at the far end: told is what this
-		// side says to it.
-		meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
-			near, far := net.Pipe()
-			near.SetDeadline(time.Now().Add(time.Second))
-			done := make(chan []byte, 1)
-			go func() {
-				greeted := make([]byte, greetingSize)
-				if !otherDials {
-					greeted = make([]byte, offeredSize)
-					io.ReadFull(far, greeted)
-				}
-				far.Write([]byte{version})
-				if otherDials {
-					io.ReadFull(far, greeted)
-				}
-				io.Copy(io.Discard, far)
-				done <- greeted
-			}()
-			shake(near)
-			near.Close()
-			return <-done
+	synctest.Test(t, func(t *testing.T) {
+		id := identity{self: hello{Name: "a", Region: "r"}.speaking(spoken)}
+		for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
+			// meet has whoever speaks the other version be at the far end: told is what this
+			// side says to it.
+			meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
+				near, far := net.Pipe()
+				near.SetDeadline(time.Now().Add(time.Second))
+				done := make(chan []byte, 1)
+				go func() {
+					greeted := make([]byte, greetingSize)
+					if !otherDials {
+						greeted = make([]byte, offeredSize)
+						io.ReadFull(far, greeted)
+					}
+					far.Write([]byte{version})
+					if otherDials {
+						io.ReadFull(far, greeted)
+					}
+					io.Copy(io.Discard, far)
+					done <- greeted
+				}()
+				shake(near)
+				near.Close()
+				return <-done
+			}
+			told := meet(false, func(conn net.Conn) {
+				_, _, err := id.dial(conn, "r")
+				require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
+				require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
+			})
+			require.EqualValues(t, opening, told[0])
+			told = meet(true, func(conn net.Conn) {
+				_, _, reason, err := id.accept(conn)
+				require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
+				require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
+				require.Equal(t, reasonVersion, reason)
+			})
+			require.EqualValues(t, opening, told[0])
 		}
-		told := meet(false, func(conn net.Conn) {
-			_, _, err := id.dial(conn, "r")
-			require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
-			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
-		})
-		require.EqualValues(t, opening, told[0])
-		told = meet(true, func(conn net.Conn) {
-			_, _, reason, err := id.accept(conn)
-			require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
-			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
-			require.Equal(t, reasonVersion, reason)
-		})
-		require.EqualValues(t, opening, told[0])
-	}
-	_, _, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
-	require.ErrorIs(t, err, errGarbage)
-	require.Equal(t, reasonGarbage, reason)
+		_, _, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
+		require.ErrorIs(t, err, errGarbage)
+		require.Equal(t, reasonGarbage, reason)
+	})
 }
 
 // A listener knows the secret, and answers what makes no sense.

@@ -142,7 +142,7 @@ func meet(t testing.TB, all ...*testPeer) {
 	for _, p := range all {
 		for _, q := range all {
 			if p != q {
-				eventually(t, 3*time.Second, func() bool { return p.listens(q) }, "%s does not hear %s", p.cfg.Self.Name, q.cfg.Self.Name)
+				eventually(t, 10*time.Second, func() bool { return p.listens(q) }, "%s does not hear %s", p.cfg.Self.Name, q.cfg.Self.Name)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func TestAnAskIsAnswered(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	meet(t, a, b)
 	for range 100 {
-		answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
+		answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, "request", string(answer))
 	}

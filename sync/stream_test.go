@@ -2,10 +2,8 @@ package countsync
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -1472,34 +1470,23 @@ func TestAReviewOfManyResetsLetsOthersGoFirst(t *testing.T) {
 	for i := range uint64(resets) {
 		s.ResetTo(bucket.ID{Hi: i, Lo: i << 40}, 7, 0, 0)
 	}
-	roles := &counting{begun: make(chan struct{})}
-	over := make(chan struct{})
-	go func() {
-		s.Review(1, roles)
-		for done := false; !done; _, done = s.ReviewPart(1, roles) {
-			runtime.Gosched()
-		}
-		close(over)
-	}()
-	<-roles.begun
-	s.Idle(2) // which takes the lock
-	require.Less(t, roles.asked.Load(), int64(resets/2))
-	<-over
-	require.EqualValues(t, resets, roles.asked.Load())
+	roles := new(counting)
+	_, over := s.Review(1, roles)
+	for parts := int64(1); !over; parts++ {
+		s.Idle(2) // which takes the lock
+		require.LessOrEqual(t, roles.asked, parts*reviewPart)
+		_, over = s.ReviewPart(1, roles)
+	}
+	require.EqualValues(t, resets, roles.asked)
 }
 
 // counting has member 2 answer for everything, and counts how often it is asked.
-type counting struct {
-	asked atomic.Int64
-	begun chan struct{} // closed with the first
-}
+type counting struct{ asked int64 }
 
 func (c *counting) Holds(bucket.ID) bool    { return false }
 func (c *counting) Holder(bucket.ID) Member { return 2 }
 func (c *counting) Answers(bucket.ID) Member {
-	if c.asked.Add(1) == 1 {
-		close(c.begun)
-	}
+	c.asked++
 	return 2
 }
 func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }

@@ -75,7 +75,7 @@ func settlers(t *testing.T, w World, count int) []*node {
 // settler starts a node that t ends.
 func settler(t *testing.T, w World, i int, c cluster.Config) *node {
 	t.Helper()
-	n := begin(t, w.Abroad(i, c), w.News)
+	n := begin(t, w.Abroad(i, c), w)
 	t.Cleanup(func() { stop(t, []*node{n}) })
 	return n
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/cluster/clustertest"
@@ -35,7 +36,8 @@ func TestGossipOnLoopback(t *testing.T) {
 		var first cluster.Cluster
 		var signs signposts
 		test(t, clustertest.World{
-			Size: 3,
+			Size:   3,
+			Stands: 10 * time.Second,
 			New: func(i int) cluster.Cluster {
 				c := cluster.Config{
 					Name: fmt.Sprintf("node%d-1", i), Bind: "127.0.0.1:0", Region: "r",

@@ -387,6 +387,9 @@ func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 	}
 	wait.Wait()
 	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
+	defer func() {
+		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; of the asker %+v", spent(), forwarded.Load(), budget.Load(), nodes[0].Stats().LateUnits, nodes[0].Stats())
+	}()
 	settled := 0 // since when the owner counts each unit that a caller was granted, and no other
 	eventually(t, "the owner counts each unit that was granted, and no other", func() bool {
 		if settled++; spent() != 500 {
@@ -394,7 +397,6 @@ func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 		}
 		return settled == 300
 	})
-	t.Logf("%d answered by the owner, %d from the budget, %d refunded", forwarded.Load(), budget.Load(), nodes[0].Stats().LateUnits)
 }
 
 func TestMembersAreTheRoster(t *testing.T) {

@@ -196,8 +196,10 @@ func (l *link) run() {
 		pace:   dialPace,
 		dial:   appointment{time.NewTimer(0), time.Now()},
 		look:   appointment{Timer: time.NewTimer(time.Hour)},
+		drain:  time.NewTimer(time.Hour),
 	}
 	defer u.look.Stop()
+	defer u.drain.Stop()
 	defer u.dial.Stop()
 	for {
 		select {
@@ -219,6 +221,8 @@ func (l *link) run() {
 			u.pingNow()
 		case <-u.look.C:
 			u.judge()
+		case <-u.drain.C:
+			u.drained()
 		}
 	}
 }
@@ -227,7 +231,9 @@ func (l *link) run() {
 //
 // There is one session at most, and it is the link's. It stays, though nothing comes back
 // over it, until a new one stands: the path may be gone, or the member may be frozen and
-// thaw. While there is a session, a look is due.
+// thaw. While there is a session, a look is due. The one before is read on until all that was
+// asked over it is answered, for lateFor at most: where both sides had no time its answers are
+// under way, and what they grant is to be refunded.
 type upkeep struct {
 	*link
 	s       *session      // nil: none
@@ -239,7 +245,13 @@ type upkeep struct {
 	pace    time.Duration // from one attempt to the next
 	dial    appointment
 	look    appointment
+	before  *session    // the one in whose place s is, as long as it is read; nil: none
+	drain   *time.Timer // when to look whether before can go
+	leaves  time.Time   // when it goes at the latest
 }
+
+// drainLook is how often before is looked at.
+const drainLook = 100 * time.Millisecond
 
 // appointment is a timer that knows when it is due: the channel does not tell how late
 // it is received from.
@@ -262,8 +274,10 @@ func (u *upkeep) end() {
 			sever(next.conn)
 		}
 	}
-	if u.s != nil {
-		u.s.shut()
+	for _, s := range []*session{u.s, u.before} {
+		if s != nil {
+			s.shut()
+		}
 	}
 }
 
@@ -297,14 +311,31 @@ func (u *upkeep) take(next *session) {
 		return
 	}
 	u.session.Store(next) // so that the end of the one before is no loss of the member
-	if u.s != nil {
-		u.s.shut()
+	if u.before != nil {
+		u.before.shut()
+	}
+	if u.before = u.s; u.before != nil {
+		u.before.retire()
+		u.leaves = time.Now().Add(lateFor)
+		u.drain.Reset(drainLook)
 	}
 	ended := make(chan struct{})
 	u.s, u.ended, u.opened = next, ended, time.Now()
 	u.peers.wg.Go(func() { next.hold(ended) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.opened)
+}
+
+// drained shuts the session before this one, if it can go.
+func (u *upkeep) drained() {
+	switch {
+	case u.before == nil:
+	case u.before.idle() || time.Now().After(u.leaves):
+		u.before.shut()
+		u.before = nil
+	default:
+		u.drain.Reset(drainLook)
+	}
 }
 
 // lose is called when the session has ended. One that lasted is dialled again at once.

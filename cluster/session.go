@@ -52,7 +52,7 @@ type way interface {
 // Each ask ends exactly once: with an answer, with the end of the session, or given up by
 // its asker. The state of its slot decides between these, by compare-and-swap. A slot that
 // was ended twice would put an answer into the buffer of its next asker. Once over is set,
-// no ask begins; shut sets it after way.lost, so that a caller that is told of the end
+// no ask begins; shut sets it after way.lost, and retire once way has another session, so that a caller that is told of the end
 // finds the member unheard.
 type session struct {
 	peers  *peers
@@ -99,11 +99,13 @@ type slot struct {
 }
 
 // wake is the reason that the asker wakes up.
-type wake bool
+type wake uint8
 
 const (
-	overdue wake = false // its wait has passed; it is for the asker to give up
-	ended   wake = true  // answer and err are set
+	overdue wake = iota // its wait has passed; it is for the asker to give up
+	retired             // likewise, as another session is in this one's place
+	ended               // answer and err are set
+	wakes               // how many there are
 )
 
 const never = time.Duration(1<<63 - 1)
@@ -143,7 +145,7 @@ func (s *session) take(request []byte) *slot {
 		if len(s.slots) == maxPending {
 			return nil
 		}
-		sl = &slot{index: uint32(len(s.slots)), wake: make(chan wake, 2)}
+		sl = &slot{index: uint32(len(s.slots)), wake: make(chan wake, wakes)}
 		s.slots = append(s.slots, sl)
 	}
 	s.bytes += len(request)
@@ -159,9 +161,8 @@ func (s *session) release(sl *slot) {
 	if cap(sl.request) > keepRequest {
 		sl.request = nil
 	}
-	select {
-	case <-sl.wake: // it was overdue, and ended nevertheless
-	default:
+	for len(sl.wake) > 0 {
+		<-sl.wake // it was for the asker to give up, and ended nevertheless
 	}
 	s.free = append(s.free, sl)
 	s.out.mu.Unlock()
@@ -233,6 +234,9 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		if err := ctx.Err(); err != nil {
 			return answer, err
 		}
+		if why == retired {
+			return answer, ErrBroken
+		}
 		s.peers.timeouts.Add(1)
 		if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
 			s.way.missed(s)
@@ -285,6 +289,28 @@ func (s *session) shut() {
 		err = ErrClosed
 	}
 	s.finish(err)
+}
+
+// retire has the askers that wait give up, as another session is in the place of this one. No
+// ask begins any more. The session reads on, so that an answer that lies in its connection is
+// handed on as a late one: what it grants is refunded. The caller shuts it once it is idle, or
+// after lateFor.
+func (s *session) retire() {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.over = true
+	for _, sl := range s.slots {
+		if sl.state.Load()&3 == slotWaiting {
+			sl.wake <- retired
+		}
+	}
+}
+
+// idle reports whether no ask is under way, nor a late answer awaited.
+func (s *session) idle() bool {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return len(s.free) == len(s.slots)
 }
 
 // watch wakes those whose wait has passed, until quit is closed. One timer for

@@ -235,6 +235,30 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 	})
 }
 
+// What an owner granted too late comes back when it hears nobody any more. Nobody else could
+// take it back.
+func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		// Its answer, and the pings that it sends, arrive after it has heard nobody for a second.
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
+		d, err := ls["b"].AllowN(t.Context(), key, 7)
+		require.NoError(t, err)
+		require.NotEqual(t, weir.Forwarded, d.Source)
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
+		w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+		w.ready(t, w.names...)
+		time.Sleep(time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 93, d.Remaining)
+	})
+}
+
 // Over a link that is slower than checks wait, members hear each other all the same,
 // and copies get through.
 func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {

@@ -88,12 +88,15 @@ func (s *serving) admit(r *request) bool {
 		r.trip, r.bytes = s.n.arrive(s.b, h, r.bytes)
 	}
 	check := h.Op.Checks()
+	// A fenced node decides nothing. What it is told was given back of its own grants it takes:
+	// nobody else can, and no answer tells the sender to try again.
+	givenBack := h.Op == wire.OpRefund && h.Wait == 0
 	switch {
 	case check && h.Wait > 0 && s.waited > h.Wait:
 		// The asker waits no more, and has been answered by others. What is told
 		// waits for nothing, and is carried out.
 		s.n.meters.Overdue.Add(uint64(h.Asks))
-	case s.blind || s.fenced && check:
+	case s.blind || s.fenced && check && !givenBack:
 	default:
 		return true
 	}

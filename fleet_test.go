@@ -363,10 +363,11 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 // Callers with deadlines that are shorter than the way: what they are told and
 // what the owner counts in the end agree: its own late answers are refunded, and
 // it is told what budgets granted instead.
+// What is lent too late may stay spent, so nothing is lent.
 func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
-	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100_000, Per: time.Hour})
+	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100_000, Per: time.Hour, NoLeases: true})
 	key := ownedBy(t, ls[0], nodes[1])
 	var forwarded, budget atomic.Int64
 	var wait sync.WaitGroup
@@ -388,7 +389,9 @@ func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 	wait.Wait()
 	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
 	defer func() {
-		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; of the asker %+v", spent(), forwarded.Load(), budget.Load(), nodes[0].Stats().LateUnits, nodes[0].Stats())
+		s := nodes[0].Stats()
+		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; outages %d, timeouts %d, late %d, dropped %d",
+			spent(), forwarded.Load(), budget.Load(), s.LateUnits, s.Outage.Count, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped)
 	}()
 	settled := 0 // since when the owner counts each unit that a caller was granted, and no other
 	eventually(t, "the owner counts each unit that was granted, and no other", func() bool {

@@ -3,13 +3,16 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -257,6 +260,48 @@ func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 93, d.Remaining)
 	})
+}
+
+// Callers have less patience than the way takes, and members lose hearing of each other time and
+// again. What is lent too late may stay spent, so nothing is lent.
+func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(full.Pick(t, 20, 300)) {
+		inBubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			drawn := func(mean time.Duration) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
+			w := newWorld(t, 2, false)
+			l := weir.Limit{Name: "test", Algorithm: algorithms[seed%2], Rate: 100_000, Per: time.Hour, NoLeases: true}
+			ls := w.limiters(t, l)
+			key := keyOf(t, ls["a"])
+			var wait sync.WaitGroup
+			var granted atomic.Int64
+			for range 5 {
+				w.network.SetLink("a", "b", weirtest.Link{Latency: drawn(400 * time.Millisecond)})
+				w.network.SetLink("b", "a", weirtest.Link{Latency: drawn(400 * time.Millisecond)})
+				for range 40 {
+					at, patience := time.Duration(r.Int64N(int64(500*time.Millisecond))), drawn(20*time.Millisecond)
+					wait.Go(func() {
+						time.Sleep(at)
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						defer cancel()
+						if d, err := ls["b"].Allow(ctx, key); err != nil || !d.Allowed {
+							t.Error(seed, d, err)
+						}
+						granted.Add(1)
+					})
+				}
+				time.Sleep(500 * time.Millisecond)
+			}
+			w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+			w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+			wait.Wait()
+			time.Sleep(20 * time.Second)
+			d, err := ls["a"].Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.EqualValues(t, granted.Load(), d.Limit-d.Remaining, "%v with the seed %d", l.Algorithm, seed)
+		})
+	}
 }
 
 // Over a link that is slower than checks wait, members hear each other all the same,

@@ -90,7 +90,7 @@ func (s *serving) admit(r *request) bool {
 	check := h.Op.Checks()
 	// A fenced node decides nothing. What it is told was given back of its own grants it takes:
 	// nobody else can, and no answer tells the sender to try again.
-	givenBack := h.Op == wire.OpRefund && h.Wait == 0
+	givenBack := h.Op.GivesBack() && h.Wait == 0
 	switch {
 	case check && h.Wait > 0 && s.waited > h.Wait:
 		// The asker waits no more, and has been answered by others. What is told

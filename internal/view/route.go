@@ -170,8 +170,7 @@ func (v *View) Declines(h wire.Header, request []byte) bool {
 	case v.Self < 0:
 		return true
 	}
-	switch h.Op {
-	case wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset:
+	if h.Op.GivesBack() || h.Op == wire.OpReset {
 		return false
 	}
 	for i := range int(h.Asks) {

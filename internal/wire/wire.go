@@ -99,6 +99,9 @@ const (
 // Checks reports whether an op is carried out on a count by the member that answers for it.
 func (o Op) Checks() bool { return o < OpReset || o == OpHold || o == OpRelease }
 
+// GivesBack reports whether an op gives back what the member granted that it is sent to.
+func (o Op) GivesBack() bool { return o == OpRefund || o == OpReturn || o == OpRelease }
+
 // hasAsks reports whether asks follow the header.
 func (o Op) hasAsks() bool { return o < OpStream || o == OpHold || o == OpRelease }
 

@@ -40,7 +40,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-// It is told what it has missed all the same.
+// It is told what it has missed all the same, and what is given back of its own grants.
 func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -65,6 +65,10 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		{a.Append(wire.Header{Op: wire.OpTake, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
 		{a.Append(wire.Header{Op: wire.OpReset, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 		{append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil), 0), wire.Done},
+		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
+		{a.Append(wire.Header{Op: wire.OpReturn, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
+		// An asker that waits asks another one.
+		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)

@@ -85,7 +85,7 @@ func reloadUnderLoad(t *testing.T, prepare func(*testing.T, string) (string, fun
 		join    []string
 	)
 	for range 2 {
-		node, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: 2 * time.Second, Logger: quietly})
+		node, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: time.Minute, Logger: quietly})
 		require.NoError(t, err)
 		defer node.Close()
 		join = []string{node.Members()[0].Addr}

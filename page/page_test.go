@@ -110,7 +110,12 @@ func (v *reader) next(name string, into any) {
 
 func look(t testing.TB, url string) (*reader, *http.Response) {
 	t.Helper()
-	response, err := http.Get(url)
+	return lookBy(t, http.DefaultClient, url)
+}
+
+func lookBy(t testing.TB, client *http.Client, url string) (*reader, *http.Response) {
+	t.Helper()
+	response, err := client.Get(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	lines := bufio.NewScanner(response.Body)
@@ -119,40 +124,50 @@ func look(t testing.TB, url string) (*reader, *http.Response) {
 }
 
 func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
-	p := newPage(t, Options{Source: &fake{}})
-	server := httptest.NewServer(p)
-	defer server.Close()
-	defer p.Close()
-	v, response := look(t, server.URL+"/events?limit=per+user&key=alice")
-	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, Options{Source: &fake{}})
+		defer p.Close()
+		l := &pipes{make(chan net.Conn), make(chan struct{})}
+		server := &http.Server{Handler: p}
+		go server.Serve(l)
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			l.conns <- there
+			return here, nil
+		}}}
+		defer client.CloseIdleConnections()
+		v, response := lookBy(t, client, "http://page/events?limit=per+user&key=alice")
+		require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
 
-	var s shownSnapshot
-	v.next(eventSnapshot, &s)
-	require.Equal(t, "fake", s.Name)
-	require.Nil(t, s.Checks, "no rates before the second look")
-	require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
-	require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
-	var w shownWatched
-	v.next(eventKey, &w)
-	require.Equal(t, "alice", w.Key)
-	require.EqualValues(t, 5, w.Used)
-	require.EqualValues(t, 10, w.Grants)
-	require.Equal(t, byShares, w.By)
-	v.next(eventSnapshot, &s)
-	require.Len(t, s.Checks, 1)
-	require.InDelta(t, 10, s.Checks[0].Allowed, 5, "a second has passed")
-	require.Equal(t, s.Checks[0].Allowed, s.Members[0].Checks[0].Allowed)
+		var s shownSnapshot
+		v.next(eventSnapshot, &s)
+		require.Equal(t, "fake", s.Name)
+		require.Nil(t, s.Checks, "no rates before the second look")
+		require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
+		require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
+		var w shownWatched
+		v.next(eventKey, &w)
+		require.Equal(t, "alice", w.Key)
+		require.EqualValues(t, 5, w.Used)
+		require.EqualValues(t, 10, w.Grants)
+		require.Equal(t, byShares, w.By)
+		v.next(eventSnapshot, &s)
+		require.Len(t, s.Checks, 1)
+		require.EqualValues(t, 10, s.Checks[0].Allowed, "a second has passed")
+		require.Equal(t, s.Checks[0].Allowed, s.Members[0].Checks[0].Allowed)
 
-	other, _ := look(t, server.URL+"/events?limit=none&key=alice")
-	var top shownTop
-	other.next(eventTop, &top)
-	require.Equal(t, "<script>", *top.Asked[0].Key)
-	require.Nil(t, top.Denied[0].Key)
-	masked := "…cdef"
-	require.Equal(t, []adminapi.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
-	require.Equal(t, []string{"b"}, top.Missing)
-	other.next(eventKey, &w)
-	require.Equal(t, `there is no limit "none"`, w.Error)
+		other, _ := lookBy(t, client, "http://page/events?limit=none&key=alice")
+		var top shownTop
+		other.next(eventTop, &top)
+		require.Equal(t, "<script>", *top.Asked[0].Key)
+		require.Nil(t, top.Denied[0].Key)
+		masked := "…cdef"
+		require.Equal(t, []adminapi.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
+		require.Equal(t, []string{"b"}, top.Missing)
+		other.next(eventKey, &w)
+		require.Equal(t, `there is no limit "none"`, w.Error)
+	})
 }
 
 func joined(t *testing.T, p *Page) *viewer {

@@ -177,12 +177,12 @@ func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
 	require.NoError(t, err)
 	l, err := node.Limiter(weirnode.Limit{Name: "l", Rate: 1, Per: time.Hour})
 	require.NoError(t, err)
+	a.file.mu.Lock() // as a Write does that does not return
 	for range 2 {
 		_, err = l.Allow(t.Context(), "k")
 		require.NoError(t, err)
 	}
 	require.NoError(t, node.Close())
-	a.file.mu.Lock() // as a Write does that does not return
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err = a.close(ctx)

@@ -305,8 +305,7 @@ func TestCountsOutliveAStopOfAllProcesses(t *testing.T) {
 		require.Equal(t, ok, code, out)
 		require.Contains(t, out, "20 of 60 left")
 	}
-	code, out := a.ask("status")
-	require.Equal(t, ok, code, out)
+	wait(t, func() bool { code, _ := a.ask("status"); return code == ok }, "an outage goes on") // one may be late
 }
 
 func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
@@ -495,7 +494,7 @@ func TestDockerfileBuildsStaticBinary(t *testing.T) {
 
 func TestDurationsInJSONLogsAreText(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ flag, want string }{{"1500ms", "1.5s"}, {"2m", "2m0s"}, {"30s", "30s"}} {
+	for _, c := range []struct{ flag, want string }{{"61500ms", "1m1.5s"}, {"2m", "2m0s"}, {"30s", "30s"}} {
 		p := &process{Cmd: weirIn(t, folder(t), append([]string{"serve"}, serving("", "-log_format", "json", "-leave_within", c.flag)...)...)}
 		p.Stderr = &p.out
 		require.NoError(t, p.Start())

@@ -233,7 +233,7 @@ func TestAServerLimitsByItsConnections(t *testing.T) {
 	limit, err := ByLimiter(limiter(t, 2), Options{})
 	app := served(t, limit, err)
 	for i := range 3 {
-		answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/v1/a", nil))
+		answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/v1/a", nil), fiber.TestConfig{}) // without a timeout
 		require.NoError(t, err)
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)

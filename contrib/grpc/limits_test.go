@@ -444,8 +444,9 @@ func TestACallThatIsGivenUpInAQueueSaysSo(t *testing.T) {
 	node := start(t, weir.Config{})
 	limits, err := New(node, booked(t, node, "rules: [{name: r, key: global, queue: 30s, limit: {algorithm: leaky_bucket, rate: 1, per: 20s, burst: 2}}]"), Options{})
 	require.NoError(t, err)
-	done := make(chan struct{}, 2)
+	begun, done := make(chan struct{}, 3), make(chan struct{}, 3)
 	watched := &Limits{o: limits.o, judge: func(ctx context.Context, r *rules.Request, request any) (httplimit.Outcome, *admission) {
+		begun <- struct{}{}
 		o, a := limits.judge(ctx, r, request)
 		code.Store(uint32(status.Code(statusOf(&o))))
 		done <- struct{}{}
@@ -454,14 +455,20 @@ func TestACallThatIsGivenUpInAQueueSaysSo(t *testing.T) {
 	c := serve(t, new(service), watched)
 	_, st := call(t, c)
 	require.Equal(t, codes.OK, st.Code())
+	<-begun
 	<-done
 	short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err = c.EmptyCall(short, &pb.Empty{})
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), "its turn would come after its deadline: it does not wait in vain")
+	<-begun
 	<-done
 	ctx, giveUp := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, giveUp)
+	go func() {
+		<-begun
+		time.Sleep(50 * time.Millisecond) // it waits by now, on a machine that is not busy
+		giveUp()
+	}()
 	_, err = c.EmptyCall(ctx, &pb.Empty{})
 	require.Equal(t, codes.Canceled, status.Code(err))
 	<-done

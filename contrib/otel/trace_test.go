@@ -38,7 +38,7 @@ func pair(t testing.TB, tracers ...weir.Tracer) (nodes []*weir.Node) {
 	t.Helper()
 	var join []string
 	for i := range 2 {
-		cfg := weir.Config{Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: 2 * time.Second, Logger: quiet}
+		cfg := weir.Config{Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: time.Minute, Logger: quiet}
 		if tracers != nil {
 			cfg.Tracer = tracers[i]
 		}

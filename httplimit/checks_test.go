@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,21 +17,23 @@ import (
 )
 
 func TestTakeSpendsOfALimitOfTheRules(t *testing.T) {
-	a := newAdmin(t)
-	var took adminapi.Take
-	a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":15}`, 200, &took)
-	require.Equal(t, "api/burst", took.Name)
-	require.Equal(t, "owner", took.Source)
-	require.True(t, took.Allowed)
-	require.LessOrEqual(t, took.Remaining, int64(6))
-	a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":15}`, 200, &took)
-	require.False(t, took.Allowed)
-	require.NotZero(t, took.RetryAfterS)
-	a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":150,"tier":"premium"}`, 200, &took)
-	require.EqualValues(t, 200, took.Limit, "the tier's numbers, over the same units")
-	require.True(t, took.Allowed)
-	a.get("POST", "/v1/take", `{"limit":"both","key":"u"}`, 200, &took)
-	require.True(t, took.Shadow)
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmin(t)
+		var took adminapi.Take
+		a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":15}`, 200, &took)
+		require.Equal(t, "api/burst", took.Name)
+		require.Equal(t, "owner", took.Source)
+		require.True(t, took.Allowed)
+		require.LessOrEqual(t, took.Remaining, int64(6))
+		a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":15}`, 200, &took)
+		require.False(t, took.Allowed)
+		require.NotZero(t, took.RetryAfterS)
+		a.get("POST", "/v1/take", `{"limit":"api/burst","key":"u","units":150,"tier":"premium"}`, 200, &took)
+		require.EqualValues(t, 200, took.Limit, "the tier's numbers, over the same units")
+		require.True(t, took.Allowed)
+		a.get("POST", "/v1/take", `{"limit":"both","key":"u"}`, 200, &took)
+		require.True(t, took.Shadow)
+	})
 }
 
 func TestARequestThatIsDescribedIsDecidedAsOneThatIsSeen(t *testing.T) {
@@ -139,42 +142,44 @@ func FuzzChecks(f *testing.F) {
 // What answers a check can be handed on to a client as it is: the fields are those that
 // the middleware sets.
 func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
-	a := newAdmin(t)
-	open, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	ask := func(path, body string) http.Header {
-		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		open.ServeHTTP(w, r)
-		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-		return w.Header()
-	}
-	const take = `{"limit":"api/burst","key":"u","units":15}`
-	h := ask("/v1/take", take)
-	require.Empty(t, h.Get("Retry-After"))
-	require.Regexp(t, `^"api/burst";r=[0-6];t=\d+$`, h.Get("RateLimit"))
-	require.Regexp(t, `^"api/burst";q=20;w=\d+$`, h.Get("RateLimit-Policy"))
-	h = ask("/v1/take", take)
-	require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
-
-	const request = `{"path":"/v1/items","user":"v","ip":"192.0.2.1","headers":{"X-Plan":"gold"}}`
-	names := func(h http.Header) (names []string) {
-		for name := range h {
-			names = append(names, name)
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmin(t)
+		open, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		ask := func(path, body string) http.Header {
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			open.ServeHTTP(w, r)
+			require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+			return w.Header()
 		}
-		slices.Sort(names)
-		return names
-	}
-	require.Equal(t, names(ask("/v1/take", `{"limit":"api/burst","key":"v"}`)), names(ask("/v1/request", request)))
-	for range 20 {
-		h = ask("/v1/request", request)
-	}
-	require.Regexp(t, `^"api/burst";r=\d+;t=\d+, "api/hourly";r=\d+;t=\d+, "address";r=0;t=\d+$`, h.Get("RateLimit"))
-	require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
-	require.Equal(t, "5", h.Get("X-RateLimit-Limit"), "of the strictest limit")
+		const take = `{"limit":"api/burst","key":"u","units":15}`
+		h := ask("/v1/take", take)
+		require.Empty(t, h.Get("Retry-After"))
+		require.Regexp(t, `^"api/burst";r=[0-6];t=\d+$`, h.Get("RateLimit"))
+		require.Regexp(t, `^"api/burst";q=20;w=\d+$`, h.Get("RateLimit-Policy"))
+		h = ask("/v1/take", take)
+		require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
 
-	const check = `{"key":"u","limit":1,"window_ms":60000}`
-	require.Empty(t, ask("/v1/check", check).Get("Retry-After"))
-	require.Regexp(t, `^[1-9]\d*$`, ask("/v1/check", check).Get("Retry-After"))
+		const request = `{"path":"/v1/items","user":"v","ip":"192.0.2.1","headers":{"X-Plan":"gold"}}`
+		names := func(h http.Header) (names []string) {
+			for name := range h {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return names
+		}
+		require.Equal(t, names(ask("/v1/take", `{"limit":"api/burst","key":"v"}`)), names(ask("/v1/request", request)))
+		for range 20 {
+			h = ask("/v1/request", request)
+		}
+		require.Regexp(t, `^"api/burst";r=\d+;t=\d+, "api/hourly";r=\d+;t=\d+, "address";r=0;t=\d+$`, h.Get("RateLimit"))
+		require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
+		require.Equal(t, "5", h.Get("X-RateLimit-Limit"), "of the strictest limit")
+
+		const check = `{"key":"u","limit":1,"window_ms":60000}`
+		require.Empty(t, ask("/v1/check", check).Get("Retry-After"))
+		require.Regexp(t, `^[1-9]\d*$`, ask("/v1/check", check).Get("Retry-After"))
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,30 +13,32 @@ import (
 )
 
 func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
-	a := newAdmin(t)
-	left := func(limit, key string) int64 {
-		var took adminapi.Take
-		a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key), 200, &took)
-		return took.Remaining + 1
-	}
-	both := `{"takes":[{"limit":"api/hourly","key":"u","units":3},{"limit":"api/burst","key":"u","units":15}]}`
-	var first, second takeAllAnswer
-	w := a.get("POST", "/v1/take_all", both, 200, &first)
-	require.True(t, first.Allowed)
-	require.Zero(t, first.RetryAfterS)
-	require.Equal(t, "api/hourly", first.Takes[0].Name)
-	require.Equal(t, "api/burst", first.Takes[1].Name)
-	require.Regexp(t, `^"api/hourly";q=\d+;w=\d+, "api/burst";q=20;w=\d+$`, w.Get("RateLimit-Policy"))
-	require.Regexp(t, `^"api/hourly";r=\d+;t=\d+, "api/burst";r=[0-6];t=\d+$`, w.Get("RateLimit"))
-	require.Empty(t, w.Get("Retry-After"))
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmin(t)
+		left := func(limit, key string) int64 {
+			var took adminapi.Take
+			a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key), 200, &took)
+			return took.Remaining + 1
+		}
+		both := `{"takes":[{"limit":"api/hourly","key":"u","units":3},{"limit":"api/burst","key":"u","units":15}]}`
+		var first, second takeAllAnswer
+		w := a.get("POST", "/v1/take_all", both, 200, &first)
+		require.True(t, first.Allowed)
+		require.Zero(t, first.RetryAfterS)
+		require.Equal(t, "api/hourly", first.Takes[0].Name)
+		require.Equal(t, "api/burst", first.Takes[1].Name)
+		require.Regexp(t, `^"api/hourly";q=\d+;w=\d+, "api/burst";q=20;w=\d+$`, w.Get("RateLimit-Policy"))
+		require.Regexp(t, `^"api/hourly";r=\d+;t=\d+, "api/burst";r=[0-6];t=\d+$`, w.Get("RateLimit"))
+		require.Empty(t, w.Get("Retry-After"))
 
-	w = a.get("POST", "/v1/take_all", both, 200, &second)
-	require.False(t, second.Allowed)
-	require.True(t, second.Takes[0].Allowed, "it says what it would answer for itself")
-	require.False(t, second.Takes[1].Allowed)
-	require.Equal(t, second.Takes[1].RetryAfterS, second.RetryAfterS)
-	require.Regexp(t, `^[1-9]\d*$`, w.Get("Retry-After"))
-	require.Equal(t, first.Takes[0].Remaining, left("api/hourly", "u"), "what the other denied cost it nothing")
+		w = a.get("POST", "/v1/take_all", both, 200, &second)
+		require.False(t, second.Allowed)
+		require.True(t, second.Takes[0].Allowed, "it says what it would answer for itself")
+		require.False(t, second.Takes[1].Allowed)
+		require.Equal(t, second.Takes[1].RetryAfterS, second.RetryAfterS)
+		require.Regexp(t, `^[1-9]\d*$`, w.Get("Retry-After"))
+		require.Equal(t, first.Takes[0].Remaining, left("api/hourly", "u"), "what the other denied cost it nothing")
+	})
 }
 
 func TestAShadowAmongSeveralLimitsHasNoSay(t *testing.T) {

@@ -488,7 +488,7 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 				switch {
 				case err == nil:
 					answered.Add(1)
-				case err == context.DeadlineExceeded:
+				case err == context.DeadlineExceeded, errors.Is(err, ErrUnheard): // the machine may stand still
 					gaveUp.Add(1)
 				default:
 					t.Error(err)
@@ -500,7 +500,7 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	wg.Wait()
 	require.Zero(t, a.stats().Timeouts)
 	// Every request that was served is accounted for: answered or late.
-	eventually(t, 2*time.Second, func() bool { return served.Load() == answered.Load()+late.Load() },
+	eventually(t, lateFor, func() bool { return served.Load() == answered.Load()+late.Load() },
 		"served %d, answered %d, late %d, gave up %d", &served, &answered, &late, &gaveUp)
 	require.LessOrEqual(t, late.Load(), gaveUp.Load())
 }

@@ -57,18 +57,18 @@ func ExampleNode_AllowAll() {
 		panic(err)
 	}
 	defer node.Close()
-	perSecond, _ := node.Limiter(weir.Limit{Name: "per second", Rate: 2, Per: time.Second, Algorithm: weir.TokenBucket, Burst: 1})
-	perHour, _ := node.Limiter(weir.Limit{Name: "per hour", Rate: 1000, Per: time.Hour})
+	burst, _ := node.Limiter(weir.Limit{Name: "burst", Rate: 60, Per: time.Hour, Algorithm: weir.TokenBucket, Burst: 1})
+	perDay, _ := node.Limiter(weir.Limit{Name: "per day", Rate: 1000, Per: 24 * time.Hour})
 	ctx := context.Background()
 	for range 2 {
-		ds, err := node.AllowAll(ctx, weir.Ask{Limiter: perSecond, Key: "ada"}, weir.Ask{Limiter: perHour, Key: "ada"})
+		ds, err := node.AllowAll(ctx, weir.Ask{Limiter: burst, Key: "ada"}, weir.Ask{Limiter: perDay, Key: "ada"})
 		fmt.Println(ds.Allowed(), ds.Strictest().Name, err)
 	}
-	hour, _ := perHour.Peek(ctx, "ada")
-	fmt.Println(hour.Remaining)
+	day, _ := perDay.Peek(ctx, "ada")
+	fmt.Println(day.Remaining)
 	// Output:
-	// true per second <nil>
-	// false per second <nil>
+	// true burst <nil>
+	// false burst <nil>
 	// 999
 }
 
@@ -192,10 +192,14 @@ func ExampleLimiter_Wait() {
 	for range 3 {
 		fmt.Println(backend.Wait(context.Background(), "db-1", 1)) // 10 ms apart
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Microsecond)
+	reports, _ := node.Limiter(weir.Limit{Name: "reports", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Hour, Burst: 10})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fmt.Println(backend.Wait(ctx, "db-1", 1)) // its turn would come too late
+	for range 2 {
+		fmt.Println(reports.Wait(ctx, "db-1", 1)) // the second turn would come too late: there is no wait
+	}
 	// Output:
+	// <nil>
 	// <nil>
 	// <nil>
 	// <nil>

@@ -11,7 +11,7 @@ import (
 )
 
 func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
-	n := solo(t, Config{})
+	n := solo(t, Config{Timeout: giveUp})
 	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	var a, other wire.Ask
 	require.NoError(t, l.ask(t.Context(), "key", 1, &a))

@@ -91,53 +91,58 @@ func (s *spans) taken(t testing.TB) (all []recorded) {
 	return all
 }
 
-// tracedFleet are nodes with one Tracer.
+// tracedFleet are nodes with one Tracer, which wait for an answer as long as the machine takes.
 func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 	s := new(spans)
-	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer = s }), s
+	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, giveUp }), s
 }
 
 func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 	t.Parallel()
-	nodes, spans := tracedFleet(t, 2)
-	l := limiters(t, nodes, Limit{Name: "logins", Rate: 3, Per: time.Hour, NoLeases: true})[0]
-	key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
-	ctx := withinTrace(t.Context(), parent)
-	asker, owner := nodes[0].handover.View(), nodes[1].handover.View()
+	whileHealthy(t, func(t *testing.T) decisions {
+		nodes, spans := tracedFleet(t, 2)
+		l := limiters(t, nodes, Limit{Name: "logins", Algorithm: SlidingLog, Rate: 3, Per: time.Hour, NoLeases: true})[0]
+		key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
+		ctx := withinTrace(t.Context(), parent)
+		asker, owner := nodes[0].handover.View(), nodes[1].handover.View()
 
-	allow := func(units int64) error { _, err := l.AllowN(ctx, key, units); return err }
-	for _, step := range []struct {
-		operation, outcome string
-		units              int64
-		do                 func(units int64) error
-	}{
-		{"take", "allowed", 2, allow},
-		{"take", "denied", 2, allow},
-		{"peek", "allowed", 1, func(int64) error { _, err := l.Peek(ctx, key); return err }},
-		{"refund", "done", 1, func(units int64) error { return l.Refund(ctx, key, units) }},
-		{"debit", "allowed", 2, func(units int64) error { _, err := l.Debit(ctx, key, units); return err }},
-	} {
-		require.NoError(t, step.do(step.units))
-		all := spans.taken(t)
-		require.Len(t, all, 2, step.operation)
-		asked, served := all[0], all[1]
-		require.Equal(t, []bool{false, true}, []bool{asked.serves, served.serves})
-		require.Equal(t, parent, asked.parent)
-		require.Equal(t, asked.context, served.parent)
+		allow := func(units int64) (Decision, error) { return l.AllowN(ctx, key, units) }
+		for _, step := range []struct {
+			operation, outcome string
+			units              int64
+			do                 func(units int64) (Decision, error)
+		}{
+			{"take", "allowed", 2, allow},
+			{"take", "denied", 2, allow},
+			{"peek", "allowed", 1, func(int64) (Decision, error) { return l.Peek(ctx, key) }},
+			{"refund", "done", 1, func(units int64) (Decision, error) { return Decision{Source: Forwarded}, l.Refund(ctx, key, units) }},
+			{"debit", "allowed", 2, func(units int64) (Decision, error) { return l.Debit(ctx, key, units) }},
+		} {
+			d, err := step.do(step.units)
+			require.NoError(t, err)
+			byOwners(t, d)
+			all := spans.taken(t)
+			require.Len(t, all, 2, step.operation)
+			asked, served := all[0], all[1]
+			require.Equal(t, []bool{false, true}, []bool{asked.serves, served.serves})
+			require.Equal(t, parent, asked.parent)
+			require.Equal(t, asked.context, served.parent)
 
-		end := asked.ends[0]
-		require.Equal(t, []string{step.operation, step.outcome, ""}, []string{end.Operation, end.Outcome, end.From})
-		require.NoError(t, end.Err)
-		require.Equal(t, []TracedCheck{{Limit: "logins", Units: step.units, Allowed: end.Checks[0].Allowed, Source: Forwarded}}, end.Checks)
-		require.Len(t, asked.hops, 1)
-		require.Equal(t, owner.Members[owner.Self].Name, asked.hops[0].To)
-		require.NoError(t, asked.hops[0].Err)
+			end := asked.ends[0]
+			require.Equal(t, []string{step.operation, step.outcome, ""}, []string{end.Operation, end.Outcome, end.From})
+			require.NoError(t, end.Err)
+			require.Equal(t, []TracedCheck{{Limit: "logins", Units: step.units, Allowed: end.Checks[0].Allowed, Source: Forwarded}}, end.Checks)
+			require.Len(t, asked.hops, 1)
+			require.Equal(t, owner.Members[owner.Self].Name, asked.hops[0].To)
+			require.NoError(t, asked.hops[0].Err)
 
-		end = served.ends[0]
-		require.Equal(t, []string{step.operation, step.outcome, asker.Members[asker.Self].Name}, []string{end.Operation, end.Outcome, end.From})
-		require.Equal(t, []TracedCheck{{Units: step.units, Allowed: end.Checks[0].Allowed, Source: Owner}}, end.Checks)
-		require.Empty(t, served.hops)
-	}
+			end = served.ends[0]
+			require.Equal(t, []string{step.operation, step.outcome, asker.Members[asker.Self].Name}, []string{end.Operation, end.Outcome, end.From})
+			require.Equal(t, []TracedCheck{{Units: step.units, Allowed: end.Checks[0].Allowed, Source: Owner}}, end.Checks)
+			require.Empty(t, served.hops)
+		}
+		return nil
+	})
 }
 
 func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
@@ -153,40 +158,54 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	require.Empty(t, spans.taken(t))
 	sampled := withinTrace(t.Context(), traceFor(t))
 	_, err := l.Allow(sampled, here)
 	require.NoError(t, err)
-	d, err := l.Allow(sampled, away) // it was denied just before
-	require.NoError(t, err)
-	require.Equal(t, Pushback, d.Source)
 	require.Empty(t, spans.taken(t))
+	// A denial is remembered for a second.
+	eventually(t, "a denial is remembered until the next ask", func() bool {
+		_, err := l.Allow(t.Context(), away)
+		require.NoError(t, err)
+		d, err := l.Allow(sampled, away)
+		require.NoError(t, err)
+		made := spans.taken(t)
+		if d.Source == Pushback {
+			require.Empty(t, made)
+		}
+		return d.Source == Pushback
+	})
 }
 
 func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 	t.Parallel()
-	nodes, spans := tracedFleet(t, 3)
-	a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
-	b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
-	asks := []Ask{
-		{Limiter: a, Key: ownedBy(t, a, nodes[1])}, {Limiter: b, Key: ownedBy(t, b, nodes[1]), Units: 5, Shadow: true},
-		{Limiter: a, Key: ownedBy(t, a, nodes[2])}, {Limiter: b, Key: ownedBy(t, b, nodes[0])},
-	}
-	ds, err := nodes[0].AllowAll(withinTrace(t.Context(), traceFor(t)), asks...)
-	require.NoError(t, err)
-	require.True(t, ds.Allowed())
-	var checks [][]TracedCheck
-	all := spans.taken(t)
-	require.Len(t, all, 4, "the owner that asks makes none, and what settles the takes makes none")
-	for _, s := range all {
-		if !s.serves {
-			require.Equal(t, "allowed", s.ends[0].Outcome)
-			checks = append(checks, s.ends[0].Checks)
+	whileHealthy(t, func(t *testing.T) decisions {
+		nodes, spans := tracedFleet(t, 3)
+		a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
+		b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
+		asks := []Ask{
+			{Limiter: a, Key: ownedBy(t, a, nodes[1])}, {Limiter: b, Key: ownedBy(t, b, nodes[1]), Units: 5, Shadow: true},
+			{Limiter: a, Key: ownedBy(t, a, nodes[2])}, {Limiter: b, Key: ownedBy(t, b, nodes[0])},
 		}
-	}
-	require.ElementsMatch(t, [][]TracedCheck{
-		{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}, {Limit: "b", Units: 5, Shadow: true, Source: Forwarded}},
-		{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}},
-	}, checks)
+		ds, err := nodes[0].AllowAll(withinTrace(t.Context(), traceFor(t)), asks...)
+		require.NoError(t, err)
+		byOwners(t, ds...)
+		require.True(t, ds.Allowed())
+		var checks [][]TracedCheck
+		all := spans.taken(t)
+		require.Len(t, all, 4, "the owner that asks makes none, and what settles the takes makes none")
+		for _, s := range all {
+			if !s.serves {
+				require.Equal(t, "allowed", s.ends[0].Outcome)
+				checks = append(checks, s.ends[0].Checks)
+			}
+		}
+		require.ElementsMatch(t, [][]TracedCheck{
+			{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}, {Limit: "b", Units: 5, Shadow: true, Source: Forwarded}},
+			{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}},
+		}, checks)
+		return nil
+	})
 }
 
 // Of requests that come together, those that are traced have spans and the others none;
@@ -232,74 +251,94 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 func TestARelayIsPartOfTheTrace(t *testing.T) {
 	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
-		s := new(spans)
-		nodes := fleet(t, 3, func(i int, cfg *Config) {
-			if i != 1 || tracesOnTheWay {
-				cfg.Tracer = s
+		whileHealthy(t, func(t *testing.T) decisions {
+			s := new(spans)
+			nodes := fleet(t, 3, func(i int, cfg *Config) {
+				if i != 1 || tracesOnTheWay {
+					cfg.Tracer = s
+				}
+			})
+			l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
+			v := nodes[0].handover.View()
+			request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
+			binary.LittleEndian.PutUint32(request[4:], uint32(giveUp.Microseconds()))
+			binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
+			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, giveUp)
+			if errors.Is(err, cluster.ErrUnheard) {
+				return decisions{0: 1}
 			}
-		})
-		l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
-		v := nodes[0].handover.View()
-		request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
-		binary.LittleEndian.PutUint32(request[4:], uint32((2 * time.Second).Microseconds()))
-		binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
-		answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, 2*time.Second)
-		require.NoError(t, err)
-		st, err := wire.ParseAnswer(answer, 1)
-		require.NoError(t, err)
-		require.Equal(t, wire.Done, st)
-		require.EqualValues(t, 9, wire.ParseResult(answer, 0).Remaining)
+			require.NoError(t, err)
+			st, err := wire.ParseAnswer(answer, 1)
+			require.NoError(t, err)
+			if st == wire.Unreached {
+				return decisions{0: 1}
+			}
+			require.Equal(t, wire.Done, st)
+			result := wire.ParseResult(answer, 0)
+			byOwners(t, Decision{Source: Source(result.Source)})
+			require.EqualValues(t, 9, result.Remaining)
 
-		all := s.taken(t)
-		owner := all[len(all)-1]
-		require.Equal(t, v.Members[1].Name, owner.ends[0].From)
-		if !tracesOnTheWay {
-			require.Len(t, all, 1)
-			require.Equal(t, traceFor(t), owner.parent)
-			continue
-		}
-		require.Len(t, all, 2)
-		onTheWay := all[0]
-		require.Equal(t, traceFor(t), onTheWay.parent)
-		require.Equal(t, onTheWay.context, owner.parent)
-		require.Equal(t, "allowed", onTheWay.ends[0].Outcome)
-		require.Len(t, onTheWay.hops, 1)
-		require.Equal(t, v.Members[2].Name, onTheWay.hops[0].To)
+			all := s.taken(t)
+			owner := all[len(all)-1]
+			require.Equal(t, v.Members[1].Name, owner.ends[0].From)
+			if !tracesOnTheWay {
+				require.Len(t, all, 1)
+				require.Equal(t, traceFor(t), owner.parent)
+				return nil
+			}
+			require.Len(t, all, 2)
+			onTheWay := all[0]
+			require.Equal(t, traceFor(t), onTheWay.parent)
+			require.Equal(t, onTheWay.context, owner.parent)
+			require.Equal(t, "allowed", onTheWay.ends[0].Outcome)
+			require.Len(t, onTheWay.hops, 1)
+			require.Equal(t, v.Members[2].Name, onTheWay.hops[0].To)
+			return nil
+		})
 	}
 }
 
 // The span of a check that nobody answered says whom it was sent to, and what came of it.
 func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	t.Parallel()
-	s := new(spans)
-	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, 40*time.Millisecond })
+	nodes, s := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
 	key := ownedBy(t, l, nodes[1])
 	lost := errors.New("lost")
-	edit(nodes[0], func(v *view.View) { v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)} })
+	// asked returns the one span of an ask that was sent to such a member. What nodes hear of each
+	// other puts the true one in its place again.
+	asked := func(p failing, ask func()) (end TraceEvent) {
+		t.Helper()
+		eventually(t, "an ask is sent to the member that answers nothing", func() bool {
+			edit(nodes[0], func(v *view.View) { v.Members[1].Peer = p })
+			ask()
+			all := s.taken(t)
+			if len(all) != 1 || len(all[0].hops) == 0 {
+				return false
+			}
+			end = all[0].ends[0]
+			return errors.Is(all[0].hops[0].Err, p.err)
+		})
+		return end
+	}
 	ctx := withinTrace(t.Context(), traceFor(t))
-	d, err := l.Allow(ctx, key)
+	var d Decision
+	var err error
+	silent := failing{err: errors.Join(cluster.ErrTimeout, lost)}
+	end := asked(silent, func() { d, err = l.Allow(ctx, key) })
 	require.NoError(t, err)
-	all := s.taken(t)
-	require.Len(t, all, 1)
-	require.Equal(t, d.Source, all[0].ends[0].Checks[0].Source)
+	require.Equal(t, d.Source, end.Checks[0].Source)
 	require.Contains(t, []Source{Budget, StandIn}, d.Source)
-	require.NotEmpty(t, all[0].hops)
-	require.ErrorIs(t, all[0].hops[0].Err, lost)
 
-	require.NoError(t, l.Refund(ctx, key, 1))
-	all = s.taken(t)
-	require.Len(t, all, 1)
-	require.Equal(t, "unanswered", all[0].ends[0].Outcome, "the owner may have carried it out")
+	end = asked(silent, func() { err = l.Refund(ctx, key, 1) })
+	require.NoError(t, err)
+	require.Equal(t, "unanswered", end.Outcome, "the owner may have carried it out")
 
-	ctx, cancel := context.WithCancel(ctx)
-	edit(nodes[0], func(v *view.View) { v.Members[1].Peer = failing{err: context.Canceled, before: cancel} })
-	_, err = l.Allow(ctx, key)
+	cancelled, cancel := context.WithCancel(ctx)
+	end = asked(failing{err: context.Canceled, before: cancel}, func() { _, err = l.Allow(cancelled, key) })
 	require.ErrorIs(t, err, context.Canceled)
-	all = s.taken(t)
-	require.Len(t, all, 1)
-	require.Equal(t, "unanswered", all[0].ends[0].Outcome)
-	require.ErrorIs(t, all[0].ends[0].Err, context.Canceled)
+	require.Equal(t, "unanswered", end.Outcome)
+	require.ErrorIs(t, end.Err, context.Canceled)
 }
 
 // failing is a member that answers nothing.

@@ -229,11 +229,11 @@ func (l *link) run() {
 
 // upkeep is what the goroutine in run knows of the connection that it keeps up.
 //
-// There is one session at most, and it is the link's. It stays, though nothing comes back
+// Asks go over one session at most, which is the link's. It stays, though nothing comes back
 // over it, until a new one stands: the path may be gone, or the member may be frozen and
-// thaw. While there is a session, a look is due. The one before is read on until all that was
-// asked over it is answered, for lateFor at most: where both sides had no time its answers are
-// under way, and what they grant is to be refunded.
+// thaw. While there is a session, a look is due. The session before is read until all that was
+// asked over it is answered, for lateFor at most. Its answers are under way where a busy machine
+// delayed them, and what they grant is refunded.
 type upkeep struct {
 	*link
 	s       *session      // nil: none
@@ -245,9 +245,9 @@ type upkeep struct {
 	pace    time.Duration // from one attempt to the next
 	dial    appointment
 	look    appointment
-	before  *session    // the one in whose place s is, as long as it is read; nil: none
-	drain   *time.Timer // when to look whether before can go
-	leaves  time.Time   // when it goes at the latest
+	before  *session    // the session that s took the place of, while it is read; nil: none
+	drain   *time.Timer // when before is looked at
+	leaves  time.Time   // when before is shut at the latest
 }
 
 // drainLook is how often before is looked at.
@@ -299,8 +299,8 @@ func (u *upkeep) tryDial() {
 	go func() { u.dialed <- u.connect(wait) }()
 }
 
-// take has the session that an attempt has led to in the place of the one before, unless
-// that one has come to life. It is nil if the attempt failed.
+// take puts the session that an attempt has led to in the place of the one before, unless
+// that one has come to life. next is nil if the attempt failed.
 func (u *upkeep) take(next *session) {
 	u.dialing = false
 	if next == nil {
@@ -326,7 +326,7 @@ func (u *upkeep) take(next *session) {
 	u.pingAt(u.opened)
 }
 
-// drained shuts the session before this one, if it can go.
+// drained shuts the session before this one, unless it is to be read on.
 func (u *upkeep) drained() {
 	switch {
 	case u.before == nil:

@@ -52,8 +52,8 @@ type way interface {
 // Each ask ends exactly once: with an answer, with the end of the session, or given up by
 // its asker. The state of its slot decides between these, by compare-and-swap. A slot that
 // was ended twice would put an answer into the buffer of its next asker. Once over is set,
-// no ask begins; shut sets it after way.lost, and retire once way has another session, so that a caller that is told of the end
-// finds the member unheard.
+// no ask begins. shut sets it after way.lost, so that a caller that is told of the end finds
+// the member unheard. retire sets it when way has another session.
 type session struct {
 	peers  *peers
 	way    way
@@ -291,15 +291,12 @@ func (s *session) shut() {
 	s.finish(err)
 }
 
-// retire has the askers that wait give up, as another session is in the place of this one. No
-// ask begins any more. The session reads on, so that an answer that lies in its connection is
-// handed on as a late one: what it grants is refunded. The caller shuts it once it is idle, or
-// after lateFor.
+// retire tells the askers that wait to give up, as another session is in the place of this
+// one. No ask begins any more. The session reads on: an answer that is under way is then a late
+// one, and what it grants is refunded. The caller shuts the session once it is idle, or after
+// lateFor.
 func (s *session) retire() {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	s.over = true
-	for _, sl := range s.slots {
+	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {
 			sl.wake <- retired
 		}
@@ -502,13 +499,17 @@ func (s *session) forget(now time.Time) {
 	}
 }
 
+// stop sets over, and returns all slots, free or not.
+func (s *session) stop() []*slot {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.over = true
+	return s.slots
+}
+
 // finish ends every ask that is under way. No other begins.
 func (s *session) finish(err error) {
-	s.out.mu.Lock()
-	s.over = true
-	slots := s.slots
-	s.out.mu.Unlock()
-	for _, sl := range slots {
+	for _, sl := range s.stop() {
 		if state := sl.state.Load(); state&3 == slotWaiting {
 			sl.end(state>>2, nil, err)
 		}

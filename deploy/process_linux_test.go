@@ -183,9 +183,10 @@ func startJoining(t *testing.T, binaries, mounts string, w *workload, ip string,
 	return r
 }
 
-// get asks the port that the container calls so.
+// get asks the port that the container calls so. Its timeout is for a machine that is busy, and no
+// promise of the manifests'.
 func (r *replica) get(port, path string) (status int, body string) {
-	client := http.Client{Timeout: 2 * time.Second}
+	client := http.Client{Timeout: 30 * time.Second}
 	a, err := client.Get(fmt.Sprintf("http://%s:%d%s", r.ip, r.w.ports()[port+"/TCP"], path))
 	if err != nil {
 		return 0, err.Error()
@@ -326,7 +327,7 @@ func together(t *testing.T, built string, m *manifests, network string) {
 		return
 	}
 	status, body := nodes[0].get("health", w.Spec.Template.Annotations["prometheus.io/path"])
-	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, "weir_ready 1\n")
 	for _, n := range nodes {
 		n.well(t, built, mounts)

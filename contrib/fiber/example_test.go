@@ -32,7 +32,7 @@ func ExampleByLimiter() {
 	app.Get("/:tenant", limit, func(c fiber.Ctx) error { return c.SendString("hello") })
 
 	for range 3 {
-		answer, err := app.Test(httptest.NewRequest("GET", "/acme", nil))
+		answer, err := app.Test(httptest.NewRequest("GET", "/acme", nil), fiber.TestConfig{}) // without a timeout
 		if err != nil {
 			panic(err)
 		}

@@ -40,7 +40,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-// It is told what it has missed all the same, and what is given back of its own grants.
+// It still takes resets, comparisons and what it is told is given back.
 func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -67,7 +67,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		{append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil), 0), wire.Done},
 		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 		{a.Append(wire.Header{Op: wire.OpReturn, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
-		// An asker that waits asks another one.
+		// A sender that waits asks another member.
 		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {

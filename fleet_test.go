@@ -74,6 +74,9 @@ func inTouch(ls []*Limiter) bool {
 	return true
 }
 
+// unanswered is of an attempt in which no member that was to decide answered.
+func unanswered() decisions { return decisions{0: 1} }
+
 // name is what other nodes call this one.
 func (n *Node) name() string { v := n.handover.View(); return v.Members[v.Self].Name }
 
@@ -97,8 +100,8 @@ func whileHealthy(t *testing.T, play func(t *testing.T) decisions) {
 	}
 }
 
-// byOwners ends this attempt of whileHealthy if others than an owner decided one of these, or what
-// it had lent or denied: what the test would check next is then not what it is about.
+// byOwners skips this attempt of whileHealthy unless an owner, its lease or its denial made each
+// of these decisions.
 func byOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
 	decided := make(decisions)
@@ -140,8 +143,8 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 	return fleet
 }
 
-// startAt starts a node at a port that is held for it. A process that another test starts has the
-// descriptors of this one until it executes its program, also of a port that is closed since.
+// startAt starts a node at a port that is held for it, and tries again while the port is in use. A
+// process that another test starts has copies of this one's sockets until it executes its program.
 func startAt(t testing.TB, cfg Config) *Node {
 	t.Helper()
 	var n *Node

@@ -31,7 +31,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		}
 		return startAt(t, cfg)
 	}
-	var mu sync.RWMutex             // held to read during each check: to hold it to write is to wait for all checks
+	var mu sync.RWMutex             // each check holds it for reading, so that Lock waits for all checks
 	serving := map[string][]*Node{} // those that requests are sent to
 	for region := range at {
 		serving[region] = []*Node{start(region, 0, oldSecret), start(region, 1, oldSecret)}

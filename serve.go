@@ -88,8 +88,8 @@ func (s *serving) admit(r *request) bool {
 		r.trip, r.bytes = s.n.arrive(s.b, h, r.bytes)
 	}
 	check := h.Op.Checks()
-	// A fenced node decides nothing, but takes what it is told to take back of its own grants.
-	// Nobody else can, and the sender waits for no answer that would have it try again.
+	// A fenced node decides nothing. It carries out a refund, a return or a release that it is
+	// told, as the sender does not retry. A sender that waits asks another member.
 	givenBack := h.Op.GivesBack() && h.Wait == 0
 	switch {
 	case check && h.Wait > 0 && s.waited > h.Wait:

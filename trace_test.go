@@ -91,7 +91,8 @@ func (s *spans) taken(t testing.TB) (all []recorded) {
 	return all
 }
 
-// tracedFleet are nodes with one Tracer, which wait for an answer as long as the machine takes.
+// tracedFleet starts nodes that share a Tracer. They wait for an answer as long as the machine
+// takes.
 func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 	s := new(spans)
 	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, giveUp }), s
@@ -265,13 +266,13 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 			binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
 			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, giveUp)
 			if errors.Is(err, cluster.ErrUnheard) {
-				return decisions{0: 1}
+				return unanswered()
 			}
 			require.NoError(t, err)
 			st, err := wire.ParseAnswer(answer, 1)
 			require.NoError(t, err)
 			if st == wire.Unreached {
-				return decisions{0: 1}
+				return unanswered()
 			}
 			require.Equal(t, wire.Done, st)
 			result := wire.ParseResult(answer, 0)
@@ -305,8 +306,8 @@ func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
 	key := ownedBy(t, l, nodes[1])
 	lost := errors.New("lost")
-	// asked returns the one span of an ask that was sent to such a member. What nodes hear of each
-	// other puts the true one in its place again.
+	// asked returns the span of one ask that was sent to p. What nodes hear of each other puts the
+	// real member back, so it tries again.
 	asked := func(p failing, ask func()) (end TraceEvent) {
 		t.Helper()
 		eventually(t, "an ask is sent to the member that answers nothing", func() bool {

@@ -30,8 +30,9 @@ const (
 	dialWait = 850 * time.Millisecond
 )
 
-// link is the asking side towards one member: at most one connection, kept up
-// while the member is in the roster. It is the member's Peer.
+// link is the asking side towards one member: one connection that asks go over, kept up
+// while the member is in the roster, and the one before it while answers are awaited there.
+// It is the member's Peer.
 //
 // One goroutine, in run, connects and pings, and it alone stores a new session. Callers never
 // dial and never write, so that an ask takes no longer than its wait, whatever the network
@@ -231,9 +232,9 @@ func (l *link) run() {
 //
 // Asks go over one session at most, which is the link's. It stays, though nothing comes back
 // over it, until a new one stands: the path may be gone, or the member may be frozen and
-// thaw. While there is a session, a look is due. The session before is read until all that was
-// asked over it is answered, for lateFor at most. Its answers are under way where a busy machine
-// delayed them, and what they grant is refunded.
+// thaw. While there is a session, a look is due. The session that it replaces is read until all
+// that was asked over it is answered, for lateFor at most, or until another one is replaced. A
+// busy machine delays answers, and what they grant is refunded when they come.
 type upkeep struct {
 	*link
 	s       *session      // nil: none
@@ -245,9 +246,8 @@ type upkeep struct {
 	pace    time.Duration // from one attempt to the next
 	dial    appointment
 	look    appointment
-	before  *session    // the session that s took the place of, while it is read; nil: none
+	before  *session    // the last that was replaced, while it is read; nil: none
 	drain   *time.Timer // when before is looked at
-	leaves  time.Time   // when before is shut at the latest
 }
 
 // drainLook is how often before is looked at.
@@ -311,12 +311,12 @@ func (u *upkeep) take(next *session) {
 		return
 	}
 	u.session.Store(next) // so that the end of the one before is no loss of the member
-	if u.before != nil {
-		u.before.shut()
-	}
-	if u.before = u.s; u.before != nil {
+	if u.s != nil {
+		if u.before != nil {
+			u.before.shut() // a member costs two sessions at most
+		}
+		u.before = u.s
 		u.before.retire()
-		u.leaves = time.Now().Add(lateFor)
 		u.drain.Reset(drainLook)
 	}
 	ended := make(chan struct{})
@@ -326,16 +326,18 @@ func (u *upkeep) take(next *session) {
 	u.pingAt(u.opened)
 }
 
-// drained shuts the session before this one, unless it is to be read on.
+// drained shuts the session that was replaced, once no answer is awaited over it any more.
 func (u *upkeep) drained() {
-	switch {
-	case u.before == nil:
-	case u.before.idle() || time.Now().After(u.leaves):
-		u.before.shut()
-		u.before = nil
-	default:
-		u.drain.Reset(drainLook)
+	if u.before == nil {
+		return
 	}
+	u.before.forget(time.Now())
+	if !u.before.idle() && !u.before.closed.Load() {
+		u.drain.Reset(drainLook)
+		return
+	}
+	u.before.shut()
+	u.before = nil
 }
 
 // lose is called when the session has ended. One that lasted is dialled again at once.

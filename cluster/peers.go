@@ -17,7 +17,7 @@ import (
 )
 
 // maxIncoming bounds the connections that are served. Members need one each,
-// and one more for a moment when they reconnect. They have half of the file
+// and one more for some seconds when they reconnect. They have half of the file
 // descriptors at most: where there are no Secrets, anybody has himself served.
 const maxIncoming = 8192
 

@@ -16,11 +16,17 @@ type stuck struct {
 	net.Conn
 	sticks atomic.Bool
 	moves  chan struct{}
+	goOn   func() // may be called again
 	closed atomic.Bool
 }
 
+func newStuck(conn net.Conn) *stuck {
+	s := &stuck{Conn: conn, moves: make(chan struct{})}
+	s.goOn = sync.OnceFunc(func() { s.sticks.Store(false); close(s.moves) })
+	return s
+}
+
 func (s *stuck) stick() { s.sticks.Store(true) }
-func (s *stuck) goOn()  { s.sticks.Store(false); close(s.moves) }
 
 func (s *stuck) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
@@ -35,11 +41,18 @@ func (s *stuck) Close() error {
 	return s.Conn.Close()
 }
 
-// Where a process has no time, answers lie in a connection that counts as silent, and
-// another takes its place. What they grant is spent: their askers have to hear of it.
+// On a busy machine answers lie unread in a connection that counts as silent, and a new one
+// replaces it. Their askers must hear of them, so that the units are refunded.
 func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
-	for name, answered := range map[string]bool{"they come": true, "they do not": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name                   string
+		answered, secondBreaks bool // the second connection breaks, and a third one stands
+	}{
+		{"they come", true, false},
+		{"they come when a third connection stands", true, true},
+		{"they do not come", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				var late atomic.Int64
 				b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
@@ -52,7 +65,7 @@ func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
 				a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }}, func(c *peersConfig) {
 					c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 						conn, err := lo.dial(ctx, addr)
-						s := &stuck{Conn: conn, moves: make(chan struct{})}
+						s := newStuck(conn)
 						mu.Lock()
 						defer mu.Unlock()
 						conns = append(conns, s)
@@ -61,24 +74,31 @@ func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
 				})
 				meet(t, a, b)
 				first := conns[0]
+				defer first.goOn()
 				first.stick()
 				_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
 				require.ErrorIs(t, err, ErrBroken)
+				replaced := time.Now()
 				eventually(t, 10*time.Second, func() bool { return a.listens(b) }, "they do not hear each other again")
 				_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
 				require.NoError(t, err)
+				if c.secondBreaks {
+					require.NoError(t, conns[1].Close())
+					eventually(t, 10*time.Second, func() bool { return len(conns) == 3 && a.listens(b) }, "they do not hear each other over a third connection")
+				}
 				require.Zero(t, late.Load())
 				require.False(t, first.closed.Load())
-				if answered {
+				if c.answered {
 					first.goOn()
 					time.Sleep(2 * drainLook)
 					require.EqualValues(t, 1, late.Load())
 					require.EqualValues(t, 1, a.stats().Late)
 				} else {
-					defer first.goOn()
-					time.Sleep(lateFor + 2*drainLook)
+					time.Sleep(time.Until(replaced.Add(lateFor - drainLook)))
+					require.False(t, first.closed.Load(), "an answer may still come")
+					time.Sleep(3 * drainLook)
 				}
-				require.True(t, first.closed.Load(), "it goes")
+				require.True(t, first.closed.Load(), "the replaced connection is closed")
 			})
 		})
 	}

@@ -102,10 +102,10 @@ type slot struct {
 type wake uint8
 
 const (
-	overdue wake = iota // its wait has passed; it is for the asker to give up
-	retired             // likewise, as another session is in this one's place
+	overdue wake = iota // its wait has passed: the asker gives up
+	retired             // another session has replaced this one: the asker gives up
 	ended               // answer and err are set
-	wakes               // how many there are
+	wakes               // the number of reasons
 )
 
 const never = time.Duration(1<<63 - 1)
@@ -162,7 +162,7 @@ func (s *session) release(sl *slot) {
 		sl.request = nil
 	}
 	for len(sl.wake) > 0 {
-		<-sl.wake // it was for the asker to give up, and ended nevertheless
+		<-sl.wake // the asker was to give up, but the ask ended first
 	}
 	s.free = append(s.free, sl)
 	s.out.mu.Unlock()
@@ -291,10 +291,11 @@ func (s *session) shut() {
 	s.finish(err)
 }
 
-// retire tells the askers that wait to give up, as another session is in the place of this
-// one. No ask begins any more. The session reads on: an answer that is under way is then a late
-// one, and what it grants is refunded. The caller shuts the session once it is idle, or after
-// lateFor.
+// retire tells the askers that wait to give up, because another session has replaced this one.
+// No ask begins any more. The session still reads: an answer that comes is late, and what it
+// grants is refunded. The caller has it forget what does not come, and shuts it once it is idle.
+//
+// A slot that was released meanwhile may keep what is sent to it, as it is never taken again.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {

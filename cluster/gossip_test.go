@@ -706,7 +706,7 @@ func TestNothingThatMembersSendIsRefused(t *testing.T) {
 	}
 }
 
-// What floods a is on b's host, so that it has b's address.
+// The flood comes from b's host, so it has b's address.
 func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {

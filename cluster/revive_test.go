@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// viewer is a handler that is told of each View, and of nothing else. It may look at one
-// that does not last.
+// viewer is a handler that is called on each change of the view, also of one that lasts for a
+// moment only.
 type viewer func()
 
 func (v viewer) Changed()                { v() }

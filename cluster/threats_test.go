@@ -83,7 +83,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				peer := startPeer(t, "stranger", nil, func(c *peersConfig) {
 					c.Secrets, c.TLS, c.Self.Region = as.Secrets, as.TLS, ""
 				})
-				for range 10 { // a probe that is late proves nothing
+				for range 10 { // a probe that times out shows no refusal
 					if _, err = peer.probe(ctx, g.addr()); !errors.Is(err, errSilent) {
 						break
 					}

@@ -83,7 +83,7 @@ func TestAChangedFileTakesEffect(t *testing.T) {
 	replace(t, path, rated(2, 20))
 	eventually(t, "renamed over", func() bool { return rateOf(b) == 20 })
 	require.Zero(t, b.Stats().Refused)
-	write(t, path, rated(3, 30)) // which may be read when it is empty yet
+	write(t, path, rated(3, 30)) // it may be read while it is still empty
 	eventually(t, "written in place", func() bool { return rateOf(b) == 30 })
 
 	require.EqualValues(t, 1, old.Version(), "who has a version keeps it")

@@ -1461,23 +1461,28 @@ func TestWhatAScanHasBroughtCountsOnceThoughItWasQueuedForAnotherThatIsGone(t *t
 	}
 }
 
-// What else wants the stream meanwhile, frames and pings behind them, is not kept
-// waiting by how much there is to look at.
-func TestAReviewOfManyResetsLetsOthersGoFirst(t *testing.T) {
+// Frames, and pings behind them, take the stream's lock between two parts.
+func TestAReviewOfManyResetsGoesInBoundedParts(t *testing.T) {
 	const resets = 100_000
 	s := New(1, bucket.NewStore(100, bucket.Salt{}))
 	s.Meet([]Member{2})
 	for i := range uint64(resets) {
 		s.ResetTo(bucket.ID{Hi: i, Lo: i << 40}, 7, 0, 0)
 	}
+	require.EqualValues(t, resets, reviewInParts(t, s, 1))
+}
+
+// reviewInParts reviews a stream to the end, and requires that each part looks at reviewPart ids at
+// most. It returns how many ids the review looked at.
+func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
+	t.Helper()
 	roles := new(counting)
-	_, over := s.Review(1, roles)
+	_, over := s.Review(now, roles)
 	for parts := int64(1); !over; parts++ {
-		s.Idle(2) // which takes the lock
 		require.LessOrEqual(t, roles.asked, parts*reviewPart)
-		_, over = s.ReviewPart(1, roles)
+		_, over = s.ReviewPart(now, roles)
 	}
-	require.EqualValues(t, resets, roles.asked)
+	return roles.asked
 }
 
 // counting has member 2 answer for everything, and counts how often it is asked.

@@ -314,8 +314,7 @@ func TestASeedReplaysARun(t *testing.T) {
 }
 
 // requireReplay requires that a run replays: of twenty, two are alike. The runtime preempts a
-// goroutine after 10 ms of wall time, so a run differs in which the system gave its core to
-// another process for as long.
+// goroutine after 10 ms of wall time. A run differs if another process has the core that long.
 func requireReplay(t *testing.T, first string, run func() string) {
 	t.Helper()
 	runs := []string{first}

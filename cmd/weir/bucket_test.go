@@ -79,7 +79,7 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 		require.Equal(t, ok, code, out)
 		require.Contains(t, out, "20 of 60 left")
 	}
-	wait(t, func() bool { code, _ := c.ask("status"); return code == ok }, "an outage goes on") // one may be late
+	wait(t, func() bool { code, _ := c.ask("status"); return code == ok }, "an outage goes on") // a late check may have begun one
 	for _, p := range []*process{a, b, c, d} {
 		require.NotContains(t, p.out.String(), s3Secret)
 	}

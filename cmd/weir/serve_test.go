@@ -305,7 +305,7 @@ func TestCountsOutliveAStopOfAllProcesses(t *testing.T) {
 		require.Equal(t, ok, code, out)
 		require.Contains(t, out, "20 of 60 left")
 	}
-	wait(t, func() bool { code, _ := a.ask("status"); return code == ok }, "an outage goes on") // one may be late
+	wait(t, func() bool { code, _ := a.ask("status"); return code == ok }, "an outage goes on") // a late check may have begun one
 }
 
 func TestWhoMayNotAskIsToldHowTo(t *testing.T) {

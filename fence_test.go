@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -40,7 +41,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-// It still takes resets, comparisons and what it is told is given back.
+// A fenced node still carries out resets, comparisons and what gives back.
 func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -48,6 +49,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	v := n.handover.View()
 	var a wire.Ask
 	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
+	held := wire.Ask{ID: a.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 1, Per: time.Minute}, Units: 1}
 	serve := func(request []byte) (s wire.Status, fenced bool) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
@@ -67,8 +69,8 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		{append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil), 0), wire.Done},
 		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 		{a.Append(wire.Header{Op: wire.OpReturn, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
-		// A sender that waits asks another member.
-		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
+		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
+		{held.Append(wire.Header{Op: wire.OpRelease, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)

@@ -87,16 +87,15 @@ func (s *serving) admit(r *request) bool {
 	if h.Flags&wire.FlagTraced != 0 {
 		r.trip, r.bytes = s.n.arrive(s.b, h, r.bytes)
 	}
-	check := h.Op.Checks()
-	// A fenced node decides nothing. It carries out a refund, a return or a release that it is
-	// told, as the sender does not retry. A sender that waits asks another member.
-	givenBack := h.Op.GivesBack() && h.Wait == 0
+	// What gives back is sent once only. If this node did not carry it out, its units would stay
+	// spent.
+	decides := h.Op.Checks() && !h.Op.GivesBack()
 	switch {
-	case check && h.Wait > 0 && s.waited > h.Wait:
+	case decides && h.Wait > 0 && s.waited > h.Wait:
 		// The asker waits no more, and has been answered by others. What is told
 		// waits for nothing, and is carried out.
 		s.n.meters.Overdue.Add(uint64(h.Asks))
-	case s.blind || s.fenced && check && !givenBack:
+	case s.blind || s.fenced && decides:
 	default:
 		return true
 	}

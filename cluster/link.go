@@ -30,9 +30,8 @@ const (
 	dialWait = 850 * time.Millisecond
 )
 
-// link is the asking side towards one member: one connection that asks go over, kept up
-// while the member is in the roster, and the one before it while answers are awaited there.
-// It is the member's Peer.
+// link is the asking side towards one member, and its Peer. It has one connection for asks while
+// the member is in the roster. It reads the replaced connection while answers are awaited there.
 //
 // One goroutine, in run, connects and pings, and it alone stores a new session. Callers never
 // dial and never write, so that an ask takes no longer than its wait, whatever the network
@@ -232,9 +231,11 @@ func (l *link) run() {
 //
 // Asks go over one session at most, which is the link's. It stays, though nothing comes back
 // over it, until a new one stands: the path may be gone, or the member may be frozen and
-// thaw. While there is a session, a look is due. The session that it replaces is read until all
-// that was asked over it is answered, for lateFor at most, or until another one is replaced. A
-// busy machine delays answers, and what they grant is refunded when they come.
+// thaw. While there is a session, a look is due.
+//
+// A busy machine delays answers, and what they grant is refunded when they come. So a session that
+// was replaced is read until each of its asks is answered or lateFor has passed. It ends earlier
+// if another one is to be read, or if the other side closes it, which it does after idleWait.
 type upkeep struct {
 	*link
 	s       *session      // nil: none
@@ -312,12 +313,16 @@ func (u *upkeep) take(next *session) {
 	}
 	u.session.Store(next) // so that the end of the one before is no loss of the member
 	if u.s != nil {
-		if u.before != nil {
-			u.before.shut() // a member costs two sessions at most
+		u.s.retire()
+		if u.s.closed.Load() || u.s.idle() {
+			u.s.shut() // no answer is awaited over it
+		} else {
+			if u.before != nil {
+				u.before.shut() // a member costs two sessions at most
+			}
+			u.before = u.s
+			u.drain.Reset(drainLook)
 		}
-		u.before = u.s
-		u.before.retire()
-		u.drain.Reset(drainLook)
 	}
 	ended := make(chan struct{})
 	u.s, u.ended, u.opened = next, ended, time.Now()

@@ -295,7 +295,7 @@ func (s *session) shut() {
 // No ask begins any more. The session still reads: an answer that comes is late, and what it
 // grants is refunded. The caller has it forget what does not come, and shuts it once it is idle.
 //
-// A slot that was released meanwhile may keep what is sent to it, as it is never taken again.
+// A slot that is released meanwhile may keep its wake: no ask takes a slot once over is set.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {

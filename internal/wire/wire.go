@@ -99,7 +99,7 @@ const (
 // Checks reports whether an op is carried out on a count by the member that answers for it.
 func (o Op) Checks() bool { return o < OpReset || o == OpHold || o == OpRelease }
 
-// GivesBack reports whether an op returns units, or ends a hold.
+// GivesBack reports whether an op returns units, or ends a hold. Its sender does not try again.
 func (o Op) GivesBack() bool { return o == OpRefund || o == OpReturn || o == OpRelease }
 
 // hasAsks reports whether asks follow the header.

@@ -266,10 +266,14 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 		globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
 		st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
-		answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))[wire.AnswerHeaderBytes:])
+		answered := served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))
+		if st, err := wire.ParseAnswer(answered, 0); err != nil || st != wire.Done {
+			return unanswered()
+		}
+		answer, err := countsync.ParseExchange(answered[wire.AnswerHeaderBytes:])
 		require.NoError(t, err)
 		if len(answer.Statements) == 0 {
-			return unanswered() // the other one did not answer in time
+			return unanswered()
 		}
 		require.Len(t, answer.Statements, 1)
 		require.Zero(t, nodes[0].Stats().Regions["far"].Served)

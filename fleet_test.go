@@ -74,15 +74,15 @@ func inTouch(ls []*Limiter) bool {
 	return true
 }
 
-// unanswered is of an attempt in which no member that was to decide answered.
+// unanswered is what play returns if a member did not answer in time.
 func unanswered() decisions { return decisions{0: 1} }
 
 // name is what other nodes call this one.
 func (n *Node) name() string { v := n.handover.View(); return v.Members[v.Self].Name }
 
-// whileHealthy plays a test until the machine has let every member answer in time: an exact figure
-// is of a healthy cluster, and where a process stands still for a while others decide in its
-// stead. play returns what decided, and judges what is exact only if that has not strayed.
+// whileHealthy repeats play until all members answer in time. Exact figures hold only then: while a
+// process stands still, others decide in its stead. play returns the Sources of its decisions, and
+// judges exact figures only if none strayed.
 func whileHealthy(t *testing.T, play func(t *testing.T) decisions) {
 	const attempts = 20
 	for attempt := 1; !t.Failed(); attempt++ {
@@ -101,14 +101,14 @@ func whileHealthy(t *testing.T, play func(t *testing.T) decisions) {
 }
 
 // byOwners skips this attempt of whileHealthy unless an owner, its lease or its denial made each
-// of these decisions.
+// of these decisions. Between these nodes it takes a pause, too, for a check to be relayed.
 func byOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
 	decided := make(decisions)
 	for _, d := range ds {
 		decided[d.Source]++
 	}
-	if decided.strayed() {
+	if decided.strayed() || decided[Relayed] > 0 {
 		t.Skipf("a member did not answer in time: decided by %v", decided)
 	}
 }
@@ -290,10 +290,12 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 				require.EqualValues(t, 950, ds[1].Remaining)
 			}
 			for _, a := range asks[1:] {
-				d, err := many[0].Peek(t.Context(), a.Key)
-				require.NoError(t, err)
-				byOwners(t, d)
-				require.EqualValues(t, 950, d.Remaining, "owner %d: a denial costs the others nothing", i)
+				eventually(t, fmt.Sprintf("owner %d: a denial costs the others nothing", i), func() bool {
+					d, err := many[0].Peek(t.Context(), a.Key)
+					require.NoError(t, err)
+					byOwners(t, d)
+					return d.Remaining == 950
+				})
 			}
 			return nil
 		})
@@ -353,8 +355,8 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[1])
 	allow(t, ls[0], key, 10)
-	require.NoError(t, ls[2].Reset(t.Context(), key))
-	require.EqualValues(t, 10, remaining(t, ls[0], key))
+	eventually(t, "the reset reaches all", func() bool { return ls[2].Reset(t.Context(), key) == nil })
+	eventually(t, "nothing of it is left", func() bool { return remaining(t, ls[0], key) == 10 })
 
 	v := nodes[2].handover.View()
 	gone := v.Members[v.Self].Name
@@ -363,9 +365,12 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 		v := nodes[0].handover.View()
 		return !v.Direct[v.Named[view.NameHash(gone)]]
 	})
-	var partial *ErrPartial
-	require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
-	require.Equal(t, []string{gone}, partial.Members)
+	eventually(t, "the reset names the one that has gone, and no other", func() bool {
+		var partial *ErrPartial
+		require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
+		require.Contains(t, partial.Members, gone)
+		return len(partial.Members) == 1
+	})
 }
 
 func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -166,8 +167,14 @@ func TestAnAskIsAnswered(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	meet(t, a, b)
 	for range 100 {
-		answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, "request", string(answer))
+		eventually(t, time.Minute, func() bool {
+			answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Minute)
+			if errors.Is(err, ErrUnheard) || errors.Is(err, ErrBroken) || errors.Is(err, ErrStalled) {
+				return false // the process stood still
+			}
+			require.NoError(t, err)
+			require.Equal(t, "request", string(answer))
+			return true
+		}, "it is not answered")
 	}
 }

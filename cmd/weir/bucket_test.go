@@ -75,9 +75,10 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 
 	c, d := both("c", "d")
 	for _, key := range []string{"u", "v", "w"} {
-		code, out := d.ask("peek", "api/hourly", key)
-		require.Equal(t, ok, code, out)
-		require.Contains(t, out, "20 of 60 left")
+		wait(t, func() bool {
+			code, out := d.ask("peek", "api/hourly", key)
+			return code == ok && strings.Contains(out, "20 of 60 left")
+		}, "the counts are not there")
 	}
 	wait(t, func() bool { code, _ := c.ask("status"); return code == ok }, "an outage goes on") // a late check may have begun one
 	for _, p := range []*process{a, b, c, d} {

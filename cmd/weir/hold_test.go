@@ -370,7 +370,7 @@ func holdAndSettle(t *testing.T, nodes []*process, alice, bob string) error {
 		})
 		return code, out
 	}
-	if code, out := settle(b, bob, "10"); code != bad {
+	if code, out := settle(b, bob, "10"); code != bad || !strings.Contains(out, "of no reservation") {
 		return fmt.Errorf("settle by another key: %d, %s", code, out)
 	}
 	if code, out := settle(b, alice, "10"); code != ok || out != "" {

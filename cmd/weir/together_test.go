@@ -19,16 +19,16 @@ import (
 // machine pauses one of them. So a few rounds may have an outage.
 func TestThreeProcessesStartAndStopTogether(t *testing.T) {
 	t.Parallel()
-	const mostOutages = 2
-	outages := 0
-	for round, healthy := 0, full.Pick(t, 1, 20); healthy > 0; round++ {
+	rounds := full.Pick(t, 1, 20)
+	outages, most := 0, max(1, rounds/10)
+	for round, healthy := 0, rounds; healthy > 0; round++ {
 		logs := startAndStop(t, round)
 		if logs == "" {
 			healthy--
 			continue
 		}
 		outages++
-		require.LessOrEqual(t, outages, mostOutages, "round %d has an outage, as others had:\n%s", round, logs)
+		require.LessOrEqual(t, outages, most, "round %d has an outage, as others had:\n%s", round, logs)
 		t.Logf("round %d is repeated, as it has an outage:\n%s", round, logs)
 	}
 }

@@ -120,12 +120,12 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 			v.Next[to(nodes[0])] = to(way)
 		}
 	}
-	eventually(t, "the way there stays that of the one that asks", func() bool { // until what is heard changes
+	eventually(t, "the view stays as it is edited while a request is served", func() bool {
 		edit(left, through(nodes[2]))
 		status := serve(wire.FlagStandIn)
 		stays := left.handover.View().Next[to(nodes[0])] == to(nodes[2])
 		if stays {
-			require.Equal(t, wire.Unreached, status)
+			require.Equal(t, wire.Unreached, status, "the node that asks is the way there")
 		}
 		return stays
 	})

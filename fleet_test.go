@@ -101,7 +101,7 @@ func whileHealthy(t *testing.T, play func(t *testing.T) decisions) {
 }
 
 // byOwners skips this attempt of whileHealthy unless an owner, its lease or its denial made each
-// of these decisions. Between these nodes it takes a pause, too, for a check to be relayed.
+// of these decisions. Nodes of a fleet relay a check only if one of them stood still.
 func byOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
 	decided := make(decisions)

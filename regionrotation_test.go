@@ -59,7 +59,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		asking.Wait()
 	})
 	t.Cleanup(end)
-	var asked, admitted, unsure atomic.Int64 // unsure: admitted by others than an owner, for one that stood still, say
+	var asked, admitted atomic.Int64
 	for region := range at {
 		asking.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
@@ -84,9 +84,6 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 				asked.Add(1)
 				if d.Allowed {
 					admitted.Add(1)
-					if (decisions{d.Source: 1}).strayed() {
-						unsure.Add(1)
-					}
 				}
 			}
 		})
@@ -114,8 +111,8 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 	}
 	eventually(t, "the limit is asked for", func() bool { return asked.Load() > rate })
 	end()
-	t.Logf("%d of %d admitted, %d by others than an owner", admitted.Load(), asked.Load(), unsure.Load())
-	require.LessOrEqual(t, admitted.Load()-unsure.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/guarantees.md)")
+	t.Logf("%d of %d admitted", admitted.Load(), asked.Load())
+	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/guarantees.md)")
 	require.GreaterOrEqual(t, admitted.Load(), int64(rate/2))
 
 	n := serving["eu"][0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -164,27 +165,22 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 	}
 	require.Empty(t, spans.taken(t))
 	sampled := withinTrace(t.Context(), traceFor(t))
-	eventually(t, "this node decides by its own count", func() bool {
-		d, err := l.Allow(sampled, here)
-		require.NoError(t, err)
-		made := spans.taken(t)
-		if d.Source == Owner {
-			require.Empty(t, made)
-		}
-		return d.Source == Owner
-	})
-	// A denial is remembered for a second.
-	eventually(t, "a denial is remembered until the next ask", func() bool {
-		_, err := l.Allow(t.Context(), away)
-		require.NoError(t, err)
-		d, err := l.Allow(sampled, away)
-		require.NoError(t, err)
-		made := spans.taken(t)
-		if d.Source == Pushback {
-			require.Empty(t, made)
-		}
-		return d.Source == Pushback
-	})
+	makesNone := func(source Source, key string) {
+		t.Helper()
+		eventually(t, fmt.Sprint("a check is decided by ", source), func() bool {
+			_, err := l.Allow(t.Context(), key) // what is denied is remembered for a second
+			require.NoError(t, err)
+			d, err := l.Allow(sampled, key)
+			require.NoError(t, err)
+			made := spans.taken(t)
+			if d.Source == source {
+				require.Empty(t, made)
+			}
+			return d.Source == source
+		})
+	}
+	makesNone(Owner, here)
+	makesNone(Pushback, away)
 }
 
 func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {

@@ -693,7 +693,7 @@ func handsOver(t *testing.T, nodes []*node) {
 	wait := putOff(ctx, t, p, nodes[1], context.Canceled)
 	cancel() // a deadline might end before the ask is sent
 	wait()
-	// Nothing is asked after this one: on a machine that stands still the member counts as stalled.
+	// No ask may follow before its answer: on a machine that stands still the member counts as stalled.
 	fails(t.Context(), t, p, "hold second", 20*time.Millisecond, cluster.ErrTimeout)
 	receive(t, nodes[1].off, "request")
 	names := []string{"x", "second"}

@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -107,6 +108,48 @@ func (p *Port) cut(out []*conn) {
 			p.budget.log.Warn("closed a stalled connection, because its port is full", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)
 		}
 	}
+}
+
+// HTTP has no way to say that a connection is about to end, but in an answer. A client that
+// used one within recently may send its next request in the moment that the connection ends.
+const (
+	recently  = time.Second
+	restTicks = 100
+	restTick  = recently / restTicks
+)
+
+// Rest waits until the connections that were used within the last second have ended, as their
+// clients asked once more and were told so. It waits for a second, or until ctx is done: not
+// by the clock, so that a process that stands still meanwhile answers afterwards.
+func (p *Port) Rest(ctx context.Context) {
+	since := p.budget.now() - int64(recently)
+	tick := time.NewTicker(restTick)
+	defer tick.Stop()
+	for range restTicks {
+		if !p.usedSince(since) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// usedSince reports whether a connection is open that came then or later, or on which a
+// request began or ended.
+func (p *Port) usedSince(then int64) bool {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	for _, conns := range []set{p.fresh, p.kept} {
+		for _, c := range conns {
+			if c.since.Load() >= then {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Close implements net.Listener.

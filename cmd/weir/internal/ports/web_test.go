@@ -2,9 +2,11 @@ package ports
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -179,4 +181,48 @@ func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
 		require.Zero(t, p.pool.waits.Load())
 		time.Sleep(time.Minute)
 	})
+}
+
+func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
+	const ms = time.Millisecond
+	kept, ends := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n"
+	for _, c := range []struct {
+		name            string
+		used            []time.Duration // how long ago, of each connection
+		again, patience time.Duration   // when the first client asks again; none does if 0
+		want            time.Duration
+	}{
+		{"nobody has connected", nil, 0, time.Minute, 0},
+		{"none was used within a second", []time.Duration{1001 * ms, time.Minute / 2}, 0, time.Minute, 0},
+		{"nobody asks again", []time.Duration{0, 500 * ms}, 0, time.Minute, time.Second},
+		{"the one that was used ends with its next answer", []time.Duration{500 * ms, 2 * time.Second}, 295 * ms, time.Minute, 300 * ms},
+		{"another one is still open", []time.Duration{500 * ms, 900 * ms}, 295 * ms, time.Minute, time.Second},
+		{"the time is over", []time.Duration{0}, 0, 200 * ms, 200 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, p := serveWeb(t, false)
+				begun, conns := time.Now(), make([]net.Conn, len(c.used))
+				for i := len(c.used) - 1; i >= 0; i-- { // the longest ago is the last
+					time.Sleep(time.Until(begun.Add(time.Minute/2 - c.used[i])))
+					conns[i] = l.dial(t, "192.0.2.1", kept)
+					a, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
+					require.NoError(t, err)
+					require.False(t, a.Close)
+				}
+				time.Sleep(time.Until(begun.Add(time.Minute / 2)))
+				if c.again != 0 {
+					time.AfterFunc(c.again, func() {
+						io.WriteString(conns[0], ends)
+						io.Copy(io.Discard, conns[0])
+					})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+				defer cancel()
+				begun = time.Now()
+				p.Rest(ctx)
+				require.Equal(t, c.want, time.Since(begun))
+			})
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -77,7 +78,7 @@ type served struct {
 	leaving atomic.Bool // it was told to, so that it is not ready for anything new
 	drain   func()      // has Envoy's health say so
 
-	web    []*ports.Port               // of HTTP, but the one that is probed: a GET is sent again
+	web    []*ports.Port               // those of HTTP
 	stops  []func(ctx context.Context) // in order, each waits for what is asked, until ctx is done
 	failed chan error
 }
@@ -86,12 +87,12 @@ type served struct {
 // that probes are answered, but is not ready before both are there.
 const startWithin = 20 * time.Second
 
-// leavePart is the part of -leave_within after which Leave ends, restPart that after which
-// connections end even if their clients just asked, and answerPart that after which what is
-// asked then is cut off. What is left is for the audit.
+// restPart is the part of -leave_within after which HTTP connections that were just used are
+// not waited for, leavePart that after which Leave ends, and answerPart that after which what
+// is asked then is cut off. What is left is for the audit.
 const (
+	restPart   = 0.1
 	leavePart  = 0.8
-	restPart   = 0.9
 	answerPart = 0.95
 )
 
@@ -186,15 +187,18 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer cancel()
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
+	// Before it leaves, as it decides by its own share afterwards.
+	rest, rested := context.WithDeadline(ctx, now.Add(part(restPart)))
+	defer rested()
+	var resting sync.WaitGroup
+	for _, port := range s.web {
+		resting.Go(func() { port.Rest(rest) })
+	}
+	resting.Wait()
 	// Its counts go to the others while it still answers.
 	err = node.Leave(leave)
 	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
 		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, but the node had not left after %v: set a longer time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
-	}
-	resting, rested := context.WithDeadline(ctx, now.Add(part(restPart)))
-	defer rested()
-	for _, port := range s.web {
-		port.Rest(resting)
 	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
@@ -324,18 +328,9 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 		return err
 	}
 	port := bound(l, name)
-	if name != "health" {
-		s.web = append(s.web, port)
-	}
+	s.web = append(s.web, port)
 	l = secure(port)
-	server := ports.NewWeb(
-		// Connections that are kept end with an answer. Those that get none rest first.
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if s.leaving.Load() {
-				w.Header().Set("Connection", "close")
-			}
-			h.ServeHTTP(w, r)
-		}), slog.NewLogLogger(log.Handler(), slog.LevelDebug))
+	server := ports.NewWeb(h, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- fmt.Errorf("weir serve: -%s: %w", name, err)

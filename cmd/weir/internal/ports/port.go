@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ type Port struct {
 	paced       pace.Pace
 	rpcs        rpcs
 
+	resting atomic.Bool
 	closed  sync.Once
 	closing chan struct{}
 
@@ -118,10 +120,11 @@ const (
 	restTick  = recently / restTicks
 )
 
-// Rest waits until the connections that were used within the last second have ended, as their
-// clients asked once more and were told so. It waits for a second, or until ctx is done: not
-// by the clock, so that a process that stands still meanwhile answers afterwards.
+// Rest has each answer of HTTP end its connection from now on, and waits until none is left
+// that was used within the last second. It waits for a second, or until ctx is done. Ticks
+// and not the clock end the second, so that a process that stood still answers first.
 func (p *Port) Rest(ctx context.Context) {
+	p.resting.Store(true)
 	since := p.budget.now() - int64(recently)
 	tick := time.NewTicker(restTick)
 	defer tick.Stop()

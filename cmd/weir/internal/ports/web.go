@@ -58,12 +58,14 @@ func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.end()
 	if x.read {
 		s.Handler.ServeHTTP(x, r)
+		x.answer()
 		return
 	}
 	x.body = r.Body
 	asked := *r // the server looks at r.Body again after the handler
 	asked.Body = (*requestBody)(x)
 	s.Handler.ServeHTTP(x, &asked)
+	x.answer()
 	if !x.read && x.refused {
 		// The server reads some of the rest before it closes the connection.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerWithin))
@@ -88,7 +90,8 @@ func (x *exchange) WriteHeader(status int) {
 		x.wrote, x.refused = true, status >= http.StatusBadRequest
 		// A request that was refused is not read on. And where a connection waits for
 		// room, one that works makes it after its answer.
-		if x.refused && !x.read || x.conn.port.pool.waits.Load() > 0 {
+		port := x.conn.port
+		if x.refused && !x.read || port.pool.waits.Load() > 0 || port.resting.Load() {
 			x.Header().Set("Connection", "close")
 		}
 		if !x.refused {
@@ -98,18 +101,21 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-func (x *exchange) Write(b []byte) (int, error) {
+// answer writes the header, if the handler did not.
+func (x *exchange) answer() {
 	if !x.wrote {
 		x.WriteHeader(http.StatusOK)
 	}
+}
+
+func (x *exchange) Write(b []byte) (int, error) {
+	x.answer()
 	return x.ResponseWriter.Write(b)
 }
 
 // FlushError is what http.ResponseController flushes by.
 func (x *exchange) FlushError() error {
-	if !x.wrote {
-		x.WriteHeader(http.StatusOK)
-	}
+	x.answer()
 	return http.NewResponseController(x.ResponseWriter).Flush()
 }
 

@@ -185,7 +185,7 @@ func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
 
 func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 	const ms = time.Millisecond
-	kept, ends := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n"
+	kept, again := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n"
 	for _, c := range []struct {
 		name            string
 		used            []time.Duration // how long ago, of each connection
@@ -213,8 +213,11 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 				time.Sleep(time.Until(begun.Add(time.Minute / 2)))
 				if c.again != 0 {
 					time.AfterFunc(c.again, func() {
-						io.WriteString(conns[0], ends)
-						io.Copy(io.Discard, conns[0])
+						io.WriteString(conns[0], again)
+						a, err := http.ReadResponse(bufio.NewReader(conns[0]), nil)
+						if err != nil || a.StatusCode != http.StatusOK || !a.Close {
+							t.Errorf("asked again, got %+v, %v", a, err)
+						}
 					})
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.patience)

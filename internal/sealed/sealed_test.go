@@ -1,7 +1,6 @@
 package sealed
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -81,16 +80,17 @@ func TestLongestRecordOpens(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	b := New([][]byte{old, next})
-	sealed := b.Seal(1, ad, plain)
+	// What Seal returned once. Each process that fuzzes has the same.
+	const sealed = "Af0GMz7m8nlEn9H7mVahGlb8Wbm5KMjlpCJmUud2XnGuMOGl--YDuRJPX2wNF-Y"
 	f.Add(sealed, byte(1))
 	f.Add(sealed[:len(sealed)-1], byte(1))
 	f.Add(strings.ToLower(sealed), byte(2))
 	f.Add("", byte(0))
 	f.Fuzz(func(t *testing.T, text string, kind byte) {
 		got, err := b.Open(kind, ad, text)
+		require.Equal(t, text == sealed && kind == 1, err == nil, "no text is made up, and the sealed one opens")
 		if err == nil {
-			require.Equal(t, sealed, text, "no text is made up")
-			require.True(t, slices.Equal(plain, got))
+			require.Equal(t, plain, got)
 		}
 	})
 }

@@ -45,6 +45,7 @@ type asking struct {
 func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, c *client) (int, error)) (code int, err error) {
 	c, err := a.client(out)
 	if err == nil {
+		defer c.http.CloseIdleConnections() // a node that leaves waits for those that were just used
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		code, err = do(ctx, c)

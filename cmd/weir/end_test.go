@@ -24,7 +24,7 @@ import (
 
 func get(t *testing.T, url string) (status int, text string) {
 	t.Helper()
-	a, err := http.Get(url)
+	a, err := asker.Get(url)
 	require.NoError(t, err)
 	defer a.Body.Close()
 	b, err := io.ReadAll(a.Body)

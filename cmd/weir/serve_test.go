@@ -138,6 +138,9 @@ func (p *reached) ask(args ...string) (code int, out string) {
 	return code, said.String()
 }
 
+// asker keeps no connections, as a process that ends would wait for clients that just used one.
+var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // post asks the check API.
 func (p *reached) post(t *testing.T, path, body string) (status int, answer string) {
 	t.Helper()
@@ -145,7 +148,7 @@ func (p *reached) post(t *testing.T, path, body string) (status int, answer stri
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+checksToken)
 	r.Header.Set("Content-Type", "application/json")
-	a, err := http.DefaultClient.Do(r)
+	a, err := asker.Do(r)
 	require.NoError(t, err)
 	defer a.Body.Close()
 	text, err := io.ReadAll(a.Body)
@@ -154,7 +157,7 @@ func (p *reached) post(t *testing.T, path, body string) (status int, answer stri
 }
 
 func (p *reached) ready() bool {
-	a, err := http.Get("http://" + p.addrs["health"] + "/ready")
+	a, err := asker.Get("http://" + p.addrs["health"] + "/ready")
 	if err != nil {
 		return false
 	}
@@ -410,7 +413,7 @@ func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T
 		r, err := http.NewRequest(http.MethodGet, "http://"+a.addrs["admin"]+path, nil)
 		require.NoError(t, err)
 		r.SetBasicAuth("anybody", password)
-		answer, err := http.DefaultClient.Do(r)
+		answer, err := asker.Do(r)
 		require.NoError(t, err)
 		t.Cleanup(func() { answer.Body.Close() })
 		return answer

@@ -60,7 +60,7 @@ func startAndStop(t *testing.T, round int) (logs string) {
 			if at == nil {
 				return false
 			}
-			r, err := http.Get("http://" + at[3] + "/ready")
+			r, err := asker.Get("http://" + at[3] + "/ready")
 			if err != nil {
 				return false
 			}

@@ -134,7 +134,7 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 		}
 	}
 	http1 := send(t, func(ctx context.Context, key string) error { return overHTTP(ctx, key, 0) })
-	// These have chosen the member before it leaves, and ask once it has left.
+	// These choose the member, and ask it 0.3 s later, when it may be leaving.
 	slow := send(t, func(ctx context.Context, key string) error { return overHTTP(ctx, key, 300*time.Millisecond) })
 	both := manual.NewBuilderWithScheme("both")
 	both.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: a.addrs["envoy"]}, {Addr: b.addrs["envoy"]}}})

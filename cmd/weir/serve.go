@@ -187,7 +187,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer cancel()
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
-	// Before it leaves, as it decides by its own share afterwards.
+	// Clients are answered once more before Leave: a node that has left has no authority.
 	rest, rested := context.WithDeadline(ctx, now.Add(part(restPart)))
 	defer rested()
 	var resting sync.WaitGroup

@@ -20,17 +20,23 @@ import (
 // s3Secret is one that nothing may print.
 const s3Secret = "of-the-environment-alone"
 
-// bucketURL starts an S3 server with a bucket, and sets the credentials of this process and
-// of those that it starts. at returns the URL of a path in the bucket.
+// setCredentials sets those of this process and of all that it starts. They are set once, as
+// tests in parallel share the environment.
+func setCredentials() {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "weir", "AWS_SECRET_ACCESS_KEY": s3Secret, "AWS_REGION": "us-east-1"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// bucketURL starts an S3 server with a bucket. at returns the URL of a path in the bucket.
 func bucketURL(t *testing.T) (at func(path string) string) {
 	t.Helper()
 	backend := s3mem.New()
 	require.NoError(t, backend.CreateBucket("counts"))
 	server := httptest.NewServer(gofakes3.New(backend).Server())
 	t.Cleanup(server.Close)
-	t.Setenv("AWS_ACCESS_KEY_ID", "weir")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", s3Secret)
-	t.Setenv("AWS_REGION", "us-east-1")
 	return func(path string) string { return "s3://counts/" + path + "?endpoint=" + server.URL }
 }
 
@@ -52,6 +58,7 @@ func listed(t *testing.T, url string) map[string]uint64 {
 }
 
 func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
+	t.Parallel()
 	url, dir := bucketURL(t)("production"), folder(t)
 	both := func(first, second string) (a, b *process) {
 		a = start(t, dir, "-name", first, "-snapshots", url, "-snapshot_every", "1s")
@@ -87,9 +94,7 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 }
 
 func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
-	t.Setenv("AWS_ACCESS_KEY_ID", "weir")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", s3Secret)
-	t.Setenv("AWS_REGION", "us-east-1")
+	t.Parallel()
 	p := start(t, folder(t), "-snapshots", "s3://counts/production?endpoint=http://127.0.0.1:1", "-snapshot_every", "1s")
 	waitReady(t, p)
 	status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`)
@@ -100,6 +105,7 @@ func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
 }
 
 func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
+	t.Parallel()
 	at := bucketURL(t)
 	shared := write(t, "secret: 0123456789abcdef0123456789abcdef\n")
 	secrets, _, err := weir.ReadSecrets(shared)

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -90,9 +91,20 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 	require.NoError(t, err)
 	require.Equal(t, health.HealthCheckResponse_SERVING, is.Status)
 	asked := halfAsk(t, p.addrs["checks"], checksToken)
+	told := time.Now()
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	wait(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") })
+	// The node rests for a second, as the check that is half asked just came.
+	status, text, err := p.tryPost("/v1/take", `{"limit":"api/hourly","key":"v"}`)
+	if took := time.Since(told); took > 800*time.Millisecond {
+		t.Logf("%v went by before a check could be asked meanwhile", took)
+	} else {
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, text, `"allowed":true`, "it leaves only then, and has its authority until it does")
+	}
 	wait(t, p.endsChecks) // which end first
-	status, text := get(t, "http://"+p.addrs["health"]+"/ready")
+	status, text = get(t, "http://"+p.addrs["health"]+"/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "it leaves")
 	status, _ = get(t, "http://"+p.addrs["health"]+"/live")
@@ -203,6 +215,7 @@ func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 }
 
 func TestADiskThatHangsDoesNotKeepTheProcess(t *testing.T) {
+	t.Parallel()
 	dir, err := snapshot.OpenDir(t.TempDir(), snapshot.DirOptions{})
 	require.NoError(t, err)
 	hangs, over, saved := make(chan struct{}), make(chan struct{}), make(chan error)

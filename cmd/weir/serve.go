@@ -332,12 +332,12 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	l = secure(port)
 	server := ports.NewWeb(h, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			s.failed <- fmt.Errorf("weir serve: -%s: %w", name, err)
 		}
 	}()
 	s.stops = append(s.stops, func(ctx context.Context) {
-		if server.Shutdown(ctx) != nil {
+		if port.Shutdown(ctx, server) != nil {
 			_ = server.Close()
 		}
 	})

@@ -21,6 +21,7 @@ type conn struct {
 	port *Port
 	from *source // set by the pool
 
+	asked    atomic.Bool  // a handler has worked on a request
 	calls    atomic.Int32 // requests that handlers work on
 	reads    atomic.Bool  // the handler of its request waits for the request's body
 	since    atomic.Int64 // when it was accepted, or its last request began or ended
@@ -49,6 +50,7 @@ func (c *conn) rests(now int64) (since int64, is bool) {
 func (c *conn) begin(reads bool) {
 	c.since.Store(c.port.budget.now())
 	c.reads.Store(reads)
+	c.asked.Store(true)
 	c.calls.Add(1)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -114,22 +115,48 @@ func (p *Port) cut(out []*conn) {
 
 // HTTP has no way to say that a connection is about to end, but in an answer. A client that
 // used one within recently may send its next request in the moment that the connection ends.
+// One that has connected asks within shortly, or keeps the connection as a spare one.
+//
+// Both are counted in ticks and not by the clock, so that a process that stood still answers
+// first.
 const (
-	recently  = time.Second
-	restTicks = 100
-	restTick  = recently / restTicks
+	recently = time.Second
+	shortly  = 100 * time.Millisecond
+	restTick = 10 * time.Millisecond
 )
 
 // Rest has each answer of HTTP end its connection from now on, and waits until none is left
-// that was used within the last second. It waits for a second, or until ctx is done. Ticks
-// and not the clock end the second, so that a process that stood still answers first.
+// that was used within the last second. It waits for a second, or until ctx is done.
 func (p *Port) Rest(ctx context.Context) {
 	p.resting.Store(true)
 	since := p.budget.now() - int64(recently)
+	wait(ctx, recently, func() bool { return p.usedSince(since) })
+}
+
+// Shutdown ends the server of this port, which has rested, by its own Shutdown. Nobody can
+// connect from now on. First it waits, for a tenth of a second or until ctx is done, for the
+// requests of those that have just connected: net/http drops what comes later. Nor does it
+// wait for spare connections, for which net/http waits five seconds.
+func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
+	_ = p.Close() // which fails if it was closed before
+	since := p.budget.now() - int64(shortly)
+	wait(ctx, shortly, func() bool { return len(p.unaskedSince(since)) > 0 })
+	over := make(chan error, 1)
+	go func() { over <- server.Shutdown(ctx) }()
+	// A request that the server has taken before reaches its handler meanwhile.
+	wait(ctx, shortly, func() bool { return len(p.unaskedSince(0)) > 0 })
+	for _, c := range p.unaskedSince(0) {
+		_ = c.Close()
+	}
+	return <-over
+}
+
+// wait waits while what holds is true, for so many ticks, or until ctx is done.
+func wait(ctx context.Context, most time.Duration, holds func() bool) {
 	tick := time.NewTicker(restTick)
 	defer tick.Stop()
-	for range restTicks {
-		if !p.usedSince(since) {
+	for range most / restTick {
+		if !holds() {
 			return
 		}
 		select {
@@ -155,8 +182,23 @@ func (p *Port) usedSince(then int64) bool {
 	return false
 }
 
-// Close implements net.Listener.
-func (p *Port) Close() error {
-	p.closed.Do(func() { close(p.closing) })
-	return p.Listener.Close()
+// unaskedSince returns the connections that came then or later and have no request so far.
+func (p *Port) unaskedSince(then int64) (unasked []*conn) {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	for _, c := range p.fresh {
+		if !c.asked.Load() && c.since.Load() >= then {
+			unasked = append(unasked, c)
+		}
+	}
+	return unasked
+}
+
+// Close implements net.Listener. To close it again does nothing.
+func (p *Port) Close() (err error) {
+	p.closed.Do(func() {
+		close(p.closing)
+		err = p.Listener.Close()
+	})
+	return err
 }

@@ -19,6 +19,11 @@ import (
 // serveWeb serves at a port that has room for minProbes connections if few, and many
 // otherwise.
 func serveWeb(t *testing.T, few bool) (*pipes, *Port) {
+	l, p, _ := serveWebOf(t, few)
+	return l, p
+}
+
+func serveWebOf(t *testing.T, few bool) (*pipes, *Port, *http.Server) {
 	l := listenPipes()
 	b := NewBudget(8, quiet)
 	p := b.Probes(l, "test")
@@ -52,7 +57,7 @@ func serveWeb(t *testing.T, few bool) (*pipes, *Port) {
 		server.Close()
 		time.Sleep(time.Second) // net/http keeps a connection that it has refused for half of that
 	})
-	return l, p
+	return l, p, server
 }
 
 // post returns a request that announces length bytes of body.
@@ -228,4 +233,73 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(t *testing.T) {
+	const ms = time.Millisecond
+	const get, half = "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", "GET /open HTTP/1.1\r\nHo"
+	for _, c := range []struct {
+		name, first string
+		ago         time.Duration // when it connected
+		later       string        // is sent once the port ends, and
+		after       time.Duration // so much later
+		stays       time.Duration // at most some ticks longer
+		answered    bool
+	}{
+		{"just came, and asks", "", 0, get, 0, 0, true},
+		{"just came, and asks in time", "", 0, get, 90 * ms, 90 * ms, true},
+		{"just came, and asks too late", "", 0, get, 150 * ms, 150 * ms, false},
+		{"a header whose second half comes in time", half, 0, "st: weir\r\n\r\n", 90 * ms, 90 * ms, true},
+		{"just came, and does not ask", "", 0, "", 0, 200 * ms, false},
+		{"came before, and does not ask", "", time.Second, "", 0, 100 * ms, false},
+		{"half a header", half, time.Second, "", 0, 100 * ms, false},
+		{"half a body has all its time", post("/open", "a", 99), 2 * time.Second, "", 0, readWithin - 2*time.Second + lingerWithin, true},
+		{"a request is under way", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", 4 * time.Second, "", 0, readWithin + time.Second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, p, server := serveWebOf(t, false)
+				conn := l.dial(t, "192.0.2.1", c.first)
+				ended, answered := make(chan time.Time, 1), make(chan bool, 1)
+				go func() {
+					in := bufio.NewReader(conn)
+					a, err := http.ReadResponse(in, nil)
+					answered <- err == nil && a.Close
+					_, _ = io.Copy(io.Discard, in)
+					ended <- time.Now()
+				}()
+				time.Sleep(c.ago)
+				begun := time.Now()
+				time.AfterFunc(c.after, func() { _, _ = io.WriteString(conn, c.later) })
+				p.Rest(canceled(t))
+				require.NoError(t, p.Shutdown(t.Context(), server))
+				require.Equal(t, c.answered, <-answered)
+				require.WithinRange(t, <-ended, begun.Add(c.stays), begun.Add(c.stays+2*restTick))
+				require.Less(t, time.Since(begun), c.stays+shortly+550*ms, "net/http looks each half a second")
+				_, open := <-l.over
+				require.False(t, open, "nobody connects any more")
+			})
+		})
+	}
+}
+
+// canceled returns a context that is done.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p, server := serveWebOf(t, false)
+		l.dial(t, "192.0.2.1", "")
+		const patience = shortly / 2
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		begun := time.Now()
+		_ = p.Shutdown(ctx, server) // which net/http may find to be in time
+		require.Equal(t, patience, time.Since(begun))
+		require.Zero(t, opened(p))
+	})
 }

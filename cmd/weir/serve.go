@@ -332,7 +332,7 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	l = secure(port)
 	server := ports.NewWeb(h, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- fmt.Errorf("weir serve: -%s: %w", name, err)
 		}
 	}()

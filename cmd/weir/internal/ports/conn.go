@@ -21,7 +21,7 @@ type conn struct {
 	port *Port
 	from *source // set by the pool
 
-	asked    atomic.Bool  // a handler has worked on a request
+	asked    atomic.Bool  // a handler has begun to work on a request
 	calls    atomic.Int32 // requests that handlers work on
 	reads    atomic.Bool  // the handler of its request waits for the request's body
 	since    atomic.Int64 // when it was accepted, or its last request began or ended

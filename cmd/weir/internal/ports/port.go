@@ -25,9 +25,10 @@ type Port struct {
 	paced       pace.Pace
 	rpcs        rpcs
 
-	resting atomic.Bool
-	closed  sync.Once
-	closing chan struct{}
+	resting   atomic.Bool
+	accepting sync.Mutex // held by Accept
+	closed    sync.Once
+	closing   chan struct{}
 
 	fresh, kept set // connections that are new, and others; guarded by pool
 }
@@ -61,6 +62,8 @@ const sendBuffer = 64 << 10
 // Accept implements net.Listener. While all connections that the budget allows work, it
 // waits, and the kernel queues those that come.
 func (p *Port) Accept() (net.Conn, error) {
+	p.accepting.Lock()
+	defer p.accepting.Unlock()
 	raw, err := p.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
@@ -116,9 +119,6 @@ func (p *Port) cut(out []*conn) {
 // HTTP has no way to say that a connection is about to end, but in an answer. A client that
 // used one within recently may send its next request in the moment that the connection ends.
 // One that has connected asks within shortly, or keeps the connection as a spare one.
-//
-// Both are counted in ticks and not by the clock, so that a process that stood still answers
-// first.
 const (
 	recently = time.Second
 	shortly  = 100 * time.Millisecond
@@ -129,34 +129,47 @@ const (
 // that was used within the last second. It waits for a second, or until ctx is done.
 func (p *Port) Rest(ctx context.Context) {
 	p.resting.Store(true)
-	since := p.budget.now() - int64(recently)
-	wait(ctx, recently, func() bool { return p.usedSince(since) })
+	p.wait(ctx, recently, p.usedSince)
 }
 
-// Shutdown ends the server of this port, which has rested, by its own Shutdown. Nobody can
-// connect from now on. First it waits, for a tenth of a second or until ctx is done, for the
-// requests of those that have just connected: net/http drops what comes later. Nor does it
-// wait for spare connections, for which net/http waits five seconds.
+// Shutdown ends the server of this port by its own Shutdown, until ctx is done. Nobody can
+// connect from now on. Those that have just connected can ask for a tenth of a second: net/http
+// drops what is asked later. Then spare connections are closed, for which it waits five
+// seconds.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
-	_ = p.Close() // which fails if it was closed before
-	since := p.budget.now() - int64(shortly)
-	wait(ctx, shortly, func() bool { return len(p.unaskedSince(since)) > 0 })
+	p.closeAndTakeIn()
+	unasked := func(then int64) bool { return len(p.unaskedSince(then)) > 0 }
+	p.wait(ctx, shortly, unasked)
 	over := make(chan error, 1)
 	go func() { over <- server.Shutdown(ctx) }()
-	// A request that the server has taken before reaches its handler meanwhile.
-	wait(ctx, shortly, func() bool { return len(p.unaskedSince(0)) > 0 })
+	p.wait(ctx, shortly, unasked) // until requests that the server took before are with their handlers
 	for _, c := range p.unaskedSince(0) {
-		_ = c.Close()
+		_ = c.Close() // below TLS, whose goodbye can block
 	}
 	return <-over
 }
 
-// wait waits while what holds is true, for so many ticks, or until ctx is done.
-func wait(ctx context.Context, most time.Duration, holds func() bool) {
+// closeAndTakeIn closes the port, and returns when the connection that Accept may have in its
+// hands is one of the port's.
+func (p *Port) closeAndTakeIn() {
+	_ = p.Close() // a listener that cannot be closed does not keep its server from ending
+	p.accepting.Lock()
+	defer p.accepting.Unlock()
+}
+
+// wait waits while any connection is open that is of the last while, for so long, or until ctx
+// is done. It counts ticks, and for two of them any connection is of the last while, so that a
+// process that stood still reads first what has come.
+func (p *Port) wait(ctx context.Context, while time.Duration, open func(since int64) bool) {
+	then := p.budget.now() - int64(while)
 	tick := time.NewTicker(restTick)
 	defer tick.Stop()
-	for range most / restTick {
-		if !holds() {
+	for n := range while / restTick {
+		since := then
+		if n < 2 {
+			since = 0
+		}
+		if !open(since) {
 			return
 		}
 		select {

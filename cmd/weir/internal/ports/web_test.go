@@ -198,7 +198,7 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 		want            time.Duration
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},
-		{"none was used within a second", []time.Duration{1001 * ms, time.Minute / 2}, 0, time.Minute, 0},
+		{"none was used within a second", []time.Duration{1001 * ms, time.Minute / 2}, 0, time.Minute, 2 * restTick},
 		{"nobody asks again", []time.Duration{0, 500 * ms}, 0, time.Minute, time.Second},
 		{"the one that was used ends with its next answer", []time.Duration{500 * ms, 2 * time.Second}, 295 * ms, time.Minute, 300 * ms},
 		{"another one is still open", []time.Duration{500 * ms, 900 * ms}, 295 * ms, time.Minute, time.Second},
@@ -248,11 +248,12 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 	}{
 		{"just came, and asks", "", 0, get, 0, 0, true},
 		{"just came, and asks in time", "", 0, get, 90 * ms, 90 * ms, true},
-		{"just came, and asks too late", "", 0, get, 150 * ms, 150 * ms, false},
+		{"just came, and asks too late", "", 0, get, 105 * ms, 105 * ms, false},
 		{"a header whose second half comes in time", half, 0, "st: weir\r\n\r\n", 90 * ms, 90 * ms, true},
 		{"just came, and does not ask", "", 0, "", 0, 200 * ms, false},
-		{"came before, and does not ask", "", time.Second, "", 0, 100 * ms, false},
-		{"half a header", half, time.Second, "", 0, 100 * ms, false},
+		{"came before, and does not ask", "", time.Second, "", 0, 40 * ms, false},
+		{"came before, and what it asks was not read", "", time.Second, get, 5 * ms, 5 * ms, true},
+		{"half a header", half, time.Second, "", 0, 40 * ms, false},
 		{"half a body has all its time", post("/open", "a", 99), 2 * time.Second, "", 0, readWithin - 2*time.Second + lingerWithin, true},
 		{"a request is under way", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", 4 * time.Second, "", 0, readWithin + time.Second, true},
 	} {
@@ -271,13 +272,14 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 				time.Sleep(c.ago)
 				begun := time.Now()
 				time.AfterFunc(c.after, func() { _, _ = io.WriteString(conn, c.later) })
+				closed := make(chan time.Time, 1)
+				go func() { <-l.over; closed <- time.Now() }()
 				p.Rest(canceled(t))
 				require.NoError(t, p.Shutdown(t.Context(), server))
+				require.Equal(t, begun, <-closed, "nobody connects any more")
 				require.Equal(t, c.answered, <-answered)
 				require.WithinRange(t, <-ended, begun.Add(c.stays), begun.Add(c.stays+2*restTick))
 				require.Less(t, time.Since(begun), c.stays+shortly+550*ms, "net/http looks each half a second")
-				_, open := <-l.over
-				require.False(t, open, "nobody connects any more")
 			})
 		})
 	}
@@ -301,5 +303,39 @@ func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
 		_ = p.Shutdown(ctx, server) // which net/http may find to be in time
 		require.Equal(t, patience, time.Since(begun))
 		require.Zero(t, opened(p))
+	})
+}
+
+// late is a listener that has one more connection in its hands when it is closed.
+type late struct {
+	*pipes
+	last net.Conn
+}
+
+func (l *late) Accept() (net.Conn, error) {
+	c, err := l.pipes.Accept()
+	if err != nil && l.last != nil {
+		c, l.last = l.last, nil
+		return c, nil
+	}
+	return c, err
+}
+
+func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		l := &late{listenPipes(), pipe{there, "192.0.2.1"}}
+		p := NewBudget(1024, quiet).Clients(l, "test")
+		server := NewWeb(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}), log.New(io.Discard, "", 0))
+		go server.Serve(p)
+		synctest.Wait()
+		over := make(chan error)
+		go func() { over <- p.Shutdown(t.Context(), server) }()
+		_, err := io.WriteString(here, "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n")
+		require.NoError(t, err)
+		a, err := http.ReadResponse(bufio.NewReader(here), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, a.StatusCode)
+		require.NoError(t, <-over)
 	})
 }

@@ -243,10 +243,10 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 		ago         time.Duration // when it connected
 		later       string        // is sent once the port ends, and
 		after       time.Duration // so much later
-		stays       time.Duration // at most some ticks longer
+		until       time.Duration // it is answered or has ended, or at most some ticks later
 		answered    bool
 	}{
-		{"just came, and asks", "", 0, get, 0, 0, true},
+		{"just came, and asks", "", 0, get, 5 * ms, 5 * ms, true},
 		{"just came, and asks in time", "", 0, get, 90 * ms, 90 * ms, true},
 		{"just came, and asks too late", "", 0, get, 105 * ms, 105 * ms, false},
 		{"a header whose second half comes in time", half, 0, "st: weir\r\n\r\n", 90 * ms, 90 * ms, true},
@@ -254,20 +254,20 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 		{"came before, and does not ask", "", time.Second, "", 0, 40 * ms, false},
 		{"came before, and what it asks was not read", "", time.Second, get, 5 * ms, 5 * ms, true},
 		{"half a header", half, time.Second, "", 0, 40 * ms, false},
-		{"half a body has all its time", post("/open", "a", 99), 2 * time.Second, "", 0, readWithin - 2*time.Second + lingerWithin, true},
+		{"half a body has all its time", post("/open", "a", 99), 2 * time.Second, "", 0, readWithin - 2*time.Second, true},
 		{"a request is under way", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", 4 * time.Second, "", 0, readWithin + time.Second, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, p, server := serveWebOf(t, false)
 				conn := l.dial(t, "192.0.2.1", c.first)
-				ended, answered := make(chan time.Time, 1), make(chan bool, 1)
+				at, answered := make(chan time.Time, 1), make(chan bool, 1)
 				go func() {
 					in := bufio.NewReader(conn)
 					a, err := http.ReadResponse(in, nil)
+					at <- time.Now()
 					answered <- err == nil && a.Close
 					_, _ = io.Copy(io.Discard, in)
-					ended <- time.Now()
 				}()
 				time.Sleep(c.ago)
 				begun := time.Now()
@@ -278,8 +278,10 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 				require.NoError(t, p.Shutdown(t.Context(), server))
 				require.Equal(t, begun, <-closed, "nobody connects any more")
 				require.Equal(t, c.answered, <-answered)
-				require.WithinRange(t, <-ended, begun.Add(c.stays), begun.Add(c.stays+2*restTick))
-				require.Less(t, time.Since(begun), c.stays+shortly+550*ms, "net/http looks each half a second")
+				require.WithinRange(t, <-at, begun.Add(c.until), begun.Add(c.until+2*restTick))
+				// What was refused lingers, once or twice by the version of net/http, which
+				// looks each half a second.
+				require.Less(t, time.Since(begun), c.until+shortly+2*lingerWithin+550*ms)
 			})
 		})
 	}

@@ -326,7 +326,7 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 // is good until it has run out.
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
-	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded")
+	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
@@ -434,7 +434,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 
 func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
-	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded")
+	full.Only(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck, where what is open stays open, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")

@@ -181,7 +181,7 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 }
 
 func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
-	full.Only(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcessOfAllRegions")
+	full.Only(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcess")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait(t))

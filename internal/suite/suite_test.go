@@ -152,3 +152,64 @@ func TestPackagesThatAreNotRacedStartNoGoroutine(t *testing.T) {
 	}))
 	require.Greater(t, seen, 10)
 }
+
+// A test that only the full run has names those that show the same by default.
+func TestWhatIsLeftToTheFullRunIsShownByTestsOfTheDefaultRun(t *testing.T) {
+	type reason struct{ file, text string }
+	var (
+		exist   = make(map[string]bool)
+		left    = make(map[string]bool) // as a whole, and not some of their cases
+		reasons []reason
+	)
+	root := os.DirFS("../..")
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") || path.Dir(name) == "internal/full" {
+			return err
+		}
+		source, err := fs.ReadFile(root, name)
+		require.NoError(t, err)
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, 0)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			test, is := d.(*ast.FuncDecl)
+			if !is {
+				continue
+			}
+			exist[test.Name.Name] = true
+			ast.Inspect(test, func(n ast.Node) bool {
+				call, is := n.(*ast.CallExpr)
+				if !is || !calls(call, "full", "Only") {
+					return true
+				}
+				ast.Inspect(call, func(n ast.Node) bool {
+					if text, is := n.(*ast.BasicLit); is {
+						reasons = append(reasons, reason{name, text.Value})
+					}
+					return true
+				})
+				left[test.Name.Name] = left[test.Name.Name] || slices.ContainsFunc(test.Body.List, func(s ast.Stmt) bool {
+					e, is := s.(*ast.ExprStmt)
+					return is && e.X == call
+				})
+				return true
+			})
+		}
+		return nil
+	}))
+	require.Greater(t, len(reasons), 20)
+	for _, r := range reasons {
+		for _, test := range regexp.MustCompile(`\bTest\w+`).FindAllString(r.text, -1) {
+			require.True(t, exist[test], "%s: there is no %s", r.file, test)
+			require.False(t, left[test], "%s: %s is left to the full run itself: name a test of the default run", r.file, test)
+		}
+	}
+}
+
+func calls(call *ast.CallExpr, pkg, name string) bool {
+	f, is := call.Fun.(*ast.SelectorExpr)
+	if !is || f.Sel.Name != name {
+		return false
+	}
+	x, is := f.X.(*ast.Ident)
+	return is && x.Name == pkg
+}

@@ -125,17 +125,17 @@ const (
 	restTick = 10 * time.Millisecond
 )
 
-// Rest has each answer of HTTP end its connection from now on, and waits until none is left
-// that was used within the last second. It waits for a second, or until ctx is done.
+// Rest waits until no connection is left that was used within the last second, for a second at
+// most, or until ctx is done. Each answer of HTTP ends its connection from now on.
 func (p *Port) Rest(ctx context.Context) {
 	p.resting.Store(true)
 	p.wait(ctx, recently, p.usedSince)
 }
 
-// Shutdown ends the server of this port by its own Shutdown, until ctx is done. Nobody can
-// connect from now on. Those that have just connected can ask for a tenth of a second: net/http
-// drops what is asked later. Then spare connections are closed, for which it waits five
-// seconds.
+// Shutdown closes the port and then calls the Shutdown of its server, which drops each request
+// that comes later. So clients that have just connected have a tenth of a second to ask first.
+// The server would wait five seconds for a connection on which nobody asks; it is closed here.
+// Shutdown returns what that of the server returns, which is an error once ctx is done.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.closeAndTakeIn()
 	unasked := func(then int64) bool { return len(p.unaskedSince(then)) > 0 }
@@ -149,22 +149,22 @@ func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	return <-over
 }
 
-// closeAndTakeIn closes the port, and returns when the connection that Accept may have in its
-// hands is one of the port's.
+// closeAndTakeIn closes the port. The connection that Accept was about to return is in the pool
+// when closeAndTakeIn returns.
 func (p *Port) closeAndTakeIn() {
-	_ = p.Close() // a listener that cannot be closed does not keep its server from ending
+	_ = p.Close() // whatever the error, an Accept that is under way returns, by net.Listener's contract
 	p.accepting.Lock()
 	defer p.accepting.Unlock()
 }
 
-// wait waits while any connection is open that is of the last while, for so long, or until ctx
-// is done. It counts ticks, and for two of them any connection is of the last while, so that a
-// process that stood still reads first what has come.
-func (p *Port) wait(ctx context.Context, while time.Duration, open func(since int64) bool) {
-	then := p.budget.now() - int64(while)
+// wait waits until no connection is open that came or was used within age. It waits for age at
+// most, or until ctx is done. It measures that in ticks. During the first two, each connection
+// counts as one that just came, so that a process that stood still first reads what has come.
+func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
+	then := p.budget.now() - int64(age)
 	tick := time.NewTicker(restTick)
 	defer tick.Stop()
-	for n := range while / restTick {
+	for n := range age / restTick {
 		since := then
 		if n < 2 {
 			since = 0

@@ -53,30 +53,6 @@ func texts(t *testing.T, endings ...string) (found []text) {
 	return found
 }
 
-// A reader reads a document once. These sizes keep it possible; raise one only for a new
-// subject.
-func TestDocumentsStayWithinTheirSizes(t *testing.T) {
-	all, docs := 0, 0
-	for _, d := range texts(t, ".md") {
-		words := len(strings.Fields(d.all))
-		all += words
-		if strings.HasPrefix(d.file, "docs/") {
-			docs += words
-		}
-		if d.file != "README.md" {
-			continue
-		}
-		lines := strings.Split(d.all, "\n")
-		require.LessOrEqual(t, words, 1200, "words of README.md")
-		require.LessOrEqual(t, len(lines), 200, "lines of README.md")
-		for i, line := range lines {
-			require.LessOrEqual(t, len([]rune(line)), 400, "README.md:%d", i+1)
-		}
-	}
-	require.LessOrEqual(t, docs, 30_000, "words of docs")
-	require.LessOrEqual(t, all, 50_000, "words of all documents")
-}
-
 // style is what ../../CONTRIBUTING.md asks of English, as far as a pattern can find it.
 var style = []struct {
 	name, instead string

@@ -25,6 +25,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cmd/weir/internal/ports"
+	"github.com/weir-go/weir/cmd/weir/internal/sockets"
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
 	"github.com/weir-go/weir/httplimit"
@@ -230,15 +231,10 @@ func (s *served) end(ctx context.Context) {
 
 const unixPrefix = "unix:"
 
-// listen listens at host:port, or at unix:/path, which nobody else may open.
+// listen listens at host:port, or at unix:/path, to which other users cannot connect.
 func (s *served) listen(name, addr string) (l net.Listener, err error) {
-	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
-		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-			_ = os.Remove(path) // of a process that was killed
-		}
-		if l, err = net.Listen("unix", path); err == nil {
-			err = os.Chmod(path, 0o660)
-		}
+	if path, isUnix := strings.CutPrefix(addr, unixPrefix); isUnix {
+		l, err = sockets.Listen(path, 0o660)
 	} else {
 		l, err = net.Listen("tcp", addr)
 	}

@@ -1,0 +1,48 @@
+//go:build unix
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestServeTakesNoSocketOfLiveProcess(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	flags := []string{"checks", "admin", "health", "envoy"}
+	var sockets []string
+	for _, name := range flags {
+		sockets = append(sockets, "-"+name, "unix:"+filepath.Join(dir, name+".sock"))
+	}
+	first := start(t, dir, sockets...)
+	answers := func() bool {
+		var out strings.Builder
+		live := run([]string{"live", "-health", "unix:" + filepath.Join(dir, "health.sock")}, &out, &out)
+		status := run([]string{"status", "-admin", "unix:" + filepath.Join(dir, "admin.sock"), "-token_file", filepath.Join(dir, "admin")}, &out, &out)
+		return live == ok && status == ok
+	}
+	require.True(t, answers())
+	for _, name := range flags {
+		socket := filepath.Join(dir, name+".sock")
+		second := weirIn(t, dir, append(append([]string{"serve"}, serving("")...), "-"+name, "unix:"+socket)...)
+		out, err := second.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, bad, second.ProcessState.ExitCode())
+		require.Contains(t, string(out), "weir serve: -"+name+": "+socket+": another process listens there: end it first, or use another path\n")
+		require.True(t, answers(), "the first process lost a socket to the second")
+	}
+	require.NoError(t, first.Process.Kill())
+	_ = first.Wait()
+	next := start(t, dir, sockets...)
+	require.True(t, answers(), "the sockets of a killed process are not replaced")
+	require.NoError(t, next.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, next.Wait())
+	for _, name := range flags {
+		require.NoFileExists(t, filepath.Join(dir, name+".sock"))
+	}
+}

@@ -31,6 +31,10 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	switch {
 	case o.User != nil || o.APIKey != nil || o.Tier != nil:
 		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.MaxWaiting != 0 && o.Queue == 0:
+		return nil, fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
+	case o.MaxBody != 0:
+		return nil, fmt.Errorf("%w Options.MaxBody: %d: only rules reserve by the body: leave it out, or call New with rules", weir.ErrInvalid, o.MaxBody)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
 		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && limit.Algorithm == weir.InFlight:

@@ -89,9 +89,12 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 		{"a field that is not trusted", Options{Client: proxied}, "192.0.2.1", []string{"X-Forwarded-For", "192.0.2.9"}, "192.0.2.1"},
 		{"a field of a proxy", Options{Client: Header("X-Real-IP")}, "192.0.2.1", []string{"X-Real-IP", "192.0.2.9"}, "192.0.2.9"},
 		{"a text", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.1", []string{"X-Tenant", "acme"}, "acme"},
-		{"no text", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.1", nil, `\-192.0.2.1`},
-		{"a text that is an address is another key", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", "192.0.2.1"}, "192.0.2.1"},
-		{"a text cannot look like an address that stands for one", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", `\-192.0.2.1`}, `\\-192.0.2.1`},
+		{"no text", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.1", nil, "192.0.2.1"},
+		{"no text, an IPv6 network", Options{Key: HeaderValue("X-Tenant")}, "[2001:db8::1]", nil, "2001:db8::/64"},
+		{"a text that is an address", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", "192.0.2.1"}, `\=192.0.2.1`},
+		{"a text that is a network", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", "2001:db8::/64"}, `\=2001:db8::/64`},
+		{"a text of digits", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", "1.2"}, "1.2"},
+		{"a text that looks escaped", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", `\=192.0.2.1`}, `\\=192.0.2.1`},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			var key string
@@ -101,6 +104,29 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 			require.Equal(t, c.key, key)
 		})
 	}
+}
+
+// Two services that share a limit per address admit it once, though one of them first looks
+// for a key that such requests lack.
+func TestServicesThatShareALimitPerAddressAdmitItOnce(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "shared", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Hour})
+	require.NoError(t, err)
+	var services []http.Handler
+	for _, o := range []Options{{}, {Key: HeaderValue("X-Tenant")}} {
+		m, err := ByLimiter(l, o)
+		require.NoError(t, err)
+		services = append(services, m.Handler(hello))
+	}
+	admitted := 0
+	for i := range 200 {
+		if answer(services[i%2], get("/", "192.0.2.1")).Code == 200 {
+			admitted++
+		}
+	}
+	require.Equal(t, 100, admitted)
 }
 
 func TestAGoneClientOfOneLimitIsNotAnswered(t *testing.T) {
@@ -180,6 +206,10 @@ func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
 	}{
 		{"no Limiter", "none", Options{}, "the Limiter is nil"},
 		{"a User", "r", Options{User: HeaderValue("X")}, "Options.User"},
+		{"an APIKey", "r", Options{APIKey: HeaderValue("X")}, "APIKey"},
+		{"a Tier", "r", Options{Tier: HeaderValue("X")}, "Tier"},
+		{"a bound of a queue that is not there", "r", Options{MaxWaiting: 5}, "Options.MaxWaiting: 5"},
+		{"a bound of a body that is not read", "r", Options{MaxBody: 5}, "Options.MaxBody: 5"},
 		{"a queue of a window", "r", Options{Queue: time.Second}, "Options.Queue: 1s"},
 		{"a queue of less than nothing", "r", Options{Queue: -1}, "Options.Queue: -1ns"},
 		{"a client", "r", Options{Client: FromRight("X-Forwarded-For", 0)}, "Options.Client"},

@@ -46,9 +46,11 @@ type Options struct {
 	// check. Nil: all are limited. A rule leaves requests out with match.not.
 	Skip func(*http.Request) bool
 
-	// Key says whose count a request spends from: the text that is counted, such as a
-	// HeaderValue. Where it is empty or nil, the client's address counts, of an IPv6 one the
-	// /64. It is for ByLimiter alone, as rules have keys of their own. It must not block.
+	// Key returns the text whose count a request spends from, such as a HeaderValue. Where it
+	// is empty or Key is nil, the request spends from the count of the client's address, of
+	// an IPv6 one of its /64. A text that reads as an address has a count of its own, so that
+	// no name spends from an address. Key is for ByLimiter alone, because rules have keys of
+	// their own. It must not block.
 	Key func(*http.Request) string
 
 	// Queue is how long a request may wait for its turn. It is for ByLimiter alone, and its

@@ -39,6 +39,7 @@ const (
 	byClient lacking = iota // its address stands for the part
 	notMet                  // the rule does not apply
 	together                // all such requests have one count
+	unnamed                 // its address is the key, as if the rule were by address; of Single alone
 )
 
 // lackingNames are the same in the words of a file.
@@ -56,7 +57,8 @@ const (
 // Parts are joined by |, and a part's own | and \ are written \| and \\. What
 // begins \- stands for a part that the request lacks, and \# is followed by the
 // SHA-256 of one that is too long. So two different requests never share a key
-// because of how their parts are written.
+// because of how their parts are written. Where an address is the key of a request
+// without a user, \= precedes the name of a user that reads as an address.
 type key struct {
 	parts   []part
 	lacking lacking
@@ -94,6 +96,10 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 			text = strings.Join(r.lines(p.header), ",") // many lines are one list; of one, Join makes no copy
 		}
 		switch {
+		case k.lacking == unnamed && text == "":
+			b = k.appendClient(b, r.Client)
+		case k.lacking == unnamed && isAddress(text):
+			b = append(append(b, `\=`...), text...)
 		case text != "":
 			b = appendPart(b, text)
 		case k.lacking == notMet:
@@ -122,6 +128,18 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 		return append(b, `\-`...)
 	}
 	return network.AppendTo(b)
+}
+
+// isAddress reports whether appendClient may write a text.
+func isAddress(text string) bool {
+	if strings.Trim(text, "0123456789abcdef.:/") != "" { // before a parser that allocates its errors
+		return false
+	}
+	_, err := netip.ParseAddr(text)
+	if err != nil {
+		_, err = netip.ParsePrefix(text)
+	}
+	return err == nil
 }
 
 func appendPart(b []byte, text string) []byte {

@@ -20,8 +20,9 @@ type Options struct {
 	// the connection, unless Echo.IPExtractor finds another.
 	Client *httplimit.ClientAddress
 
-	// Key says whose count a request spends from, the client's address where it is empty.
-	// It is for ByLimiter alone, as rules have keys of their own.
+	// Key returns the text whose count a request spends from. Where it is empty or Key is
+	// nil, the request spends from the count of the client's address. It is for ByLimiter
+	// alone, because rules have keys of their own.
 	Key func(*echo.Context) string
 
 	// User, APIKey and Tier say who asks, by means that cannot be forged; empty if it is

@@ -272,10 +272,15 @@ func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
 	holds, err := ByLimiter(calls, Options{})
 	require.NoError(t, err)
 	estimate := func(context.Context, any) int64 { return 1 }
+	perMessage, err := ByLimiter(tokens, Options{})
+	require.NoError(t, err)
+	nested, err := ByLimiter(tokens, Options{Messages: perMessage})
+	require.NoError(t, err)
 	for want, o := range map[string]Options{
 		"nothing settles it":    {Estimate: estimate},
 		"is not a name of text": {SettleTrailer: "Cost-Bin"},
 		"has no end":            {Messages: holds},
+		"has no messages":       {Messages: nested},
 	} {
 		_, err := ByLimiter(tokens, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)

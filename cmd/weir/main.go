@@ -6,7 +6,7 @@
 //	weir check api/hourly 'user 123'
 //	weir rules check rules.yaml
 //	weir snapshot verify /var/lib/weir -shared weir.secret
-//	weir secret > weir.secret
+//	weir secret -o weir.secret
 package main
 
 import (

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -251,6 +253,13 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 		}
 	}
 	return cfg, nil
+}
+
+// secretFiles returns the files of secrets, tokens and private keys that the flags name. Names
+// may be empty.
+func (o *serveOptions) secretFiles() []string {
+	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.Peer.Key, o.Web.Key, o.EnvoyFiles.Key}
+	return append(files, slices.Sorted(maps.Values(o.RegionSecrets))...)
 }
 
 // node is what the flags alone say of the node.

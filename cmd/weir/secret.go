@@ -2,23 +2,59 @@ package main
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+
+	"github.com/weir-go/weir/internal/secrettext"
 )
 
 // secretCommand prints what the nodes of a cluster share, each of 32 random bytes. They are
 // two, since a secret is rotated, and a seed never is.
-type secretCommand struct{}
-
-// Help says what to do with it.
-func (secretCommand) Help() string {
-	return "All nodes get the same file:\n\n  weir secret > weir.secret\n  weir serve -shared weir.secret -bind :7946"
+type secretCommand struct {
+	Output string `short:"o" placeholder:"FILE" help:"new file to write, which only this user can read; standard output if empty"`
 }
 
-func (secretCommand) run(stdout, _ io.Writer) (int, error) {
+// Help says what to do with it.
+func (*secretCommand) Help() string {
+	return "All nodes get the same file:\n\n  weir secret -o weir.secret\n  weir serve -shared weir.secret -bind :7946"
+}
+
+func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 	var secret, seed [32]byte
 	rand.Read(secret[:])
 	rand.Read(seed[:])
-	_, err := fmt.Fprintf(stdout, "secret: %x\nseed: %x\n", secret, seed)
+	text := fmt.Appendf(nil, "secret: %x\nseed: %x\n", secret, seed)
+	if c.Output != "" {
+		if err := writeSecret(c.Output, text); err != nil {
+			return bad, fmt.Errorf("weir secret: %w", err)
+		}
+		return ok, nil
+	}
+	if file, is := stdout.(*os.File); is {
+		if info, err := file.Stat(); err == nil && secrettext.ReadableByOthers(info) {
+			fmt.Fprintf(stderr, "weir secret: every user of this machine can read this file: use -o FILE, or chmod 600\n")
+		}
+	}
+	_, err := stdout.Write(text)
 	return ok, err
+}
+
+// writeSecret writes a new file that only its owner can read. It replaces no file: a seed
+// that is lost resets all counts.
+func writeSecret(name string, text []byte) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("-o: %s is there already: name a new file, as nodes with another seed begin all counts again", name)
+	}
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("-o: %w", err), os.Remove(name))
+	}
+	return nil
 }

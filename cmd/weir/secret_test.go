@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/hex"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,4 +35,62 @@ func TestASecretAndASeedAreNewEachTimeAndGoodForAConfig(t *testing.T) {
 			require.ErrorContains(t, limits.Config{Bind: ":7946", Secrets: secrets, Seed: []byte(text)}.Validate(), "ParseSecrets")
 		}
 	}
+}
+
+func TestSecretFileIsItsOwnersAlone(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "weir.secret")
+	var stdout, stderr strings.Builder
+	require.Equal(t, ok, run([]string{"secret", "-o", name}, &stdout, &stderr), &stderr)
+	require.Empty(t, stdout.String()+stderr.String())
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	secrets, seed, err := limits.ReadSecrets(name)
+	require.NoError(t, err)
+	require.NoError(t, limits.Config{Bind: ":7946", Secrets: secrets, Seed: seed}.Validate())
+
+	require.Equal(t, bad, run([]string{"secret", "-o", name}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "weir secret: -o: "+name+" is there already: name a new file")
+	_, again, err := limits.ReadSecrets(name)
+	require.NoError(t, err)
+	require.Equal(t, seed, again, "the seed of a cluster was overwritten")
+}
+
+func TestSecretInFileThatOthersReadIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[os.FileMode]string{
+		0o600: "",
+		0o644: "weir secret: every user of this machine can read this file: use -o FILE, or chmod 600\n",
+	} {
+		file, err := os.Create(filepath.Join(t.TempDir(), "weir.secret"))
+		require.NoError(t, err)
+		defer file.Close()
+		require.NoError(t, file.Chmod(mode))
+		var stderr strings.Builder
+		require.Equal(t, ok, run([]string{"secret"}, file, &stderr))
+		require.Equal(t, want, stderr.String())
+	}
+}
+
+func TestServeWarnsOfSecretsThatOthersRead(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for _, name := range []string{"shared", "admin"} {
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o644))
+	}
+	p := start(t, dir)
+	var warned []string
+	for _, m := range regexp.MustCompile(`msg="every user of this machine can read a file of secrets; run chmod 600" path=(\S+)`).FindAllStringSubmatch(p.out.String(), -1) {
+		warned = append(warned, filepath.Base(m[1]))
+	}
+	require.ElementsMatch(t, []string{"shared", "admin"}, warned)
+}
+
+func TestAllSecretFilesOfServeAreJudged(t *testing.T) {
+	t.Parallel()
+	var o serveOptions
+	o.Shared, o.ChecksTokens, o.AdminTokens, o.Peer.Key, o.Web.Key, o.EnvoyFiles.Key = "1", "2", "3", "4", "5", "6"
+	o.RegionSecrets = perRegion[string]{"b": "8", "a": "7"}
+	require.Equal(t, []string{"1", "2", "3", "4", "5", "6", "7", "8"}, o.secretFiles())
 }

@@ -157,7 +157,7 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 	}
 }
 
-// A process that ends and one that starts exclude each other: whoever listens can be reached.
+// An end and a start exclude each other: the path leads to the process that has started.
 func TestStartDuringEndKeepsItsSocket(t *testing.T) {
 	const rounds = 50
 	path := filepath.Join(t.TempDir(), "s")

@@ -120,7 +120,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		asks[i].Limiter.tell(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		if weight := asks[i].Limiter.meter.Decided(a.ID, r, a.Shadow); weight > 0 {
-			asks[i].Limiter.measure(asks[i].Key, a, r, true, weight)
+			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		var sent int64
 		if sent, err = l.decideHold(ctx, ask.flags, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
-				l.measure(key, &a, &r, true, weight)
+				l.measure(key, &a, &r, weight)
 			}
 			if r.Allowed {
 				until := int64(0)

@@ -53,7 +53,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
-// Peek looks at what Allow would answer, and spends nothing.
+// Peek returns what Allow would answer, and spends nothing. Stats does not count it among
+// the decisions.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
@@ -166,9 +167,9 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 		err = l.grants(units)
 	}
 	if err == nil {
-		if err = n.decide(ctx, op, 0, a, r); err == nil {
+		if err = n.decide(ctx, op, 0, a, r); err == nil && op != wire.OpPeek {
 			if weight := l.meter.Decided(a.ID, r, l.shadow); weight > 0 {
-				l.measure(key, a, r, op != wire.OpPeek, weight)
+				l.measure(key, a, r, weight)
 			}
 		}
 	}
@@ -182,15 +183,12 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	return err
 }
 
-// measure takes in a decision that stands for weight of them. asked is false of a check
-// that only looked at a count.
-func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, weight uint64) {
+// measure records the latency and the key of a decision that stands for weight decisions.
+func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
 	now := n.env.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
-	if asked {
-		n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
-	}
+	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
 }
 
 // ask is prepare, of what counts.

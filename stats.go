@@ -14,7 +14,7 @@ import (
 // Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
 // Stream, Published, Snapshots, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
+	Decisions map[Source]Outcomes // by where they were made, without those of Peek; checks that others made here are theirs
 	// Limits is Decisions by the names of limits, of those that have decided anything. A
 	// node counts apart the first 4,096 names that it is given, and the limits of all
 	// further names together as OtherLimits.

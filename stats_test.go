@@ -86,7 +86,7 @@ func BenchmarkMetrics(b *testing.B) {
 			for b.Loop() {
 				a.ID = ids[i]
 				if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
-					l.measure(key, &a, &r, true, weight)
+					l.measure(key, &a, &r, weight)
 				}
 				if i++; i == keys {
 					i = 0
@@ -94,6 +94,29 @@ func BenchmarkMetrics(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestPeekIsNoDecisionOfStats(t *testing.T) {
+	n, err := Start(t.Context(), Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	window, err := n.Limiter(Limit{Name: "window", Algorithm: FixedWindow, Rate: 1, Per: time.Hour})
+	require.NoError(t, err)
+	inFlight, err := n.Limiter(Limit{Name: "in flight", Algorithm: InFlight, Rate: 1})
+	require.NoError(t, err)
+	_, err = window.Allow(t.Context(), "k")
+	require.NoError(t, err)
+	for range 10 {
+		for _, l := range []*Limiter{window, inFlight, window.Shadow()} {
+			_, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+		}
+	}
+	s := n.Stats()
+	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 1}}, s.Decisions)
+	require.Equal(t, map[string]map[Source]Outcomes{"window": {Owner: {Allowed: 1}}}, s.Limits)
+	require.EqualValues(t, 1, s.Latency[Owner].Count)
+	require.Zero(t, s.Shadows)
 }
 
 func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {

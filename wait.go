@@ -53,7 +53,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			return err
 		}
 		if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
-			l.measure(key, &a, &r, true, weight)
+			l.measure(key, &a, &r, weight)
 		}
 		if d.Allowed {
 			return nil

@@ -132,7 +132,8 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 
 // isAddress reports whether appendClient may write a text.
 func isAddress(text string) bool {
-	if strings.Trim(text, "0123456789abcdef.:/") != "" { // before a parser that allocates its errors
+	// Most names end here, before a parser that allocates its errors.
+	if strings.Trim(text, "0123456789abcdef.:/") != "" || !strings.ContainsAny(text, ".:") {
 		return false
 	}
 	_, err := netip.ParseAddr(text)

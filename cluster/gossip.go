@@ -152,21 +152,17 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	clientTLS := names.clientTLS(g.cfg.TLS)
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
-		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.speaking(g.speaks),
-		Secrets: g.cfg.Secrets,
-		Regions: g.cfg.RegionSecrets,
-		TLS:     clientTLS,
-		Names:   names,
-		Dial:    g.cfg.Network.Dial,
-		Log:     g.log,
-		Changed: g.changed,
-		Own:     g.ownRecord,
-		News:    g.news,
-		// A process that starts again at once is there before gossip has missed
-		// the one before it.
-		Replaced: func(name string) {
-			g.step(func(r *roster) change { return r.down(name, time.Now()) })
-		},
+		Self:     hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.speaking(g.speaks),
+		Secrets:  g.cfg.Secrets,
+		Regions:  g.cfg.RegionSecrets,
+		TLS:      clientTLS,
+		Names:    names,
+		Dial:     g.cfg.Network.Dial,
+		Log:      g.log,
+		Changed:  g.changed,
+		Own:      g.ownRecord,
+		News:     g.news,
+		Replaced: g.replaced,
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
 	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
@@ -287,6 +283,14 @@ func (g *gossip) spread(r record, finished func()) {
 }
 
 func (g *gossip) changed() { signal(g.wake) }
+
+// replaced is called when another member has answered at the address of a member. The roster
+// buries that member, unless it is connected to a member of this side and so lives.
+func (g *gossip) replaced(name string) {
+	if !g.side()[name] {
+		g.step(func(r *roster) change { return r.replace(name, time.Now()) })
+	}
+}
 
 // size is how many members a broadcast has to reach.
 func (g *gossip) size() int {

@@ -60,6 +60,13 @@ func newLink(p *peers, name, addr string) *link {
 	return l
 }
 
+// redial has the link dial its member at once, unless the member is heard.
+func (l *link) redial() {
+	if !l.heard.Load() {
+		signal(l.back)
+	}
+}
+
 // Ask implements Peer.
 func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	s := l.session.Load()
@@ -416,7 +423,7 @@ func (l *link) connect(wait time.Duration) *session {
 		}
 		return nil
 	}
-	l.met.now()
+	l.peers.met(l, peer)
 	return newSession(l.peers, l, conn, peer)
 }
 
@@ -424,7 +431,7 @@ func (l *link) connect(wait time.Duration) *session {
 // l's. One at another address was reached by mistake: a stale name, say.
 func (l *link) another(peer hello) error {
 	self := l.peers.cfg.Self
-	if peer.Addr == l.addr && l.peers.calling(l.name) {
+	if peer.Addr == l.addr && (l.peers.calling(l.name) || l.peers.overlapped(l.name, peer.Name)) {
 		return fmt.Errorf("%w: %s and %s advertise %s", errShared, l.name, peer.Name, l.addr)
 	}
 	if peer.Addr == l.addr && l.peers.cfg.Replaced != nil {

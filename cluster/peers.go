@@ -45,7 +45,8 @@ type peersConfig struct {
 	// News takes in what a member says of itself, and what to answer, if not nil;
 	// and what it answers to this node. nil: nobody wants it. It must not block.
 	News func(from string, b []byte) (answer []byte)
-	// Replaced is told of a member at whose address another one answers.
+	// Replaced is called when this node has dialled a member that it does not hear, and another
+	// member, which advertises the same address, has answered. It must not block.
 	Replaced func(name string)
 }
 
@@ -69,6 +70,7 @@ type peers struct {
 
 	timeouts, late, dropped atomic.Uint64
 
+	began   time.Time
 	ctx     context.Context // done when closed
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -101,6 +103,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		conns:    map[net.Conn]caller{},
 		calls:    map[caller][]net.Conn{},
 		hearing:  newHearing(cfg.Self.Name),
+		began:    time.Now(),
 	}
 	p.identity = identity{
 		self: cfg.Self, secrets: cfg.Secrets, regions: cfg.Regions, names: cfg.Names, covered: cfg.TLS != nil, left: &p.left,
@@ -228,16 +231,48 @@ func (p *peers) tell() {
 	}
 }
 
-// came takes note that a member has connected to this node: it lives.
-func (p *peers) came(name string) {
+// came records that a member has connected to this node: it lives.
+func (p *peers) came(of hello) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.links[name]; l != nil {
+	if l := p.links[of.Name]; l != nil {
 		l.met.now()
-		if !l.heard.Load() {
-			signal(l.back)
+		l.redial()
+	}
+	p.redialFormer(of)
+}
+
+// met records that a member has answered where this node dialled it.
+func (p *peers) met(l *link, of hello) {
+	l.met.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.redialFormer(of)
+}
+
+// redialFormer dials at once the members that had the address of a member before, as it may have
+// replaced them. The caller must hold p.mu.
+func (p *peers) redialFormer(of hello) {
+	for name, l := range p.links {
+		if l.addr == of.Addr && name != of.Name {
+			l.redial()
 		}
 	}
+}
+
+// overlapped reports whether a member and another one that advertises its address were alive at
+// one time: this node last heard from the member after it met the other one. A balancer or a
+// translated address leads to both then, and the answer of one proves nothing about the other.
+func (p *peers) overlapped(name, other string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, met := p.hearing.members[name], p.began
+	if l := p.links[other]; l != nil {
+		met = l.met.when()
+	} else if other != p.cfg.Self.Name {
+		return false
+	}
+	return c != nil && !met.IsZero() && c.proven.Sub(met) > idleWait
 }
 
 // calling reports whether a member has a connection to this node open: it lives.
@@ -363,7 +398,7 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) {
 		return
 	}
 	if !c.abroad {
-		p.came(peer.Name)
+		p.came(peer)
 	}
 	quit := make(chan struct{})
 	p.wg.Go(func() { c.out.run(quit) })

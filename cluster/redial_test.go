@@ -43,7 +43,7 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 		require.InDelta(t, 60, during(time.Minute, nothing), 7)
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
-		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came("b") }), "it has come itself")
+		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came(hello{Name: "b"}) }), "it has come itself")
 	})
 }
 

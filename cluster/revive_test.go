@@ -71,18 +71,6 @@ func TestTheAddressThatGossipGivesOutCanBeReached(t *testing.T) {
 	}
 }
 
-func TestANewcomerIsNotBuriedForTheOneBeforeIt(t *testing.T) {
-	now := time.Now()
-	r := newRoster(record{Name: "self", Addr: "h:0", Born: 1}, time.Minute)
-	r.up(record{Name: "old", Addr: "h:1", Born: 10}, "h:1", now)
-	r.merge([]record{{Name: "new", Addr: "h:1", Born: 20}}, now)
-	require.False(t, r.entries["new"].gone())
-	r.up(record{Name: "new", Addr: "h:1", Born: 20}, "h:1", now)
-	r.down("old", now)
-	require.True(t, r.entries["old"].gone())
-	require.False(t, r.entries["new"].gone())
-}
-
 func TestATombstoneCanAlwaysBeAnswered(t *testing.T) {
 	now := time.Now()
 	last := record{Name: "x", Addr: "h:1", Epoch: maxEpoch - 1, Gone: now}

@@ -179,7 +179,6 @@ func (r *roster) up(rec record, at string, now time.Time) change {
 	}
 	c.roster = c.roster || !e.gone() && !e.alive
 	e.alive, e.at, e.dead = true, at, time.Time{}
-	c.add(r.supersede(now))
 	return c
 }
 
@@ -191,7 +190,6 @@ func (r *roster) down(name string, now time.Time) change {
 	}
 	c := change{roster: !e.gone() || e.unanswered != nil}
 	e.alive, e.dead, e.unanswered = false, now, nil
-	c.add(r.supersede(now))
 	return c
 }
 
@@ -239,32 +237,19 @@ func (r *roster) merge(records []record, now time.Time) change {
 			}
 		}
 	}
-	c.add(r.supersede(now))
 	return c
 }
 
-// supersede buries the members that do not live and whose address is that of
-// one that does: nobody can come back at an address that another process has.
-func (r *roster) supersede(now time.Time) change {
-	living := make(map[string]int64, len(r.entries)) // when it was born, by address
-	for _, e := range r.entries {
-		if e.alive && !e.gone() {
-			living[e.Addr] = max(living[e.Addr], e.Born)
-		}
+// replace buries a member, because this node has dialled its address and another member answered
+// there. What members state of their addresses and times of birth proves no death: addresses
+// may be wrong, and clocks may differ.
+func (r *roster) replace(name string, now time.Time) change {
+	e := r.entries[name]
+	if e == nil || name == r.self || e.gone() {
+		return change{}
 	}
-	var dead []*entry
-	for _, e := range r.entries {
-		// One that was born later is the newcomer, of whom gossip has not told yet.
-		if born, taken := living[e.Addr]; taken && !e.alive && !e.gone() && e.Born <= born {
-			dead = append(dead, e)
-		}
-	}
-	slices.SortFunc(dead, func(a, b *entry) int { return cmp.Compare(a.Name, b.Name) })
-	var c change
-	for _, e := range dead {
-		c.add(r.bury(e, now))
-	}
-	return c
+	e.alive, e.dead, e.unanswered = false, now, nil
+	return r.bury(e, now)
 }
 
 func (r *roster) bury(e *entry, now time.Time) change {

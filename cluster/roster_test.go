@@ -379,29 +379,40 @@ func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
 	require.NotContains(t, names(a), "a")
 }
 
-func TestStartAtADeadMembersAddressSupersedesIt(t *testing.T) {
+func TestAnswerAtAMembersAddressBuriesIt(t *testing.T) {
 	at := func(name string, born int64) record { return record{Name: name, Addr: "x:1", Born: born} }
-	t.Run("the old dies first", func(t *testing.T) {
-		r := rosterOf("a")
-		r.up(at("x-1", 2), "", dawn)
-		r.down("x-1", dawn)
-		c := r.up(at("x-2", 3), "", dawn)
-		require.Equal(t, []string{"a", "x-2"}, names(r))
-		require.Equal(t, "x-1", c.spread[0].Name)
-	})
-	t.Run("the new starts first", func(t *testing.T) {
-		r := rosterOf("a")
-		r.up(at("x-1", 2), "", dawn)
-		r.up(at("x-2", 3), "", dawn)
-		require.Equal(t, []string{"a", "x-1", "x-2"}, names(r))
-		r.down("x-1", dawn)
-		require.Equal(t, []string{"a", "x-2"}, names(r))
-	})
-	t.Run("the new is told of the old", func(t *testing.T) {
-		r := newRoster(at("x-2", 3), testForget)
-		r.merge([]record{at("x-1", 2)}, dawn)
-		require.Equal(t, []string{"x-2"}, names(r))
-	})
+	for _, born := range []int64{1, 2, 3} { // by a clock that may have been set back
+		for _, known := range []bool{false, true} {
+			r := rosterOf("a")
+			r.up(at("x-1", 2), "", dawn)
+			if known {
+				r.up(at("x-2", born), "", dawn)
+			}
+			c := r.replace("x-1", dawn)
+			require.True(t, c.roster)
+			require.Equal(t, "x-1", c.spread[0].Name)
+			r.up(at("x-2", born), "", dawn)
+			require.Equal(t, []string{"a", "x-2"}, names(r))
+			require.Zero(t, r.replace("x-1", dawn), "it is buried")
+		}
+	}
+	r := rosterOf("a")
+	require.Zero(t, r.replace("a", dawn))
+	require.Zero(t, r.replace("nobody", dawn))
+}
+
+// Whoever states an address need not be there, and need not be the only one.
+func TestStatedAddressBuriesNoMember(t *testing.T) {
+	at := func(name string, born int64) record { return record{Name: name, Addr: "x:1", Born: born} }
+	r := rosterOf("a")
+	r.up(at("x-1", 2), "", dawn)
+	r.down("x-1", dawn)
+	r.up(at("x-2", 3), "", dawn)
+	r.merge([]record{at("x-3", 4)}, dawn)
+	require.Equal(t, []string{"a", "x-1", "x-2", "x-3"}, names(r))
+	r = newRoster(at("x-2", 3), testForget)
+	r.merge([]record{at("x-1", 2)}, dawn)
+	require.Equal(t, []string{"x-1", "x-2"}, names(r))
 }
 
 func TestMemberThatOnlyOthersKnowCountsAsDeadAfterAWhile(t *testing.T) {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // maxUnmetDials bounds the attempts under way to connect to members that this node
@@ -34,10 +35,26 @@ func (t turns) wait(ctx context.Context, met firstMeeting) (done func()) {
 type firstMeeting struct {
 	once     *sync.Once
 	happened chan struct{}
+	at       *time.Time // set before happened is closed
 }
 
 func newFirstMeeting() firstMeeting {
-	return firstMeeting{new(sync.Once), make(chan struct{})}
+	return firstMeeting{new(sync.Once), make(chan struct{}), new(time.Time)}
 }
 
-func (m firstMeeting) now() { m.once.Do(func() { close(m.happened) }) }
+func (m firstMeeting) now() {
+	m.once.Do(func() {
+		*m.at = time.Now()
+		close(m.happened)
+	})
+}
+
+// when returns the time of the meeting, zero if it has not happened yet.
+func (m firstMeeting) when() time.Time {
+	select {
+	case <-m.happened:
+		return *m.at
+	default:
+		return time.Time{}
+	}
+}

@@ -62,7 +62,7 @@ func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testi
 		}
 		name := fmt.Sprint("m", waits)
 		before := holes.triedOf(name)
-		p.came(name)
+		p.came(hello{Name: name})
 		time.Sleep(2 * dialPace)
 		synctest.Wait()
 		require.Greater(t, holes.triedOf(name), before)

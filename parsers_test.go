@@ -89,7 +89,7 @@ var fuzzed = map[string]string{
 	"rules Parse":                    "rules FuzzParse",
 	"rules read":                     "rules FuzzParse",
 	"rules parsePattern":             "rules FuzzMatch",
-	"rules match.read":               "rules FuzzMatch",
+	"rules appendReading":            "rules FuzzMatch",
 	"rules readOverride":             "rules FuzzOverride",
 	"rules Book.read":                "rules FuzzOverride",
 

@@ -68,7 +68,8 @@ func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (
 	if err != nil {
 		return nil, adminRefusal(http.StatusBadRequest, "%s is %q: the proxy has to set it to the target of the request, with its escapes", uriField, adminShort(uri))
 	}
-	of := rules.Request{Method: method, Host: cmp.Or(target.Host, host), Path: target.EscapedPath()}
+	of := rules.Request{Method: method, Host: cmp.Or(target.Host, host)}
+	of.SetURL(target)
 	if err := a.readForwarded(&of, r, cmp.Or(client, forwardedForField), int(hops)); err != nil {
 		return nil, err
 	}
@@ -81,7 +82,9 @@ const extAuthzPath = "/v1/ext_authz/"
 
 // extAuthzTarget returns the path that Envoy asks about, with its escapes.
 func extAuthzTarget(r *http.Request) (path string, ok bool) {
-	path, ok = strings.CutPrefix(r.URL.EscapedPath(), strings.TrimSuffix(extAuthzPath, "/"))
+	var of rules.Request
+	of.SetURL(r.URL)
+	path, ok = strings.CutPrefix(of.Path, strings.TrimSuffix(extAuthzPath, "/"))
 	return path, ok && (path == "*" || strings.HasPrefix(path, "/"))
 }
 
@@ -131,7 +134,7 @@ func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, 
 
 // forwardedOutcome decides, and sets the fields that the client gets.
 func (a *admin) forwardedOutcome(r *adminRequest, of *rules.Request, refuse bool) (*Outcome, error) {
-	if o := new(Outcome); refuse && o.refuse(of.Path) {
+	if o := new(Outcome); refuse && o.refuse(of, r.rules) {
 		return o, nil
 	}
 	o := a.rulesOf.Check(r.Context(), of)

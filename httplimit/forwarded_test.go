@@ -80,6 +80,7 @@ tiers: {free: {}, paid: {multiply: 2}}
 default_tier: free
 rules:
 - {name: write, match: {path: /items/, method: POST}, key: ip, limit: {rate: 1, per: 1h}}
+- {name: one, match: {path: "/one/{name}"}, key: ip, limit: {rate: 1, per: 1h}}
 - {name: host, match: {host: api.example.com}, key: ip, limit: {rate: 1, per: 1h}}
 - {name: plan, match: {header: {X-Plan: gold}}, key: ip, limit: {rate: 1, per: 1h}}
 - {name: bearer, match: {path: /bearer}, key: "header:Authorization", missing_key: skip, limit: {rate: 1, per: 1h}}
@@ -113,6 +114,18 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 			{forwardedAs{uri: "/items//3", method: "POST"}, "429"},
 			{forwardedAs{uri: "/items%2f3", method: "POST"}, "429"},
 			{forwardedAs{uri: "/other", method: "POST"}, "200"},
+		}},
+		"a fragment, which servers leave out": {steps: steps{
+			{forwardedAs{uri: "/items/#1", method: "POST"}, "200"},
+			{forwardedAs{uri: "/items/1", method: "POST"}, "429"},
+			{forwardedAs{uri: "/items#/../x", method: "POST"}, "429"},
+			{forwardedAs{uri: "/items/#?x", method: "POST"}, "429"},
+		}},
+		"an escaped slash beside what Go escapes": {steps: steps{
+			{forwardedAs{uri: "/one/a%2F1|"}, "200"},
+			{forwardedAs{uri: "/one/a%2F1"}, "429"},
+			{forwardedAs{uri: "/one/a%2F\xc3\xa9"}, "429"},
+			{forwardedAs{uri: `/one/"<{a%2f` + "`^"}, "429"},
 		}},
 		"host": {steps: steps{
 			{forwardedAs{host: "api.example.com"}, "200"},
@@ -156,6 +169,9 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 			{forwardedAs{uri: "/items;x/1"}, "200"},
 			{forwardedAs{uri: "/items;x/1", parameters: "&ambiguous_paths=refuse"}, "400"},
 			{forwardedAs{uri: "/items/1?x=//", parameters: "&ambiguous_paths=refuse"}, "200"},
+			{forwardedAs{uri: "/items/1#", parameters: "&ambiguous_paths=refuse"}, "400"},
+			{forwardedAs{uri: "/one/group%2Fproject", parameters: "&ambiguous_paths=refuse"}, "400"},
+			{forwardedAs{uri: "/items/group%2Fproject", parameters: "&ambiguous_paths=refuse"}, "200"},
 		}},
 	} {
 		for proxy := range askers(nil) {

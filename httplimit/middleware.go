@@ -34,12 +34,11 @@ type Options struct {
 	MaxWaiting int
 
 	// RefuseAmbiguousPaths has a request answered with 400, and not counted, whose path
-	// servers are known to read in several ways, so that what is behind may serve a path
+	// servers are known to read in several ways, so that the server behind may serve a path
 	// that the rules have not seen: one with a backslash, a semicolon, an empty segment,
-	// a . or .. for a segment, an escaped slash, a double escape, a
-	// control character, or what is no UTF-8, each as it is or escaped. docs/http.md has
-	// the table. Off, such a path meets the rules that it meets by ServeMux's reading,
-	// and those by that of servers that decode the whole of it first.
+	// a . or .. for a segment, a #, a double escape, a control character, or invalid UTF-8;
+	// and one with an escaped slash, if its readings meet different rules. docs/http.md has
+	// the table. Off, such a path meets the rules of each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
 	// Skip reports whether a request is not limited, like one for a health
@@ -199,7 +198,8 @@ func (m *Middleware) done(s *scratch) {
 
 // read is what rules look at of a request.
 func (m *Middleware) read(to *rules.Request, r *http.Request) {
-	to.Method, to.Host, to.Path = r.Method, r.Host, r.URL.EscapedPath()
+	to.Method, to.Host = r.Method, r.Host
+	to.SetURL(r.URL)
 	to.Header, to.Length = r.Header, r.ContentLength
 	to.Client = m.o.Client.Of(r)
 	if m.o.User != nil {

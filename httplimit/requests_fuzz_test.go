@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"io"
 	"log/slog"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,8 +85,23 @@ func oneReading(escaped string) bool {
 	}
 	until, _, _ := strings.Cut(whole, "\x00")
 	bare, _, _ := strings.Cut(whole, ";")
-	return escaped == "*" || escaped == "" || slices.Equal(segments, strings.Split(whole, "/")) && bySegments == whole &&
+	return escaped == "*" || escaped == "" || !strings.Contains(escaped, "#") && bySegments == whole && sameRules(escaped, whole) &&
 		again == whole && resolved == whole && until == whole && bare == whole && strings.ReplaceAll(whole, `\`, "/") == whole
+}
+
+// sameRules reports whether the paths of FuzzRequests' rules match both a path with escapes and
+// the decoded path, or neither of them.
+func sameRules(escaped, decoded string) bool {
+	for _, pattern := range []string{"/a/", "/{x}/{rest...}"} {
+		mux := http.NewServeMux()
+		mux.Handle(pattern, hello)
+		_, split := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: decoded, RawPath: escaped}})
+		_, whole := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: decoded}})
+		if split != whole {
+			return false
+		}
+	}
+	return true
 }
 
 // FuzzRequests sends bytes to a server with the middleware: whatever they are, it
@@ -135,7 +150,7 @@ rules:
 		require.NoError(f, err)
 		s := http.Server{
 			Handler: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if path := r.URL.EscapedPath(); refuse && r.Method != http.MethodConnect && !oneReading(path) {
+				if path := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()); refuse && r.Method != http.MethodConnect && !oneReading(path) {
 					wrong.Store(&path)
 				}
 				w.Header().Set("X-Served", "yes")

@@ -90,7 +90,8 @@ func (h *Header) hasAll(r *Request) bool {
 // isPlain reports whether all servers read the request's path alike.
 func (m *match) isPlain() bool {
 	if !m.looked {
-		m.looked, m.plain = true, pathform.Ambiguity(m.request.Path) == ""
+		m.looked, m.path = true, clean(m.request.Path)
+		m.plain = pathform.Ambiguity(m.request.Path) == ""
 	}
 	return m.plain
 }
@@ -178,7 +179,7 @@ func (s *Set) Excluded(r *Request) (all []Exclusion) {
 		if slices.Contains(met, rule) {
 			continue
 		}
-		m := s.begin(r)
+		m := s.begin(r, nil)
 		for i := range rule.When.Not {
 			if e := &rule.When.Not[i]; e.has(&m) {
 				all = append(all, Exclusion{rule, e})

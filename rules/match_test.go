@@ -25,11 +25,12 @@ func namesOf(s *Set, r Request) (names []string) {
 	return names
 }
 
-// serves reports whether a ServeMux that has the pattern alone answers for a path.
-func serves(pattern, path string) bool {
+// serves reports whether a ServeMux that has the pattern alone answers for a path. It cleans
+// the path of a GET, and not that of a CONNECT.
+func serves(pattern, method, path string) bool {
 	mux := http.NewServeMux()
 	mux.Handle(pattern, http.NotFoundHandler())
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r := httptest.NewRequest(method, "/", nil)
 	u, err := url.ParseRequestURI(path)
 	if err != nil {
 		return false
@@ -37,6 +38,47 @@ func serves(pattern, path string) bool {
 	r.URL = u
 	_, by := mux.Handler(r)
 	return by != ""
+}
+
+// resolved removes dot segments as RFC 3986, section 5.2.4, states the steps.
+func resolved(in string) (out string) {
+	for in != "" {
+		switch {
+		case strings.HasPrefix(in, "/./"):
+			in = in[2:]
+		case in == "/.":
+			in = "/"
+		case strings.HasPrefix(in, "/../"):
+			in, out = in[3:], out[:max(0, strings.LastIndexByte(out, '/'))]
+		case in == "/..":
+			in, out = "/", out[:max(0, strings.LastIndexByte(out, '/'))]
+		default:
+			end := strings.IndexByte(in[1:], '/') + 1
+			if end == 0 {
+				end = len(in)
+			}
+			in, out = in[end:], out+in[:end]
+		}
+	}
+	return out
+}
+
+// meets reports whether a ServeMux that has the pattern alone answers for one of the readings
+// of a path: as it is, decoded as a whole, or without what follows a #; each as it is, cleaned,
+// and without dot segments.
+func meets(t require.TestingT, pattern, path string) bool {
+	bare, _, _ := strings.Cut(path, "#")
+	for _, of := range []string{path, bare} {
+		plain, err := url.PathUnescape(of)
+		require.NoError(t, err)
+		for _, text := range []string{strings.ReplaceAll(of, "#", "%23"), (&url.URL{Path: plain}).EscapedPath()} {
+			if serves(pattern, "GET", text) || serves(pattern, "CONNECT", text) || serves(pattern, "CONNECT", resolved(text)) ||
+				text[len(text)-1] != '/' && serves(pattern, "CONNECT", text+"/") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // conflicts reports whether a ServeMux refuses to have both patterns.
@@ -61,7 +103,7 @@ func drawPattern(t *rapid.T) string {
 }
 
 func drawPath(t *rapid.T) string {
-	parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "%61", "a%20c", "", ".", "..", "..."}), 0, 5).Draw(t, "path")
+	parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "%61", "a%20c", "", ".", "..", "...", "a%2Fb", "%2e%2E", "b#c"}), 0, 5).Draw(t, "path")
 	return "/" + strings.Join(parts, "/")
 }
 
@@ -112,9 +154,7 @@ func TestMatchingIsThatOfServeMux(t *testing.T) {
 			path := drawPath(t)
 			var want []string
 			for i, text := range patterns {
-				plain, err := url.PathUnescape(path)
-				require.NoError(t, err)
-				if serves(text, path) || serves(text, (&url.URL{Path: plain}).EscapedPath()) {
+				if meets(t, text, path) {
 					want = append(want, fmt.Sprintf("r%d", i))
 				}
 			}
@@ -170,6 +210,15 @@ rules:
 		{"escaped letters", Request{Path: "/v1/%69tems/1"}, []string{"all", "item", "free"}},
 		{"an escaped slash, read both ways", Request{Path: "/v1%2fitems/1"}, []string{"all", "item", "free"}},
 		{"escaped dots, read both ways", Request{Path: "/tree/%2e%2e/v1/items/1"}, []string{"all", "item", "tree", "free"}},
+		{"dots after an empty segment, by RFC 3986", Request{Path: "/v1/items//../1"}, []string{"all", "item", "free"}},
+		{"dots that are not resolved", Request{Path: "/tree/../x"}, []string{"all", "tree", "free"}},
+		{"dots for a wildcard", Request{Path: "/v1/items/.."}, []string{"all", "item", "free"}},
+		{"a fragment", Request{Path: "/v1/items/1#/x"}, []string{"all", "item", "free"}},
+		{"an escape beside what Go escapes", Request{Path: "/v1/items/a%2F1|"}, []string{"all", "item", "free"}},
+		{"a router that splits first", Request{Path: "/v1%2Fitems/1", Readings: []Reading{{"/v1%2Fitems/1", Segmented}}}, []string{"all", "free"}},
+		{"a router that decodes first", Request{Path: "/v1/items/a%2F1", Readings: []Reading{{"/v1/items/a/1", Decoded}}}, []string{"all", "free"}},
+		{"a path without escapes", Request{Path: "/v1/%2569tems/1", Readings: []Reading{{"/v1/%69tems/1", Decoded}}}, []string{"all", "free"}},
+		{"several readings", Request{Path: "/x", Readings: []Reading{{"/tree/x", Decoded}, {"/v1/items%2F1", AnyForm}}}, []string{"all", "item", "tree", "free"}},
 		{"escapes without a meaning", Request{Path: "/v1/items/%zz"}, []string{"all", "item", "free"}},
 		{"a host", Request{Path: "/x", Host: "api.example.com"}, []string{"all", "api host", "free"}},
 		{"a host by any spelling", Request{Path: "/tree/a", Host: "Api.Example.COM.:8443"}, []string{"all", "tree", "api host", "api tree", "free"}},
@@ -194,6 +243,26 @@ rules:
 	} {
 		require.Equal(t, c.want, namesOf(s, c.r), c.about)
 	}
+}
+
+func TestReadingsDifferWhereTheyMeetOtherRules(t *testing.T) {
+	s := mustParse(t, `
+exempt: {user: root}
+rules:
+- {name: all, key: ip, limit: {rate: 1, per: 1s}}
+- {name: admin, match: {path: /admin/}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: item, match: {path: "/items/{id}"}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: other, match: {host: other, path: "/x/{id}"}, key: ip, limit: {rate: 1, per: 1s}}
+`)
+	for path, want := range map[string]bool{
+		"/x": false, "/admin/x": false, "/admin/group%2Fproject": false, "/x%2Fy%20z": false, "/%61dmin/x": false,
+		"/admin%2Fx": true, "/items/group%2Fproject": true, "/x/..%2Fadmin/": true, "/x#y": false, "/items/1#/y": true, "//admin/x": true,
+	} {
+		require.Equal(t, want, s.ReadingsDiffer(&Request{Path: path}), path)
+	}
+	require.True(t, s.ReadingsDiffer(&Request{Host: "other", Path: "/x/a%2Fb"}))
+	require.False(t, s.ReadingsDiffer(&Request{Path: "/items/a%2Fb", Readings: []Reading{{"/items/a%2Fb", Segmented}}}))
+	require.False(t, s.ReadingsDiffer(&Request{User: "root", Path: "/items/a%2Fb"}))
 }
 
 func TestARuleIsForAllTiersThatItNames(t *testing.T) {

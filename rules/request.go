@@ -9,7 +9,7 @@ import (
 type Request struct {
 	Method string
 	Host   string      // as it came: case, a port and a trailing dot do not matter
-	Path   string      // as it came, with its escapes (url.URL.EscapedPath); it need not be clean
+	Path   string      // as the client sent it, with its escapes (url.URL.RawPath, or else EscapedPath); it need not be clean
 	Header http.Header // with canonical names
 	Fields Fields      // is asked instead of Header, if there
 	Client netip.Addr  // the client, by trusted means; the zero Addr if unknown
@@ -17,6 +17,11 @@ type Request struct {
 	APIKey string
 	Tier   string // one that the file does not have counts as the default tier
 	Length int64  // of the content in bytes, -1 if unknown
+
+	// Readings are those of the router that serves the request. Nil: the router is not known,
+	// so that the request meets the rules of all readings of Path. Else they take the place of
+	// Path but for exceptions, which leave out requests whose Path has one reading alone.
+	Readings []Reading
 
 	Content Content // is asked where a rule reserves by JSON; nil: it is not known
 }

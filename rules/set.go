@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -81,18 +80,16 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 }
 
 // Match appends to dst the rules that a request meets, in the order of the file:
-// none if it is exempt or the limiter is switched off. It stops one above MaxMet:
-// nobody can decide on so many. It allocates nothing where
-// dst has the room, unless the path is not clean, or has escapes, or the host has
+// none if it is exempt or the limiter is switched off. It stops one above MaxMet, because
+// no node can decide on so many. It allocates nothing where
+// dst has the room, unless the path is not clean, or has escapes or a #, or the host has
 // upper case.
 //
-// A path is matched as http.ServeMux would, once it is clean (without //, . and
-// ..): so /a is matched by /a/ and by /a/{x...} too, as it would be redirected
-// there. One with escapes is matched both as ServeMux reads it, segment by
-// segment, and as servers do that decode it first: no spelling leads around a
-// rule.
+// A request meets the rules of each reading of its path (see Request.Readings). A reading is
+// matched as http.ServeMux would, both as it is and cleaned (without //, . and ..). So /a is
+// matched by /a/ and by /a/{x...} too, as it would be redirected there.
 //
-// A request that an Exception has is left out, only if its path has one reading.
+// An Exception leaves a request out only if its path has one reading.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
 
 // match is Match; with all, it does not look at exceptions.
@@ -100,56 +97,57 @@ func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	if !s.enabled || s.exempt.has(r) {
 		return dst
 	}
-	m := s.begin(r)
-	m.dst, m.from, m.all = dst, len(dst), all
-	m.in(&s.any, m.path)
-	if s.hosts != nil {
-		if host := s.hosts[hostOf(r.Host)]; host != nil {
-			m.in(host, m.path)
-		}
-	}
-	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
+	m := s.begin(r, dst)
+	m.all = all
+	var room [lookupRoom]lookup
+	s.collect(&m, appendLookups(room[:0], r))
 	return m.dst
 }
+
+// lookupRoom is how many paths most requests are looked up by at most.
+const lookupRoom = 4
 
 // match is one search for the rules of a request.
 type match struct {
 	request *Request
 	method  methods
 	tier    uint64
-	path    string // clean
-	all     bool   // exceptions do not matter
-	looked  bool   // plain is known
-	plain   bool   // all servers read the path alike
+	all     bool // exceptions do not matter
+	looked  bool // plain and path are known
+	plain   bool // all servers read the path alike
+	path    string
 	dst     []*Rule
 	from    int    // of dst
 	last    *place // that was collected
 }
 
-func (s *Set) begin(r *Request) match {
-	m := match{request: r, method: methodOf(r.Method), path: clean(r.Path)}
+func (s *Set) begin(r *Request, dst []*Rule) match {
+	m := match{request: r, method: methodOf(r.Method), dst: dst, from: len(dst)}
 	if i := s.tier(r.Tier); i >= 0 {
 		m.tier = 1 << i
 	}
 	return m
 }
 
-// in collects the rules of a tree.
-func (m *match) in(t *tree, path string) {
-	m.last = nil
-	m.read(t, path, true)
-	if strings.IndexByte(path, '%') >= 0 {
-		if plain, err := url.PathUnescape(path); err == nil {
-			m.read(t, clean(plain), false)
+// collect adds the rules that the request meets by the given paths, in the order of the file.
+func (s *Set) collect(m *match, paths []lookup) {
+	m.in(&s.any, paths)
+	if s.hosts != nil {
+		if host := s.hosts[hostOf(m.request.Host)]; host != nil {
+			m.in(host, paths)
 		}
 	}
+	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
 }
 
-// read collects the rules of one way to read a path.
-func (m *match) read(t *tree, path string, escaped bool) {
-	m.collect(t.find(path, false, escaped))
-	if path[len(path)-1] != '/' {
-		m.collect(t.find(path, true, escaped))
+// in collects the rules of a tree.
+func (m *match) in(t *tree, paths []lookup) {
+	m.last = nil
+	for _, l := range paths {
+		m.collect(t.find(l.path, false, l.escaped))
+		if l.path[len(l.path)-1] != '/' {
+			m.collect(t.find(l.path, true, l.escaped))
+		}
 	}
 }
 

@@ -98,7 +98,8 @@ func request(r *rules.Request, text string) error {
 	if u.Host == "" && !strings.HasPrefix(u.Path, "/") {
 		return fmt.Errorf("%q is neither a URL, like https://api.example.com/v1, nor a path, like /v1", address)
 	}
-	r.Method, r.Host, r.Path = strings.ToUpper(method), u.Host, u.EscapedPath()
+	r.Method, r.Host = strings.ToUpper(method), u.Host
+	r.SetURL(u)
 	return nil
 }
 

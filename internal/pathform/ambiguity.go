@@ -8,9 +8,14 @@ import (
 	"unicode/utf8"
 )
 
+// EscapedSlash is the ambiguity of a path in which nothing else is ambiguous. Honest clients
+// send it, in names that have a slash: group%2Fproject.
+const EscapedSlash = "an escaped slash"
+
 // Ambiguity returns what in a path, with its escapes, servers are known to read in
-// several ways, and "" where nothing is. Honest clients hardly send such a path: they resolve dots
-// (RFC 3986, section 5.2.4) before they send, and the rest is rare in names.
+// several ways, and "" where nothing is. But for EscapedSlash, honest clients hardly send such
+// a path: they resolve dots (RFC 3986, section 5.2.4) and cut fragments before they send, and
+// the rest is rare in names.
 func Ambiguity(path string) string {
 	plain := path
 	if strings.IndexByte(path, '%') >= 0 {
@@ -20,12 +25,12 @@ func Ambiguity(path string) string {
 		}
 	}
 	switch {
+	case strings.IndexByte(path, '#') >= 0:
+		return "a fragment"
 	case strings.IndexByte(plain, '\\') >= 0:
 		return "a backslash"
 	case strings.IndexByte(plain, ';') >= 0:
 		return "a semicolon"
-	case strings.Count(plain, "/") != strings.Count(path, "/"):
-		return "an escaped slash"
 	case strings.Contains(plain, "//"):
 		return "an empty segment"
 	case escapedTwice(plain):
@@ -36,6 +41,8 @@ func Ambiguity(path string) string {
 		return "what is no UTF-8"
 	case dotted(plain):
 		return "a dot segment"
+	case strings.Count(plain, "/") != strings.Count(path, "/"):
+		return EscapedSlash
 	}
 	return ""
 }

@@ -129,8 +129,8 @@ func FuzzLogBytes(f *testing.F) {
 		l.take(&c, g, now, units)
 		l.refund(&c, g, now, units, 0, false, Lease{})
 		l.debit(&c, g, now, units)
-		l.debitSpent(&c, g, now, units, Spent{Receipt(at), now - 1})
-		l.find(c, g, now, Spent{Receipt(units), at})
+		l.debitSpent(&c, g, now, units, Spent{Receipt: Receipt(at), Near: now - 1})
+		l.find(c, g, now, Spent{Receipt: Receipt(units), Near: at})
 		l.recovers(&c)
 	})
 }

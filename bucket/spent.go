@@ -12,6 +12,9 @@ import (
 type Spent struct {
 	Receipt Receipt
 	Near    int64 // 0 if it is not known
+	// By has the Rate and Per of the receipt, if it is of a bucket; nil if these are the
+	// present ones, or are not known.
+	By *Limit
 }
 
 // within is how far a receipt of this store may be from Near: as long as messages take. It
@@ -167,10 +170,13 @@ func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 		return g.find(v, per, now, at)
 	case TokenBucket, LeakyBucket:
 		last := after(v.at, l.drain(v.x, v.y)) == int64(at.Receipt)
-		if last || at.Near == 0 || near(int64(at.Receipt), within) {
+		if last {
 			return at.Receipt
 		}
-		return Receipt(at.Near)
+		if at.Near == 0 || near(int64(at.Receipt), within) {
+			return l.convertReceipt(at.Receipt, at.By, now)
+		}
+		return l.convertReceipt(Receipt(at.Near), at.By, now)
 	}
 	previous := before(v.at, per)
 	sliding := l.Algorithm != FixedWindow
@@ -183,6 +189,17 @@ func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 		return Receipt(previous)
 	}
 	return 0
+}
+
+// convertReceipt returns the receipt, by the numbers of l, of the units that have not drained of
+// a bucket's receipt by other numbers. The count does not show when its numbers changed, so these
+// units have drained by the older ones until now.
+func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
+	if by == nil || !by.IsBucket() || by.Rate == l.Rate && by.Per == l.Per {
+		return r
+	}
+	left := mulDiv(mulDiv(sub(since(now, int64(r)), 1), by.rate(), l.rate()), l.per(), by.per())
+	return Receipt(after(now, add(left, 1)))
 }
 
 // find is Limit.find of a log.

@@ -212,11 +212,16 @@ func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool
 	return lock, a.ResetNumber < o.ResetNumber(a.ID, now)
 }
 
-// spentAt is what the receipt of an ask names, by the time now.
+// spentAt returns the units that the receipt of an ask names, by the time now. A receipt that was
+// given without authority is by a share, and that of a Global limit by the units of the region:
+// the ask has neither.
 func spentAt(a *wire.Ask, now int64) bucket.Spent {
 	at := bucket.Spent{Receipt: a.Receipt}
 	if a.ReceiptAge != 0 {
 		at.Near = now - int64(a.ReceiptAge)
+	}
+	if !a.StoodIn && !a.Global {
+		at.By = a.Limit
 	}
 	return at
 }

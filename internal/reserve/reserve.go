@@ -82,9 +82,10 @@ func (m *Reservations) Stats() Stats {
 // Reservation is not to be used: Make or Open fills it.
 type Reservation struct {
 	of      *Reservations
-	ask     wire.Ask // of the estimate, with the receipt
-	spent   int64    // the time of the receipt, and
-	expires int64    // until when it can be settled: by the steady clock of this node
+	ask     wire.Ask     // of the estimate, with the receipt
+	by      bucket.Limit // the numbers of the receipt, of a bucket
+	spent   int64        // the time of the receipt, and
+	expires int64        // until when it can be settled: by the steady clock of this node
 	life    time.Duration
 
 	mu     sync.Mutex
@@ -106,6 +107,7 @@ func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 	v.of, v.ask = m, a.Taken(r)
 	v.ask.Lease = wire.Lease{}
 	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Steady())
+	v.by = judgedBy(v.ask.Limit, r)
 	v.life = lifeOf(v.ask.Limit)
 	v.expires = v.ask.Began + int64(v.life)
 	m.open.add(v.expires)
@@ -168,11 +170,10 @@ func (v *Reservation) begin(ctx context.Context) error {
 func (v *Reservation) expired() bool { return v.of.cfg.Clock.Steady() >= v.expires }
 
 // spendMarker spends the one unit of a count that stands for a carried Reservation. Members
-// agree on that as on any limit: of all that hold the text one settles. The count outlasts
-// the text.
+// agree on that as on any limit, so one holder of the text settles it. The marker outlasts the
+// text, and it is durable if the estimate is: a stop of all nodes keeps both or neither.
 func (v *Reservation) spendMarker(ctx context.Context) error {
-	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack}
-	limit.Durable = limit.DurableByPer()
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack, Durable: v.ask.Limit.Durable}
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
 	switch err := v.of.cfg.Decide(ctx, wire.OpTake, 0, &a, &r); {
 	case err != nil:
@@ -199,6 +200,9 @@ func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 		v.of.unitsDebited.Add(uint64(a.Units))
 	}
 	a.Limit = numbers
+	if op == wire.OpRefund && numbers.IsBucket() && v.by.Rate > 0 {
+		a.Limit = &v.by
+	}
 	if a.ReceiptAge = time.Duration(v.of.cfg.Clock.Steady() - v.spent); a.ReceiptAge == 0 {
 		a.ReceiptAge = 1
 	}
@@ -222,6 +226,25 @@ func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 		}
 		return a.Began + (now-a.Began)/2 - int64(into)
 	}
+}
+
+// judgedBy returns the numbers by which an owner has answered an ask of a bucket, and none of
+// another limit. A node that has yet to hear of new numbers asks by the old ones: the answer shows
+// how fast the level drains by those of the owner.
+func judgedBy(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
+	if !l.IsBucket() {
+		return by
+	}
+	by = *l
+	level := r.Limit - r.Remaining // in whole units, rounded up
+	drains := func(units int64) float64 { return float64(units) * float64(l.Per) / float64(l.Rate) }
+	if reset := float64(r.ResetAfter); level > 0 && r.ResetAfter > 0 && (reset < drains(level-1)-1 || reset > drains(level)+1) {
+		by.Rate, by.Per = level, r.ResetAfter
+		if by.Validate() != nil {
+			return bucket.Limit{}
+		}
+	}
+	return by
 }
 
 // lifeOf is how long units of a limit count, in the bounds of a Reservation.

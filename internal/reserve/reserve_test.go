@@ -161,3 +161,33 @@ func TestAReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 		require.Equal(t, c.want, lifeOf(&c.limit), "%v", c.limit)
 	}
 }
+
+// clerk is a node whose times of day are ahead by a duration. Its markers are in a store that
+// several clerks share, and which goes by the time that all have in common.
+func clerk(ahead time.Duration, markers *bucket.Store) *fake {
+	f := newFake("", []byte("sixteen bytes..."))
+	clock := f.cfg.Clock
+	f.cfg.Clock = env.NewClock(func() time.Time { return time.Now().Add(ahead) })
+	f.cfg.Decide = func(_ context.Context, _ wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
+		r.Result = markers.Take(a.ID, a.Limit, clock.Steady(), a.Units)
+		return nil
+	}
+	return f
+}
+
+// A node whose clock is behind opens a text for longer than the others.
+func TestMarkerOutlastsTheTextOnASlowClock(t *testing.T) {
+	const behind = markerSlack - time.Second
+	synctest.Test(t, func(t *testing.T) {
+		markers := bucket.NewStore(10, bucket.Salt{})
+		f, slow := clerk(0, markers), clerk(-behind, markers)
+		v := f.make()
+		text := v.Text()
+		require.NoError(t, v.Cancel(t.Context(), limit))
+		time.Sleep(limit.Per + behind - time.Second)
+		opened := new(Reservation)
+		require.NoError(t, slow.Open(opened, ask(), text))
+		require.ErrorIs(t, opened.Cancel(t.Context(), limit), ErrSettled)
+		require.Empty(t, slow.told)
+	})
+}

@@ -12,6 +12,7 @@ import (
 func FuzzReservation(f *testing.F) {
 	f.Add(make([]byte, textBytes))
 	f.Add(slices.Repeat([]byte{1}, textBytes))
+	f.Add(slices.Repeat([]byte{1}, bucketTextBytes))
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, plain []byte) {
 		var v Reservation

@@ -1,0 +1,70 @@
+package owner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// A node whose share is nothing grants nothing. A debit and a refund are of units that were
+// spent, or given back, whatever the share is.
+func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
+	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
+		for _, algorithm := range windowsAndBuckets {
+			limit := bucket.Limit{Algorithm: algorithm, Rate: 2, Per: time.Hour, Version: 1}
+			if limit.IsBucket() {
+				limit.Burst = 2
+			}
+			n, _ := lends()
+			v, now := sideOf(5, 0), int64(time.Hour)
+			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &limit, Partition: policy, Units: 1}
+			do := func(op wire.Op, units int64) (r wire.Result) {
+				a := a
+				a.Units = units
+				n.Do(v, view.AsSelf, op, 0, &a, now, &r)
+				return r
+			}
+			used := func() int64 {
+				used, _, _ := n.counts.Used(a.ID, now)
+				return used
+			}
+			require.False(t, do(wire.OpTake, 1).Allowed, "%v %v", policy, algorithm)
+			require.Zero(t, used(), "%v %v", policy, algorithm)
+			do(wire.OpDebit, 2)
+			require.EqualValues(t, 2, used(), "%v %v", policy, algorithm)
+			do(wire.OpRefund, 1)
+			require.EqualValues(t, 1, used(), "%v %v", policy, algorithm)
+			judge, _ := n.counts.Judge(a.ID)
+			require.Equal(t, limit.Rate, judge.Rate, "%v %v: it recovers as the whole limit does", policy, algorithm)
+			now += int64(2 * limit.Per)
+			require.Zero(t, used(), "%v %v", policy, algorithm)
+		}
+	}
+}
+
+// Two resets of one moment, or after a clock was set back, have adjacent numbers.
+func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
+	for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
+		limit := limitOf(bucket.FixedWindow)
+		n, v := lends()
+		id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
+		first := n.stream.Reset(id, now)
+		granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
+		n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
+		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
+		n.Do(v, view.AsOwner, op, 0, &a, now, new(wire.Result))
+		used, _, _ := n.counts.Used(id, now)
+		require.NotEqualValues(t, 20, used, "its own reset is not after it")
+
+		require.Equal(t, first+1, n.stream.Reset(id, now))
+		n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
+		n.Do(v, view.AsOwner, op, 0, &a, now, new(wire.Result))
+		used, _, _ = n.counts.Used(id, now)
+		require.EqualValues(t, 7, used)
+	}
+}

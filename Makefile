@@ -1,4 +1,4 @@
-.PHONY: test full alone manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules pictures bench figures lint demo
+.PHONY: test full alone manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
 
 test:
 	go test work
@@ -72,6 +72,13 @@ schedules:
 		-rapid.checks $(SCHEDULES) -rapid.nofailfile -rapid.seed $(or $(SEED),0)
 	go test . -count=1 -timeout 0 -run SchedulesOfHolds \
 		-schedules $(HOLD_SCHEDULES) $(if $(SEED),-first $(SEED))
+
+# Targets that no client library would send, for each router: whatever reaches a handler was
+# judged by its rule. Without a SEED each run plays others.
+TARGETS ?= 1000000
+paths:
+	cd conformance && go test -count=1 -timeout 0 -v -run 'HandlersOfEveryRouter' \
+		-targets $(TARGETS) -first $(or $(SEED),$(shell date +%s)) .
 
 # The pictures of docs/partitions.md and docs/regions.md. A run replays exactly from its seed, so that
 # they change only when what they show does.

@@ -54,10 +54,15 @@ type lookup struct {
 // appendLookups appends the paths that a request is looked up by, each once.
 func appendLookups(dst []lookup, r *Request) []lookup {
 	if r.Readings == nil {
-		return appendReading(dst, Reading{Path: r.Path})
+		dst = appendReading(dst, Reading{Path: r.Path})
 	}
 	for _, of := range r.Readings {
 		dst = appendReading(dst, of)
+	}
+	if r.IgnoreCase {
+		for _, l := range dst {
+			dst = appendNew(dst, lookup{strings.ToLower(l.path), l.escaped})
+		}
 	}
 	return dst
 }

@@ -18,6 +18,9 @@ type Request struct {
 	Tier   string // one that the file does not have counts as the default tier
 	Length int64  // of the content in bytes, -1 if unknown
 
+	// IgnoreCase is true where the router that serves the request ignores the case of paths.
+	IgnoreCase bool
+
 	// Readings are those of the router that serves the request. Nil: the router is not known,
 	// so that the request meets the rules of all readings of Path. Else they take the place of
 	// Path but for exceptions, which leave out requests whose Path has one reading alone.

@@ -144,11 +144,20 @@ func (s *Set) collect(m *match, paths []lookup) {
 func (m *match) in(t *tree, paths []lookup) {
 	m.last = nil
 	for _, l := range paths {
-		m.collect(t.find(l.path, false, l.escaped))
+		m.look(t, l, false)
 		if l.path[len(l.path)-1] != '/' {
-			m.collect(t.find(l.path, true, l.escaped))
+			m.look(t, l, true)
 		}
 	}
+}
+
+// look collects the rules of one path; with slashed, as if it had one more slash at its end.
+func (m *match) look(t *tree, l lookup, slashed bool) {
+	if m.request.IgnoreCase && t.hasCased {
+		m.collectAnyCase(t, l.path, slashed, l.escaped)
+		return
+	}
+	m.collect(t.find(l.path, slashed, l.escaped))
 }
 
 func (m *match) collect(at *place) {

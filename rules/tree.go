@@ -16,6 +16,8 @@ import (
 // wildcard, and that than the rest.
 type tree struct {
 	literals map[string]*tree
+	cased    map[string][]*tree // those of literals that are not in lower case, by the text in lower case
+	hasCased bool               // of the root: a tree has some
 	wild     *tree
 	end      *place // of the patterns that end here
 	slash    *place // with {$}
@@ -63,7 +65,7 @@ func (t *tree) insert(p pattern) (at, conflict *place) {
 	if conflict = t.conflict(p.segments, false, false); conflict != nil {
 		return nil, conflict
 	}
-	parent := t.find(p.example(), false, true)
+	parent, root := t.find(p.example(), false, true), t
 	for _, s := range p.segments {
 		var next **place
 		switch s.kind {
@@ -73,6 +75,13 @@ func (t *tree) insert(p pattern) (at, conflict *place) {
 			}
 			if t.literals[s.text] == nil {
 				t.literals[s.text] = new(tree)
+				if lower := strings.ToLower(s.text); lower != s.text {
+					if t.cased == nil {
+						t.cased = make(map[string][]*tree)
+					}
+					t.cased[lower] = append(t.cased[lower], t.literals[s.text])
+					root.hasCased = true
+				}
 			}
 			t = t.literals[s.text]
 			continue
@@ -200,4 +209,37 @@ func (t *tree) find(path string, slashed, escaped bool) *place {
 		}
 	}
 	return t.rest
+}
+
+// collectAnyCase collects the places that match a path whatever the case of its letters. These
+// need not be nested, so each of them is looked up.
+func (m *match) collectAnyCase(t *tree, path string, slashed, escaped bool) {
+	if t == nil {
+		return
+	}
+	if path == "" {
+		if !slashed {
+			m.collect(t.end)
+			return
+		}
+		path = "/"
+	}
+	m.collect(t.rest)
+	if path == "/" {
+		m.collect(t.slash)
+		return
+	}
+	part, after := path[1:], ""
+	if i := strings.IndexByte(part, '/'); i >= 0 {
+		part, after = part[:i], part[i:]
+	}
+	m.collectAnyCase(t.wild, after, slashed, escaped)
+	if escaped {
+		part = unescape(part)
+	}
+	part = strings.ToLower(part)
+	m.collectAnyCase(t.literals[part], after, slashed, escaped)
+	for _, next := range t.cased[part] {
+		m.collectAnyCase(next, after, slashed, escaped)
+	}
 }

@@ -2,10 +2,12 @@ package echolimit
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v5"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -20,7 +22,8 @@ func (e *exchange) HTTP() *http.Request { return e.c.Request() }
 
 func (e *exchange) Read(r *rules.Request) {
 	in := e.c.Request()
-	r.Method, r.Host, r.Path, r.Header, r.Length = in.Method, in.Host, in.URL.EscapedPath(), in.Header, in.ContentLength
+	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
+	readPath(r, e.c)
 	r.Client = e.o.clientOf(e.c)
 	for _, who := range [...]struct {
 		is   *string
@@ -55,4 +58,29 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 		return
 	}
 	e.err = &Error{Problem: o.Problem(), err: o.Err}
+}
+
+// readPath reads the path as echo's router does: RawPath, or else Path. A :parameter at the end
+// of a route has slashes, too, where no other route has them. With Echo.Pre, no route is known
+// yet, so that all readings count.
+func readPath(r *rules.Request, c *echo.Context) {
+	u := c.Request().URL
+	r.SetURL(u)
+	values := c.PathValues()
+	last := len(values) - 1
+	if c.Path() == "" || u.RawPath == "" && (last < 0 || strings.IndexByte(values[last].Value, '/') < 0) {
+		return
+	}
+	texts := make([]string, len(values))
+	for i := range values {
+		texts[i] = values[i].Value
+	}
+	routed := pathform.Routed(c.Path(), texts)
+	switch {
+	case routed == "":
+	case u.RawPath == "":
+		r.Readings = []rules.Reading{{Path: r.Path}, {Path: routed, Form: rules.Segmented}}
+	default:
+		r.Readings = []rules.Reading{{Path: u.RawPath, Form: rules.Segmented}, {Path: routed, Form: rules.Segmented}}
+	}
 }

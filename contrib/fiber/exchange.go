@@ -1,6 +1,8 @@
 package fiberlimit
 
 import (
+	"strings"
+
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/utils/v2"
 
@@ -15,12 +17,45 @@ type exchange struct {
 	c      fiber.Ctx
 	header header
 	err    error // of a denial
+
+	routing  *routing
+	readings [2]rules.Reading
+}
+
+// routing is what fiber's router does with paths.
+type routing struct {
+	app                                *fiber.App
+	ignoresCase, trimsSlash, unescapes bool
+}
+
+func routingOf(app *fiber.App) *routing {
+	c := app.Config()
+	return &routing{app: app, ignoresCase: !c.CaseSensitive, trimsSlash: !c.StrictRouting, unescapes: c.UnescapePath}
+}
+
+// readPath reads the path as fiber's router does.
+func (e *exchange) readPath(r *rules.Request) {
+	r.Path, r.IgnoreCase = utils.UnsafeString(e.c.Request().URI().PathOriginal()), e.routing.ignoresCase
+	of := rules.Reading{Path: r.Path, Form: rules.Segmented}
+	if e.routing.unescapes {
+		of = rules.Reading{Path: e.c.Path(), Form: rules.Decoded}
+	}
+	trimmed := of.Path
+	if e.routing.trimsSlash && len(trimmed) > 1 {
+		trimmed = strings.TrimRight(of.Path, "/")
+	}
+	if len(trimmed) == len(of.Path) && strings.IndexByte(r.Path, '%') < 0 {
+		return // Path has no other reading
+	}
+	e.readings = [...]rules.Reading{of, {Path: trimmed, Form: of.Form}}
+	r.Readings = e.readings[:]
 }
 
 func (e *exchange) Read(r *rules.Request) {
 	in := e.c.Request()
 	r.Method, r.Fields, r.Content = e.c.Method(), &e.header, e
-	r.Host, r.Path = utils.UnsafeString(in.URI().Host()), utils.UnsafeString(in.URI().PathOriginal())
+	r.Host = utils.UnsafeString(in.URI().Host())
+	e.readPath(r)
 	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp has other numbers below 0
 	r.Client = e.o.clientOf(e.c, &e.header)
 	for _, who := range [...]struct {

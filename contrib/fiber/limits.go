@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
@@ -108,12 +109,17 @@ func (o *Options) handler(limit *httplimit.Middleware, err error) (fiber.Handler
 	}
 	l := *o
 	exchanges := sync.Pool{New: func() any { return new(exchange) }}
+	var known atomic.Pointer[routing] // of the app that was asked last
 	return func(c fiber.Ctx) error {
 		if l.Skip != nil && l.Skip(c) {
 			return c.Next()
 		}
 		e := exchanges.Get().(*exchange)
-		e.o, e.c, e.header.c = &l, c, c
+		e.o, e.c, e.header.c, e.routing = &l, c, c, known.Load()
+		if e.routing == nil || e.routing.app != c.App() {
+			e.routing = routingOf(c.App())
+			known.Store(e.routing)
+		}
 		a, admitted := limit.Begin(c.Context(), e)
 		err := e.err
 		*e = exchange{header: header{lines: e.header.forget()}}

@@ -6,6 +6,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -19,7 +20,8 @@ func (e *exchange) HTTP() *http.Request { return e.c.Request }
 
 func (e *exchange) Read(r *rules.Request) {
 	in := e.c.Request
-	r.Method, r.Host, r.Path, r.Header, r.Length = in.Method, in.Host, in.URL.EscapedPath(), in.Header, in.ContentLength
+	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
+	readPath(r, e.c)
 	r.Client = e.l.clientOf(e.c)
 	for _, who := range [...]struct {
 		is   *string
@@ -60,5 +62,23 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 	default:
 		contentType, body := o.Body(e.c.Request.Header["Accept"])
 		e.c.Data(o.Status, contentType, body)
+	}
+}
+
+// readPath reads the path as gin's router does: Path, unless Engine.UseRawPath or UseEscapedPath
+// is set, which only the values of the route's parameters show. Without a route, all readings
+// count.
+func readPath(r *rules.Request, c *gin.Context) {
+	u := c.Request.URL
+	r.SetURL(u)
+	if u.RawPath == "" {
+		return
+	}
+	texts := make([]string, len(c.Params))
+	for i := range c.Params {
+		texts[i] = c.Params[i].Value
+	}
+	if routed := pathform.Routed(c.FullPath(), texts); routed != "" {
+		r.Readings = []rules.Reading{{Path: u.Path, Form: rules.Decoded}, {Path: routed, Form: rules.Segmented}}
 	}
 }

@@ -27,7 +27,7 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 			}
 			v = n.handover.View()
 		}
-		h.Wait = max(1, h.Wait-time.Since(begun))
+		h.Wait -= min(time.Since(begun), h.Wait/2) // what this process was late by is not the asker's
 		n.goOn(life, v, h, request, trip, answer)
 	})
 }

@@ -74,7 +74,10 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 		return err
 	}
 	if op == wire.OpHold && as == view.AsStandIn {
-		ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-a.Began))
+		// A process that did not run for a while has used none of Timeout then: a quarter is
+		// what an owner that was late leaves for the rest.
+		left := max(n.cfg.Timeout-time.Duration(n.env.Steady()-a.Began), n.cfg.Timeout/4)
+		ctx, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
 		n.clients.holds.Learn(ctx, as, a.ID)
 		now = n.env.Now()

@@ -108,8 +108,9 @@ type Handler interface {
 //   - answers do not count for Handler.Heard.
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
-	// returns. It waits no longer than wait, and returns ErrTimeout when that has
-	// passed. No member is unheard for being late: only that the connection to it
+	// returns. It returns ErrTimeout when wait has passed. Time in which this process did
+	// not run does not count: a process that stood still had no chance to send the request
+	// or to read the answer. No member is unheard for being late: only that the connection to it
 	// breaks, or that both with it are silent for 800 ms, makes it so.
 	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/patience"
 	"github.com/weir-go/weir/internal/roundtrip"
 )
 
@@ -18,9 +19,13 @@ const (
 	maxPendingBytes = 16 << 20
 	// lateFor is how long an answer may come after its asker gave up.
 	lateFor = 10 * time.Second
-	// lookAgain is how long those whose wait has passed wait more where this process
-	// notices later than that.
-	lookAgain = 2 * time.Millisecond
+	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain.
+	// Few looks find less of the time in which this process did not run. Many let a process
+	// that is late to each of them wait as many times as long.
+	looksPerWait = 4
+	// lookAgain is how soon a look follows one that came late. By then the writer has
+	// written, and the reader has read, if this process runs.
+	lookAgain = patience.OnTime
 	// keepRequest is the largest request buffer that a free slot keeps.
 	keepRequest = 1 << 10
 )
@@ -71,12 +76,12 @@ type session struct {
 	start    time.Time
 
 	// Guarded by out.mu, so that an ask takes one lock once.
-	slots []*slot
-	free  []*slot
-	bytes int // of requests in use
-	over  bool
-	next  time.Duration // when alarm rings, from start; never if it is not set
-	alarm *time.Timer   // at the earliest deadline of the askers, or before
+	slots   []*slot
+	free    []*slot
+	bytes   int // of requests in use
+	over    bool
+	running patience.Running // shows for how long this process has run, from start
+	alarm   *time.Timer      // at the look that running has planned
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -93,7 +98,8 @@ type slot struct {
 	err     error
 	gaveUp  atomic.Int64  // nanoseconds from the session's start
 	sent    time.Duration // likewise; of the goroutine that has the slot
-	until   time.Duration // the deadline, from the session's start; never once it rang. Guarded by out.mu
+	wait    time.Duration // of the asker. Guarded by out.mu
+	until   time.Duration // the deadline, as session.running shows it; never once it has passed. Guarded by out.mu
 	proves  time.Duration // until when an answer proves that the member is heard; of the goroutine that has the slot
 	wake    chan wake     // holds one of each at most
 }
@@ -125,7 +131,6 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 		out:   newOutbox(conn),
 		quit:  make(chan struct{}),
 		start: time.Now(),
-		next:  never,
 		alarm: time.NewTimer(never),
 	}
 	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
@@ -171,10 +176,6 @@ func (s *session) release(sl *slot) {
 // ask sends one request and waits for what becomes of it.
 func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	sent := time.Since(s.start)
-	until := sent + wait
-	if until < 0 {
-		until = never
-	}
 	s.out.mu.Lock()
 	if s.over {
 		s.out.mu.Unlock()
@@ -195,13 +196,16 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		generation = 1
 	}
 	waiting := generation<<2 | slotWaiting
-	sl.until, sl.sent, sl.proves = until, sent, sent+min(wait, heardFor)
+	sl.wait, sl.until = wait, s.running.At(sent)+wait
+	if sl.until < 0 {
+		sl.until = never
+	}
+	sl.sent, sl.proves = sent, sent+min(wait, heardFor)
 	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
 	duty := s.out.claim()
-	if until < s.next {
-		s.next = until
-		s.alarm.Reset(wait)
+	if due, planned := s.running.Due(); !planned || sent+lookAfter(wait) < due {
+		s.planLook(sent, lookAfter(wait))
 	}
 	s.out.mu.Unlock()
 	if duty {
@@ -311,8 +315,8 @@ func (s *session) idle() bool {
 	return len(s.free) == len(s.slots)
 }
 
-// watch wakes those whose wait has passed, until quit is closed. One timer for
-// all, and a plain receive in place of a select, take a third off an ask.
+// watch looks at the asks that wait, until quit is closed. One timer for all, and a plain
+// receive in place of a select, take a third off an ask.
 func (s *session) watch() {
 	for {
 		select {
@@ -321,31 +325,46 @@ func (s *session) watch() {
 			return
 		}
 		s.out.mu.Lock()
-		if time.Since(s.start)-s.next > lookAgain {
-			// This process was late itself: answers may lie in the socket, whose reader
-			// runs meanwhile.
-			s.out.mu.Unlock()
-			time.Sleep(lookAgain)
-			s.out.mu.Lock()
-		}
-		now := time.Since(s.start)
-		s.next = never
-		for _, sl := range s.slots {
-			if sl.state.Load()&3 != slotWaiting {
-				continue
-			}
-			if sl.until > now {
-				s.next = min(s.next, sl.until)
-				continue
-			}
-			sl.until = never
-			sl.wake <- overdue
-		}
-		if s.next < never {
-			s.alarm.Reset(s.next - now)
-		}
+		s.look(time.Since(s.start))
 		s.out.mu.Unlock()
 	}
+}
+
+// look wakes the askers whose wait has passed while this process ran, and plans the next
+// look if others wait. The caller must hold out.mu.
+func (s *session) look(now time.Duration) {
+	ends, next := s.running.Look(now), never
+	ran := s.running.At(now)
+	for _, sl := range s.slots {
+		if sl.state.Load()&3 != slotWaiting || sl.until == never {
+			continue
+		}
+		switch left := sl.until - ran; {
+		case left > 0:
+			next = min(next, left, lookAfter(sl.wait))
+		case ends:
+			sl.until = never
+			sl.wake <- overdue
+		default: // this process has just begun to run again
+			next = min(next, lookAgain)
+		}
+	}
+	if next == never {
+		s.running.Rest()
+		return
+	}
+	s.planLook(now, next)
+}
+
+// planLook plans the next look for a time after now. The caller must hold out.mu.
+func (s *session) planLook(now, after time.Duration) {
+	s.running.Plan(now + after)
+	s.alarm.Reset(after)
+}
+
+// lookAfter returns the longest time from one look at an ask to the next.
+func lookAfter(wait time.Duration) time.Duration {
+	return min(wait, max(wait/looksPerWait, lookAgain))
 }
 
 // find returns the slot of an id and its generation. known is the reader's copy of

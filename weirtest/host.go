@@ -112,6 +112,20 @@ func (p *pauses) resume(at time.Time) time.Time {
 	return at.Add(max(0, p.pause-at.Sub(p.from)%p.every))
 }
 
+// within returns how much of the time between two moments was part of pauses.
+func (p *pauses) within(from, to time.Time) (sum time.Duration) {
+	if p.pause == 0 || !to.After(p.from) {
+		return 0
+	}
+	return p.until(to) - p.until(from)
+}
+
+// until returns how long the host has been paused from the first pause up to a moment.
+func (p *pauses) until(at time.Time) time.Duration {
+	since := max(0, at.Sub(p.from))
+	return since/p.every*p.pause + min(since%p.every, p.pause)
+}
+
 // Kill ends the host's process, as kill -9 does: its ports close, and the
 // other ends of its connections read an error. What it runs is still to be
 // closed by the test, for the sake of its goroutines, but reaches nobody.

@@ -367,6 +367,9 @@ func (a *ask) occur() {
 	if m := a.to.owner; m.stoodStill() {
 		m.net.at(m.catchesUp(), a.to.out.link.number, true, a)
 		return
+	} else if until := a.sent.Add(a.wait + m.host.pauses.within(a.sent, time.Now())); time.Now().Before(until) {
+		m.net.at(until, a.to.out.link.number, true, a) // the process did not run all of that time
+		return
 	}
 	a.to.owner.stats.Timeouts++
 	if !a.to.abroad {

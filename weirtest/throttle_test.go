@@ -31,7 +31,17 @@ func TestPausesComeOnceInEachPeriod(t *testing.T) {
 	} {
 		require.Equal(t, from.Add(c.resumes), p.resume(from.Add(c.at)), c.at)
 	}
+	for _, c := range []struct{ from, to, paused time.Duration }{
+		{-time.Hour, 0, 0},
+		{-time.Hour, 70 * time.Millisecond, 60 * time.Millisecond},
+		{20 * time.Millisecond, 50 * time.Millisecond, 30 * time.Millisecond},
+		{20 * time.Millisecond, 90 * time.Millisecond, 40 * time.Millisecond},
+		{50 * time.Millisecond, 1030 * time.Millisecond, 10*time.Millisecond + 9*60*time.Millisecond + 30*time.Millisecond},
+	} {
+		require.Equal(t, c.paused, p.within(from.Add(c.from), from.Add(c.to)), c.from)
+	}
 	var none pauses
+	require.Zero(t, none.within(from, from.Add(time.Hour)))
 	require.Equal(t, from, none.resume(from))
 	require.Panics(t, func() { NewNetwork(1, Link{}).Host("a").Throttle(time.Second, time.Second) })
 }

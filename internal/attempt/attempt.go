@@ -28,13 +28,13 @@ type Attempt struct {
 	way     view.Route // of the first attempt
 	flags0  uint8      // of the check
 	timeout time.Duration
-	begun   int64 // when the check began, by the steady clock
-	sent    int64 // when this attempt did
+	used    time.Duration // of timeout, by the attempts that have ended
+	sent    int64         // when this attempt began, by the steady clock
 }
 
-// First returns the first attempt of a check that began then, whose asker waits for timeout.
-func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, begun int64) Attempt {
-	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, begun: begun, sent: begun, Member: way.To, Hop: way.Hop, Flags: flags, Wait: timeout / 2}
+// First returns the first attempt of a check that begins now, and waits for timeout in all.
+func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
+	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags, Wait: timeout / 2}
 	switch way.Way {
 	case view.Direct:
 		a.Wait = timeout * 3 / 4
@@ -55,7 +55,9 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	if a.Flags&wire.FlagStandIn != 0 && !soon {
 		return false
 	}
-	left := a.timeout - time.Duration(now-a.begun)
+	// An attempt that took longer than its Wait did so because this process did not run.
+	a.used += min(time.Duration(now-a.sent), a.Wait)
+	left := a.timeout - a.used
 	a.sent, a.Wait = now, min(left, a.timeout/2)
 	s := a.View.StandIn(id, a.Member)
 	switch {

@@ -63,7 +63,7 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 	}{
 		{"an owner that is late is stood in for", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 60 * time.Millisecond, true, -1, true, 20 * time.Millisecond},
 		{"so is one that has just died", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrBroken, time.Millisecond, true, -1, true, 40 * time.Millisecond},
-		{"nobody is asked when no time is left", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, timeout, false, 1, false, 0},
+		{"a process that stood still meanwhile has as much time left", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 10 * timeout, true, -1, true, 20 * time.Millisecond},
 		{"a relay that is late says nothing of the owner", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, cluster.ErrTimeout, 40 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
 		{"a relay that did not reach it does", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, env.ErrUnreached, 10 * time.Millisecond, true, -1, true, 40 * time.Millisecond},
 		{"after a stand-in that was late nobody is asked", all, ofB, view.Route{Way: view.StandIn, To: second(all, ofB), Hop: second(all, ofB)}, cluster.ErrTimeout, 40 * time.Millisecond, false, -1, true, 40 * time.Millisecond},
@@ -85,6 +85,24 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
+	const timeout = 80 * time.Millisecond
+	v := four(2, 3) // it does not hear b
+	id := bucket.ID{}
+	for ; v.Owner(id) != 1; id.Hi += 1 << 40 {
+	}
+	a := First(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
+	now := int64(1000)
+	for range 2 { // two relays have half of it each
+		require.Equal(t, timeout/2, a.Wait)
+		now += int64(timeout / 2)
+		if !a.Next(cluster.ErrTimeout, id, now) {
+			return
+		}
+	}
+	t.Fatal("a third one is asked")
 }
 
 // A second stand-in would carry out the check once more: the first may yet do it.

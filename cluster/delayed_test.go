@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A process that is not scheduled writes nothing and reads nothing: the time for an answer
+// is the time in which it runs.
+func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
+	const wait, stood, response = 80 * time.Millisecond, 500 * time.Millisecond, 50 * time.Millisecond
+	for _, c := range []struct {
+		about   string
+		answers bool
+		late    bool // to each look
+		took    time.Duration
+		err     error
+	}{
+		{"answered once it runs again", true, false, stood + response, nil},
+		{"unanswered: a quarter of the wait was over", false, false, stood + wait*3/4, ErrTimeout},
+		{"unanswered, by a process that is late to each look", false, true, 4 * stood, ErrTimeout},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs := make(chan struct{})
+				net := new(memory)
+				a := net.start("a", &testHandler{}, nil)
+				b := net.start("b", &testHandler{serve: func(batch *Batch) {
+					for i, r := range batch.Requests {
+						answer, r := batch.Later(i), string(r)
+						go func() {
+							<-runs
+							time.Sleep(response)
+							if c.answers {
+								answer([]byte(r))
+							}
+						}()
+					}
+				}}, nil)
+				defer b.close()
+				defer a.close()
+				a.set([]Member{{Name: "b", Addr: "b"}})
+				synctest.Wait()
+				s := a.links["b"].session.Load()
+				begun, done := time.Now(), make(chan error, 1)
+				go func() {
+					_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, wait)
+					done <- err
+				}()
+				synctest.Wait()
+				late := func() {
+					s.out.mu.Lock()
+					s.alarm.Stop()
+					s.out.mu.Unlock()
+					time.Sleep(stood)
+					s.out.mu.Lock()
+					s.look(time.Since(s.start))
+					s.out.mu.Unlock()
+				}
+				late()
+				close(runs)
+				for range 10 {
+					if c.late {
+						synctest.Wait()
+						if len(done) > 0 {
+							break
+						}
+						late()
+					}
+				}
+				require.ErrorIs(t, <-done, c.err)
+				require.Equal(t, c.took, time.Since(begun).Truncate(time.Millisecond))
+			})
+		})
+	}
+}

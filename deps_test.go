@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "internal/clamp", "time"},
 	"cluster": {"internal/clamp", "internal/origin", "internal/pace", "internal/patience", "internal/rlimit", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
-	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "time"},
+	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/patience", "internal/view", "internal/wire", "time"},
 	"internal/adminapi":   {".", "time"},
 	"internal/bounds":     {"."},
 	"internal/calendar":   {"bucket", "time"},

@@ -79,6 +79,7 @@ type handedOn struct{ requests [][]byte }
 
 func (p *handedOn) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
+func (*handedOn) Delay() time.Duration         { return 0 }
 func (p *handedOn) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 func (p *handedOn) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {

@@ -66,6 +66,7 @@ func (p *pair) Announce(s cluster.State) error {
 
 func (p *pair) Tell([]byte) {}
 
+func (*pair) Delay() time.Duration         { return 0 }
 func (p *pair) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {

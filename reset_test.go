@@ -53,6 +53,7 @@ func (c *crowd) View() *cluster.View { return &c.view }
 
 func (c *crowd) Tell([]byte) {}
 
+func (*crowd) Delay() time.Duration         { return 0 }
 func (c *crowd) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {

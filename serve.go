@@ -91,7 +91,7 @@ func (s *serving) admit(r *request) bool {
 	// spent.
 	decides := h.Op.Checks() && !h.Op.GivesBack()
 	switch {
-	case decides && h.Wait > 0 && s.waited > h.Wait:
+	case decides && h.Wait > 0 && s.waited > overdueAfter(h.Wait):
 		// The asker waits no more, and has been answered by others. What is told
 		// waits for nothing, and is carried out.
 		s.n.meters.Overdue.Add(uint64(h.Asks))
@@ -102,6 +102,11 @@ func (s *serving) admit(r *request) bool {
 	s.unreached(r)
 	return false
 }
+
+// overdueAfter returns how long a request that was read may wait here until it is dropped.
+// Its asker waits for wait of the time in which it runs. Where this node did not run, it may
+// not have run either, so a request has twice as long. A yes that nobody waits for is refunded.
+func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
 
 // passOn reports whether a request is kept until authority has come, or goes on to
 // another member.
@@ -402,5 +407,5 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
 func (c *Config) longestWait() time.Duration {
-	return max(c.Timeout, survey.TopWait, handover.LocateWait)
+	return max(c.Timeout+attempt.Extension(c.Timeout, c.Timeout), survey.TopWait, handover.LocateWait)
 }

@@ -362,6 +362,7 @@ func (p failing) Ask(context.Context, []byte, []byte, time.Duration) ([]byte, er
 
 func (failing) Tell([]byte) {}
 
+func (failing) Delay() time.Duration       { return 0 }
 func (failing) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {

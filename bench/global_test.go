@@ -100,6 +100,7 @@ func (a *abroad) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 
 func (a *abroad) Tell([]byte) {}
 
+func (*abroad) Delay() time.Duration         { return 0 }
 func (a *abroad) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 // BenchmarkGlobalAll is a check of two limits at once, both Global, beside the same

@@ -76,6 +76,7 @@ func (mute) Ask(_ context.Context, _, answer []byte, _ time.Duration) ([]byte, e
 
 func (mute) Tell([]byte) {}
 
+func (mute) Delay() time.Duration       { return 0 }
 func (mute) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 // ringMembers is how many members the ring of an owner has here.

@@ -127,6 +127,12 @@ type Peer interface {
 	// full. A member that is only unheard is told: what gives back units that
 	// it granted too late is for just that member.
 	Tell(request []byte)
+	// Delay returns the scheduling delay that the member reported last, and zero for a
+	// region: for how long its process was ready to run, and did not. Pongs carry it. The
+	// first pong of a connection may come before the member has measured any, so until the
+	// second one Delay is at least the time that the first one took. A member that reports a
+	// delay and then freezes keeps it.
+	Delay() time.Duration
 	// Protocol returns what the connection that Ask and Tell use speaks, and the zero
 	// Protocol if there is none. For a member it never changes between connections. For a
 	// region the next node may speak an older version: a request in a form that this node

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/patience"
 )
 
 // A process that is not scheduled writes nothing and reads nothing: the time for an answer
@@ -77,4 +79,48 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestDelayOfAFirstPongIsAtLeastItsRoundTrip(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		reported, took time.Duration
+		first          bool
+		delay          time.Duration
+	}{
+		{0, 0, true, 0},
+		{0, 80 * ms, true, 80 * ms},
+		{90 * ms, 80 * ms, true, 90 * ms},
+		{0, 80 * ms, false, 0},
+		{30 * ms, 80 * ms, false, 30 * ms},
+	} {
+		require.Equal(t, c.delay, delayOf(c.reported, c.took, c.first))
+	}
+}
+
+// A member that has just been connected reports what it knows with the first pong, before
+// anything can be asked of it, and goes on to.
+func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := new(memory)
+		a, b := net.start("a", &testHandler{}, nil), net.start("b", &testHandler{}, nil)
+		defer b.close()
+		defer a.close()
+		b.mu.Lock()
+		now := time.Now()
+		b.hearing.late.Looked(now.Add(-300*time.Millisecond), now)
+		b.mu.Unlock()
+		a.set([]Member{{Name: "b", Addr: "b"}})
+		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
+		require.ErrorIs(t, err, ErrUnheard)
+		synctest.Wait()
+		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())
+		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
+		require.NoError(t, err)
+		b.mu.Lock()
+		b.hearing.late = patience.Lateness{}
+		b.mu.Unlock()
+		time.Sleep(2 * pingPace)
+		require.Zero(t, a.peer("b").Delay())
+	})
 }

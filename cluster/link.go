@@ -43,9 +43,10 @@ type link struct {
 	addr   string
 	cancel context.CancelFunc
 
-	heard   atomic.Bool // what peers.hearing says, for callers; written under peers.mu
-	stalled atomic.Bool // likewise
-	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
+	heard   atomic.Bool  // what peers.hearing says, for callers; written under peers.mu
+	stalled atomic.Bool  // likewise
+	delay   atomic.Int64 // nanoseconds: see Delay
+	seen    uint64       // version of the member's table that is merged here, 0 if none; under peers.mu
 
 	met   firstMeeting  // whether the member has ever shown that it is one
 	dead  atomic.Bool   // gossip says so
@@ -78,6 +79,9 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 	}
 	return ask(ctx, l, s, request, answer, wait)
 }
+
+// Delay implements Peer.
+func (l *link) Delay() time.Duration { return time.Duration(l.delay.Load()) }
 
 // ask asks over s, which is nil if w leads nowhere now.
 func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
@@ -162,7 +166,17 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 		}
 		return changed
 	})
+	l.delay.Store(int64(delayOf(late, took, s.trip.Load() == 0)))
 	return took, inTime, nil
+}
+
+// delayOf returns the delay of a member that has reported one in a pong, which took so long
+// and is or is not the first that comes over its connection.
+func delayOf(reported, took time.Duration, first bool) time.Duration {
+	if first {
+		return max(reported, took)
+	}
+	return reported
 }
 
 // ping sends one.

@@ -67,6 +67,9 @@ func (r *region) Ask(ctx context.Context, request, answer []byte, wait time.Dura
 	return ask(ctx, r, r.session.Load(), request, answer, wait)
 }
 
+// Delay implements Peer.
+func (r *region) Delay() time.Duration { return 0 }
+
 func (r *region) unreachable() error {
 	if r.ctx.Err() != nil {
 		return ErrClosed

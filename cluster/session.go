@@ -242,10 +242,16 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 			return answer, ErrBroken
 		}
 		s.peers.timeouts.Add(1)
-		if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
-			s.way.missed(s)
-		}
+		s.owe(sent)
 		return answer, ErrTimeout
+	}
+}
+
+// owe records that an ask which was sent at a time has been left unanswered, and has the
+// other side pinged, if nothing has come since.
+func (s *session) owe(sent time.Duration) {
+	if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
+		s.way.missed(s)
 	}
 }
 
@@ -342,6 +348,9 @@ func (s *session) look(now time.Duration) {
 		switch left := sl.until - ran; {
 		case left > 0:
 			next = min(next, left, lookAfter(sl.wait))
+			if sl.wait-left >= stalledFor { // however long its asker waits, the other side may have stalled
+				s.owe(sl.sent)
+			}
 		case ends:
 			sl.until = never
 			sl.wake <- overdue

@@ -22,6 +22,7 @@ type peer struct {
 	proven    time.Time         // the same, or when it said that it was answered
 	silence   patience.Patience // since then
 	late      time.Duration     // how late it runs itself, as it said last
+	delay     time.Duration     // the same, or how long its first pong took
 	lost      time.Time         // when it was found to be unheard; pings from before prove nothing
 	owed      time.Time         // when the first ask was sent that it has left unanswered, and has said nothing since
 	pings     []time.Time       // when those that have no pong yet were sent
@@ -131,7 +132,7 @@ func (m *message) arrive() {
 		}
 		there.send(message{kind: pong, conn: there.open, known: there.owner.known(), late: there.owner.late.By()})
 	case pong:
-		there.late = m.late
+		there.late, there.delay = m.late, m.late
 		there.pong(m.known)
 		there.reconnect(m.conn)
 	case news:
@@ -203,6 +204,9 @@ func (p *peer) pong(g *gossip) {
 	}
 	sent := p.pings[0]
 	p.pings = p.pings[1:]
+	if p.answered.IsZero() {
+		p.delay = max(p.delay, time.Since(sent))
+	}
 	p.noted = sent
 	p.reacted(sent)
 	inTime := time.Since(sent) <= heardFor
@@ -386,6 +390,13 @@ func (p *peer) Tell(body []byte) {
 	if len(body) <= cluster.MaxMessage && !m.closed && len(p.out.queue) < askBound {
 		p.send(message{kind: request, body: slices.Clone(body)})
 	}
+}
+
+// Delay implements cluster.Peer.
+func (p *peer) Delay() time.Duration {
+	p.owner.net.mu.Lock()
+	defer p.owner.net.mu.Unlock()
+	return p.delay
 }
 
 // Protocol implements cluster.Peer. All simulated members are of this release.

@@ -69,6 +69,9 @@ func (r *region) Tell(body []byte) {
 	}
 }
 
+// Delay implements cluster.Peer.
+func (r *region) Delay() time.Duration { return 0 }
+
 // Protocol implements cluster.Peer.
 func (r *region) Protocol() cluster.Protocol {
 	if _, err := r.way(); err != nil {

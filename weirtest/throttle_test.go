@@ -3,6 +3,7 @@ package weirtest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,53 @@ func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
 	require.Zero(t, unheard)
 	require.Zero(t, stalled)
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
+}
+
+// checksBeside has one host paused for so long in each so many, and the others ask for keys
+// that it owns, or it asks for those that others own. It counts who decided.
+func checksBeside(t *testing.T, asks bool, pause, every time.Duration) (sources map[weir.Source]int) {
+	sources = make(map[weir.Source]int)
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCluster(t.Context(), Options{})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour, NoLeases: true}
+		paused := c.Names()[0]
+		c.Throttle(paused, pause, every)
+		time.Sleep(5 * time.Second) // each knows its delay
+		host := c.Network().Host(paused)
+		for i, asked := 0, 0; asked < 1000; i++ {
+			from := c.Names()[1+i%2]
+			if asks {
+				from = paused
+			}
+			l, err := c.Node(from).Limiter(limit)
+			require.NoError(t, err)
+			key := fmt.Sprint("key ", i)
+			if owned := strings.HasPrefix(l.Owner(key).Name, paused+"-"); owned == asks {
+				continue
+			}
+			asked++
+			time.Sleep(7 * time.Millisecond)
+			if asks {
+				time.Sleep(host.Paused())
+			}
+			d, err := l.Allow(context.Background(), key)
+			require.NoError(t, err)
+			sources[d.Source]++
+		}
+	})
+	return sources
+}
+
+func TestAnAskerThatIsNotScheduledGivesNoOwnerUp(t *testing.T) {
+	sources := checksBeside(t, true, 250*time.Millisecond, 300*time.Millisecond)
+	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
+}
+
+func TestAnOwnerThatReportsItsDelayIsWaitedFor(t *testing.T) {
+	sources := checksBeside(t, false, 120*time.Millisecond, 300*time.Millisecond)
+	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
 // Where nothing is asked pings alone tell who is there.

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/patience"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -25,19 +26,23 @@ type Attempt struct {
 	Flags  uint8      // of the request
 	Wait   time.Duration
 
-	way     view.Route // of the first attempt
-	flags0  uint8      // of the check
-	timeout time.Duration
-	used    time.Duration // of timeout, by the attempts that have ended
-	sent    int64         // when this attempt began, by the steady clock
+	way      view.Route    // of the first attempt
+	flags0   uint8         // of the check
+	timeout  time.Duration // of the check, without extended
+	extended time.Duration // how much longer the check may take
+	used     time.Duration // of timeout, by the attempts that have ended
+	sent     int64         // when this attempt began, by the steady clock
 }
 
-// First returns the first attempt of a check that begins now, and waits for timeout in all.
+// First returns the first attempt of a check that begins now. The check waits for timeout in
+// all, and for Extension more where a member that is asked has reported a delay.
 func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
-	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags, Wait: timeout / 2}
+	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
+	all := a.extend()
+	a.Wait = all / 2
 	switch way.Way {
 	case view.Direct:
-		a.Wait = timeout * 3 / 4
+		a.Wait = all * 3 / 4
 	case view.StandIn:
 		a.Flags |= wire.FlagStandIn
 	}
@@ -57,8 +62,17 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	}
 	// An attempt that took longer than its Wait did so because this process did not run.
 	a.used += min(time.Duration(now-a.sent), a.Wait)
-	left := a.timeout - a.used
-	a.sent, a.Wait = now, min(left, a.timeout/2)
+	again := a.choose(err, id, a.timeout+a.extended-a.used)
+	all := a.timeout + a.extended
+	if again {
+		all = a.extend()
+	}
+	a.sent, a.Wait = now, min(all-a.used, all/2)
+	return again
+}
+
+// choose chooses the member for the next attempt, and reports whether there is one.
+func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
 	case left <= 0: // nobody else could answer in time, and might do it all the same
@@ -79,6 +93,24 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	}
 	a.Member = a.View.Self
 	return false
+}
+
+// extend extends the check by the delay that the members of this attempt have reported, and
+// returns how long it may take in all.
+func (a *Attempt) extend() time.Duration {
+	for _, i := range [...]int{a.Hop, a.Member} {
+		if p := a.View.Members[i].Peer; p != nil {
+			a.extended = max(a.extended, Extension(a.timeout, p.Delay()))
+		}
+	}
+	return a.timeout + a.extended
+}
+
+// Extension returns how much longer than timeout a check may take whose owner reported the
+// given scheduling delay last: as long as that, but no longer than timeout. A member that
+// runs in time is given no more.
+func Extension(timeout, delay time.Duration) time.Duration {
+	return min(timeout, patience.Allowed(0, delay))
 }
 
 // detours reports whether there is another way to the member, and takes it.

@@ -87,6 +87,61 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 	}
 }
 
+func TestExtensionIsTheReportedDelayUpToTimeout(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ timeout, delay, extension time.Duration }{
+		{100 * ms, 0, 0},
+		{100 * ms, 19 * ms, 0},
+		{100 * ms, 20 * ms, 20 * ms},
+		{100 * ms, 100 * ms, 100 * ms},
+		{100 * ms, time.Hour, 100 * ms},
+		{ms, time.Hour, ms},
+		{time.Minute, time.Hour, time.Second},
+	} {
+		require.Equal(t, c.extension, Extension(c.timeout, c.delay))
+	}
+}
+
+// reports is a Peer that has reported a delay.
+type reports struct {
+	cluster.Peer
+	delay time.Duration
+}
+
+func (r reports) Delay() time.Duration { return r.delay }
+
+func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
+	const timeout, ms = 80 * time.Millisecond, time.Millisecond
+	for _, c := range []struct {
+		about           string
+		owner, stands   time.Duration // their delays
+		err             error
+		first, then, in time.Duration // the waits, and the longest time of all
+	}{
+		{"all run in time", 0, 0, cluster.ErrTimeout, 60 * ms, 20 * ms, timeout},
+		{"the owner reported a delay, then froze", 40 * ms, 0, cluster.ErrTimeout, 90 * ms, 30 * ms, 120 * ms},
+		{"the owner reported a long delay, then froze", time.Hour, 0, cluster.ErrTimeout, 120 * ms, 40 * ms, 2 * timeout},
+		{"the stand-in has reported one", 0, 40 * ms, cluster.ErrTimeout, 60 * ms, 60 * ms, 120 * ms},
+		{"both have: no more than one Timeout", time.Hour, time.Hour, cluster.ErrTimeout, 120 * ms, 40 * ms, 2 * timeout},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			v := four(1, 2, 3)
+			id := bucket.ID{}
+			for ; v.Owner(id) != 1 || v.StandIn(id, 1) == v.Self; id.Hi += 1 << 40 {
+			}
+			for i := 1; i < 4; i++ {
+				v.Members[i].Peer = reports{delay: c.stands}
+			}
+			v.Members[1].Peer = reports{delay: c.owner}
+			a := First(v, view.Route{Way: view.Direct, To: 1, Hop: 1}, 0, timeout, 1000)
+			require.Equal(t, c.first, a.Wait)
+			require.True(t, a.Next(c.err, id, 1000+int64(a.Wait)))
+			require.Equal(t, c.then, a.Wait)
+			require.Equal(t, c.in, c.first+c.then)
+		})
+	}
+}
+
 func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(2, 3) // it does not hear b

@@ -44,6 +44,7 @@ func (m member) Ask(_ context.Context, request, answer []byte, _ time.Duration) 
 
 func (member) Tell([]byte) {}
 
+func (member) Delay() time.Duration       { return 0 }
 func (member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // A part of a node asks all members, two at once.

@@ -71,6 +71,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 
 func (m *member) Tell([]byte) {}
 
+func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // now is the time by the member's clock.

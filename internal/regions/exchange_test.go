@@ -72,6 +72,7 @@ func (l link) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([
 
 func (link) Tell([]byte) {}
 
+func (link) Delay() time.Duration       { return 0 }
 func (link) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // Each of two regions begins with half of a limit. The one that has all the demand is

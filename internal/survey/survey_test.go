@@ -77,6 +77,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 
 func (m *member) Tell([]byte) {}
 
+func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 func idOf(limit, key string) bucket.ID { return identity.Identity{}.ID(identity.Prefix(limit), key) }

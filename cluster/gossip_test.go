@@ -583,13 +583,51 @@ func TestNobodyToJoinIsAWarning(t *testing.T) {
 		problem := a.Stats().JoinError
 		require.Contains(t, problem, "nobody.invalid")
 		require.Contains(t, problem, nobody)
-		require.Equal(t, 1, strings.Count(log.String(), "no member of Join was joined"))
+		warnings := func() int { return strings.Count(log.String(), "no member of Join was joined") }
+		time.Sleep(4 * time.Second)
+		require.Zero(t, warnings(), "another node may be starting")
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 1, warnings())
 		require.NotContains(t, log.String(), string(secret[0]))
 
 		require.NoError(t, held.Close())
 		b := launch(t, h.at("b", config("b")))
 		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)
+		require.Equal(t, 1, strings.Count(log.String(), "joined after all"))
+	})
+}
+
+func TestSimultaneousStartLogsNoWarning(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		log := new(lab.Text)
+		var nodes []*node
+		var starts sync.WaitGroup
+		for i, host := range []string{"a", "b", "c"} {
+			cfg := h.at(host, config(host))
+			cfg.Join = []string{"a:7946", "b:7946", "c:7946"}
+			cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+			nodes = append(nodes, &node{Cluster: cluster.NewGossip(cfg), name: cfg.Name})
+			n := nodes[i]
+			t.Cleanup(func() { require.NoError(t, n.Close()) })
+			starts.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				if err := errors.Join(n.Start(ctx, n), n.Announce(cluster.Serving)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		starts.Wait()
+		time.Sleep(30 * time.Second)
+		for _, n := range nodes {
+			require.Len(t, n.View().Members, 3)
+			require.Empty(t, n.Stats().JoinError)
+		}
+		require.NotContains(t, log.String(), "level=WARN")
+		require.NotContains(t, log.String(), "joined after all")
 	})
 }
 

@@ -107,7 +107,7 @@ var (
 	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to one that other machines dial, unless it ran here before this node")
 	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to one that leads to it alone")
 	errSilent  = errors.New("cluster: no answer at the address: check that it is right, that a node listens there, and that no firewall is between")
-	errHungUp  = errors.New("cluster: the server at the address closed the connection without an answer: if it has TLS, set TLS on this node too; it may also have too many connections")
+	errHungUp  = errors.New("cluster: the server at the address closed the connection without an answer: it may have ended or be starting, or have too many connections")
 	errForeign = errors.New("cluster: the server at the address is not a member: check the address and its port")
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
@@ -365,7 +365,7 @@ func tell(conn net.Conn, b []byte) error {
 func (h hello) readProof(conn net.Conn) ([]byte, error) {
 	theirs := make([]byte, greetingSize+1+macSize)
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		if isHangUp(err) {
 			return nil, errHungUp
 		}
 		return nil, unanswered(err)
@@ -469,6 +469,7 @@ func (h hello) readOffer(conn net.Conn) (offer []byte, reason string, err error)
 	}
 	switch v := offer[0]; {
 	case v == tlsHandshake:
+		sendAlert(conn)
 		return nil, reasonTLS, errTLS
 	case v >= plausibleVersions:
 		return nil, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)

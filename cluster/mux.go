@@ -205,8 +205,8 @@ func (m *mux) admit(g *pendingConn) {
 	}
 	conn := raw
 	if m.tls != nil {
-		secured := tls.Server(raw, m.tls)
-		if err := secured.HandshakeContext(m.ctx); err != nil {
+		secured, err := acceptTLS(m.ctx, raw, m.tls)
+		if err != nil {
 			reason := stopped(err)
 			if reason == "" {
 				reason = reasonTLS

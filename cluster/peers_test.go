@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -108,8 +107,8 @@ func (p *testPeer) admit(conn net.Conn) {
 		return
 	}
 	if p.cfg.TLS != nil {
-		secure := tls.Server(conn, p.cfg.TLS)
-		if err := secure.Handshake(); err != nil {
+		secure, err := acceptTLS(context.Background(), conn, p.cfg.TLS)
+		if err != nil {
 			p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
 			conn.Close()
 			return

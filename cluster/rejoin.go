@@ -31,11 +31,17 @@ const (
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
 	joinTimeout = 2 * time.Second
+	// joinGrace is how long attempts fail before that is logged. Nodes that start together
+	// find each other meanwhile. It is below the default JoinTimeout, after which a node
+	// counts alone.
+	joinGrace = 5 * time.Second
 )
 
 // joinOutcome is how the last attempt to join went.
 type joinOutcome struct {
-	problem    string // empty if it is as well as can be
+	problem    string    // empty if it is as well as can be
+	since      time.Time // when the first attempt with a problem ended; zero without a problem
+	logged     bool      // the problem has been logged
 	reached    int
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
@@ -183,7 +189,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		outcome.problem = strings.Join(problems, "; ")
 	}
 	if ctx.Err() == nil {
-		g.noteJoin(outcome)
+		g.recordJoin(outcome, refusal != nil, time.Now())
 	}
 	return reached, refusal
 }
@@ -302,17 +308,25 @@ func (g *gossip) unanswered(looked []lookup, in, own map[string]bool, said map[s
 	return unanswered
 }
 
-// noteJoin keeps the outcome, and logs when it turns.
-func (g *gossip) noteJoin(o joinOutcome) {
+// recordJoin records the outcome of an attempt. It logs a problem once: at once if a member
+// refuses this node, and otherwise after joinGrace. It logs the end of a logged problem.
+func (g *gossip) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 	g.mu.Lock()
 	was := g.joined
+	if o.problem != "" {
+		if o.since, o.logged = was.since, was.logged; o.since.IsZero() {
+			o.since = now
+		}
+	}
+	warn := o.problem != "" && !o.logged && (isRefused || now.Sub(o.since) >= joinGrace)
+	o.logged = o.logged || warn
 	g.joined = o
 	g.mu.Unlock()
 	switch {
-	case o.problem != "" && was.problem == "":
+	case warn:
 		g.log.Warn("no member of Join was joined; retrying: check DNS, firewall and Advertise",
 			"error", o.problem)
-	case o.problem == "" && was.problem != "":
+	case o.problem == "" && was.logged:
 		g.log.Info("joined after all", "reached", o.reached)
 	}
 }

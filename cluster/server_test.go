@@ -207,7 +207,7 @@ func TestMutualTLS(t *testing.T) {
 			return err
 		}
 		plain, anonymous := with("c", nil), with("d", &tls.Config{RootCAs: pool, Certificates: nil})
-		require.ErrorIs(t, probe(plain, a), errHungUp)
+		require.ErrorIs(t, probe(plain, a), errTLS)
 		require.ErrorIs(t, probe(a, plain), errTLS)
 		require.ErrorIs(t, probe(anonymous, a), errTLS)
 		eventually(t, time.Second, func() bool { return a.stats().Refused[reasonTLS] == 2 }, "%v", a.stats().Refused)

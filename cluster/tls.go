@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 )
 
 var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
@@ -60,12 +63,46 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 	return c
 }
 
-// untrusted returns what a failed TLS handshake means for the dialler: errCertificate if it
-// does not trust the certificate of the other. An expired certificate is errTLS, as the
-// dialler's configuration cannot mend it.
+// acceptTLS is the listener's side of a TLS handshake. It sends an alert to a dialler
+// without TLS, which otherwise could not distinguish the refusal from a crash.
+func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, error) {
+	secured := tls.Server(raw, c)
+	err := secured.HandshakeContext(ctx)
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+		sendAlert(raw)
+		return nil, fmt.Errorf("%w: %v", errTLS, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return secured, nil
+}
+
+// sendAlert writes a fatal alert of TLS, unexpected_message, in the clear. The caller
+// closes conn, so an error changes nothing.
+func sendAlert(conn net.Conn) { _, _ = conn.Write([]byte{tlsAlert, 3, 3, 0, 2, 2, 10}) }
+
+// isHangUp reports whether err of a read or a handshake means that the other side has
+// closed the connection without a word.
+func isHangUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// untrusted returns the meaning of a failed TLS handshake for the dialler. It is
+// errCertificate if the dialler does not trust the listener's certificate, and errTLS if the
+// listener has answered otherwise: with an alert, or not in TLS. Without an answer it is
+// errHungUp or errSilent: a member that crashes shows nothing of its TLS. An expired
+// certificate is errTLS, as the dialler's configuration cannot mend it.
 func untrusted(err error) error {
 	var certificate *tls.CertificateVerificationError
-	if !errors.As(err, &certificate) {
+	var timeout net.Error
+	switch {
+	case errors.As(err, &certificate):
+	case isHangUp(err):
+		return errHungUp
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.Canceled), errors.Is(err, net.ErrClosed):
+		return errSilent
+	default:
 		return errTLS
 	}
 	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) && invalid.Reason == x509.Expired {

@@ -161,3 +161,51 @@ type tcp struct{ net.Dialer }
 func (n *tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", addr)
 }
+
+// A member that crashes, or has just started, closes connections without a word. That shows
+// nothing of its TLS.
+func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
+	own, leaf := certificate(t)
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
+	for about, c := range map[string]*tls.Config{"with TLS": both, "without": nil} {
+		for _, reads := range []int{0, 1, 10} { // bytes that the member reads before it ends
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = io.ReadFull(conn, make([]byte, reads))
+					_ = conn.Close()
+				}
+			}()
+			p := startPeer(t, "a", nil, func(cfg *peersConfig) { cfg.TLS, cfg.Dial = c, new(tcp).Dial })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err = p.probe(ctx, l.Addr().String())
+			require.ErrorIs(t, err, errHungUp, "%s, %d bytes read", about, reads)
+			require.NotContains(t, err.Error(), "TLS")
+		}
+	}
+}
+
+// Each side learns from the other's bytes that only one of them has TLS.
+func TestTLSOnOneSideIsReportedOnBoth(t *testing.T) {
+	own, leaf := certificate(t)
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
+	with := func(c *tls.Config) *testPeer {
+		return startPeer(t, "a", nil, func(cfg *peersConfig) { cfg.TLS, cfg.Dial = c, new(tcp).Dial })
+	}
+	secured, plain := with(serverTLS(both)), with(nil)
+	for _, c := range []struct{ from, to *testPeer }{{secured, plain}, {plain, secured}} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.from.probe(ctx, c.to.cfg.Self.Addr)
+		require.ErrorIs(t, err, errTLS)
+		require.ErrorContains(t, err, "set TLS on all nodes or on none")
+		eventually(t, time.Minute, func() bool { return c.to.stats().Refused[reasonTLS] == 1 }, "%v", c.to.stats().Refused)
+	}
+}

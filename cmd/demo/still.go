@@ -87,9 +87,34 @@ func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration)
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
 	for i := range all {
-		if s := of(&all[i]); s.length() > bound && s.length()-stood(t.lateness, s, all[i].to.still) > bound {
+		if t.waitAbove(&all[i], of(&all[i]), bound) > 0 {
 			n++
 		}
 	}
 	return n
+}
+
+// slowest returns the longest wait for an answer of a gateway that was up, as stalls judges
+// it: stalls of a bound counts answers if and only if it is above the bound.
+func (t *tally) slowest() (longest time.Duration) {
+	t.fleet.mu.Lock()
+	defer t.fleet.mu.Unlock()
+	for i := range t.answers {
+		if a := &t.answers[i]; !a.down && (a.err == nil || a.gaveUp()) {
+			longest = max(longest, t.waitAbove(a, a.waited(), longest))
+		}
+	}
+	return longest
+}
+
+// waitAbove returns the length of s, without the times in which the demo or the gateway of a
+// stood still, or zero if that is not above a bound. The caller must hold the fleet's mu.
+func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
+	if s.length() <= bound { // as for nearly all: to look for such times costs more
+		return 0
+	}
+	if wait := s.length() - stood(t.lateness, s, a.to.still); wait > bound {
+		return wait
+	}
+	return 0
 }

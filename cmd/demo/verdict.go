@@ -52,7 +52,7 @@ func (f *findings) clients(t *tally) (requests, errors, stalled int) {
 	share := 100 * all.allowed / max(1, requests)
 	f.add(requests > 0, "requests", number(requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
 	f.add(errors == 0, "errors", number(errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
-	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", t.bound, short(all.took.Most))
+	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v, Timeout and slack for scheduling, while neither this machine nor the gateway stood still; the slowest so took %s", t.bound, shortUp(t.slowest()))
 	return requests, errors, stalled
 }
 
@@ -242,9 +242,21 @@ func short(d time.Duration) string {
 	if d == 0 {
 		return unknown
 	}
+	return d.Round(unitOf(d)).String()
+}
+
+// shortUp is short, rounded up: a duration above a bound of three digits does not look like
+// the bound.
+func shortUp(d time.Duration) string {
+	unit := unitOf(d)
+	return short((d + unit - 1).Truncate(unit))
+}
+
+// unitOf returns the unit of the last of three digits, at least a microsecond.
+func unitOf(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	for d >= 1000*unit {
 		unit *= 10
 	}
-	return d.Round(unit).String()
+	return unit
 }

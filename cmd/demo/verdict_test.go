@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -223,6 +225,43 @@ func TestVerdict(t *testing.T) {
 			require.Contains(t, said, c.broken)
 			require.NotContains(t, said, "Every promise held.")
 		})
+	}
+}
+
+// The number of stalls and the slowest request are one judgment of the same answers.
+func TestStallsAndSlowestRequestAgree(t *testing.T) {
+	t.Parallel()
+	said := regexp.MustCompile(`(?:✓|✗) stalls +(\d+) +took longer than (\S+),.*the slowest so took (\S+)\n`)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		f, tally := scene()
+		tally.admits(1, own, "", second)
+		stalls, slowest := 0, time.Duration(0)
+		for i := range 1 + random.IntN(4) {
+			at := int64(10+10*i) * second
+			took := stallBound + time.Duration(random.Int64N(3)-1)*time.Millisecond + time.Duration(random.IntN(3)-1)*400*time.Microsecond
+			still := time.Duration(random.IntN(2)) * time.Second
+			if still > 0 && random.IntN(2) == 0 {
+				tally.stoodStill(span{at, at + int64(still)})
+			} else if still > 0 {
+				f.current[1].still = append(f.current[1].still, span{at, at + int64(still)})
+			}
+			tally.add(answer{to: f.current[1], sent: at, done: at + int64(still+took), check: span{at, at + 1}, at: own})
+			slowest = max(slowest, took)
+			if took > stallBound {
+				stalls++
+			}
+		}
+		require.Equal(t, slowest, tally.slowest())
+		text := printed((&monitor{fleet: f, tally: tally}).judge(0), 1000)
+		row := said.FindStringSubmatch(text)
+		require.NotNil(t, row, text)
+		require.Equal(t, strconv.Itoa(stalls), row[1])
+		bound, err := time.ParseDuration(row[2])
+		require.NoError(t, err)
+		took, err := time.ParseDuration(row[3])
+		require.NoError(t, err)
+		require.Equal(t, stalls > 0, took > bound, "%s took longer than %s; the slowest took %s", row[1], row[2], row[3])
 	}
 }
 

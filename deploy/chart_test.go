@@ -60,6 +60,22 @@ func TestTheChartMonitorsIfToldTo(t *testing.T) {
 	require.NotContains(t, string(rendered(t, "helm/default")), "monitoring.coreos.com", "nothing of it is there without the operator")
 }
 
+// Weir expects the least number of replicas: fewer are a fault, and more are the autoscaler's.
+func TestAutoscalerOwnsTheNumberOfReplicas(t *testing.T) {
+	for name, c := range map[string]struct {
+		least, most int32
+		expect      string
+	}{"helm/autoscaling": {2, 12, "2"}, "helm/autoscaling-snapshots": {3, 9, "3"}} {
+		m, err := read(rendered(t, name))
+		require.NoError(t, err)
+		w := m.workloads()[0]
+		require.Nil(t, w.Spec.Replicas, "%s: an upgrade would reset the autoscaler", name)
+		require.Equal(t, c.expect, w.options["expect"], name)
+		require.Len(t, m.autoscalers, 1)
+		require.Equal(t, []int32{c.least, c.most}, []int32{*m.autoscalers[0].Spec.MinReplicas, m.autoscalers[0].Spec.MaxReplicas}, name)
+	}
+}
+
 func TestServicesHaveTheFamiliesThatAreAskedFor(t *testing.T) {
 	m, err := read(rendered(t, "helm/envoy"))
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/yannh/kubeconform/pkg/validator"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -26,6 +27,7 @@ type manifests struct {
 	accounts    []*corev1.ServiceAccount
 	policies    []*networkingv1.NetworkPolicy
 	budgets     []*policyv1.PodDisruptionBudget
+	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
 	monitors    []*monitoringv1.ServiceMonitor
 	rules       []*monitoringv1.PrometheusRule
 }
@@ -57,6 +59,8 @@ func read(text []byte) (*manifests, error) {
 			m.policies, err = appended(m.policies, part)
 		case "policy/v1 PodDisruptionBudget":
 			m.budgets, err = appended(m.budgets, part)
+		case "autoscaling/v2 HorizontalPodAutoscaler":
+			m.autoscalers, err = appended(m.autoscalers, part)
 		case "monitoring.coreos.com/v1 ServiceMonitor":
 			m.monitors, err = appended(m.monitors, part)
 		case "monitoring.coreos.com/v1 PrometheusRule":

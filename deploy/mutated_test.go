@@ -142,6 +142,21 @@ func TestEachFaultInStatefulSetsIsSeen(t *testing.T) {
 	}
 }
 
+func TestEachFaultOfAutoscalersIsSeen(t *testing.T) {
+	text := rendered(t, "helm/autoscaling")
+	for says, change := range map[string]func(*manifests, *workload){
+		"each upgrade resets":                   func(_ *manifests, w *workload) { w.Spec.Replicas = new(int32) },
+		"it has no replicas, and no autoscaler": func(m *manifests, _ *workload) { m.autoscalers = nil },
+		"-expect is \"2\" with 3 replicas":      func(m *manifests, _ *workload) { *m.autoscalers[0].Spec.MinReplicas = 3 },
+		"scales StatefulSet limits-weir":        func(m *manifests, _ *workload) { m.autoscalers[0].Spec.ScaleTargetRef.Kind = "StatefulSet" },
+	} {
+		m, err := read(text)
+		require.NoError(t, err)
+		change(m, m.workloads()[0])
+		require.Contains(t, strings.Join(m.problems(), "\n"), says)
+	}
+}
+
 func TestEachFaultWithABucketIsSeen(t *testing.T) {
 	text := rendered(t, "helm/bucket")
 	for says, change := range map[string]func(*manifests, *workload){

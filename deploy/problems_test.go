@@ -102,6 +102,7 @@ func (m *manifests) problems() (wrong []string) {
 		return []string{"there is no Deployment and no StatefulSet"}
 	}
 	for _, w := range all {
+		m.checkReplicas(w)
 		if w.node == nil {
 			w.problem("no container has a port named peers")
 		} else {
@@ -122,6 +123,32 @@ func (m *manifests) problems() (wrong []string) {
 		wrong = append(wrong, serviceProblems(s, all)...)
 	}
 	return wrong
+}
+
+// checkReplicas wants one owner of the number of replicas, the manifest or an autoscaler, and
+// of -expect that it is the least of that number: fewer nodes spend only a share.
+func (m *manifests) checkReplicas(w *workload) {
+	least := w.Spec.Replicas
+	for _, a := range m.autoscalers {
+		kind := "Deployment"
+		if w.stateful != nil {
+			kind = "StatefulSet"
+		}
+		if to := a.Spec.ScaleTargetRef; to.APIVersion != "apps/v1" || to.Kind != kind || to.Name != w.Name {
+			w.problem("HorizontalPodAutoscaler %s scales %s %s", a.Name, to.Kind, to.Name)
+			continue
+		}
+		if w.Spec.Replicas != nil {
+			w.problem("it has replicas, and each upgrade resets HorizontalPodAutoscaler %s to them", a.Name)
+		}
+		least = a.Spec.MinReplicas
+	}
+	switch {
+	case least == nil:
+		w.problem("it has no replicas, and no autoscaler")
+	case w.node != nil && w.options["expect"] != strconv.Itoa(int(*least)):
+		w.problem("-expect is %q with %d replicas", w.options["expect"], *least)
+	}
 }
 
 // checkNode holds what is listened on to what is declared, and the probes to what is there.
@@ -156,9 +183,6 @@ func (w *workload) checkNode() {
 		case !slices.ContainsFunc(w.node.Ports, func(c corev1.ContainerPort) bool { return c.Name == p.HTTPGet.Port.String() }):
 			w.problem("the probe of %s is at port %s, which is not declared", name, &p.HTTPGet.Port)
 		}
-	}
-	if expect := w.options["expect"]; expect != strconv.Itoa(int(*w.Spec.Replicas)) {
-		w.problem("-expect is %q with %d replicas", expect, *w.Spec.Replicas)
 	}
 	switch host, port, _ := strings.Cut(w.options["advertise"], ":"); {
 	case host != "$(POD_IP)":

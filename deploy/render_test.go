@@ -148,6 +148,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"interval":                                          {"monitoring": values{"serviceMonitor": values{"interval": "often"}}},
 		"name the ConfigMap":                                {"envoy": values{"enabled": true}, "image": image},
 		"sharedSecret":                                      {"sharedSecret": ""},
+		"autoscaling.maxReplicas is below":                  {"image": image, "autoscaling": values{"enabled": true, "minReplicas": 3, "maxReplicas": 2}},
+		"expect is above autoscaling.minReplicas":           {"image": image, "autoscaling": values{"enabled": true}, "expect": 4},
+		"autoscaling/targetCPU":                             {"autoscaling": values{"targetCPU": "70%"}},
 		"maxUnavailable":                                    {"podDisruptionBudget": values{"maxUnavailable": 0}},
 		"'readOnly' not allowed":                            {"app": values{"readOnly": true}},
 		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // everybody, too

@@ -85,7 +85,7 @@ func TestManifestsAreRenderedFromTheSourcesAsTheyAre(t *testing.T) {
 
 func TestEachInstallationIsWhatKubernetesTakes(t *testing.T) {
 	names := all(t)
-	for _, name := range []string{"kustomize/server", "kustomize/snapshots", "kustomize/sidecar", "kustomize/embedded", "helm/default", "helm/snapshots", "helm/snapshots-sidecar", "helm/bucket", "helm/bucket-sidecar", "helm/envoy", "helm/region", "helm/sidecar", "helm/embedded"} {
+	for _, name := range []string{"kustomize/server", "kustomize/snapshots", "kustomize/sidecar", "kustomize/embedded", "helm/default", "helm/snapshots", "helm/snapshots-sidecar", "helm/bucket", "helm/bucket-sidecar", "helm/envoy", "helm/autoscaling", "helm/autoscaling-snapshots", "helm/region", "helm/sidecar", "helm/embedded"} {
 		require.Contains(t, names, name)
 	}
 	for name := range names {

@@ -26,6 +26,7 @@ const release = "k8s.io/kubernetes@v1.34.1"
 var kinds = map[string][]string{
 	"api__v1":                     {"io.k8s.api.core.v1.ConfigMap", "io.k8s.api.core.v1.Secret", "io.k8s.api.core.v1.Service", "io.k8s.api.core.v1.ServiceAccount"},
 	"apis__apps__v1":              {"io.k8s.api.apps.v1.Deployment", "io.k8s.api.apps.v1.StatefulSet"},
+	"apis__autoscaling__v2":       {"io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler"},
 	"apis__networking.k8s.io__v1": {"io.k8s.api.networking.v1.NetworkPolicy"},
 	"apis__policy__v1":            {"io.k8s.api.policy.v1.PodDisruptionBudget"},
 }

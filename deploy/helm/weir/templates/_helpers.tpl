@@ -91,6 +91,11 @@ envFrom:
 {{- end }}
 {{- end }}
 
+{{- /* The least number of nodes that a whole cluster has. */ -}}
+{{- define "weir.expect" -}}
+{{ .Values.expect | default (ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled) }}
+{{- end }}
+
 {{- define "weir.nodePorts" -}}
 - {name: peers, containerPort: {{ .Values.ports.peers }}, protocol: TCP}
 - {name: gossip, containerPort: {{ .Values.ports.peers }}, protocol: UDP}
@@ -131,7 +136,7 @@ ipFamilies: {{ toJson . }}
   - -bind=:{{ .Values.ports.peers }}
   - -advertise=$(POD_IP):{{ .Values.ports.peers }}
   - -join={{ include "weir.fullname" . }}-peers:{{ .Values.ports.peers }}
-  - -expect={{ .Values.expect | default .Values.replicaCount }}
+  - -expect={{ include "weir.expect" . }}
   - -max_keys={{ int64 .Values.maxKeys }}
   {{- if $server }}
   - -checks=:{{ .Values.ports.checks }}

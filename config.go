@@ -104,6 +104,12 @@ type Config struct {
 	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.
 	Forget time.Duration
 
+	// ForgetRefused has a side spend the whole of a limit once all members that it misses have
+	// ended for certain: their kernels closed all connections, and refuse new ones. Limits of
+	// FailClosed keep their majority. Behind a firewall that answers with resets, each side
+	// spends the whole limit. It is equal on all nodes, and has no effect on Windows.
+	ForgetRefused bool
+
 	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none
 	// if -1.
 	Replicas int
@@ -131,7 +137,7 @@ type Config struct {
 	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
 	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several
 	Tracer   Tracer           // makes spans of checks that leave or reach this node. Nil: traces of others are passed on
-	Cluster  cluster.Cluster  // finds and asks other nodes, instead of gossip. The fields above from Name to Forget are then its own concern, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout
+	Cluster  cluster.Cluster  // finds and asks other nodes, instead of gossip. The fields above from Name to ForgetRefused are then its own concern, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout
 	Now      func() time.Time // is what checks read, from any goroutine. Nil: a clock that never steps
 	Rand     io.Reader        // is the source of incarnations, and of where counts lie in memory. crypto/rand if nil
 }
@@ -338,7 +344,7 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	return cluster.NewGossip(cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
 		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets, Insecure: c.Insecure,
-		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, Logger: c.Logger,
+		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, ForgetRefused: c.ForgetRefused, Logger: c.Logger,
 	})
 }
 

@@ -192,6 +192,36 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	}
 }
 
+// The kernel of a process that was killed refuses connections, and that of a frozen one does not.
+func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, frozen := range []bool{false, true} {
+		t.Run(fmt.Sprint("frozen before: ", frozen), func(t *testing.T) {
+			t.Parallel()
+			n := fleet(t, 1, func(_ int, cfg *Config) { cfg.ForgetRefused = true })[0]
+			other := process(t, n)
+			majority, closed := limiter(t, n, Limit{Name: "test", Rate: 100, Per: time.Hour}), limiter(t, n, Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: FailClosed})
+			ownedElsewhere(t, []*Node{n}, majority)
+			granted := func(l *Limiter) int64 {
+				d, err := l.Peek(t.Context(), "key")
+				require.NoError(t, err)
+				return d.Limit
+			}
+			missing := func() bool { v := n.handover.View(); return v.Side < len(v.Points) }
+			if frozen {
+				require.NoError(t, other.Cmd.Process.Signal(syscall.SIGSTOP))
+				eventually(t, "the frozen process is missing", missing)
+				require.EqualValues(t, 50, granted(majority))
+			}
+			killed := time.Now()
+			require.NoError(t, other.Kill())
+			eventually(t, "the killed process has ended for certain", func() bool { return missing() && granted(majority) == 100 })
+			t.Logf("after %v", time.Since(killed))
+			require.Zero(t, granted(closed))
+		})
+	}
+}
+
 // ownedElsewhere is a key that the process owns which has just joined these
 // nodes, once all of them know it.
 func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {

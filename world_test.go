@@ -101,7 +101,7 @@ func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names 
 // launch starts a node that is the caller's to keep.
 func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
-	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget}
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget, ForgetRefused: cfg.ForgetRefused}
 	if gossip {
 		c.Bind, c.Network = name+":7946", host.Network()
 		for _, other := range w.names {

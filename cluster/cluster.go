@@ -191,6 +191,10 @@ type View struct {
 	// Stalled[j] reports whether this node hears Members[j] and asks it nothing now, as
 	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
 	Stalled []bool
+	// Refuses[i][j] reports whether Members[i] finds that the process of Members[j] has ended:
+	// its kernel closed all connections between the two, and refuses new ones. It is nil unless
+	// Config.ForgetRefused is set.
+	Refuses [][]bool
 }
 
 // Stalls reports whether this node asks Members[i] nothing now, though it hears it.
@@ -222,7 +226,8 @@ func (v *View) Side() []bool {
 
 func (v *View) equal(o *View) bool {
 	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
-		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
+		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool]) &&
+		slices.EqualFunc(v.Refuses, o.Refuses, slices.Equal[[]bool])
 }
 
 // Stats counts what happened at the peer port and in the membership.

@@ -393,6 +393,9 @@ func (g *gossip) refresh() *View {
 	}
 	g.peers.set(others)
 	v.Hears, v.Direct, v.Stalled = g.peers.hears(names)
+	if g.cfg.ForgetRefused {
+		v.Refuses = g.peers.refusingHosts(names)
+	}
 	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {

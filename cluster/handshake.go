@@ -526,7 +526,7 @@ func alerted(err error) bool {
 func openStream(ctx context.Context, dial func(context.Context, string) (net.Conn, error), t *tls.Config, addr string, first byte) (net.Conn, error) {
 	conn, err := dial(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", errSilent, err)
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = tell(conn, []byte{first})

@@ -56,6 +56,7 @@ type contact struct {
 	lost    time.Time         // when it was found to be unheard
 	late    time.Duration     // how late it runs itself, as it said last
 	pings   []ping            // that have no pong yet, the oldest first
+	refused bool              // its host refuses connections, after its kernel closed those that there were
 }
 
 type ping struct {
@@ -63,11 +64,12 @@ type ping struct {
 	sent time.Time
 }
 
-// row has the members that one member hears. The member numbers its own rows, so that the
-// later of two that arrive by different ways is known.
+// row has the members that one member hears, and those whose hosts refuse its connections. The
+// member numbers its own rows, so that the later of two that arrive by different ways is known.
 type row struct {
-	number uint64
-	heard  []string // sorted, without itself; never modified
+	number  uint64
+	heard   []string // sorted, without itself; never modified
+	refused []string // likewise
 }
 
 func newHearing(self string) *hearing {
@@ -221,25 +223,41 @@ func (h *hearing) mark(c *contact, heard bool) (changed bool) {
 	if c.heard == heard {
 		return false
 	}
-	c.heard = heard
+	c.heard, c.refused = heard, false
 	h.renew()
 	return true
 }
 
-// renew replaces this node's own row if it differs from the members that it hears.
+// setRefused records whether the host of a member refuses connections. No host refuses those of
+// a member that is heard.
+func (h *hearing) setRefused(name string, refused bool) (changed bool) {
+	c := h.members[name]
+	if c == nil || c.refused == refused || c.heard {
+		return false
+	}
+	c.refused = refused
+	h.renew()
+	return true
+}
+
+// renew replaces this node's own row if it differs from what the node finds.
 func (h *hearing) renew() {
-	var heard []string
+	var heard, refused []string
 	for name, c := range h.members {
 		if c.heard {
 			heard = append(heard, name)
 		}
+		if c.refused {
+			refused = append(refused, name)
+		}
 	}
 	slices.Sort(heard)
+	slices.Sort(refused)
 	own := h.rows[h.self]
-	if slices.Equal(own.heard, heard) {
+	if slices.Equal(own.heard, heard) && slices.Equal(own.refused, refused) {
 		return
 	}
-	h.rows[h.self] = row{number: own.number + 1, heard: heard}
+	h.rows[h.self] = row{number: own.number + 1, heard: heard, refused: refused}
 	h.version++
 }
 
@@ -265,12 +283,24 @@ func (h *hearing) merge(t table) (changed bool) {
 		if name == h.self || h.members[name] == nil || t.Numbers[i] <= h.rows[name].number {
 			continue
 		}
-		r := row{number: t.Numbers[i], heard: t.heard(i)}
-		changed = changed || !slices.Equal(r.heard, h.rows[name].heard)
+		r := row{number: t.Numbers[i], heard: t.names(i, t.Bits), refused: t.names(i, t.Refused)}
+		changed = changed || !slices.Equal(r.heard, h.rows[name].heard) || !slices.Equal(r.refused, h.rows[name].refused)
 		h.rows[name] = r
 		h.version++
 	}
 	return changed
+}
+
+// refusingHosts returns which of names finds that the host of which refuses connections.
+func (h *hearing) refusingHosts(names []string) [][]bool {
+	refuses := make([][]bool, len(names))
+	for i, about := range names {
+		refuses[i] = make([]bool, len(names))
+		for j, name := range names {
+			_, refuses[i][j] = slices.BinarySearch(h.rows[about].refused, name)
+		}
+	}
+	return refuses
 }
 
 // matrix returns which of names hears which, which of them this node hears, and which

@@ -197,7 +197,7 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 			i, j := pick.Draw(t, "node"), pick.Draw(t, "other")
 			h := nodes[i]
 			version, before := h.version, h.table()
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				id++
 				now = now.Add(time.Millisecond)
@@ -212,6 +212,8 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 					sent := tables[rapid.IntRange(0, len(tables)-1).Draw(t, "table")]
 					h.merge(sent)
 				}
+			case 4:
+				h.setRefused(names[j], rapid.Bool().Draw(t, "refused"))
 			}
 			if same(before, h.table()) != (version == h.version) {
 				t.Fatalf("%s: version %d then %d, table %v then %v", names[i], version, h.version, before, h.table())
@@ -237,6 +239,13 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 					}
 				}
 			}
+			for i, row := range h.refusingHosts(names) {
+				for j := range row {
+					if want := i != j && nodes[i].members[names[j]].refused; row[j] != want {
+						t.Fatalf("%s believes that %s refuses %s: %v", h.self, names[j], names[i], row[j])
+					}
+				}
+			}
 			if !slices.Equal(direct, rows[slices.Index(names, h.self)]) {
 				t.Fatal("direct is not the node's own row")
 			}
@@ -245,6 +254,21 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestHeardMemberIsNotRefused(t *testing.T) {
+	h := newHearing("self")
+	h.set([]string{"a"})
+	now := time.Unix(1000, 0)
+	require.True(t, h.setRefused("a", true))
+	require.False(t, h.setRefused("a", true), "no change")
+	h.pinged("a", 1, now)
+	h.ponged("a", 1, now)
+	require.Equal(t, [][]bool{{false, false}, {false, false}}, h.refusingHosts([]string{"a", "self"}))
+	require.False(t, h.setRefused("a", true), "it answers")
+	h.failed("a", now)
+	require.Equal(t, [][]bool{{false, false}, {false, false}}, h.refusingHosts([]string{"a", "self"}), "until it is dialled again")
+	require.False(t, h.setRefused("nobody", true))
 }
 
 func same(a, b table) bool { return string(encode(a)) == string(encode(b)) }
@@ -283,6 +307,7 @@ func FuzzTable(f *testing.F) {
 	h.set([]string{"a", "b"})
 	f.Add(encode(h.table()))
 	f.Add(encode(table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
+	f.Add(encode(table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0}, Refused: []byte{0x3F}}))
 	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decoded, err := decodeTable(b)

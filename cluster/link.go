@@ -213,7 +213,7 @@ func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 func (l *link) run() {
 	u := &upkeep{
 		link:   l,
-		dialed: make(chan *session),
+		dialed: make(chan dialOutcome),
 		pace:   dialPace,
 		dial:   appointment{time.NewTimer(0), time.Now()},
 		look:   appointment{Timer: time.NewTimer(time.Hour)},
@@ -229,8 +229,8 @@ func (l *link) run() {
 			return
 		case <-u.dial.C:
 			u.tryDial()
-		case next := <-u.dialed:
-			u.take(next)
+		case d := <-u.dialed:
+			u.take(d)
 		case <-l.back:
 			if !l.heard.Load() {
 				u.pace = dialPace
@@ -263,13 +263,20 @@ type upkeep struct {
 	ended   chan struct{} // closed when s has ended
 	opened  time.Time     // when s began
 	pinged  time.Time     // when the last ping went
+	silent  bool          // the session before ended for another reason than that the member closed it
 	dialing bool          // an attempt is under way, which ends on dialed
-	dialed  chan *session
+	dialed  chan dialOutcome
 	pace    time.Duration // from one attempt to the next
 	dial    appointment
 	look    appointment
 	before  *session    // the last that was replaced, while it is read; nil: none
 	drain   *time.Timer // when before is looked at
+}
+
+// dialOutcome is the outcome of an attempt to connect: a session, or an error.
+type dialOutcome struct {
+	session *session
+	err     error
 }
 
 // drainLook is how often before is looked at.
@@ -292,7 +299,7 @@ func (a *appointment) at(due time.Time) {
 // end closes what is open, once the link is not wanted any more.
 func (u *upkeep) end() {
 	if u.dialing {
-		if next := <-u.dialed; next != nil {
+		if next := (<-u.dialed).session; next != nil {
 			sever(next.conn)
 		}
 	}
@@ -318,14 +325,21 @@ func (u *upkeep) tryDial() {
 		return
 	}
 	u.dialing = true
-	go func() { u.dialed <- u.connect(wait) }()
+	go func() {
+		s, err := u.connect(wait)
+		u.dialed <- dialOutcome{s, err}
+	}()
 }
 
 // take puts the session that an attempt has led to in the place of the one before, unless
-// that one has come to life. next is nil if the attempt failed.
-func (u *upkeep) take(next *session) {
+// that one has come to life.
+func (u *upkeep) take(d dialOutcome) {
 	u.dialing = false
+	next := d.session
 	if next == nil {
+		if u.setRefused(d.err, u.silent || u.s != nil) {
+			u.dial.in(lookPace) // its kernel closes all connections of a process that ends
+		}
 		return
 	}
 	if u.answers() {
@@ -368,6 +382,7 @@ func (u *upkeep) drained() {
 
 // lose is called when the session has ended. One that lasted is dialled again at once.
 func (u *upkeep) lose() {
+	u.silent = !u.s.hungUp.Load()
 	u.s, u.ended = nil, nil
 	u.look.Stop()
 	if time.Since(u.opened) > dialPace {
@@ -420,9 +435,8 @@ func (l *link) connectWait(due, now time.Time) time.Duration {
 	return dialWait + patience.Allowed(late, 0)
 }
 
-// connect opens a connection and shakes hands, within wait. It returns nil if
-// that failed.
-func (l *link) connect(wait time.Duration) *session {
+// connect opens a connection and shakes hands, within wait.
+func (l *link) connect(wait time.Duration) (*session, error) {
 	defer l.peers.unmet.wait(l.ctx, l.met)()
 	ctx, cancel := context.WithTimeout(l.ctx, wait)
 	defer cancel()
@@ -435,10 +449,10 @@ func (l *link) connect(wait time.Duration) *session {
 		if l.ctx.Err() == nil {
 			l.peers.trouble.add(l.name, l.addr, err)
 		}
-		return nil
+		return nil, err
 	}
 	l.peers.met(l, peer)
-	return newSession(l.peers, l, conn, peer)
+	return newSession(l.peers, l, conn, peer), nil
 }
 
 // another returns what it means that a member answers at the address of l's which is not

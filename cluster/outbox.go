@@ -5,6 +5,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,8 @@ type outbox struct {
 	writing bool // somebody has the duty to write
 
 	spare []byte // of the goroutine that has the duty
+
+	reset atomic.Bool // a write has found that the other side had closed the connection
 }
 
 func newOutbox(conn net.Conn) *outbox {
@@ -107,6 +110,7 @@ func (o *outbox) flush() {
 
 		o.conn.SetWriteDeadline(time.Now().Add(o.wait))
 		if _, err := o.conn.Write(buf); err != nil {
+			o.reset.Store(closedByPeer(err)) // the read may no longer find it
 			sever(o.conn)
 			return
 		}

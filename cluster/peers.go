@@ -308,6 +308,14 @@ func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
 	return p.hearing.matrix(names)
 }
 
+// refusingHosts returns which of names finds that the host of which refuses connections, as
+// View.Refuses has it.
+func (p *peers) refusingHosts(names []string) [][]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hearing.refusingHosts(names)
+}
+
 // dial connects to addr, to reach a node of region, and shakes hands. The errors
 // are those of handshake.go.
 func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello, error) {

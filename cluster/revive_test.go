@@ -96,6 +96,7 @@ func TestATableOutOfBoundsIsRefused(t *testing.T) {
 		"too many members":             {About: []string{"a"}, Others: many, Numbers: []uint64{1}, Bits: make([]byte, maxRecords/8+1)},
 		"a member twice":               {About: []string{"a", "a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
 		"a name too long":              {About: []string{string(make([]byte, maxName+1))}, Numbers: []uint64{1}, Bits: []byte{0}},
+		"refusals of nobody":           {About: []string{"a"}, Numbers: []uint64{1}, Bits: []byte{0}, Refused: []byte{0, 0}},
 		"a number no one could outbid": {About: []string{"a"}, Numbers: []uint64{1 << 60}, Bits: []byte{0}},
 	} {
 		_, err := decodeTable(encode(table))

@@ -67,6 +67,7 @@ type session struct {
 	speaks Protocol
 	quit   chan struct{} // closed when the reader has ended
 	closed atomic.Bool
+	hungUp atomic.Bool // the other side has closed the connection, by FIN or RST; set before the reader has ended
 
 	answered atomic.Int64 // nanoseconds from start to the last frame
 	listens  atomic.Int64 // nanoseconds from start since when its reader waits for a frame; never while it handles what has come
@@ -281,6 +282,7 @@ func (s *session) hold(over chan<- struct{}) {
 	if reason := violation(err); reason != "" {
 		s.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
 	}
+	s.hungUp.Store(!s.closed.Load() && (closedByPeer(err) || s.out.reset.Load()))
 	s.shut()
 	close(s.quit)
 	close(over)

@@ -248,6 +248,8 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 		TLS:     cfg.TLS,
 		Forget:  cfg.Forget,
 		Logger:  cfg.Logger,
+
+		ForgetRefused: cfg.ForgetRefused,
 	}
 	service := c.publish(region)
 	if c.options.Gossip {

@@ -253,6 +253,11 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		}
 		return fail(syscall.EHOSTUNREACH)
 	}
+	if l := n.link(p.host, to[0]); l.rejects {
+		n.mu.Unlock()
+		time.Sleep(2 * l.Latency)
+		return fail(syscall.ECONNREFUSED)
+	}
 	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: port})
 	answered := make(chan error, 1)
 	n.send(&c.out, call(func() { c.arrive(port, answered) }))

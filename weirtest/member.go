@@ -42,8 +42,8 @@ const (
 // connection that brought nothing for 3 s: what was asked by it and comes later,
 // when a longer cut heals, is lost.
 //
-// Of c it wants what cluster.NewGossip does with Name, Region, Regions, Seed, Join
-// and Forget, except that an empty Name is the host's with the number of its
+// Of c it wants what cluster.NewGossip does with Name, Region, Regions, Seed, Join, Forget
+// and ForgetRefused, except that an empty Name is the host's with the number of its
 // start, and an empty Join is all hosts of the network that run a member of the
 // same Region and Seed. A Logger, if there is one, is told why another region is
 // not reached. The ports in Join and Regions and all other fields are not looked at.
@@ -478,6 +478,9 @@ func (m *member) tick() {
 	for _, p := range inOrder(m.peers) {
 		if p.silence.Exhausted(silentFor+p.allowed(), m.due, now) && p.heard {
 			p.lose()
+		}
+		if len(p.pings) > 0 && now.Sub(p.pings[0]) > heardFor {
+			p.setRefused(false) // its host is silent
 		}
 		if len(p.pings) > 0 && m.entries[p.to.name].status == alive {
 			p.ping()

@@ -137,6 +137,17 @@ func (n *Network) Break(a, b string) {
 	}
 }
 
+// Reject has both hosts answer the other's packets as a firewall does that answers with resets,
+// until Heal: all connections between them end, and dials are refused (ECONNREFUSED), though a
+// process may listen there. Datagrams are lost.
+func (n *Network) Reject(a, b string) {
+	n.mu.Lock()
+	n.link(n.host(a), n.host(b)).rejects = true
+	n.link(n.host(b), n.host(a)).rejects = true
+	n.mu.Unlock()
+	n.Break(a, b)
+}
+
 // Split cuts every link between hosts of different sides, both ways. Links
 // within a side, and those of hosts on no side, stay as they are.
 func (n *Network) Split(sides ...[]string) {
@@ -159,7 +170,7 @@ func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, l := range n.links {
-		l.cut = false
+		l.cut, l.rejects = false, false
 	}
 	n.release()
 }
@@ -178,9 +189,10 @@ func (n *Network) reset() {
 // what happens to it does not depend on what other links carry.
 type link struct {
 	Link
-	cut    bool
-	number int // of all links
-	rng    *rand.Rand
+	cut     bool
+	rejects bool
+	number  int // of all links
+	rng     *rand.Rand
 }
 
 func (n *Network) link(from, to *Host) *link {
@@ -293,7 +305,11 @@ func (f *flow) occur() {
 		} else {
 			f.queue = f.queue[1:]
 		}
-		p.arrive()
+		if !f.link.rejects {
+			p.arrive()
+		} else if m, ok := p.(*message); ok {
+			m.from.reset()
+		}
 	}
 }
 
@@ -306,7 +322,7 @@ type datagram struct {
 
 func (n *Network) sendDatagram(d *datagram) {
 	d.link = n.link(d.from, d.to)
-	if d.link.cut || d.link.lost() {
+	if d.link.cut || d.link.rejects || d.link.lost() {
 		return
 	}
 	n.at(arrival(d.from, d.to, d.link.delay()), d.link.number, false, d)
@@ -320,7 +336,7 @@ func (d *datagram) void() bool { return false }
 func (d *datagram) occur() {
 	n := d.from.net
 	switch {
-	case d.link.cut:
+	case d.link.cut, d.link.rejects:
 	case d.from.frozen || d.to.frozen:
 		if len(n.parked) < maxParked {
 			n.parked = append(n.parked, d)

@@ -18,6 +18,7 @@ type peer struct {
 	out       flow
 	heard     bool
 	stalled   bool              // it has left asks unanswered, and says nothing
+	refused   bool              // it is no more: its host answers that no process listens
 	answered  time.Time         // when it last did
 	proven    time.Time         // the same, or when it said that it was answered
 	silence   patience.Patience // since then
@@ -114,6 +115,9 @@ func (m *message) arrive() {
 	}
 	if m.kind.asks() {
 		there.brought(m.conn)
+	}
+	if m.kind != reset {
+		there.setRefused(false)
 	}
 	if there.abroad {
 		m.cross(there)
@@ -478,9 +482,17 @@ func (p *peer) lose() {
 	}
 }
 
+// setRefused records whether the host of the peer refuses what is sent to it.
+func (p *peer) setRefused(refused bool) {
+	if p.refused != refused {
+		p.refused, p.owner.stale = refused, true
+	}
+}
+
 // reset is the end of the peer's process, noticed: what it has not answered it
-// will not.
+// will not. The first ends the connection, and the next refuses another one.
 func (p *peer) reset() {
+	p.setRefused(!p.heard)
 	p.pings = nil
 	p.lose()
 	p.owner.refresh()

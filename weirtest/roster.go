@@ -35,10 +35,11 @@ func (e entry) newer(known entry) bool {
 	return e.status > known.status || e.status == known.status && e.turn > known.turn
 }
 
-// row is whom one member hears, by its own account.
+// row is whom one member hears, and whose hosts refuse what it sends, by its own account.
 type row struct {
-	number uint64
-	hears  []string // sorted
+	number  uint64
+	hears   []string // sorted
+	refuses []string // sorted
 }
 
 // gossip is all that one member knows, at one moment. It is immutable.
@@ -125,8 +126,15 @@ func (m *member) renew() {
 		}
 	}
 	slices.Sort(hears)
-	if own := m.rows[m.name]; !slices.Equal(own.hears, hears) {
-		m.rows[m.name] = row{own.number + 1, hears}
+	var refuses []string
+	for name, p := range m.peers {
+		if p.refused {
+			refuses = append(refuses, name)
+		}
+	}
+	slices.Sort(refuses)
+	if own := m.rows[m.name]; !slices.Equal(own.hears, hears) || !slices.Equal(own.refuses, refuses) {
+		m.rows[m.name] = row{own.number + 1, hears, refuses}
 		m.snapshot = nil
 	}
 
@@ -154,6 +162,15 @@ func (m *member) renew() {
 	}
 	for i, name := range roster {
 		v.Hears[i] = heardBy(name)
+	}
+	if m.config.ForgetRefused {
+		v.Refuses = make([][]bool, len(roster))
+		for i, about := range roster {
+			v.Refuses[i] = make([]bool, len(roster))
+			for j, name := range roster {
+				_, v.Refuses[i][j] = slices.BinarySearch(m.rows[about].refuses, name)
+			}
+		}
 	}
 	side := v.Side()
 	if self.status == alive {
@@ -226,5 +243,6 @@ func equal(a, b *cluster.View) bool {
 		slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Direct, b.Direct) &&
 		slices.Equal(a.Stalled, b.Stalled) &&
-		slices.EqualFunc(a.Hears, b.Hears, slices.Equal[[]bool])
+		slices.EqualFunc(a.Hears, b.Hears, slices.Equal[[]bool]) &&
+		slices.EqualFunc(a.Refuses, b.Refuses, slices.Equal[[]bool])
 }

@@ -72,6 +72,7 @@ type nodeFlags struct {
 	RegionSecrets    perRegion[string]   `placeholder:"REGION=FILE" help:"REGION=FILE: secrets shared with that region only"`
 	Timeout          time.Duration       `help:"maximum wait for other nodes; 100ms if 0"`
 	Forget           time.Duration       `help:"how long dead members stay in the roster; 5m if 0"`
+	ForgetRefused    bool                `help:"spend the whole limit once all missing members have ended and their hosts refuse connections"`
 	Replicas         int                 `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
 	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 350 MB"`
 	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
@@ -268,7 +269,7 @@ func (o *nodeFlags) node() weir.Config {
 		Name: o.Name, Bind: o.Bind, Advertise: o.Advertise, Join: o.Join, JoinTimeout: o.JoinTimeout,
 		Expect: o.Expect, Insecure: o.Insecure, CertificateNames: o.CertificateNames,
 		Region: o.Region, Regions: o.Regions, RegionShares: o.RegionShares,
-		Timeout: o.Timeout, Forget: o.Forget, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys, ShowSecretKeys: o.ShowSecretKeys,
+		Timeout: o.Timeout, Forget: o.Forget, ForgetRefused: o.ForgetRefused, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys, ShowSecretKeys: o.ShowSecretKeys,
 		SnapshotEvery: o.SnapshotEvery, PlainSnapshots: o.PlainSnapshots,
 	}
 }

@@ -39,6 +39,10 @@ func Rows() []Row {
 			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which nobody comes or goes; each change of connectivity c in it, or in the 2 s before, adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
 		},
 		{
+			"all missing members have ended",
+			"L. Where a firewall answers with resets in their stead, L on each side. `FailClosed` and carried reservations: the row above",
+		},
+		{
 			"the roster is below `Expect`",
 			"the same, as of a roster of Expect",
 		},

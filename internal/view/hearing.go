@@ -201,6 +201,7 @@ func (v *View) Without(i int) *View {
 	less := *v
 	less.Next = slices.Clone(v.Next)
 	less.Next[i] = -1
+	less.vacated = false
 	if _, weighs := slices.BinarySearch(v.Points, i); weighs {
 		less.Side--
 		less.Complete = false

@@ -108,8 +108,39 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 		return Share{All: true}, wire.Owner
 	case partition == wire.FailClosed:
 		return Share{of: 1}, wire.FailedClosed
+	case v.vacated && (v.Side >= v.Expect || 2*v.Side > v.Expect && partition != wire.FairShare):
+		return Share{All: true}, wire.Owner
+	case v.vacated:
+		return Share{of: v.Expect, ranks: firstRanks(v.Side)}, wire.Budget
 	}
 	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.Reaches(i) }), wire.Budget
+}
+
+// refusesAllMissing reports whether members are missing and each member of this side reports that
+// the hosts of all of them refuse its connections. A missing member whose host is silent may live,
+// and may be connected to others.
+func (v *View) refusesAllMissing() bool {
+	missing := false
+	for j := range v.Members {
+		if v.Next[j] >= 0 {
+			continue
+		}
+		missing = true
+		for i := range v.Members {
+			if v.Next[i] >= 0 && (v.Refuses == nil || !v.Refuses[i][j]) {
+				return false
+			}
+		}
+	}
+	return missing
+}
+
+// firstRanks returns the ranks 0 to k-1.
+func firstRanks(k int) (ranks []int) {
+	for rank := range k {
+		ranks = append(ranks, rank)
+	}
+	return ranks
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
@@ -125,6 +156,13 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 		return Share{of: 1}, wire.FailedClosed
 	}
 	lone := v.Side == 1 && v.Serves()
+	if lone && v.vacated {
+		s, source := v.sideShare(id, partition)
+		if source == wire.Owner {
+			source = wire.StandIn // authority is fenced while no member is heard
+		}
+		return s, source
+	}
 	if partition == wire.FairShare && !lone && !v.agreed() {
 		return Share{of: 1}, wire.Budget
 	}
@@ -177,11 +215,13 @@ func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bo
 		s.ranks = ranks(v.Ring, v.Points, id, member)
 		return s
 	}
+	k := 0
 	for _, i := range v.Points {
 		if member(i) {
-			s.ranks = append(s.ranks, len(s.ranks)) // the first k
+			k++
 		}
 	}
+	s.ranks = firstRanks(k)
 	return s
 }
 

@@ -48,7 +48,11 @@ type View struct {
 	// Complete reports whether no member with points is missing from this side, and
 	// that the roster is not below expect: owners have the whole limit.
 	Complete bool
-	joiners  []joiner
+	// vacated reports whether members are missing, and the processes of all of them have ended, as
+	// all members of this side find (cluster.Config.ForgetRefused). Shares are then of this side
+	// alone, but for FailClosed. Authority, majorities and joiners wait for Forget as ever.
+	vacated bool
+	joiners []joiner
 	// gone are the members that lost their points lately, or while others were missing:
 	// the others may divide a limit by a roster that still has them.
 	gone   []gone
@@ -103,6 +107,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	}
 	v.Ring = before.ringOf(names)
 	v.Complete = v.Side == len(v.Points) && len(v.Points) >= v.Expect
+	v.vacated = v.Side > 0 && v.refusesAllMissing()
 	v.keepPlaces(names, now, before)
 	v.admit(names, before)
 	v.beganAlone = (before == nil || before.beganAlone) && (len(v.Points) == 0 || v.Serves() && len(v.Points) == 1)

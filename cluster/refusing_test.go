@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Only the kernel of the member can say that its process has ended: it closes what the process
+// had open, and refuses what comes then.
+func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
+	t.Parallel()
+	newNode := func(name, bind string, refused bool, join ...string) *gossip {
+		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossip)
+	}
+	a, c := newNode("a", "127.0.0.1:0", true), (*gossip)(nil)
+	refuses := func(g *gossip) []bool {
+		v := g.View()
+		if v.Refuses == nil || len(v.Members) != 3 {
+			return nil
+		}
+		return []bool{v.Refuses[0][1], v.Refuses[2][1]} // by a and c, of b
+	}
+	start := func(g *gossip) {
+		t.Cleanup(func() { require.NoError(t, g.Close()) })
+		require.NoError(t, g.Start(t.Context(), viewer(func() {})))
+		require.NoError(t, g.Announce(Serving))
+	}
+	start(a)
+	b := newNode("b", "127.0.0.1:0", true, a.advertise)
+	start(b)
+	c = newNode("c", "127.0.0.1:0", false, a.advertise, b.advertise)
+	start(c)
+	await := func(what func() bool) {
+		t.Helper()
+		require.Eventually(t, what, time.Minute, 5*time.Millisecond)
+	}
+	await(func() bool {
+		v := a.View()
+		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.Hears[2][1]
+	})
+	require.Equal(t, []bool{false, false}, refuses(a))
+	require.NoError(t, b.Close())
+	await(func() bool { r := refuses(a); return r != nil && r[0] && r[1] })
+	require.Nil(t, c.View().Refuses, "not without the option")
+	listener, err := net.Listen("tcp", b.advertise) // a server that is no member, and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	await(func() bool { r := refuses(a); return r != nil && !r[0] && !r[1] })
+}

@@ -104,10 +104,10 @@ type Config struct {
 	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.
 	Forget time.Duration
 
-	// ForgetRefused has a side spend the whole of a limit once all members that it misses have
-	// ended for certain: their kernels closed all connections, and refuse new ones. Limits of
-	// FailClosed keep their majority. Behind a firewall that answers with resets, each side
-	// spends the whole limit. It is equal on all nodes, and has no effect on Windows.
+	// ForgetRefused lets a side spend the whole limit once all its members report that all missing
+	// members have ended: their kernels closed the connections, and refuse new ones. FailClosed
+	// still needs a majority. If a firewall resets connections between two sides, each side spends
+	// the whole limit. It must be equal on all nodes. It has no effect on Windows.
 	ForgetRefused bool
 
 	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none

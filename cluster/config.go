@@ -103,11 +103,10 @@ type Config struct {
 	// long elsewhere. Members that died before they served are not missed, and
 	// stay as long on every side. 5 minutes if zero.
 	Forget time.Duration
-	// ForgetRefused has the view show which hosts refuse connections: those of members whose
-	// kernels closed all connections and answer that no process listens (ECONNREFUSED). A side
-	// then spends the whole of a limit once all its members report this of all missing ones. A
-	// firewall that answers with resets does the same to each side of a split, and each side
-	// spends the whole limit. Set it on all nodes alike. It has no effect on Windows.
+	// ForgetRefused sets View.Refuses, so that the node above may leave members that have ended
+	// out of its shares. The kernel of such a member closed all connections, and refuses new ones
+	// with ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a
+	// split. It must be equal on all nodes. It has no effect on Windows.
 	ForgetRefused bool
 	// Logger takes what an operator should know; slog.Default if nil.
 	Logger *slog.Logger

@@ -56,7 +56,7 @@ type contact struct {
 	lost    time.Time         // when it was found to be unheard
 	late    time.Duration     // how late it runs itself, as it said last
 	pings   []ping            // that have no pong yet, the oldest first
-	refused bool              // its host refuses connections, after its kernel closed those that there were
+	refused bool              // its kernel closed the connections and refuses new ones
 }
 
 type ping struct {
@@ -64,8 +64,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row has the members that one member hears, and those whose hosts refuse its connections. The
-// member numbers its own rows, so that the later of two that arrive by different ways is known.
+// row has the members that one member hears, and those whose hosts refuse its connections. A
+// member numbers its own rows, so that a receiver knows the later of two.
 type row struct {
 	number  uint64
 	heard   []string // sorted, without itself; never modified

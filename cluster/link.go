@@ -263,7 +263,7 @@ type upkeep struct {
 	ended   chan struct{} // closed when s has ended
 	opened  time.Time     // when s began
 	pinged  time.Time     // when the last ping went
-	silent  bool          // the session before ended for another reason than that the member closed it
+	silent  bool          // the member has not closed the last session
 	dialing bool          // an attempt is under way, which ends on dialed
 	dialed  chan dialOutcome
 	pace    time.Duration // from one attempt to the next

@@ -6,15 +6,12 @@ import (
 	"syscall"
 )
 
-// With Config.ForgetRefused the members of a side spend the shares of a member that has ended
-// without a goodbye. Its process has ended if its kernel answers for it: the kernel closed all
-// connections, and refuses new ones. Silence is no answer, as behind a cut or while a process is
-// frozen. A firewall that answers with resets looks the same, so that each side of such a split
-// spends the whole limit.
+// A process has ended if its kernel closed all its connections and refuses new ones. A process
+// that is frozen or cut off is silent instead. A firewall may answer with resets, so
+// Config.ForgetRefused is off by default.
 //
-// Each member reports in its row which hosts refuse its connections, as connectivity is reported.
-// A member counts as gone while all others report this of it. So one that any other member is
-// connected to, or waits for in silence, does not.
+// Each member reports in its row which hosts refuse its connections. The view above relies on the
+// reports only if they agree: a member that any other member hears, or finds silent, may live.
 
 // closedByPeer reports whether a read or a write failed because the other side has closed the
 // connection.
@@ -26,9 +23,9 @@ func closedByPeer(err error) bool {
 // error on Windows does.
 func dialRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// setRefused records the outcome of an attempt to connect to the member, which failed with err.
-// silent reports whether the connection before it ended for another reason than that the member
-// closed it. It returns whether the member has yet to close a connection of its own.
+// setRefused records that an attempt to connect to the member has failed with err. silent reports
+// whether the member has not closed the connection before. calling reports whether a connection
+// from the member is still open.
 func (l *link) setRefused(err error, silent bool) (calling bool) {
 	refused := dialRefused(err) && !silent
 	if refused && l.peers.calling(l.name) {

@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"fmt"
+	"io"
 	"net"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,4 +53,35 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	await(func() bool { r := refuses(a); return r != nil && !r[0] && !r[1] })
+}
+
+func TestRefusalNeedsAClosedConnection(t *testing.T) {
+	t.Parallel()
+	refusal := fmt.Errorf("%w: %w", errSilent, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	timeout := fmt.Errorf("%w: %w", errSilent, os.ErrDeadlineExceeded)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		a.set([]Member{a.member(), {Name: "b", Addr: "b.example:1"}})
+		l := a.links["b"]
+		refused := func() bool { return a.refusingHosts([]string{"a", "b"})[0][1] }
+		for _, c := range []struct {
+			err             error
+			silent, refused bool
+		}{
+			{refusal, false, true}, {timeout, false, false}, {refusal, false, true}, {refusal, true, false}, {errSilent, false, false},
+		} {
+			require.False(t, l.setRefused(c.err, c.silent))
+			require.Equal(t, c.refused, refused(), "%v", c)
+		}
+		b.set([]Member{b.member(), a.member()})
+		eventually(t, time.Second, func() bool { return a.calling("b") }, "b does not connect")
+		require.True(t, l.setRefused(refusal, false))
+		require.False(t, refused(), "its connection is open")
+	})
+	for err, closed := range map[error]bool{
+		io.EOF: true, io.ErrUnexpectedEOF: true, syscall.ECONNRESET: true, syscall.EPIPE: true,
+		net.ErrClosed: false, os.ErrDeadlineExceeded: false, syscall.ETIMEDOUT: false, errGarbage: false,
+	} {
+		require.Equal(t, closed, closedByPeer(&net.OpError{Op: "read", Err: err}), err)
+	}
 }

@@ -401,7 +401,7 @@ func TestAnswerAtAMembersAddressBuriesIt(t *testing.T) {
 	require.Zero(t, r.replace("nobody", dawn))
 }
 
-// Whoever states an address need not be there, and need not be the only one.
+// A member need not listen at the address that it states, and two may state one address.
 func TestStatedAddressBuriesNoMember(t *testing.T) {
 	at := func(name string, born int64) record { return record{Name: name, Addr: "x:1", Born: born} }
 	r := rosterOf("a")

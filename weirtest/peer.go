@@ -18,7 +18,7 @@ type peer struct {
 	out       flow
 	heard     bool
 	stalled   bool              // it has left asks unanswered, and says nothing
-	refused   bool              // it is no more: its host answers that no process listens
+	refused   bool              // the process has ended, and the host refuses connections
 	answered  time.Time         // when it last did
 	proven    time.Time         // the same, or when it said that it was answered
 	silence   patience.Patience // since then

@@ -123,6 +123,7 @@ const (
 	ofRules     adminTraits = 1 << iota // not found on a node without rules
 	bare                                // takes no parameters
 	forServices                         // also among Checks
+	anyMethod                           // answers every method as GET
 )
 
 var adminRoutes = []adminRoute{
@@ -148,8 +149,8 @@ var adminRoutes = []adminRoute{
 	{http.MethodPost, "/v1/release", (*admin).release, ofRules | forServices},
 	{http.MethodPost, "/v1/reserve", (*admin).reserve, ofRules | forServices},
 	{http.MethodPost, "/v1/settle", (*admin).settle, ofRules | forServices},
-	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth, ofRules | forServices},
-	{http.MethodGet, "/v1/auth_request", (*admin).authRequest, ofRules | forServices},
+	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth, ofRules | forServices | anyMethod},
+	{http.MethodGet, "/v1/auth_request", (*admin).authRequest, ofRules | forServices | anyMethod},
 	{http.MethodGet, extAuthzPath, (*admin).extAuthz, ofRules | forServices},
 	{http.MethodGet, "/openapi.json", (*admin).openAPI, bare | forServices},
 }
@@ -213,6 +214,11 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	}
 	if target, ok := extAuthzTarget(r); ok && a.routes[extAuthzPath] != nil {
 		return a.serve(w, r, a.routes[extAuthzPath][http.MethodGet], by, target)
+	}
+	// A proxy may ask by the client's method, and with the client's fields. A page of another
+	// origin cannot send the fields that the proxy has to set.
+	if route, ok := a.routes[r.URL.Path][http.MethodGet]; ok && route.traits&anyMethod != 0 {
+		return a.serve(w, r, route, by, "")
 	}
 	if err := a.csrf.Check(r); err != nil {
 		return 0, nil, adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")

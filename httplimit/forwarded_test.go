@@ -219,6 +219,23 @@ func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 	}
 }
 
+// Traefik asks by the client's method, and passes its body on, if it is told to.
+func TestAProxyMayAskByAnyMethod(t *testing.T) {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "TRACE"} {
+		a := adminOfRules(t, forwardedRules)
+		for i, want := range []int{200, 200, 429} {
+			r := httptest.NewRequest(method, "/v1/forward_auth", strings.NewReader("a body"))
+			r.Header = http.Header{
+				"Authorization": {"Bearer " + adminToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {method}, "X-Forwarded-Host": {"h"},
+				"X-Forwarded-For": {"192.0.2.1"}, "Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://other.example"},
+			}
+			w := httptest.NewRecorder()
+			a.api.ServeHTTP(w, r)
+			require.Equal(t, want, w.Code, "%s, request %d: %s", method, i, w.Body)
+		}
+	}
+}
+
 // A proxy that tells too little, or lets its clients tell, is denied and nothing is spent.
 func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
 	a := adminOfRules(t, forwardedRules)

@@ -23,7 +23,7 @@ type conn struct {
 
 	asked    atomic.Bool  // a handler has begun to work on a request
 	calls    atomic.Int32 // requests that handlers work on
-	reads    atomic.Bool  // the handler of its request waits for the request's body
+	reads    atomic.Int32 // those of calls whose bodies are not read whole
 	since    atomic.Int64 // when it was accepted, or its last request began or ended
 	writing  atomic.Int64 // when the write that is under way began; 0 if none is
 	extended atomic.Int64 // when its deadline for writes was set; 0 if it was not
@@ -42,14 +42,16 @@ func (c *conn) rests(now int64) (since int64, is bool) {
 	if began := c.writing.Load(); began != 0 {
 		return began, now-began >= int64(writeGrace)
 	}
-	return c.since.Load(), c.calls.Load() == 0 || c.reads.Load()
+	return c.since.Load(), c.calls.Load() <= c.reads.Load()
 }
 
 // begin is called when a handler begins to work on a request. reads reports whether the
 // request's body is not read yet.
 func (c *conn) begin(reads bool) {
 	c.since.Store(c.port.budget.now())
-	c.reads.Store(reads)
+	if reads {
+		c.reads.Add(1)
+	}
 	c.asked.Store(true)
 	c.calls.Add(1)
 }

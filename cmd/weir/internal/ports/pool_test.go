@@ -131,7 +131,9 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 			}
 			c := &conn{Conn: pipe{from: of.from}, port: p, at: -1}
 			c.since.Store(of.since)
-			c.reads.Store(of.reads)
+			if of.reads {
+				c.reads.Store(1)
+			}
 			c.writing.Store(of.writing)
 			if of.works {
 				c.calls.Store(1)

@@ -20,10 +20,19 @@ const (
 	maxHeader    = 32 << 10
 )
 
-// NewWeb returns a server of HTTP/1.1 for connections of ports. A handler whose answer has
-// no end extends its deadline by http.ResponseController.
+// NewWeb returns a server for connections of ports: of HTTP/1.1, and without TLS of HTTP/2 for
+// clients that begin with it, as proxies can be told to. A handler whose answer has no end
+// extends its deadline by http.ResponseController.
 func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
+		Protocols: protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: callsAtOnce, MaxReceiveBufferPerStream: callWindow, MaxReceiveBufferPerConnection: callWindow,
+			SendPingTimeout: pingAfter, PingTimeout: pingWithin, WriteByteTimeout: rpcWriteWithin,
+		},
 		Handler: web{h},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, connOf(c))
@@ -55,7 +64,12 @@ func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{ResponseWriter: w, conn: c, read: r.Body == nil || r.Body == http.NoBody}
 	c.begin(!x.read)
-	defer c.end()
+	defer func() {
+		if !x.read {
+			c.reads.Add(-1)
+		}
+		c.end()
+	}()
 	if x.read {
 		s.Handler.ServeHTTP(x, r)
 		x.answer()
@@ -126,7 +140,7 @@ func (b *requestBody) Read(into []byte) (int, error) {
 	n, err := b.body.Read(into)
 	if err == io.EOF && !b.read {
 		b.read = true
-		b.conn.reads.Store(false)
+		b.conn.reads.Add(-1)
 	}
 	return n, err
 }

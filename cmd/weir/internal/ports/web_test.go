@@ -341,3 +341,63 @@ func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
 		require.NoError(t, <-over)
 	})
 }
+
+// A proxy may be configured to ask by HTTP/2 without TLS.
+func TestHTTP2WithoutTLSIsServed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := NewBudget(1024, quiet).Clients(l, "test")
+	begun, finish := make(chan struct{}), make(chan struct{})
+	server := NewWeb(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		begun <- struct{}{}
+		<-finish
+		fmt.Fprintf(w, "%s %s %s", r.Proto, r.RequestURI, body)
+	}), log.New(io.Discard, "", 0))
+	served := make(chan error)
+	go func() { served <- server.Serve(p) }()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+
+	const together = 8 // on one connection
+	answers := make(chan string)
+	for i := range together {
+		go func() {
+			r, _ := http.NewRequest("POST", fmt.Sprintf("http://%s/a%%2Fb?%d", l.Addr(), i), strings.NewReader("body"))
+			answer, err := transport.RoundTrip(r)
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer answer.Body.Close()
+			text, _ := io.ReadAll(answer.Body)
+			answers <- string(text)
+		}()
+	}
+	for range together {
+		<-begun
+	}
+	require.Equal(t, 1, opened(p))
+	p.pool.mu.Lock()
+	c := p.fresh[0]
+	p.pool.mu.Unlock()
+	require.EqualValues(t, together, c.calls.Load())
+	require.Zero(t, c.reads.Load(), "all bodies are read")
+	c.reads.Add(1) // as of one more request that is not read whole
+	_, rests := c.rests(c.port.budget.now())
+	require.False(t, rests, "handlers work on others")
+	c.reads.Add(-1)
+	close(finish)
+	for range together {
+		require.Regexp(t, `^HTTP/2.0 /a%2Fb\?\d body$`, <-answers)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, p.Shutdown(ctx, server))
+	require.Error(t, <-served)
+}

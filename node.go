@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/calendar"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
@@ -49,6 +50,7 @@ type Node struct {
 	asker     *asker.Asker
 	owner     *owner.Owner
 	clients   clients
+	epochs    *epoch.Members
 	pools     pools
 	joining   joining
 	outage    outage.Tracker // the outage under way
@@ -116,8 +118,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Old: snapshots.GraceFor})
 	box := cfg.box()
-	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Decide: n.decide, Apart: n.apart})
+	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
 	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
 	n.clients.survey = survey.New(survey.Config{
@@ -131,7 +134,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
 		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: cfg.snapshotKeys(), Build: release.Version(),
-		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
+		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
 		SaveValues: n.published.Save, LoadValues: n.published.Load,
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
@@ -151,6 +154,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
 	})
 	n.env.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
+	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
 	n.env.Go(n.asker.Run)
 	n.env.Go(n.clients.holds.Run)
 	if n.regions.Holdings != nil {

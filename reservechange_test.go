@@ -80,3 +80,47 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 		w.close(t)
 	})
 }
+
+// A text is opened where the clock differs by ten minutes, after the owner has crashed: the member
+// that decides then goes by the age of the estimate.
+func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		t.Run(skew.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 2, false, seeded)
+				skewed := seeded
+				skewed.Now = func() time.Time { return time.Now().Add(skew) }
+				w.network.Host("c")
+				w.names = append(w.names, "c")
+				w.start(t, "c", false, skewed)
+				w.ready(t, w.names...)
+				time.Sleep(time.Minute) // the cluster has begun its epoch
+				type one struct {
+					l    map[string]*weir.Limiter
+					key  string
+					text string
+				}
+				var all []one
+				for _, algorithm := range algorithms {
+					ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: 30 * time.Minute, NoLeases: true})
+					for _, key := range keysOf(ls["a"], 3) {
+						v := reserve(t, ls["b"], key, 20)
+						all = append(all, one{ls, key, v.Text()})
+					}
+				}
+				time.Sleep(300 * time.Millisecond)
+				w.network.Host("a").Kill()
+				time.Sleep(2 * time.Second)
+				for _, r := range all {
+					require.NoError(t, opened(t, r.l["c"], r.key, r.text).Settle(t.Context(), 10))
+				}
+				time.Sleep(10 * time.Millisecond)
+				for _, r := range all {
+					require.InDelta(t, 90, remaining(t, r.l["b"], r.key), 0.5, r.l["b"].Limit().Name)
+				}
+				w.close(t)
+			})
+		})
+	}
+}

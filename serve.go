@@ -157,7 +157,7 @@ func (s *serving) told(r *request) bool {
 	case wire.OpAdopt:
 		s.answer(r, n.clients.holds.ServeAdopt)
 	case wire.OpSince:
-		s.answer(r, n.joining.snapshots.ServeSince)
+		s.answer(r, n.epochs.Serve)
 	case wire.OpExchange:
 		n.regions.Serve(s.from, r.bytes, r.h, s.b.Later(r.i))
 	case wire.OpLocate:

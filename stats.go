@@ -281,6 +281,8 @@ type SnapshotStats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // that it took
 	Refused  int           // snapshots that were not loaded, or not to their end; the log has the reasons
+	Skipped  int           // snapshots that were not loaded, as the cluster went on without their node
+	Foreign  int           // nodes of other clusters or regions that write to the same place
 
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // that were not
@@ -294,7 +296,7 @@ type SnapshotStats struct {
 func (n *Node) snapshotStats() SnapshotStats {
 	s := n.joining.snapshots.Stats()
 	return SnapshotStats{
-		Loading: s.Loading, Loaded: s.Loaded, LoadTook: s.LoadTook, Refused: s.Refused,
+		Loading: s.Loading, Loaded: s.Loaded, LoadTook: s.LoadTook, Refused: s.Refused, Skipped: s.Skipped, Foreign: s.Foreign,
 		Saved: s.Saved, Failures: s.Failures, Error: s.Error, Age: s.Age, Took: s.Took, Bytes: s.Bytes, Counts: s.Counts,
 	}
 }

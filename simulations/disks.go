@@ -67,20 +67,30 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 		}
 		d.stage.mu.Lock()
 		all := slices.Clone(d.of[h.name])
-		d.loads = append(d.loads, load{of: h.name, by: d.host, ran: never}) // also where there is none
+		d.record(load{of: h.name, by: d.host, ran: never}) // also where there is none
 		d.stage.mu.Unlock()
 		for _, k := range slices.Backward(all) {
-			err := read(h.name, bytes.NewReader(k.text))
+			from := bytes.NewReader(k.text)
+			err := read(h.name, from)
 			if err == nil {
-				d.stage.mu.Lock()
-				d.loads = append(d.loads, load{h.name, k.began, d.host, never})
-				d.stage.mu.Unlock()
+				if from.Len() == 0 { // and not its header alone
+					d.stage.mu.Lock()
+					d.record(load{h.name, k.began, d.host, never})
+					d.stage.mu.Unlock()
+				}
 				break
 			}
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// record adds a load once. stage.mu is held.
+func (d *disks) record(l load) {
+	if !slices.Contains(d.loads, l) {
+		d.loads = append(d.loads, l)
+	}
 }
 
 // runs notes that a node runs, which has loaded what it loads. stage.mu is held.

@@ -200,6 +200,7 @@ func syncDir(path string) error {
 // before the one before, and of other nodes those that have not saved for long.
 func outdated(entries []Entry, saved Entry) (old []Entry) {
 	newest := make(map[string]time.Time)
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Mode != 0 })
 	for _, e := range entries {
 		if e.Modified.After(newest[e.Node]) {
 			newest[e.Node] = e.Modified
@@ -237,9 +238,13 @@ func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node
 		if next < 0 {
 			next = len(entries)
 		}
-		for _, e := range entries[:min(next, generations)] {
+		for i, files := 0, 0; i < next && files < generations; i++ {
+			e := entries[i]
 			if err := ctx.Err(); err != nil {
 				return errors.Join(append(errs, fmt.Errorf("snapshot: reading %s: %w", d.path, err))...)
+			}
+			if e.Mode == 0 {
+				files++
 			}
 			if err = e.read(ctx, read); err == nil {
 				break
@@ -253,7 +258,7 @@ func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node
 
 // read calls read with the entry's file.
 func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) error) error {
-	file, err := os.Open(e.Path)
+	file, err := Open(e.Path)
 	if err != nil {
 		return err
 	}

@@ -293,7 +293,7 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	for _, name := range others {
 		require.NoError(t, os.WriteFile(filepath.Join(path, name), []byte("bad"), 0o600))
 	}
-	require.NoError(t, os.Mkdir(filepath.Join(path, "weir-dir.1.snapshot"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(path, "weir-dir.snapshot"), 0o700))
 	d := open(t, path, DirOptions{})
 	requireLoads(t, d)
 	save(t, d, "a", "a1")

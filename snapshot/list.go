@@ -20,10 +20,13 @@ type Entry struct {
 	Path       string // of its file, or what the store calls it
 	Bytes      int64
 	Modified   time.Time
+	// Mode has the type of what is there: 0 of a regular file, and in another store. Nothing but
+	// a regular file is a snapshot, so the others can be neither read nor replaced.
+	Mode fs.FileMode
 }
 
-// List returns the snapshots in the directory of a [Dir], by node and the newest first. It
-// leaves out other files. It needs no Dir, so a process may list what another one has open.
+// List returns the snapshots in the directory of a [Dir], by node and the newest first, and what
+// has the name of one. It leaves out other files. It needs no Dir, so a process may list what another one has open.
 func List(path string) (entries []Entry, err error) {
 	files, err := os.ReadDir(path)
 	if err != nil {
@@ -31,7 +34,7 @@ func List(path string) (entries []Entry, err error) {
 	}
 	for _, f := range files {
 		node, generation, ours := parseFileName(f.Name())
-		if !ours || !f.Type().IsRegular() {
+		if !ours {
 			continue
 		}
 		info, err := f.Info()
@@ -41,7 +44,7 @@ func List(path string) (entries []Entry, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("snapshot: %w", err)
 		}
-		entries = append(entries, Entry{Node: node, Generation: generation, Path: filepath.Join(path, f.Name()), Bytes: info.Size(), Modified: info.ModTime()})
+		entries = append(entries, Entry{Node: node, Generation: generation, Path: filepath.Join(path, f.Name()), Bytes: info.Size(), Modified: info.ModTime(), Mode: info.Mode().Type()})
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(b.Generation, a.Generation))

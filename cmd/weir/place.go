@@ -71,12 +71,13 @@ func openPlace(where string) (*place, error) {
 		list: func() ([]snapshot.Entry, error) {
 			info, err := os.Stat(where)
 			if err == nil && !info.IsDir() {
-				return []snapshot.Entry{{Path: where, Bytes: info.Size(), Modified: info.ModTime()}}, nil
+				path, err := filepath.EvalSymlinks(where)
+				return []snapshot.Entry{{Path: path, Bytes: info.Size(), Modified: info.ModTime()}}, err
 			}
 			return snapshot.List(where)
 		},
 		read: func(path string, do func(r io.Reader) error) error {
-			file, err := os.Open(path)
+			file, err := snapshot.Open(path)
 			if err != nil {
 				return err
 			}

@@ -86,6 +86,8 @@ var exported = map[string]string{
 	"Snapshots.Loaded":           "weir_snapshot_loaded_counts",
 	"Snapshots.LoadTook":         "weir_snapshot_load_seconds",
 	"Snapshots.Refused":          "weir_snapshot_refused_total",
+	"Snapshots.Skipped":          "weir_snapshot_skipped_total",
+	"Snapshots.Foreign":          "weir_snapshot_foreign",
 	"Holdings.Keys":              "weir_holdings",
 	"Holdings.Beyond":            "weir_holdings_beyond_total",
 	"Regions.some.Reached":       "weir_region_reached{region=some}",

@@ -138,6 +138,8 @@ var ofNode = []Family[NodeStats]{
 	gauge("weir_snapshot_loaded_counts", "Counts loaded at the start.", func(s *NodeStats) int { return s.Snapshots.Loaded }),
 	gauge("weir_snapshot_load_seconds", "Duration of loading snapshots at the start.", func(s *NodeStats) time.Duration { return s.Snapshots.LoadTook }),
 	counter("weir_snapshot_refused_total", "Snapshots that were not loaded at the start, or not to their end.", func(s *NodeStats) int { return s.Snapshots.Refused }),
+	counter("weir_snapshot_skipped_total", "Snapshots that were not loaded at the start, as the cluster went on without their node.", func(s *NodeStats) int { return s.Snapshots.Skipped }),
+	gauge("weir_snapshot_foreign", "Nodes of other clusters or regions that write snapshots to the same place.", func(s *NodeStats) int { return s.Snapshots.Foreign }),
 
 	gauge("weir_holdings", "Keys of Global limits with a holding here, copies included.", func(s *NodeStats) int { return s.Holdings.Keys }),
 	counter("weir_holdings_beyond_total", "Times that there was no room for a key's holding.", func(s *NodeStats) uint64 { return s.Holdings.Beyond }),

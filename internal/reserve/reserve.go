@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/wire"
@@ -33,7 +34,7 @@ const (
 	// A Reservation can be settled as long as its units count, but for these bounds.
 	leastLife   = time.Minute
 	longestLife = time.Hour
-	// markerSlack is for nodes whose times of day differ.
+	// markerSlack is for nodes whose times of day differ, where a text cannot be placed otherwise.
 	markerSlack = time.Minute
 )
 
@@ -44,6 +45,7 @@ type Config struct {
 	Region   string      // counts the units
 	Box      *sealed.Box // seals texts
 	Salt     bucket.Salt // makes the IDs of markers unlike those of other nodes
+	Run      *epoch.Clock
 	// Decide carries out op where it has to be done, and waits for the answer.
 	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
 	// Apart carries out op where it has to be done, and waits for nothing.
@@ -87,6 +89,10 @@ type Reservation struct {
 	spent   int64        // the time of the receipt, and
 	expires int64        // until when it can be settled: by the steady clock of this node
 	life    time.Duration
+	sealed  struct { // when the text was sealed that it was opened from
+		day int64 // by the clock of that node
+		run epoch.Moment
+	}
 
 	mu     sync.Mutex
 	state  state

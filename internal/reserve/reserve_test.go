@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/wire"
@@ -33,7 +34,7 @@ type told struct {
 func newFake(region string, secrets ...[]byte) *fake {
 	f := &fake{markers: make(map[bucket.ID]bool)}
 	f.Reservations = New(Config{
-		Clock: env.NewClock(nil), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets),
+		Clock: env.NewClock(nil), Run: epoch.New(0), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets),
 		Decide: func(_ context.Context, op wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
 			r.Allowed, r.Source = f.source == 0 && !f.markers[a.ID], f.source
 			f.markers[a.ID] = f.source == 0

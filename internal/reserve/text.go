@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // The text of a Reservation, before it is sealed: marker 16 | receipt 8 | reset number 8 |
-// units 8 | time of the receipt 8 | expires 8 | life 8 | granted without authority 1 | of a bucket
-// also the numbers of the receipt: version 8 | rate 8 | per 8 | burst 8. Times are of the day, in
-// nanoseconds, as nodes share no other clock.
+// units 8 | age of the receipt 8 | until it expires 8 | life 8 | granted without authority 1 |
+// time of day 8 | epoch 8 | its age 8 | of a bucket also the numbers of the receipt: version 8 |
+// rate 8 | per 8 | burst 8. Durations are in nanoseconds, as of the moment at which it is sealed.
+// The clock of the cluster shows how long ago that was, and the time of day only where it does not.
 const (
 	textKind        = 1
-	textBytes       = 65
+	textBytes       = 89
 	bucketTextBytes = textBytes + 32
 )
 
@@ -34,9 +36,10 @@ func (v *Reservation) Text() string {
 		m.carried.Add(1)
 	}
 	b := make([]byte, 0, bucketTextBytes)
+	now := m.cfg.Clock.Steady()
 	for _, x := range [...]uint64{
 		v.marker.Hi, v.marker.Lo, uint64(v.ask.Receipt), v.ask.ResetNumber, uint64(v.ask.Units),
-		uint64(m.cfg.Clock.TimeOfDayAt(v.spent)), uint64(m.cfg.Clock.TimeOfDayAt(v.expires)), uint64(v.life),
+		uint64(now - v.spent), uint64(v.expires - now), uint64(v.life),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, x)
 	}
@@ -45,6 +48,10 @@ func (v *Reservation) Text() string {
 		stoodIn = 1
 	}
 	b = append(b, stoodIn)
+	run := m.cfg.Run.Now(now)
+	for _, x := range [...]uint64{uint64(m.cfg.Clock.TimeOfDay()), run.Epoch, uint64(run.Age)} {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
 	if by := &v.by; by.Rate > 0 {
 		for _, x := range [...]uint64{by.Version, uint64(by.Rate), uint64(by.Per), uint64(by.Burst)} {
 			b = binary.LittleEndian.AppendUint64(b, x)
@@ -62,17 +69,21 @@ func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 		return ErrForeign
 	}
 	v.by.Algorithm, v.by.Durable = a.Limit.Algorithm, a.Limit.Durable
-	steady, day := m.cfg.Clock.Steady(), m.cfg.Clock.TimeOfDay()
-	left := v.expires - day
+	now := m.cfg.Clock.Steady()
+	ago, placed := m.cfg.Run.Since(v.sealed.run, now)
+	if !placed {
+		ago = max(0, m.cfg.Clock.TimeOfDay()-v.sealed.day)
+	}
+	left := v.expires - ago
 	if left <= 0 {
 		return ErrExpired
 	}
-	v.spent += steady - day
-	v.expires = steady + min(left, int64(v.life))
+	v.spent = now - v.spent - ago
+	v.expires = now + min(left, int64(v.life))
 	return nil
 }
 
-// parse reads what Text has sealed. The times are those of the day.
+// parse reads what Text has sealed, with the durations of that moment in spent and expires.
 func (v *Reservation) parse(plain []byte) bool {
 	if len(plain) != textBytes && len(plain) != bucketTextBytes {
 		return false
@@ -82,6 +93,9 @@ func (v *Reservation) parse(plain []byte) bool {
 	v.ask.Receipt, v.ask.ResetNumber, v.ask.Units = bucket.Receipt(word(2)), word(3), int64(word(4))
 	v.spent, v.expires, v.life = int64(word(5)), int64(word(6)), time.Duration(word(7))
 	v.ask.StoodIn = plain[64] == 1
+	at := plain[65:]
+	v.sealed.day = int64(binary.LittleEndian.Uint64(at))
+	v.sealed.run = epoch.Moment{Epoch: binary.LittleEndian.Uint64(at[8:]), Age: int64(binary.LittleEndian.Uint64(at[16:]))}
 	v.by = bucket.Limit{}
 	if numbers := plain[textBytes:]; len(numbers) > 0 {
 		word := func(i int) uint64 { return binary.LittleEndian.Uint64(numbers[8*i:]) }

@@ -14,7 +14,7 @@ import (
 //	header | tag 16 | chunk, chunk, ... , last chunk
 //
 //	header: "weirsnap" | version 1 | flags 1 | salt 16 | key id 8 | cluster 16 |
-//	        milliseconds 8 | length 1, node | length 1, build
+//	        milliseconds 8 | length 1, node | length 1, build | length 2, run of the cluster
 //	chunk:  AES-256-GCM of 64 KiB, or less in the last one, and its tag
 //
 // and the text of all chunks is blocks: kind 1 | length 4 | bytes. Numbers are
@@ -167,7 +167,7 @@ type Reader struct {
 }
 
 // NewReader reads and authenticates the header. The error is ErrNotSnapshot,
-// ErrLaterVersion, ErrOtherSecret, ErrNoSecret, ErrOpen, ErrDamaged, or that of r.
+// ErrLaterVersion, ErrOlderVersion, ErrOtherSecret, ErrNoSecret, ErrOpen, ErrDamaged, or that of r.
 func NewReader(r io.Reader, keys Keys) (*Reader, error) {
 	raw, err := readRaw(r)
 	if err != nil {

@@ -12,12 +12,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/epoch"
 )
 
 var (
 	first, second = []byte("a secret of sixteen bytes or more"), []byte("the one that replaces it")
 	keys          = NewKeys([][]byte{first})
-	header        = Header{Cluster: [16]byte{1, 2, 3}, Node: "node-1", Saved: time.UnixMilli(1_800_000_000_123).UTC(), Build: "v1.2.3"}
+	header        = Header{Cluster: [16]byte{1, 2, 3}, Node: "node-1", Saved: time.UnixMilli(1_800_000_000_123).UTC(), Build: "v1.2.3", Run: epoch.State{
+		Moment: epoch.Moment{Epoch: 1 << 63, Age: 5e12}, Relations: []epoch.Relation{{Epoch: 7, Offset: -3e12, Stopped: true}},
+	}}
 )
 
 type block struct {
@@ -111,7 +115,7 @@ func slicesOf(n, size int) (sizes []int) {
 func TestHeaderIsReadWithAndWithoutKeys(t *testing.T) {
 	for sealed, keys := range map[bool]Keys{true: keys, false: NewKeys([][]byte{nil, {}})} {
 		want := header
-		want.Version, want.Sealed = 1, sealed
+		want.Version, want.Sealed = version, sealed
 		b := file(t, keys, random(10))
 		got, err := ReadHeader(bytes.NewReader(b))
 		require.NoError(t, err)
@@ -138,7 +142,7 @@ func TestFileOpensWithItsKeyAlone(t *testing.T) {
 	blocks := random(10, 20)
 	sealed, open := file(t, keys, blocks), file(t, Keys{}, blocks)
 	later := bytes.Clone(sealed)
-	later[len(magic)] = 2
+	later[len(magic)] = version + 1
 	for name, c := range map[string]struct {
 		file []byte
 		keys Keys
@@ -154,6 +158,7 @@ func TestFileOpensWithItsKeyAlone(t *testing.T) {
 		"the magic alone":     {sealed[:len(magic)], keys, ErrNotSnapshot},
 		"another file":        {[]byte(strings.Repeat("another file\n", 100)), keys, ErrNotSnapshot},
 		"a later format":      {later, keys, ErrLaterVersion},
+		"an older format":     {append([]byte(magic), 1), keys, ErrOlderVersion},
 		"a later format, cut": {later[:len(magic)+1], keys, ErrLaterVersion},
 		"cut in its header":   {sealed[:fixedBytes-1], keys, ErrDamaged},
 		"cut in its name":     {sealed[:fixedBytes+2], keys, ErrDamaged},
@@ -266,12 +271,16 @@ func TestFileCutBetweenChunksAndBlocksIsRefused(t *testing.T) {
 
 func TestDamageStatesItsPlace(t *testing.T) {
 	b := file(t, keys, random(slicesOf(40, 9_999)...))
+	r, err := NewReader(bytes.NewReader(b), keys)
+	require.NoError(t, err)
+	head := len(r.raw.bytes)
+	first, chunk := head+tagBytes, chunkBytes+tagBytes
 	for at, want := range map[int]string{
-		20:                      "not among Secrets", // no: the salt is damaged, so no key has the id
-		50:                      "the header of 72 bytes",
-		100:                     "the chunk of 65552 bytes from byte 88 on",
-		88 + 2*(65536+16) + 123: "the chunk of 65552 bytes from byte 131192 on",
-		len(b) - 1:              "bytes from byte 393400 on",
+		20:                    "not among Secrets", // no: the salt is damaged, so no key has the id
+		50:                    fmt.Sprintf("the header of %d bytes", head),
+		first + 12:            fmt.Sprintf("the chunk of %d bytes from byte %d on", chunk, first),
+		first + 2*chunk + 123: fmt.Sprintf("the chunk of %d bytes from byte %d on", chunk, first+2*chunk),
+		len(b) - 1:            fmt.Sprintf("bytes from byte %d on", first+6*chunk),
 	} {
 		b[at] ^= 1
 		_, err := read(bytes.NewReader(b), keys)

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/weir-go/weir/internal/epoch"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Header is what a file says of itself. It is authenticated, and not encrypted.
@@ -15,6 +18,9 @@ type Header struct {
 	Node    string    // which node has written it, at most 255 bytes
 	Saved   time.Time // when it was begun, in milliseconds
 	Build   string    // which version of Weir has written it, at most 255 bytes
+	// Run is the run of the cluster when the file was begun. It orders files: Saved is by the
+	// clock of one machine.
+	Run epoch.State
 
 	// A Writer sets what follows.
 
@@ -24,13 +30,15 @@ type Header struct {
 
 const (
 	magic = "weirsnap"
-	// version is the latest format that this build reads, and the one that it writes.
-	version = 1
+	// version is the format that this build reads and writes.
+	version = 2
 
 	saltBytes = 16
 	idBytes   = 8
 	tagBytes  = 16
 	maxText   = 255 // of Node and of Build
+	// maxHeader bounds a header.
+	maxHeader = fixedBytes + 2*(1+maxText) + 2 + epoch.StateBytes
 	// fixedBytes is the header before its texts.
 	fixedBytes = len(magic) + 2 + saltBytes + idBytes + 16 + 8
 	flagSealed = 1
@@ -40,6 +48,7 @@ const (
 var (
 	ErrNotSnapshot  = errors.New("weir: the file is not a snapshot, or its first bytes are damaged: remove it")
 	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
+	ErrOlderVersion = errors.New("weir: the snapshot has an older format than this build reads: remove it")
 	ErrOtherSecret  = errors.New("weir: the snapshot is sealed under a secret that is not among Secrets: add that secret after the others, until each node has saved again")
 	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set those that it was written with")
 	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, as anybody may have written it")
@@ -73,11 +82,13 @@ func (h *Header) append(salt, id []byte) ([]byte, error) {
 	b = append(b, h.Cluster[:]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.Saved.UnixMilli()))
 	b = append(append(b, byte(len(h.Node))), h.Node...)
-	return append(append(b, byte(len(h.Build))), h.Build...), nil
+	b = append(append(b, byte(len(h.Build))), h.Build...)
+	run := h.Run.Append(nil)
+	return append(binary.LittleEndian.AppendUint16(b, uint16(len(run))), run...), nil
 }
 
 // ReadHeader reads the header of a file, without a key: it may have been changed by anybody.
-// The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged, or that of r.
+// The error is ErrNotSnapshot, ErrLaterVersion, ErrOlderVersion, ErrDamaged, or that of r.
 func ReadHeader(r io.Reader) (Header, error) {
 	raw, err := readRaw(r)
 	if err != nil {
@@ -87,7 +98,7 @@ func ReadHeader(r io.Reader) (Header, error) {
 }
 
 func readRaw(r io.Reader) (*rawHeader, error) {
-	h := &rawHeader{bytes: make([]byte, fixedBytes, fixedBytes+2*(1+maxText))}
+	h := &rawHeader{bytes: make([]byte, fixedBytes, maxHeader)}
 	n, err := io.ReadFull(r, h.bytes)
 	if err != nil && !cutShort(err) {
 		return nil, err
@@ -98,6 +109,8 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 		return nil, ErrNotSnapshot
 	case b[0] > version:
 		return nil, fmt.Errorf("%w (version %d; this one reads up to %d)", ErrLaterVersion, b[0], version)
+	case b[0] < version:
+		return nil, fmt.Errorf("%w (version %d; this one reads %d)", ErrOlderVersion, b[0], version)
 	case cutShort(err):
 		return nil, damaged("the header is cut at byte %d", n)
 	case b[1]&^flagSealed != 0:
@@ -124,7 +137,34 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 		}
 		*text = string(h.bytes[start+1:])
 	}
-	return h, nil
+	return h, h.readRun(r)
+}
+
+// readRun reads Run, the end of a header.
+func (h *rawHeader) readRun(r io.Reader) error {
+	start := len(h.bytes)
+	h.bytes = h.bytes[:start+2]
+	_, err := io.ReadFull(r, h.bytes[start:])
+	if err == nil {
+		n := int(binary.LittleEndian.Uint16(h.bytes[start:]))
+		if n > epoch.StateBytes {
+			return damaged("the run of the cluster has %d bytes", n)
+		}
+		h.bytes = h.bytes[:start+2+n]
+		_, err = io.ReadFull(r, h.bytes[start+2:])
+	}
+	switch {
+	case cutShort(err):
+		return damaged("the header is cut after byte %d", start)
+	case err != nil:
+		return err
+	}
+	c := wire.NewCursor(h.bytes[start+2:])
+	h.Run = epoch.Read(&c)
+	if c.Err() != nil || c.Left() > 0 {
+		return damaged("the run of the cluster, at byte %d", start)
+	}
+	return nil
 }
 
 // cutShort reports whether a file ended where more was expected.

@@ -3,25 +3,25 @@ package snapshots
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 // found is what a first look at all snapshots finds.
 type found struct {
-	newest  int64  // when the latest of this cluster was written that opens, as time of day; 0: there is none
-	refused bool   // there is one that does not open
-	foreign string // the node of one of another cluster
+	opened  bool // there is one of this cluster that opens
+	refused bool // there is one that does not
 }
+
+// errForeign is the error of a snapshot that a node of another cluster or region has written.
+var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each a place of its own")
 
 // Load loads what all nodes have written before they stopped, unless this node has joined a
 // cluster that counts already. Nothing of it stops the node: what cannot be read is
@@ -45,42 +45,34 @@ func (s *Snapshots) Load(ctx context.Context) {
 // load is Load, for as long as what keeps snapshots takes.
 func (s *Snapshots) load(ctx context.Context) {
 	began := s.cfg.Clock.Steady()
-	oldest, newest := s.ask(ctx)
-	s.began.Store(min(s.began.Load(), s.cfg.Clock.Steady()-int64(oldest)))
+	s.cfg.Members.Ask(ctx)
 	all, err := s.look(ctx)
-	if err != nil && !all.refused { // else the reason is logged as it is loaded
+	if !all.opened && !all.refused && err != nil {
+		s.countRefused(1)
 		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "error", err)
 	}
-	if all.foreign != "" {
-		err := fmt.Errorf("where snapshots are kept, node %q of another cluster or region writes too: give each a place of its own", all.foreign)
-		s.shut.Store(&err)
-		s.cfg.Log.Error("no snapshot is loaded or written", "error", err)
+	if s.cfg.Members.Counts() >= GraceFor || !all.opened && !all.refused {
 		return
 	}
-	newest = max(newest, all.newest)
-	if oldest >= graceFor || all.newest == 0 && !all.refused {
-		return
-	}
-	s.newest.Store(newest)
-	loaded := s.loadAll(ctx, newest)
+	loaded, newest := s.loadAll(ctx)
 	s.cfg.Wake(s.cfg.Stream.Loaded(s.cfg.Clock.Now()))
 	s.passOn(ctx)
 	took := time.Duration(s.cfg.Clock.Steady() - began)
 	s.mu.Lock()
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
-	if newest == 0 {
+	if newest.IsZero() {
 		return // all were refused
 	}
-	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", time.Unix(0, newest).UTC())
+	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", newest)
 }
 
 // look reads the headers of all snapshots that are this node's to load. Of a node whose newest
-// one does not open, it reads the one before. A header counts only once it is authenticated: a
-// damaged time would have the others taken for outdated. Of what is sealed under a secret that
-// this node lacks, it tells the cluster all the same.
+// one does not open, it reads the one before. The run of a cluster counts only once its header is
+// authenticated. Of a snapshot that is sealed under a secret that this node lacks, it reads the
+// cluster all the same.
 func (s *Snapshots) look(ctx context.Context) (all found, err error) {
-	err = s.cfg.Store.Load(ctx, s.mine, func(_ string, from io.Reader) error {
+	err = s.cfg.Store.Load(ctx, s.mine, func(node string, from io.Reader) error {
 		var head bytes.Buffer
 		h, err := ReadHeader(io.TeeReader(from, &head))
 		if err == nil {
@@ -88,59 +80,99 @@ func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 		}
 		switch shut := errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret); {
 		case (err == nil || shut) && h.Cluster != s.cfg.Cluster:
-			all.foreign = h.Node
+			s.foundForeign(node)
+			return errForeign
 		case err == nil:
-			all.newest = max(all.newest, h.Saved.UnixNano())
+			all.opened = true
+			s.cfg.Members.Clock.Find(h.Run)
 		default:
 			all.refused = true
 		}
+		s.foundOwn(node)
 		return err
 	})
 	return all, err
 }
 
-// loadAll loads each snapshot that was written within graceFor before the newest, and returns how
-// many counts it has read.
-func (s *Snapshots) loadAll(ctx context.Context, newest int64) (loaded int) {
+// loadAll loads each snapshot that no later one is known to replace, and returns how many counts
+// it has read, and when the newest was written by the clock of the machine that wrote it.
+func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) {
+	var refused []error
 	err := s.cfg.Store.Load(ctx, s.mine, func(node string, r io.Reader) error {
-		counts, err := s.loadOne(ctx, r, newest)
+		counts, written, err := s.loadOne(ctx, node, r)
 		loaded += counts
-		if err != nil {
-			s.mu.Lock()
-			s.stats.Refused++
-			s.mu.Unlock()
-			s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "member", node, "counts", counts, "error", err)
+		if written.After(newest) {
+			newest = written
 		}
+		if err == nil {
+			return nil
+		}
+		refused = append(refused, err)
+		if errors.Is(err, errForeign) {
+			return err // look has reported it
+		}
+		s.countRefused(1)
+		s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "member", node, "counts", counts, "error", err)
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
 			why := fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err)
 			s.shut.Store(&why)
 		}
 		return err
 	})
+	for _, err := range without(err, refused) {
+		s.countRefused(1)
+		s.cfg.Log.Error("a snapshot was not read; the one before it is loaded if there is one", "error", err)
+	}
 	if err != nil && loaded == 0 {
 		s.cfg.Log.Error("no snapshot was loaded", "error", err)
 	}
-	return loaded
+	return loaded, newest
 }
 
-// loadOne loads one.
-func (s *Snapshots) loadOne(ctx context.Context, from io.Reader, newest int64) (counts int, err error) {
+// without returns the errors that a store has joined, but for those that it was given.
+func without(joined error, given []error) (others []error) {
+	all := []error{joined}
+	if several, ok := joined.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
+	}
+	for _, err := range all {
+		if err != nil && !slices.ContainsFunc(given, func(of error) bool { return errors.Is(err, of) }) {
+			others = append(others, err)
+		}
+	}
+	return others
+}
+
+// loadOne loads one, unless it is of a node that stopped before the others. written is zero if
+// nothing was loaded.
+func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)
 	if err != nil {
-		return 0, err
+		return 0, written, err
 	}
-	if r.Header().Saved.UnixNano() < newest-int64(graceFor) {
-		return 0, nil // of a node that stopped before the others
+	h := r.Header()
+	if h.Cluster != s.cfg.Cluster {
+		return 0, written, errForeign
 	}
+	behind := time.Duration(s.cfg.Members.Clock.Before(h.Run.Moment))
+	if behind > GraceFor {
+		s.mu.Lock()
+		s.stats.Skipped++
+		s.mu.Unlock()
+		s.cfg.Log.Warn("a snapshot was not loaded, as the cluster went on without its node; its counts are those of other snapshots", "member", node, "written", h.Saved, "behind", behind.String())
+		return 0, written, nil
+	}
+	// The end of the last run, by the clock of the machine that wrote the blocks.
+	newest := h.Saved.UnixNano() + int64(behind)
 	for {
 		kind, block, err := r.Next()
 		switch {
 		case err == io.EOF:
-			return counts, nil
+			return counts, h.Saved, nil
 		case err != nil:
-			return counts, err
+			return counts, h.Saved, err
 		case ctx.Err() != nil:
-			return counts, context.Cause(ctx)
+			return counts, h.Saved, context.Cause(ctx)
 		}
 		switch kind {
 		case Counts:
@@ -151,7 +183,7 @@ func (s *Snapshots) loadOne(ctx context.Context, from io.Reader, newest int64) (
 			err = s.cfg.LoadValues(block)
 		}
 		if err != nil {
-			return counts, err
+			return counts, h.Saved, err
 		}
 	}
 }
@@ -215,50 +247,7 @@ func Label(member string) string {
 	return member
 }
 
-// A node that starts asks the others since when the cluster counts:
-//
-//	answer  age of the cluster in ns | when the newest snapshot was written that is loaded, as time of day in ns, 0 if none is
-//
-// Both are unsigned varints.
-
-// ServeSince appends the answer.
-func (s *Snapshots) ServeSince(_, dst []byte) ([]byte, error) {
-	dst = binary.AppendUvarint(dst, uint64(max(0, s.cfg.Clock.Steady()-s.began.Load())))
-	return binary.AppendUvarint(dst, uint64(max(0, s.newest.Load()))), nil
-}
-
 const (
 	passOnEvery = 10 * time.Millisecond
 	hearFor     = 2 * time.Second
-
-	sinceWait  = time.Second
-	sinceAsked = 16 // at once
 )
-
-// ask returns how long the cluster that this node has joined has counted, 0 if it has met nobody,
-// and when the newest snapshot was written that others load. A member that does not know the
-// question runs an older release, and so has counted for long.
-func (s *Snapshots) ask(ctx context.Context) (age time.Duration, newest int64) {
-	v := s.cfg.View()
-	heard := v.Heard()
-	ages, times := make([]time.Duration, len(heard)), make([]int64, len(heard))
-	env.Gather(len(heard), sinceAsked, func(i int) {
-		h := wire.Header{Op: wire.OpSince, Wait: sinceWait, To: v.Hashes[heard[i]]}
-		answer, err := env.Call(ctx, v.Members[heard[i]].Peer, h, nil, sinceWait)
-		switch c := wire.NewCursor(answer); {
-		case errors.Is(err, wire.ErrUnknownOp):
-			ages[i] = graceFor
-		case err == nil:
-			a, t := c.Number(maxAge), c.Number(maxAge)
-			if c.Err() == nil && c.Left() == 0 {
-				ages[i], times[i] = time.Duration(a), int64(t)
-			}
-		}
-	})
-	for i := range heard {
-		age, newest = max(age, ages[i]), max(newest, times[i])
-	}
-	return age, newest
-}
-
-const maxAge = 1 << 62

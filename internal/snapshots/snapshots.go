@@ -2,16 +2,17 @@
 // published, and load it where all nodes have stopped.
 //
 // A node writes at intervals and as it leaves. It loads once, as it starts, unless it finds a
-// cluster that has been up for longer than graceFor: that one knows what counts, and has
+// cluster that has been up for longer than GraceFor: that one knows what counts, and has
 // forgotten which counts were reset since the snapshot was written. These invariants hold:
 //
 //   - What is loaded is a copy like that of any member, so that it counts once however many
 //     nodes load it, and changes nothing of what is known to be newer.
-//   - Only snapshots are loaded that were written within graceFor before the latest one that
-//     is known. An older one is of a node that stopped before the others, and lacks what
-//     they were told since. Resets are remembered for that long.
-//   - Nothing is written where it would replace what this node cannot read: what another
-//     cluster has written, or what is sealed under a secret that it lacks.
+//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since:
+//     its node stopped before the others, and it lacks the resets since, which are remembered for
+//     that long. The run of the cluster (package epoch) shows this, and never a time of day.
+//   - Nothing is written where it would replace a snapshot that this node cannot read: that of
+//     another cluster, or one that is sealed under a secret that it lacks. A node looks before
+//     each snapshot that it writes.
 //   - No check waits for a snapshot. Writing takes a part of one processor, and memory for a
 //     few blocks.
 package snapshots
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/snapshot"
@@ -34,9 +36,9 @@ import (
 )
 
 const (
-	// graceFor is how long the tombstones of resets are heeded: of snapshots that were
+	// GraceFor is how long the tombstones of resets are heeded: of snapshots that were
 	// written within it of each other, the later one has the resets since the earlier one.
-	graceFor = 10 * time.Minute
+	GraceFor = 10 * time.Minute
 	// saveWait bounds one writing, and loadWait all loading.
 	saveWait = 10 * time.Minute
 	loadWait = 10 * time.Minute
@@ -68,6 +70,7 @@ type Config struct {
 	Life    *env.Life
 	View    func() *view.View
 	Stream  *countsync.Stream
+	Members *epoch.Members
 	Wake    func([]countsync.Member) // that something waits for
 
 	SaveValues func(write func(message []byte) error) error
@@ -78,8 +81,6 @@ type Config struct {
 type Snapshots struct {
 	cfg Config
 
-	began   atomic.Int64 // since when this cluster counts, by the steady clock of this node
-	newest  atomic.Int64 // when the newest snapshot was written of those that were loaded from, as time of day
 	loading atomic.Bool
 
 	saving  chan struct{} // has room for one: one snapshot is written at a time
@@ -90,8 +91,10 @@ type Snapshots struct {
 
 	shut atomic.Pointer[error] // why nothing is written, nil if all may be
 
-	mu    sync.Mutex
-	stats Stats
+	mu      sync.Mutex
+	stats   Stats
+	looked  map[string]bool // nodes whose snapshots are of this cluster
+	foreign map[string]bool // nodes whose snapshots are of another one
 }
 
 // Stats is a weir.SnapshotStats.
@@ -100,6 +103,8 @@ type Stats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // that it took
 	Refused  int           // snapshots that were not loaded, or not to their end
+	Skipped  int           // snapshots that were not loaded, as the cluster went on without their node
+	Foreign  int           // nodes of other clusters or regions that write to the same place
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // that were not
 	Error    string        // of the last one that failed, if none was written since
@@ -112,8 +117,7 @@ type Stats struct {
 
 // New returns the Snapshots of a node that starts.
 func New(c Config) *Snapshots {
-	s := &Snapshots{cfg: c, saving: make(chan struct{}, 1)}
-	s.began.Store(c.Clock.Steady())
+	s := &Snapshots{cfg: c, saving: make(chan struct{}, 1), looked: make(map[string]bool), foreign: make(map[string]bool)}
 	s.loading.Store(c.Store != nil)
 	return s
 }
@@ -124,6 +128,7 @@ func (s *Snapshots) Stats() Stats {
 	defer s.mu.Unlock()
 	stats := s.stats
 	stats.Loading = s.loading.Load()
+	stats.Foreign = len(s.foreign)
 	if stats.last != 0 {
 		stats.Age = time.Duration(s.cfg.Clock.Steady() - stats.last)
 	}
@@ -242,6 +247,10 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if why := s.shut.Load(); why != nil {
 		return written, *why
 	}
+	s.cfg.Members.Begin(ctx)
+	if err := s.lookAgain(ctx); err != nil {
+		return written, err
+	}
 	written.last = s.cfg.Clock.Steady()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
 		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Clock.Steady()) }}
@@ -284,6 +293,7 @@ var (
 func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
 	w, err := NewWriter(to, s.cfg.Keys, Header{
 		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Clock.TimeOfDay()), Build: s.cfg.Build,
+		Run: s.cfg.Members.Clock.State(s.cfg.Clock.Steady()),
 	})
 	if err != nil {
 		return 0, err

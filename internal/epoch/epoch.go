@@ -1,0 +1,220 @@
+// Package epoch owns the clock that the nodes of a cluster have in common: for how long the
+// cluster has run, by monotonic clocks.
+//
+// The clock of an epoch begins with the node that begins the epoch. A node that meets another
+// epoch adopts the greater of the two, and remembers how the ages of both relate. So a moment of
+// an epoch that came to an end can still be placed. No time of day is compared with that of
+// another node.
+//
+// After a stop of all nodes the next ones begin another epoch. They relate it to the moments that
+// they find in snapshots: a stop has no age.
+package epoch
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Moment is a moment of a cluster's run. That of epoch 0 cannot be placed by other nodes.
+type Moment struct {
+	Epoch uint64
+	Age   int64 // of the epoch, in nanoseconds
+}
+
+// Relation relates the ages of another epoch to those of a State.
+type Relation struct {
+	Epoch  uint64
+	Offset int64 // the age of Epoch and Offset make the age of the epoch of the State
+	// Stopped reports that all nodes stopped between the epochs, for a time that no age has.
+	Stopped bool
+}
+
+// State is what a node knows of the run of its cluster.
+type State struct {
+	Moment
+	Relations []Relation // the oldest first
+}
+
+// MaxRelations bounds State.Relations. A moment of an epoch that was dropped cannot be placed.
+const MaxRelations = 32
+
+// maxAge bounds ages and offsets, so that no sum of two overflows.
+const maxAge = 1 << 61
+
+// StateBytes is how long the longest State is.
+const StateBytes = 3*binary.MaxVarintLen64 + MaxRelations*(2*binary.MaxVarintLen64+1)
+
+// Append appends the state as Read reads it.
+func (s *State) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, s.Epoch)
+	b = binary.AppendUvarint(b, uint64(s.Age))
+	b = binary.AppendUvarint(b, uint64(len(s.Relations)))
+	for _, r := range s.Relations {
+		b = binary.AppendUvarint(b, r.Epoch)
+		b = binary.AppendVarint(b, r.Offset)
+		stopped := uint64(0)
+		if r.Stopped {
+			stopped = 1
+		}
+		b = binary.AppendUvarint(b, stopped)
+	}
+	return b
+}
+
+// Read reads a state. The cursor has failed if there is none.
+func Read(c *wire.Cursor) (s State) {
+	s.Epoch, s.Age = c.Number(1<<64-1), int64(c.Number(maxAge))
+	for range c.Number(MaxRelations) {
+		r := Relation{Epoch: c.Number(1<<64 - 1)}
+		offset := c.Number(2 * maxAge)
+		r.Offset = int64(offset>>1) ^ -int64(offset&1)
+		r.Stopped = c.Number(1) == 1
+		s.Relations = append(s.Relations, r)
+	}
+	return s
+}
+
+// Clock is the clock of one node. Its methods are safe for concurrent use; they take the time by
+// the monotonic clock of the node, in nanoseconds.
+type Clock struct {
+	mu        sync.Mutex
+	epoch     uint64 // 0 until the node adopts or begins one
+	began     int64  // when its age was 0
+	relations []Relation
+}
+
+// New returns the clock of a node that starts.
+func New(now int64) *Clock { return &Clock{began: now} }
+
+// Now returns the present moment.
+func (c *Clock) Now(now int64) Moment {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.moment(now)
+}
+
+func (c *Clock) moment(now int64) Moment {
+	return Moment{c.epoch, min(max(0, now-c.began), maxAge)}
+}
+
+// State returns all that the node knows.
+func (c *Clock) State(now int64) State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return State{c.moment(now), slices.Clone(c.relations)}
+}
+
+// Begin begins an epoch, unless the node has one.
+func (c *Clock) Begin(epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch == 0 {
+		c.epoch = max(1, epoch)
+		c.forget(c.epoch)
+	}
+}
+
+// Meet applies the state of a member that runs now.
+func (c *Clock) Meet(s State, now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ahead := s.Age - c.moment(now).Age // of its ages
+	switch {
+	case s.Epoch == c.epoch && s.Epoch != 0:
+		c.began -= max(0, ahead) // a machine that was suspended has missed some
+		ahead = 0
+	case s.Epoch > c.epoch:
+		for i := range c.relations {
+			c.relations[i].Offset += ahead
+		}
+		before := c.epoch
+		c.epoch, c.began = s.Epoch, now-s.Age
+		c.forget(c.epoch)
+		c.relate(Relation{before, ahead, false})
+		ahead = 0
+	default:
+		c.relate(Relation{s.Epoch, -ahead, false})
+	}
+	for _, r := range s.Relations {
+		r.Offset -= ahead
+		c.relate(r)
+	}
+}
+
+// Find applies a state that a node has written. One of an epoch that this node has not met is of
+// before a stop of all nodes, and so of before the present epoch.
+func (c *Clock) Find(s State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, stopped := -s.Age, true
+	if s.Epoch == c.epoch {
+		at, stopped = 0, false
+	}
+	for _, r := range c.relations {
+		if r.Epoch == s.Epoch && !r.Stopped {
+			at, stopped = r.Offset, false
+		}
+	}
+	for _, r := range s.Relations {
+		c.relate(Relation{r.Epoch, r.Offset + at, r.Stopped || stopped})
+	}
+	if stopped {
+		c.relate(Relation{s.Epoch, at, true})
+	}
+}
+
+// relate adds a relation. Of two of one epoch it keeps the one by which that epoch ended later:
+// the cluster has run for at least so long since.
+func (c *Clock) relate(r Relation) {
+	if r.Epoch == 0 || r.Epoch == c.epoch {
+		return
+	}
+	r.Offset = min(max(r.Offset, -maxAge), maxAge)
+	if i := slices.IndexFunc(c.relations, func(of Relation) bool { return of.Epoch == r.Epoch }); i >= 0 {
+		if r.Offset < c.relations[i].Offset {
+			c.relations[i] = r
+		}
+		return
+	}
+	c.relations = append(c.relations, r)
+	if n := len(c.relations); n > MaxRelations {
+		c.relations = slices.Delete(c.relations, 0, n-MaxRelations)
+	}
+}
+
+func (c *Clock) forget(epoch uint64) {
+	c.relations = slices.DeleteFunc(c.relations, func(r Relation) bool { return r.Epoch == epoch })
+}
+
+// Before returns for how long the cluster is known to have run between a moment and the beginning
+// of the present epoch: 0 if the moment is not before that, or cannot be placed.
+func (c *Clock) Before(m Moment) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.relations {
+		if r.Epoch == m.Epoch {
+			return max(0, -m.Age-r.Offset)
+		}
+	}
+	return 0
+}
+
+// Since returns how long ago a moment was, and false if it cannot be placed or all nodes have
+// stopped since.
+func (c *Clock) Since(m Moment, now int64) (ago int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := c.moment(now).Age
+	if m.Epoch == c.epoch {
+		return max(0, age-m.Age), m.Epoch != 0
+	}
+	for _, r := range c.relations {
+		if r.Epoch == m.Epoch && !r.Stopped {
+			return max(0, age-m.Age-r.Offset), true
+		}
+	}
+	return 0, false
+}

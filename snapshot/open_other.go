@@ -1,0 +1,5 @@
+//go:build !(darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd)
+
+package snapshot
+
+const openFlags = 0

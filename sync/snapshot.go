@@ -201,8 +201,8 @@ var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 const resetsLoaded = heeded + heeded/2
 
 // Load takes in a block, like a copy that a member has sent: each unit counts once, and what is
-// known already changes nothing. day is the time of day at now, and newest
-// that at which the latest of the snapshots was written that are loaded. It returns how many
+// known already changes nothing. day is the time of day at now. newest is the time of day, by the
+// clock of the node that wrote the block, up to which nodes ran before they stopped. It returns how many
 // items it has read, and passes nothing on: once all is loaded, Loaded does.
 func (s *Stream) Load(now, day, newest int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {

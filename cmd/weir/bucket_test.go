@@ -120,7 +120,7 @@ func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
 
 	code, out, errs := weirSnapshot("list", at("production"))
 	require.Equal(t, ok, code, errs)
-	require.Equal(t, "NODE SAVED AGE BYTES GENERATION FILE\na TIME AGE 421 2 "+newest+"\na TIME AGE 421 1 "+oldest+"\n\"b c\\n\" TIME AGE 424 1 "+other+"\n", out)
+	require.Equal(t, "NODE SAVED AGE BYTES GENERATION FILE\na TIME AGE 426 2 "+newest+"\na TIME AGE 426 1 "+oldest+"\n\"b c\\n\" TIME AGE 429 1 "+other+"\n", out)
 	code, out, errs = weirSnapshot("show", at("production/"+other), "-shared", shared)
 	require.Equal(t, ok, code, errs)
 	require.Contains(t, out, "node: \"b c\\n\"\n")

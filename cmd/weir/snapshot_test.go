@@ -61,8 +61,8 @@ func TestSnapshotsAreListedWithoutASecret(t *testing.T) {
 	require.Equal(t, ok, code, errs)
 	require.Equal(t, `NODE SAVED AGE BYTES GENERATION FILE
 a unknown - 11 2 weir-a.2.snapshot
-a TIME AGE 421 1 weir-a.1.snapshot
-"b c\n" TIME AGE 424 1 weir-b%20c%0a.1.snapshot
+a TIME AGE 426 1 weir-a.1.snapshot
+"b c\n" TIME AGE 429 1 weir-b%20c%0a.1.snapshot
 `, out)
 	code, _, errs = weirSnapshot("list", filepath.Join(dir, "none"))
 	require.Equal(t, bad, code)
@@ -75,7 +75,7 @@ func TestShowPrintsTheHeaderAndWhatTheFileHas(t *testing.T) {
 	header := `node: "b c\n"
 saved: TIME, AGE ago
 build: v1.2.3
-format: 1
+format: 2
 cluster: ab000000000000000000000000000000
 sealed: yes
 `

@@ -115,7 +115,7 @@ type Config struct {
 	Replicas int
 
 	// MaxKeys is how many counts the node holds at once. Beyond it, the counts that matter
-	// least are evicted (docs/floods.md). 5,000,000 if zero, about 350 MB.
+	// least are evicted (docs/floods.md). 5,000,000 if zero, about 480 MB.
 	MaxKeys int
 
 	// TopKeys is how many of the keys that are asked for and denied most the node remembers,

@@ -332,6 +332,42 @@ func TestTheFiguresOfDocumentsAreOfTheBriefTables(t *testing.T) {
 	}
 }
 
+// README.md rounds the medians of a check that its own node decides.
+func TestReadmeRoundsMediansOfOwnedChecks(t *testing.T) {
+	tables, err := os.ReadFile("brief.txt")
+	require.NoError(t, err)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	var medians []string
+	for _, row := range regexp.MustCompile(`(?m)^\| weir-owned \|[^|]*\|[^|]*\| (\d+ ns) \|`).FindAllStringSubmatch(string(tables), -1) {
+		median, err := time.ParseDuration(strings.ReplaceAll(row[1], " ", ""))
+		require.NoError(t, err)
+		medians = append(medians, fmt.Sprintf("%.2g µs", median.Seconds()*1e6))
+	}
+	require.GreaterOrEqual(t, len(medians), 2)
+	require.Contains(t, string(readme), "takes "+medians[0]+" for one key and "+medians[1]+" among a million (medians)")
+}
+
+// The figures beside rueidis are of tables.txt, which has it.
+func TestFiguresBesideRueidisAreOfTheTables(t *testing.T) {
+	tables, err := os.ReadFile("tables.txt")
+	require.NoError(t, err)
+	document, err := os.ReadFile("../docs/comparison.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(document), "| another run, ")
+	require.True(t, found)
+	for name, contender := range map[string]string{"Weir": "weir-forwarded", "GCRA over rueidis": "rueidis-gcra"} {
+		row := regexp.MustCompile(`(?m)^\| ` + name + ` \|(.*)\|$`).FindStringSubmatch(text)
+		require.NotNil(t, row, name)
+		for figure := range strings.SplitSeq(strings.TrimSpace(row[1]), " | ") {
+			require.Regexp(t, `(?m)^\| `+contender+` \| bucket (\|.*)?\| `+regexp.QuoteMeta(figure)+` \|`, string(tables))
+		}
+	}
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "does [123 k](docs/comparison.md#speed) in a run in which Weir does 580 k")
+}
+
 // The extract in README.md has figures of tables.txt alone.
 func TestTheExtractIsOfTheTables(t *testing.T) {
 	tables, err := os.ReadFile("tables.txt")

@@ -74,7 +74,7 @@ type nodeFlags struct {
 	Forget           time.Duration       `help:"how long dead members stay in the roster; 5m if 0"`
 	ForgetRefused    bool                `help:"spend the whole limit once all missing members have ended and their hosts refuse connections"`
 	Replicas         int                 `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
-	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 350 MB"`
+	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 480 MB"`
 	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
 	ShowSecretKeys   bool                `help:"keep credentials among top keys in full, not just their last four characters"`
 	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`

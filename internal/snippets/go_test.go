@@ -50,6 +50,7 @@ var packages = map[string]string{
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
 	"s3snapshot": "github.com/weir-go/weir/contrib/s3",
 	"rules":      "github.com/weir-go/weir/rules",
+	"service":    "github.com/weir-go/weir/service",
 	"snapshot":   "github.com/weir-go/weir/snapshot",
 	"weir":       "github.com/weir-go/weir",
 	"weirotel":   "github.com/weir-go/weir/contrib/otel",

@@ -73,12 +73,13 @@ schedules:
 	go test . -count=1 -timeout 0 -run SchedulesOfHolds \
 		-schedules $(HOLD_SCHEDULES) $(if $(SEED),-first $(SEED))
 
-# Targets that no client library would send, for each router: whatever reaches a handler was
-# judged by its rule. Without a SEED each run plays others.
+# Targets that no client library would send, for each router, and through nginx and Caddy: each
+# handler that is reached was judged by its rule. Without a SEED each run plays others.
 TARGETS ?= 1000000
+PROXIED ?= 100000
 paths:
-	cd conformance && go test -count=1 -timeout 0 -v -run 'HandlersOfEveryRouter' \
-		-targets $(TARGETS) -first $(or $(SEED),$(shell date +%s)) .
+	cd conformance && go test -count=1 -timeout 0 -v -run 'HandlersOfEveryRouter|ServicesBehindProxies' \
+		-targets $(TARGETS) -proxied $(PROXIED) -first $(or $(SEED),$(shell date +%s)) .
 
 # The pictures of docs/partitions.md and docs/regions.md. A run replays exactly from its seed, so that
 # they change only when what they show does.

@@ -87,7 +87,7 @@ func ofNetHTTP(h http.Handler) func(string) error {
 }
 
 // ofMiddleware is a router of net/http behind httplimit.
-func ofMiddleware(t testing.TB, refuse bool, router func(handle func(r *route) http.HandlerFunc) http.Handler) served {
+func ofMiddleware(t testing.TB, refuse bool, router func(handling) http.Handler) served {
 	w := new(witness)
 	node, book := limited(t)
 	m, err := httplimit.New(node, book, httplimit.Options{
@@ -106,27 +106,34 @@ func decoded(t testing.TB, path string) string {
 	return plain
 }
 
-func ofMux(t testing.TB, refuse bool) served {
-	return ofMiddleware(t, refuse, func(handle func(r *route) http.HandlerFunc) http.Handler {
-		mux := http.NewServeMux()
-		for i := range routes {
-			mux.Handle(routes[i].path, handle(&routes[i]))
+// handling makes the handler of a route.
+type handling func(r *route) http.HandlerFunc
+
+func muxOf(handle handling) http.Handler {
+	mux := http.NewServeMux()
+	for i := range routes {
+		mux.Handle(routes[i].path, handle(&routes[i]))
+	}
+	return mux
+}
+
+func chiOf(t testing.TB, handle handling) http.Handler {
+	mux := chi.NewRouter()
+	for i := range routes {
+		path := strings.NewReplacer("{$}", "", "{rest...}", "*").Replace(decoded(t, routes[i].path))
+		for _, method := range []string{http.MethodGet, http.MethodConnect} {
+			mux.Method(method, path, handle(&routes[i]))
 		}
-		return mux
-	})
+	}
+	return mux
+}
+
+func ofMux(t testing.TB, refuse bool) served {
+	return ofMiddleware(t, refuse, muxOf)
 }
 
 func ofChi(t testing.TB, refuse bool) served {
-	return ofMiddleware(t, refuse, func(handle func(r *route) http.HandlerFunc) http.Handler {
-		mux := chi.NewRouter()
-		for i := range routes {
-			path := strings.NewReplacer("{$}", "", "{rest...}", "*").Replace(decoded(t, routes[i].path))
-			for _, method := range []string{http.MethodGet, http.MethodConnect} {
-				mux.Method(method, path, handle(&routes[i]))
-			}
-		}
-		return mux
-	})
+	return ofMiddleware(t, refuse, func(handle handling) http.Handler { return chiOf(t, handle) })
 }
 
 func ofEcho(config echo.RouterConfig) func(t testing.TB, refuse bool) served {

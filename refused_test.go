@@ -54,6 +54,11 @@ func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 		{"two of an expected three end", 3, 3, kill("b", "c"), [][]string{{"a"}}, []int{33}, []int{33}, []int{0}},
 		{"two are cut off from each other", 2, 0, cut([]string{"a"}, []string{"b"}), [][]string{{"a"}, {"b"}}, []int{50, 50}, []int{50, 50}, []int{0, 0}},
 		{"two of four end and one is cut off", 4, 0, both(kill("b", "d"), cut([]string{"a"}, []string{"c"})), [][]string{{"a"}, {"c"}}, []int{25, 25}, []int{25, 25}, []int{0, 0}},
+		{
+			"two are refused by one side's member and silent to the other", 4, 0,
+			both(reject([]string{"a"}, []string{"b", "d"}), cut([]string{"c"}, []string{"b", "d"})),
+			[][]string{{"a", "c"}, {"b", "d"}}, []int{50, 50}, []int{50, 50}, []int{0, 0},
+		},
 		{"a firewall resets between two", 2, 0, reject([]string{"a"}, []string{"b"}), [][]string{{"a"}, {"b"}}, []int{100, 100}, []int{100, 100}, []int{0, 0}},
 		{"a firewall resets between two and three", 5, 0, reject([]string{"a", "b"}, []string{"c", "d", "e"}), [][]string{{"a", "b"}, {"c", "d", "e"}}, []int{100, 100}, []int{100, 100}, []int{0, 100}},
 		{"a firewall resets a link that another member replaces", 3, 0, reject([]string{"a"}, []string{"b"}), [][]string{{"a", "b", "c"}}, []int{100}, []int{100}, []int{100}},

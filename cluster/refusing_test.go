@@ -46,6 +46,8 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.Hears[2][1]
 	})
 	require.Equal(t, []bool{false, false}, refuses(a))
+	a.replaced("b")
+	require.Len(t, a.members(), 3, "a member that is heard lives, whoever answers at its address")
 	require.NoError(t, b.Close())
 	await(func() bool { r := refuses(a); return r != nil && r[0] && r[1] })
 	require.Nil(t, c.View().Refuses, "not without the option")
@@ -53,6 +55,8 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	await(func() bool { r := refuses(a); return r != nil && !r[0] && !r[1] })
+	a.replaced("b")
+	require.Len(t, a.members(), 2)
 }
 
 func TestRefusalNeedsAClosedConnection(t *testing.T) {

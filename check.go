@@ -49,7 +49,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			*r = results[0]
 		case op == wire.OpRefund && !attempt.Unsent(err):
 			err = cancelled(ctx)
-		case op == wire.OpHold && errors.Is(err, wire.ErrUnknownOp):
+		case (op == wire.OpHold || op == wire.OpExtend) && errors.Is(err, wire.ErrUnknownOp):
 			holds.Refuse(r) // what is granted here that member would not renew
 			err = nil
 		default:
@@ -73,7 +73,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
-	if op == wire.OpHold && as == view.AsStandIn {
+	if (op == wire.OpHold || op == wire.OpExtend) && as == view.AsStandIn {
 		// A process that did not run for a while has used none of Timeout then: a quarter is
 		// what an owner that was late leaves for the rest.
 		left := max(n.cfg.Timeout-time.Duration(n.env.Steady()-a.Began), n.cfg.Timeout/4)

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,9 +23,13 @@ const HoldTerm = holds.Term
 // after HoldTerm; where the node is closed, at once.
 type Hold struct {
 	node     *Node
-	held     holds.Hold // holds nothing if it was denied
+	held     holds.Hold   // holds nothing if it was denied, or a client has the hold
+	client   holds.Client // the name of a client's hold, if it was granted
 	decision Decision
 }
+
+// granted reports whether units are held.
+func (h *Hold) granted() bool { return h.held.Holds() || h.client.Number != 0 }
 
 // Hold asks for units of an InFlight limit, 1 to its Rate, which the caller has until
 // Release. Where there are not as many left, the Decision denies, with a RetryAfter of some
@@ -53,12 +56,14 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	}
 	next, err := l.node.clients.holds.Turn(ctx, l.id(key))
 	defer next()
+	asked := false
 	defer func() {
-		if !h.held.Holds() {
-			l.node.clients.holds.GiveUp(l.id(key), ask.number)
+		if asked && !h.granted() {
+			l.giveUp(ctx, ask, key, units)
 		}
 	}()
 	for err == nil {
+		asked = true
 		h, err = l.hold(ctx, ask, key, units)
 		if err != nil || h.decision.Allowed {
 			return h, err
@@ -78,6 +83,25 @@ type holdAsk struct {
 	ttl    time.Duration // of a client's; 0 for one of this process
 }
 
+// name makes a the ask.
+func (h *holdAsk) name(n *Node, a *wire.Ask) {
+	n.clients.holds.Name(a, h.number)
+	if h.ttl > 0 {
+		c := holds.ClientOf(a)
+		c.NameClient(a, h.ttl)
+	}
+}
+
+// giveUp leaves the line of a hold that was waited for in vain.
+func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
+	var a wire.Ask
+	if l.prepare(context.WithoutCancel(ctx), key, units, &a) != nil {
+		return
+	}
+	ask.name(l.node, &a)
+	l.node.clients.holds.GiveUp(&a, true)
+}
+
 // hold asks for units.
 func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64) (*Hold, error) {
 	n, h := l.node, &Hold{node: l.node}
@@ -95,27 +119,23 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		err = l.grants(units)
 	}
 	if err == nil {
-		if ask.ttl > 0 {
-			numbers := *a.Limit
-			numbers.Per = ask.ttl
-			a.Limit = &numbers
-		}
-		n.clients.holds.Name(&a, ask.number)
+		ask.name(n, &a)
 		var sent int64
-		if sent, err = l.decideHold(ctx, ask.flags, &a, &r); err == nil {
+		if sent, err = l.decideHold(ctx, wire.OpHold, ask.flags, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
 			}
-			if r.Allowed {
-				until := int64(0)
-				if ask.ttl > 0 {
-					until = sent + int64(ask.ttl)
-				}
-				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent, until)
+			switch {
+			case !r.Allowed:
+			case ask.ttl > 0:
+				h.client = holds.ClientOf(&a)
+				n.clients.holds.Keep(ctx, &a, &r)
+			default:
+				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent)
 			}
 		}
-		if !h.held.Holds() && ask.flags&wire.FlagTentative == 0 { // WaitHold asks again, and gives up itself
-			n.clients.holds.GiveUp(a.ID, ask.number)
+		if !h.granted() && ask.flags&wire.FlagTentative == 0 { // WaitHold asks again, and gives up itself
+			n.clients.holds.GiveUp(&a, false)
 		}
 	}
 	if err != nil {
@@ -128,15 +148,15 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	return h, err
 }
 
-// decideHold is decide, and learns what is held where this node owns the count and does not
-// know. It returns when the ask was sent.
-func (l *Limiter) decideHold(ctx context.Context, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
+// decideHold is decide, and first learns all holds of the count where this node owns it and does
+// not know them. It returns when the ask was sent.
+func (l *Limiter) decideHold(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
 	var deadline context.CancelFunc
 	for tries := 0; ; tries++ { // authority may come and go meanwhile
 		v := n.handover.View()
 		*r = wire.Result{}
-		err = n.decide(ctx, wire.OpHold, flags, a, r)
+		err = n.decide(ctx, op, flags, a, r)
 		sent = a.Began
 		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, a.ID) {
 			break
@@ -176,13 +196,13 @@ func (h *Hold) Lost() <-chan struct{} {
 // The range of what a client's hold may last that is not renewed.
 const (
 	minHoldFor = time.Second
-	maxHoldFor = time.Hour
+	maxHoldFor = holds.LongestTerm
 )
 
 // HoldFor holds units for a client in another process, which has the text as long as it
 // renews it: the hold ends ttl after the last renewal, 1 s to an hour. The text is sealed and
 // good for this limit and key on every node of the cluster. It is empty where the Decision
-// denies.
+// denies. HoldFor returns once a second member knows of the hold, if one answers within Timeout.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
@@ -200,32 +220,54 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 	return h.text(), h.decision, err
 }
 
-// RenewHold lets a hold of HoldFor go on for ttl from now, on any node. The error is
-// ErrInvalid for a text of another limit, key or cluster, ErrExpired for a hold that is
-// released, lost or over, or that no member could be asked.
+// RenewHold lets a hold of HoldFor go on for ttl from now, on any node; a shorter ttl than before
+// shortens it. The error is ErrInvalid for a text of another limit, key or cluster, ErrExpired for
+// a hold that was released, or not renewed in time. It is ErrUnavailable where no member that would
+// know answers, or the limit is FailClosed and no majority does: the hold has not been renewed, and
+// may be until its time is over.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
 	if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	c, err := l.openHold(ctx, key, text)
+	a, err := l.openHold(ctx, key, text, ttl)
 	if err != nil {
 		return err
 	}
-	if err = l.node.clients.holds.Renew(ctx, c, ttl); errors.Is(err, holds.ErrOver) {
-		return fmt.Errorf("%w: the hold was released, or nobody renewed it", ErrExpired)
+	for begun := l.node.env.Steady(); ; {
+		var r wire.Result
+		switch _, err := l.decideHold(ctx, wire.OpExtend, 0, &a, &r); {
+		case err != nil:
+			return err
+		case r.Allowed:
+			a.Units = r.Limit
+			l.node.clients.holds.Keep(ctx, &a, &r)
+			return nil
+		case r.Firm:
+			return fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
+		case l.node.env.Ended():
+			return ErrClosed
+		case r.Source == wire.FailedClosed || l.node.env.Steady()-begun > int64(l.node.cfg.Timeout):
+			return ErrUnavailable
+		}
+		if err := l.sleep(ctx, r.RetryAfter); err != nil { // authority moves
+			return err
+		}
 	}
-	return err
 }
 
-// ReleaseHold ends a hold of HoldFor, on any node. To release it again does nothing. The
-// error is ErrInvalid for a text of another limit, key or cluster, or that no member could
-// be asked.
+// ReleaseHold ends a hold of HoldFor, on any node. To release it again does nothing. Where the
+// member that answers for the key is not reached, the release is sent to it until it is. The error
+// is ErrInvalid for a text of another limit, key or cluster, or that of a cancelled ctx.
 func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
-	c, err := l.openHold(ctx, key, text)
+	a, err := l.openHold(ctx, key, text, maxHoldFor)
 	if err != nil {
 		return err
 	}
-	return l.node.clients.holds.Drop(ctx, c)
+	var r wire.Result
+	if err = l.node.decide(ctx, wire.OpRelease, 0, &a, &r); err == nil {
+		l.node.clients.holds.Bury(ctx, &a, &r)
+	}
+	return err
 }
 
 func checkTTL(ttl time.Duration) error {
@@ -236,16 +278,17 @@ func checkTTL(ttl time.Duration) error {
 }
 
 // text returns the text of a client's hold.
-func (h *Hold) text() string { return h.node.clients.holds.Text(&h.held) }
+func (h *Hold) text() string { return h.node.clients.holds.Text(h.client) }
 
-// openHold opens a text of HoldFor.
-func (l *Limiter) openHold(ctx context.Context, key, text string) (c holds.Client, err error) {
-	var a wire.Ask
+// openHold opens a text of HoldFor, and returns an ask by its name with a term.
+func (l *Limiter) openHold(ctx context.Context, key, text string, ttl time.Duration) (a wire.Ask, err error) {
 	if err = l.prepare(ctx, key, 1, &a); err != nil {
-		return c, err
+		return a, err
 	}
-	if c, err = l.node.clients.holds.Open(a.ID, text); err != nil {
-		return c, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
+	c, err := l.node.clients.holds.Open(a.ID, text)
+	if err != nil {
+		return a, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
 	}
-	return c, nil
+	c.NameClient(&a, ttl)
+	return a, nil
 }

@@ -157,6 +157,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
 	n.env.Go(n.asker.Run)
 	n.env.Go(n.clients.holds.Run)
+	n.env.Go(n.clients.holds.RunCopies)
 	if n.regions.Holdings != nil {
 		n.env.Go(n.regions.Run)
 	}
@@ -246,6 +247,9 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	member := n.handover.View().Self >= 0
 	left := n.handover.Leave(ctx)
+	if left == nil {
+		left = n.clients.holds.Leave(ctx)
+	}
 	var saved error
 	if member {
 		saved = n.joining.snapshots.Leave(ctx) // now this node has all that others handed over to it

@@ -42,7 +42,6 @@ var fuzzed = map[string]string{
 	"internal/holds parseHeld":    "internal/holds FuzzMessages",
 	"internal/holds parsePage":    "internal/holds FuzzMessages",
 	"internal/holds page.parseAt": "internal/holds FuzzMessages",
-	"internal/holds parseClaim":   "internal/holds FuzzMessages",
 
 	"internal/publish parseEntries":    "internal/publish FuzzKVMessages",
 	"internal/publish ParseQuestion":   "internal/publish FuzzKVMessages",

@@ -154,8 +154,6 @@ func (s *serving) told(r *request) bool {
 		s.answer(r, n.clients.holds.ServeRenew)
 	case wire.OpHeld:
 		s.answer(r, n.clients.holds.ServeHeld)
-	case wire.OpAdopt:
-		s.answer(r, n.clients.holds.ServeAdopt)
 	case wire.OpSince:
 		s.answer(r, n.epochs.Serve)
 	case wire.OpExchange:

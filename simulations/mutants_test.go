@@ -255,8 +255,8 @@ var mutants = []mutant{
 		name: "what a dead holder had stays held",
 		edits: []edit{{
 			"internal/holds/table.go",
-			"return now-s.renewed(e) > e.term }\n",
-			"return now-s.renewed(e) > e.term && (!MUTANT || now-s.renewed(e) > 100*e.term) }\n",
+			"return now-s.renewed(e) > int64(Term) }\n",
+			"return now-s.renewed(e) > int64(Term) && (!MUTANT || now-s.renewed(e) > 100*int64(Term)) }\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},

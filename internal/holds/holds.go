@@ -1,23 +1,38 @@
-// Package holds counts what is held of InFlight limits: units that come back as they are
-// released, and not with time.
+// Package holds counts the holds of InFlight limits: units that come back as they are released,
+// and not with time.
 //
-// A hold is a fact that one node alone knows at first hand, the holder. The member that
-// answers for a count keeps an entry for each of its holds, and grants no more than the
-// limit. What keeps the two in agreement is this:
+// The member that answers for a count knows each of its holds, and grants no more than the limit.
+// A hold of a process is a fact that one node knows at first hand, the holder, and that node
+// vouches for it:
 //
-//   - A holder tells each member once a second what it has there, by a digest of each shard.
-//     Where digests differ, it sends the list. So an entry that was missed comes.
+//   - A holder sends each member once a second a digest of each shard of its holds there. Where
+//     digests differ, it sends the list. So an entry that was missed comes.
 //   - A member asks the holders of the entries that were not renewed lately to confirm them. So
 //     an entry ends of which the release was lost, or went to a member that answered before.
-//   - There are no copies. A member that has come to answer for a count first asks all others
-//     what they hold of it, and grants nothing before. Holders outlive owners, and know best.
-//   - An entry is named by holder and number, so that a hold which two members say, or which is
-//     granted twice, counts once.
+//   - A holder gives up a hold that no member has renewed for Term before the others do.
+//
+// A client's hold is a record, which no node vouches for:
+//
+//   - Its name is the name in the client's text. It never changes, whichever node renews it.
+//   - Members merge replicas of it. A release wins, then the later renewal (record.merge).
+//   - It ends at its expiry, exactly: each op on a count first ends the records that are due.
+//   - Each member that has a record sends it to those that are to have it, until they have
+//     acknowledged it: the member that answers for the count, or from there the successors and the
+//     node that asked for the hold. So it survives as long as one member that is reached has it.
+//   - It is granted, renewed or released once a second member has the record, if one is reached.
+//   - A record that has ended stays until the latest expiry that it ever had: no late replica
+//     revives it.
+//
+// Both count alike:
+//
+//   - A member that has come to answer for a count first asks all others for its holds, and grants
+//     nothing before.
+//   - A hold is named by its first node and a number, so that a hold which two members report, or
+//     which is granted twice, counts once.
 //   - A grant that comes too late is kept while its hold is still asked for, here or elsewhere, and
 //     released after that if it is not held.
-//   - What is held is held: an entry that a holder reports is never refused for being above the
-//     limit. Nothing is revoked, and nothing new granted until there is room.
-//   - A holder gives up a hold before the others do, should nobody have renewed it for its term.
+//   - No hold is revoked. One that a member reports is never refused for being above the limit:
+//     nothing new is granted until there is room.
 package holds
 
 import (
@@ -36,7 +51,7 @@ import (
 )
 
 const (
-	// Term is for how long a hold stays that its holder does not renew.
+	// Term is for how long a hold of a process stays that its holder does not renew.
 	Term = 10 * time.Second
 	// renewEvery is the time between two digests to a member.
 	renewEvery = time.Second
@@ -79,18 +94,19 @@ type Holds struct {
 	busy   atomic.Bool   // members are being told
 	lost   atomic.Uint64
 	known  known
+	copies copies
 }
 
 // Stats says what is held.
 type Stats struct {
-	Held  int    // holds that this node has
-	Known int    // holds of all nodes that this node knows of, as it answers for their counts
-	Lost  uint64 // holds of this node that ended as nobody renewed them; it only grows
+	Held  int    // holds of this process, and clients' holds that this node asked for
+	Known int    // holds of all nodes that this node knows, as it answers for their counts or has replicas
+	Lost  uint64 // holds of this process that ended as no member renewed them; it only grows
 }
 
 // New returns a Holds that nothing is held of.
 func New(c Config) *Holds {
-	h := &Holds{cfg: c, table: newTable(c.Most), wake: make(chan struct{}, 1)}
+	h := &Holds{cfg: c, table: newTable(c.Most), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
 	h.number.Store(rand.Uint64())
 	return h
 }
@@ -110,11 +126,11 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Receipt, a.ResetNumber = bucket.Receipt(number), h.self()
 }
 
-// Has makes o what was granted to an ask of Name that was sent then, by the steady clock, by
-// this node as the owner if that is here. A client's hold ends at until unless it is renewed; 0 is for one of this process. The hold
-// keeps a.Limit, which is not to change.
-func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent, until int64) {
-	o.ref, o.units, o.limit, o.partition, o.renewed, o.until = refOf(a), a.Units, a.Limit, a.Partition, sent, until
+// Has makes o the hold of this process that was granted to an ask of Name. The ask was sent at that
+// time of the steady clock, and this node granted it as the owner if here. The hold keeps a.Limit,
+// which must not change.
+func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent int64) {
+	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
 	member := o.holder
 	if !here {
 		member = renewedAt(h.cfg.View(), o, sent)
@@ -156,23 +172,23 @@ func (o *Hold) ask() wire.Ask {
 	}
 }
 
-// ReleaseAll ends all holds of this process, as the node is about to end, and tells the
-// members so. It waits for no more than a moment. Holds of clients go on until their terms
-// are over, or another node renews them.
+// ReleaseAll ends all holds of this process, as the node is about to end, and sends the members
+// their releases, and the records that they lack. It waits for no more than a moment.
 func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that they are renewed at
 	for shard := range shards {
-		for _, o := range h.table.own(nil, shard, func(o *Hold) bool { return o.until == 0 }) {
+		for _, o := range h.table.own(nil, shard, func(*Hold) bool { return true }) {
 			if at, held := h.table.release(o); held {
 				ended[at] = append(ended[at], o)
 			}
 		}
 	}
 	v := h.cfg.View()
+	ctx, cancel := context.WithTimeout(h.cfg.Life.Context(), endWait)
+	defer cancel()
+	h.copyRecords(ctx)
 	members := slices.Collect(maps.Keys(ended))
 	env.Gather(len(members), callsAtOnce, func(i int) {
-		ctx, cancel := context.WithTimeout(h.cfg.Life.Context(), endWait)
-		defer cancel()
 		h.list(ctx, v, members[i], kindEnded, ended[members[i]], func([]*Hold) {})
 	})
 }
@@ -191,6 +207,13 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		}
 	}
 	switch {
+	case op == wire.OpRelease && isClients(a):
+		ttl := int64(a.Limit.Per)
+		if flags&wire.FlagTentative != 0 {
+			ttl = 0 // it was not granted, unless this member knows of it
+		}
+		h.table.bury(refOf(a), ttl, now)
+		r.Allowed = true
 	case op == wire.OpRelease:
 		h.table.end(refOf(a))
 	case denied:
@@ -198,7 +221,9 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
 	case as == view.AsOwner && !h.knowsAll(a.ID, now), as == view.AsStandIn && !h.table.knows(a.ID, now):
-		r.RetryAfter = denyFor // authority has come just now, or nobody has been asked in time
+		r.RetryAfter = denyFor // authority has come just now, or no member has been asked in time
+	case op == wire.OpExtend:
+		h.table.extend(a, as != view.AsSelf && v.HasMajority(), now, r)
 	default:
 		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
 	}
@@ -246,11 +271,11 @@ func (h *Holds) look() {
 		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // what is granted reaches its holder before
 		to    = make(map[uint64][]shardDigest)
 	)
-	parts := shards
+	used := shards
 	if !h.table.used.Load() {
-		parts = 0 // most nodes have no such limit, and lock no shard twice a second
+		used = 0 // most nodes have no such limit, and lock no shard twice a second
 	}
-	for shard := range parts {
+	for shard := range used {
 		for !h.table.look(shard, v, now, since, &found) {
 		}
 		h.table.digests(shard, func(d *digest) {
@@ -264,9 +289,6 @@ func (h *Holds) look() {
 		})
 	}
 	h.lost.Add(uint64(found.lost))
-	for _, o := range found.ended {
-		h.release(o, o.at.of)
-	}
 	if len(to) == 0 && len(found.stale) == 0 {
 		return
 	}
@@ -286,15 +308,7 @@ func (h *Holds) look() {
 // frozen reports whether Run is so late that this node may have been frozen.
 func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late) }
 
-func (h *Holds) self() uint64 {
-	if v := h.cfg.View(); v.Self >= 0 {
-		return v.Hashes[v.Self]
-	}
-	return 0
-}
+func (h *Holds) self() uint64 { return selfOf(h.cfg.View()) }
 
 // refOf names the hold of an ask.
 func refOf(a *wire.Ask) ref { return ref{a.ID, a.ResetNumber, uint64(a.Receipt)} }
-
-// termOf is the term of a hold of a limit: the limit's Per, if that is longer than Term.
-func termOf(l *bucket.Limit) time.Duration { return max(Term, l.Per) }

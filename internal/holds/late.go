@@ -3,7 +3,6 @@ package holds
 import (
 	"slices"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -39,15 +38,19 @@ func (h *Holds) Asks(a *wire.Ask) {
 	}
 }
 
-// GiveUp notes that a hold of this node is not asked for any more, and was not granted in time.
-func (h *Holds) GiveUp(id bucket.ID, number uint64) {
-	of := ref{id, h.self(), number}
-	s := h.table.lock(id)
+// GiveUp records that a hold of Name is not asked for any more, and was not granted in time. With
+// waits it leaves the line, so that the next in it need not wait for its silence.
+func (h *Holds) GiveUp(a *wire.Ask, waits bool) {
+	of := refOf(a)
+	s := h.table.lock(of.id)
 	late := s.asks[of]
 	delete(s.asks, of)
 	s.mu.Unlock()
 	for i := range late {
 		late[i].release()
+	}
+	if waits {
+		h.cfg.Tell(wire.OpRelease, wire.FlagTentative, a)
 	}
 }
 
@@ -56,14 +59,14 @@ func (h *Holds) GiveUp(id bucket.ID, number uint64) {
 // may hold it by now, and is asked to confirm that.
 func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
-	if of.holder == h.self() && !h.table.wants(of, &g) {
+	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Clock.Steady()) {
 		g.release()
 	}
 }
 
 // wants reports whether a hold of this node is held or asked for. While it is asked for, the
 // grant is kept.
-func (t *table) wants(of ref, g *lateGrant) bool {
+func (t *table) wants(of ref, g *lateGrant, now int64) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if late, asked := s.asks[of]; asked {
@@ -73,5 +76,6 @@ func (t *table) wants(of ref, g *lateGrant) bool {
 		return true
 	}
 	i, known := s.at[of]
-	return known && s.links[i].hold != nil
+	r := s.record(of)
+	return known && s.links[i].hold != nil || r != nil && r.isLive(now)
 }

@@ -41,24 +41,24 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			late()
 			h.Asks(a)
 			late()
-			h.GiveUp(a.ID, uint64(a.Receipt))
-			h.GiveUp(a.ID, uint64(a.Receipt))
+			h.GiveUp(a, false)
+			h.GiveUp(a, false)
 		}, 1, 1, 0},
 		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
-			h.GiveUp(a.ID, uint64(a.Receipt))
+			h.GiveUp(a, false)
 			late()
 		}, 1, 1, 0},
 		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			late()
-			h.Has(new(Hold), a, false, 0, 0)
+			h.Has(new(Hold), a, false, 0)
 			late()
 		}, 0, 0, 0},
 		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			o := new(Hold)
-			h.Has(o, a, false, 0, 0)
+			h.Has(o, a, false, 0)
 			h.Release(o)
 			late()
 		}, 1, 1, 0},

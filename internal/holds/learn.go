@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -52,6 +53,7 @@ func (h *Holds) Swapped(v *view.View) {
 		k.ranges.Store(&left)
 	}
 	env.Signal(h.wake)
+	env.Signal(h.table.changed)
 }
 
 // forget makes this node ask anew for all.
@@ -164,32 +166,46 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, rang
 		if err != nil {
 			return
 		}
-		var list []entry
-		if next, list, err = parseHeld(answer, h.cfg.Clock.Steady()); err != nil {
+		var (
+			list    []entry
+			records []record
+			now     = h.cfg.Clock.Steady()
+		)
+		if next, list, records, err = parseHeld(answer, now); err != nil {
 			return
 		}
 		for i := range list {
 			h.table.put(list[i])
 		}
-		if next.shard == shards {
+		h.mergeFrom(member, records, now)
+		if next.part == parts {
 			return
 		}
 	}
 }
 
-// ServeHeld answers ask, after the header of the answer: a page of what this node holds and
-// knows of.
+// ServeHeld answers ask, after the header of the answer: a page of the holds that this node has
+// and knows of.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
-	if err != nil || p.shard >= shards {
+	if err != nil || p.part >= parts {
 		return nil, wire.ErrMalformed
 	}
 	now := h.cfg.Clock.Steady()
 	var list []byte
-	for len(list) < pageBytes && p.shard < shards {
-		p.from = h.table.each(p.shard, p.from, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
-		if p.from == 0 {
-			p.shard++
+	for len(list) < pageBytes && p.part < parts {
+		if p.before == 0 {
+			p.before = math.MaxInt32
+		}
+		if shard := p.part / 2; p.part%2 == 0 {
+			p.before = h.table.each(shard, p.before, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
+		} else {
+			p.before = h.table.eachRecord(shard, p.before, p.ranges, func(r *record) {
+				list = appendRecord(append(list, itemRecord), r, now)
+			})
+		}
+		if p.before == 0 {
+			p.part++
 		}
 	}
 	return append(p.appendAt(dst), list...), nil

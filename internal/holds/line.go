@@ -20,33 +20,46 @@ type lines map[bucket.ID][]place
 
 // place is that of one hold. It has no units: what waits has a turn, and nothing else.
 type place struct {
-	of   ref
-	seen int64 // when it was last asked for
+	of    ref
+	seen  int64 // when it was last asked for
+	pause int64 // between the last two times; waitsFor after the first one
 }
 
-// first reports whether a hold is the first of those that wait for its count, or nothing
-// does.
+// isSilent reports whether a hold is not asked for as often as it was. It keeps its place, and
+// others need not wait for it.
+func (p *place) isSilent(now int64) bool { return now-p.seen > 2*p.pause+int64(denyFor) }
+
+// first reports whether a hold is the first of those that wait for its count, or no other waits
+// that is still asked for.
 func (l lines) first(of ref, now int64) bool {
 	line := l[of.id]
 	for len(line) > 0 && now-line[0].seen > int64(waitsFor) {
 		line = line[1:]
 	}
 	l.keep(of.id, line)
-	return len(line) == 0 || line[0].of == of
+	for i := range line {
+		if line[i].of == of {
+			return true
+		}
+		if !line[i].isSilent(now) {
+			return false
+		}
+	}
+	return true
 }
 
 // wait gives a hold a place in the line, or keeps the one that it has.
 func (l *lines) wait(of ref, now int64) {
 	line := (*l)[of.id]
 	if i := slices.IndexFunc(line, func(p place) bool { return p.of == of }); i >= 0 {
-		line[i].seen = now
+		line[i].pause, line[i].seen = now-line[i].seen, now
 		return
 	}
 	if len(line) < longestLine {
 		if *l == nil {
 			*l = make(lines)
 		}
-		(*l)[of.id] = append(line, place{of, now})
+		(*l)[of.id] = append(line, place{of, now, int64(waitsFor)})
 	}
 }
 

@@ -65,7 +65,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	}
 	h, err := wire.ParseHeader(request)
 	require.NoError(m.t, err)
-	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: m.ServeRenew, wire.OpHeld: m.ServeHeld, wire.OpAdopt: m.ServeAdopt}[h.Op]
+	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: m.ServeRenew, wire.OpHeld: m.ServeHeld}[h.Op]
 	return serve(request[wire.HeaderBytes:], wire.AppendAnswer(answer[:0], wire.Done, 0))
 }
 
@@ -91,7 +91,7 @@ func (m *member) grant(by *member) *Hold {
 	by.table.hold(&a, -1, false, by.now(), &r)
 	require.True(m.t, r.Allowed)
 	o := new(Hold)
-	m.Has(o, &a, false, m.now(), 0)
+	m.Has(o, &a, false, m.now())
 	return o
 }
 
@@ -117,7 +117,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
 		{"one of the member's own that no caller has", func(owner, _ *member) {
 			of := ref{owner.id(), owner.self(), owner.Number()}
-			owner.table.put(entry{of, 1, int64(Term), owner.now()})
+			owner.table.put(entry{of, 1, owner.now()})
 		}, stale, false, true},
 		{"of a holder that does not answer", func(owner, holder *member) {
 			holder.table.release(holder.grant(owner))

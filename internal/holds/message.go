@@ -2,6 +2,7 @@ package holds
 
 import (
 	"encoding/binary"
+	"math"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -12,28 +13,31 @@ import (
 // What members tell each other of holds. Numbers are varints unless a size is given.
 //
 //	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 where the digests differ
-//	list     1 | holder 8 | for each hold: id 16, number 8, units, term in ms
+//	list     1 | holder 8 | for each hold: id 16, number 8, units
 //	ended    2 | as list
 //	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
-//	held     shard | from | ranges: first 8, last 8                  answer: shard and from to go on, 256 and 0 at the end | for each hold: id 16, holder 8, number 8, units, term, age in ms
-//	adopt    verb | id 16 | holder 8 | number 8 | ms                 answer: one of answer
+//	records  4 | sender 8 | for each record: below                  answer: those records of which the answering member knows more
+//	held     part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
+//
+//	record   id 16 | origin 8 | number 8 | renewal 8 | released 1 | units | until it expires, and until it is forgotten, in ms
 const (
 	kindDigests = iota
 	kindList
 	kindEnded
 	kindConfirm
+	kindRecords
 )
 
+// A member lists each shard as two parts, the holds of processes and the records of clients'.
+const parts = 2 * shards
+
 const (
-	verbRenew = iota
-	verbRelease
+	itemEntry = iota
+	itemRecord
 )
 
 // pageBytes is about how long a message gets; cluster.MaxMessage is twice that.
 const pageBytes = 32 << 10
-
-// longestTerm bounds the term of a hold, and what a client's may be renewed for.
-const longestTerm = time.Hour
 
 // mostUnits is the most that a limit has.
 const mostUnits = 1_000_000_000_000
@@ -63,7 +67,7 @@ func (r *reader) id() bucket.ID { return bucket.ID{Hi: r.uint64(), Lo: r.uint64(
 func (r *reader) units() int64 { return int64(r.Number(mostUnits)) }
 
 func (r *reader) millis() int64 {
-	return int64(r.Number(uint64(longestTerm/time.Millisecond))) * int64(time.Millisecond)
+	return int64(r.Number(uint64(LongestTerm/time.Millisecond))) * int64(time.Millisecond)
 }
 
 // shardDigest is one of a message of digests.
@@ -82,7 +86,7 @@ func appendDigests(b []byte, holder uint64, of []shardDigest) []byte {
 
 func appendListed(b []byte, o *Hold) []byte {
 	b = append64(appendID(b, o.id), o.number)
-	return appendMillis(binary.AppendUvarint(b, uint64(o.units)), int64(o.term()))
+	return binary.AppendUvarint(b, uint64(o.units))
 }
 
 func appendConfirm(b []byte, holder uint64, of []ref) []byte {
@@ -93,26 +97,31 @@ func appendConfirm(b []byte, holder uint64, of []ref) []byte {
 	return b
 }
 
-// renewal is a message of digests, of holds that are renewed now or ended, or of holds to confirm.
-type renewal struct {
+// renewMessage is a message of wire.OpRenew.
+type renewMessage struct {
 	kind    byte
-	holder  uint64
+	holder  uint64 // or the sender of records
 	digests []shardDigest
 	list    []entry // to confirm, by their refs alone
+	records []record
 }
 
-func parseRenew(message []byte, now int64) (m renewal, err error) {
+func parseRenew(message []byte, now int64) (m renewMessage, err error) {
 	r := reader{wire.NewCursor(message)}
-	m.kind, m.holder = byte(r.Number(kindConfirm)), r.uint64()
+	m.kind, m.holder = byte(r.Number(kindRecords)), r.uint64()
 	for r.Left() > 0 {
-		if m.kind == kindDigests {
+		switch m.kind {
+		case kindDigests:
 			d := shardDigest{shard: int(r.byte()), sum: r.uint64()}
 			m.digests = append(m.digests, d)
+			continue
+		case kindRecords:
+			m.records = append(m.records, r.record(now))
 			continue
 		}
 		e := entry{ref: ref{id: r.id(), holder: m.holder, number: r.uint64()}, renewed: now}
 		if m.kind != kindConfirm {
-			e.units, e.term = r.units(), r.millis()
+			e.units = r.units()
 		}
 		m.list = append(m.list, e)
 	}
@@ -127,10 +136,10 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// page is a question for what is held, and where in a member's holds it goes on.
+// page asks a member for its holds, from a place in them on.
 type page struct {
-	shard  int
-	from   int
+	part   int
+	before int // place in the part, 0 at its beginning
 	ranges countsync.Ranges
 }
 
@@ -143,13 +152,13 @@ func (p *page) append(b []byte) []byte {
 }
 
 func (p *page) appendAt(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(p.shard))
-	return binary.AppendUvarint(b, uint64(p.from))
+	b = binary.AppendUvarint(b, uint64(p.part))
+	return binary.AppendUvarint(b, uint64(p.before))
 }
 
 func (p *page) parseAt(r *reader) {
-	p.shard = int(r.Number(shards))
-	p.from = int(r.Number(1 << 40))
+	p.part = int(r.Number(parts))
+	p.before = int(r.Number(math.MaxInt32))
 }
 
 func parsePage(message []byte) (p page, err error) {
@@ -164,40 +173,44 @@ func parsePage(message []byte) (p page, err error) {
 }
 
 func appendEntry(b []byte, e *entry, now int64) []byte {
-	b = append64(append64(appendID(b, e.id), e.holder), e.number)
-	b = appendMillis(binary.AppendUvarint(b, uint64(e.units)), e.term)
-	return appendMillis(b, min(now-e.renewed, e.term))
+	b = append64(append64(appendID(append(b, itemEntry), e.id), e.holder), e.number)
+	return appendMillis(binary.AppendUvarint(b, uint64(e.units)), min(now-e.renewed, int64(Term)))
 }
 
-// parseHeld reads a page of what is held, and where the next one begins.
-func parseHeld(answer []byte, now int64) (next page, list []entry, err error) {
+// appendRecord rounds the times up: a replica may end late, and not early.
+func appendRecord(b []byte, r *record, now int64) []byte {
+	b = append64(append64(append64(appendID(b, r.id), r.holder), r.number), uint64(r.renewal))
+	released := byte(0)
+	if r.released {
+		released = 1
+	}
+	b = binary.AppendUvarint(append(b, released), uint64(r.units))
+	return appendMillis(appendMillis(b, roundUp(r.expires-now)), roundUp(r.forget-now))
+}
+
+func roundUp(nanos int64) int64 { return nanos + int64(time.Millisecond) - 1 }
+
+func (r *reader) record(now int64) record {
+	c := record{ref: ref{id: r.id(), holder: r.uint64(), number: r.uint64()}, renewal: renewal(r.uint64())}
+	c.released = r.byte() != 0
+	c.units = r.units()
+	c.expires = now + r.millis()
+	c.forget = max(c.expires, now+r.millis())
+	return c
+}
+
+// parseHeld reads a page of a member's holds, and where the next one begins.
+func parseHeld(answer []byte, now int64) (next page, list []entry, records []record, err error) {
 	r := reader{wire.NewCursor(answer)}
 	next.parseAt(&r)
 	for r.Left() > 0 {
-		e := entry{ref: ref{id: r.id(), holder: r.uint64(), number: r.uint64()}, units: r.units(), term: r.millis()}
+		if r.byte() == itemRecord {
+			records = append(records, r.record(now))
+			continue
+		}
+		e := entry{ref: ref{id: r.id(), holder: r.uint64(), number: r.uint64()}, units: r.units()}
 		e.renewed = now - r.millis()
 		list = append(list, e)
 	}
-	return next, list, r.Err()
-}
-
-// claim is what is asked of a client's hold.
-type claim struct {
-	verb int
-	of   ref
-	ttl  int64
-}
-
-func (c *claim) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(c.verb))
-	b = append64(append64(appendID(b, c.of.id), c.of.holder), c.of.number)
-	return appendMillis(b, c.ttl)
-}
-
-func parseClaim(message []byte) (c claim, err error) {
-	r := reader{wire.NewCursor(message)}
-	c.verb = int(r.Number(verbRelease))
-	c.of = ref{id: r.id(), holder: r.uint64(), number: r.uint64()}
-	c.ttl = r.millis()
-	return c, r.Err()
+	return next, list, records, r.Err()
 }

@@ -1,15 +1,14 @@
 package holds
 
 import (
-	"time"
+	"math"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Hold is units that this node holds, for a caller in its process or for a client. The zero
-// Hold holds nothing.
+// Hold is units that this node holds for a caller in its process. The zero Hold holds nothing.
 type Hold struct {
 	ref
 	units     int64
@@ -22,14 +21,10 @@ type Hold struct {
 	lost    chan struct{} // nil until somebody asks for it
 	at      *digest       // of the member that it is renewed at, which is 0 if none may decide
 	renewed int64         // when it was last renewed by itself
-	until   int64         // when a client's hold ends that is not renewed; 0 if it is the process's
 }
 
 // Holds reports whether the hold was granted.
 func (o *Hold) Holds() bool { return o.number != 0 }
-
-// term is for how long it stays that nobody renews.
-func (o *Hold) term() time.Duration { return termOf(o.limit) }
 
 // Lost returns a channel that is closed if the units may have gone to others.
 func (h *Holds) Lost(o *Hold) <-chan struct{} {
@@ -75,50 +70,39 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.at.of, true
 }
 
-// find returns this node's hold of that name; nil if it is over.
-func (t *table) find(of ref) *Hold {
+// owns reports whether this node's process holds units by that name.
+func (t *table) owns(of ref) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
-	if i, known := s.at[of]; known {
-		return s.links[i].hold
-	}
-	return nil
+	i, known := s.at[of]
+	return known && s.links[i].hold != nil
 }
 
-// extend has a client's hold end later, and reports whether it was there.
-func (t *table) extend(o *Hold, until int64) bool {
-	s := t.lock(o.id)
-	defer s.mu.Unlock()
-	o.until = until
-	return o.slot >= 0
-}
-
-// own appends the holds of this node that are among those asked for. It looks at a part of the
-// shard at a time, and what moves meanwhile may be missed, as with each.
-func (t *table) own(list []*Hold, shard int, wants func(*Hold) bool) []*Hold {
+// own appends the holds of this node that f selects. It looks at a part of the shard at a time, from
+// the last to the first, as each does.
+func (t *table) own(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 	s := &t.shards[shard]
-	for from, more := 0, true; more; from += lookAtOnce {
+	for from := math.MaxInt; from > 0; {
 		s.mu.Lock()
-		end := min(from+lookAtOnce, len(s.links))
-		for i := from; i < end; i++ {
-			if o := s.links[i].hold; o != nil && wants(o) {
+		from = min(from, len(s.links))
+		next := max(0, from-lookAtOnce)
+		for i := from - 1; i >= next; i-- {
+			if o := s.links[i].hold; o != nil && f(o) {
 				list = append(list, o)
 			}
 		}
-		more = end < len(s.links)
+		from = next
 		s.mu.Unlock()
 	}
 	return list
 }
 
-// lookAt looks at a hold of this node: it ends a client's that is over, and one that nobody has
-// renewed for its term, whose channel it closes, and finds where it is to be renewed. It
-// reports whether the hold has ended. s.mu is held.
+// lookAt looks at a hold of this node. It ends one that no member has renewed for Term, and closes
+// its channel, or finds where it is to be renewed. It reports whether the hold has ended. s.mu is
+// held.
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {
-	case o.until != 0 && now >= o.until:
-		found.ended = append(found.ended, o)
-	case now-max(o.renewed, o.at.renewed) > int64(o.term())*9/10: // before anybody gives it away
+	case now-max(o.renewed, o.at.renewed) > int64(Term)*9/10: // before anybody gives it away
 		if o.over = true; o.lost != nil {
 			close(o.lost)
 		}

@@ -87,13 +87,13 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 
 // has answers confirm for one hold.
 func (h *Holds) has(of *ref) byte {
-	if h.table.find(*of) != nil {
+	if h.table.owns(*of) {
 		return 1
 	}
 	return 0
 }
 
-// ServeRenew answers renew, list and confirm. It returns what follows the header of the answer.
+// ServeRenew answers the messages of wire.OpRenew. It returns what follows the header of the answer.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	now := h.cfg.Clock.Steady()
 	m, err := parseRenew(message, now)
@@ -117,6 +117,8 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 		for i := range m.list {
 			h.table.end(m.list[i].ref)
 		}
+	case kindRecords:
+		dst = h.serveRecords(&m, dst, now)
 	case kindConfirm:
 		if m.holder != h.self() {
 			return nil, wire.ErrMalformed
@@ -129,7 +131,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 }
 
 // entry is what another member knows of a hold.
-func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, int64(o.term()), now} }
+func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, now} }
 
 // shardSet is a set of shards.
 type shardSet [shards / 8]byte

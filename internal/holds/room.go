@@ -2,16 +2,16 @@ package holds
 
 import "sync/atomic"
 
-// room is how many more entries a table takes, for all its shards together: all holds of a
-// count are in one of them. A shard takes some of it at a time, so that two keys seldom meet
-// here, and gives back what it does not use when it is looked through.
+// room bounds the holds of a table, for all its shards together: all holds of a count are in one
+// of them. A shard takes a part of it at a time, so that two keys seldom meet here, and returns
+// the rest when it is looked through.
 type room struct {
 	left   atomic.Int64
-	atOnce int64 // what a shard takes, and keeps spare: of all shards an eighth of the table at most
-	most   int   // entries of one shard
+	atOnce int64 // the part that a shard takes, and keeps spare: of all shards an eighth of the table at most
+	most   int   // holds of one shard
 }
 
-// mostOfShard bounds the entries of a shard of all but the largest tables, as a longer list
+// mostOfShard bounds the holds of a shard of all but the largest tables, as a longer list
 // is copied under its lock when it grows.
 const mostOfShard = 1 << 16
 
@@ -31,23 +31,35 @@ func (r *room) take() int {
 	return 0
 }
 
-// fits reports whether a shard has room for one more entry, and takes it if there is some. s.mu
-// is held.
-func (s *shard) fits(r *room) bool {
-	for len(s.entries) >= s.room && len(s.entries) < r.most {
-		more := r.take()
+// quota is the part of a room that one shard has. The lock of the shard guards it.
+type quota struct {
+	of   *room
+	size int
+}
+
+// fits reports whether there is room for one more beside those in use. It takes more of the room
+// if the quota is used up.
+func (q *quota) fits(used int) bool {
+	for used >= q.size && used < q.of.most {
+		more := q.of.take()
 		if more == 0 {
 			break
 		}
-		s.room += more
+		q.size += more
 	}
-	return len(s.entries) < min(s.room, r.most)
+	return used < min(q.size, q.of.most)
 }
 
-// spare gives back what a shard does not use, but for what it may soon. s.mu is held.
-func (s *shard) spare(r *room) {
-	if more := s.room - len(s.entries) - int(r.atOnce-1); more > 0 {
-		s.room -= more
-		r.left.Add(int64(more))
+// trim returns the room that is not in use, except for the part that may be in use soon.
+func (q *quota) trim(used int) {
+	if more := q.size - used - int(q.of.atOnce-1); more > 0 {
+		q.size -= more
+		q.of.left.Add(int64(more))
 	}
 }
+
+// used is how many entries and live records a shard has. s.mu is held.
+func (s *shard) used() int { return len(s.entries) + len(s.live.at) }
+
+// fits reports whether a shard has room for one more of these. s.mu is held.
+func (s *shard) fits() bool { return s.room.fits(s.used()) }

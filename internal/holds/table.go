@@ -4,7 +4,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
@@ -34,17 +33,20 @@ func (r *ref) hash(units int64) uint64 {
 	return h
 }
 
-// table is the holds that this node has, and those that it knows of the counts that it answers
-// for, or answered for lately. The units of a count are the sum of its entries: what a holder
-// says twice, late or by another path is one entry, so that nothing counts twice.
+// table has the holds of this node's process, those of other processes whose counts this node
+// answers for, or answered for lately, and the records of clients' holds. The units of a count
+// are the sum of its entries and live records: a hold that a member reports twice, late or by
+// another path is one of them, so that no hold counts twice.
 //
-// An entry of another node stays for its term after it was renewed. It is renewed by itself, or
+// An entry of another node stays for Term after it was renewed. It is renewed by itself, or
 // with all that its holder has in the shard, where the digest of these is the holder's too. An
-// entry of this node stays as long as its Hold, and nobody else ends it.
+// entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
-	room   *room       // for more entries
-	used   atomic.Bool // an id was looked for; until then all shards are empty, and stay unlocked
-	shards [shards]shard
+	room    *room         // for entries and live records
+	dead    *room         // for records that have ended
+	changed chan struct{} // signals that a record is to be copied
+	used    atomic.Bool   // an id was looked for; until then all shards are empty, and stay unlocked
+	shards  [shards]shard
 }
 
 // shard is the holds of the ids of one shard. What is done under its lock does not grow with
@@ -52,7 +54,7 @@ type table struct {
 type shard struct {
 	mu      sync.Mutex
 	entries []entry
-	room    int           // entries that fit without asking the table
+	room    quota
 	links   []link        // of each entry
 	owned   int           // entries that are this node's
 	at      map[ref]int32 // in entries
@@ -62,16 +64,24 @@ type shard struct {
 	members map[uint64]*digest // what this node has that each member renews
 	lines   lines
 	asks    asks
-	next    int                       // where look goes on
-	asked   [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
-	asking  int64                     // when asked[0] began
+
+	records  []record
+	recordAt map[ref]int32             // in records
+	live     queue                     // records that count, by their expiry
+	dead     queue                     // records that have ended, by the time at which they are deleted
+	deadRoom quota                     // of dead
+	origins  map[uint64]int            // live records of each origin
+	changes  []ref                     // records that are to be copied
+	signal   chan struct{}             // changed, of the table
+	next     int                       // where look goes on
+	asked    [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
+	asking   int64                     // when asked[0] began
 }
 
-// entry is one hold.
+// entry is one hold of a process.
 type entry struct {
 	ref
 	units   int64
-	term    int64
 	renewed int64 // by the steady clock
 }
 
@@ -82,12 +92,12 @@ type link struct {
 	hold  *Hold // nil if the entry is another node's
 }
 
-// count is what is held of one id.
+// count is the units held of one id.
 type count struct {
 	id      bucket.ID
 	idle    bool // it is among the idle
 	units   int64
-	entries int
+	entries int    // and live records
 	version uint64 // the highest of the limits that were asked by, and its Rate
 	rate    int64
 }
@@ -120,9 +130,13 @@ func (d *digest) drop(of *ref, units int64) {
 }
 
 func newTable(most int) *table {
-	t := &table{room: newRoom(most)}
+	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1)}
 	for i := range t.shards {
 		s := &t.shards[i]
+		s.room.of, s.deadRoom.of, s.signal = t.room, t.dead, t.changed
+		s.live.due, s.dead.due = dueExpiry, dueForget
+		s.recordAt = make(map[ref]int32)
+		s.origins = make(map[uint64]int)
 		s.at = make(map[ref]int32)
 		s.counts = make(map[bucket.ID]*count)
 		s.holders = make(map[uint64]*digest)
@@ -131,10 +145,9 @@ func newTable(most int) *table {
 	return t
 }
 
-// hold carries out an ask for units of a limit, of which this node may grant most; all of
-// it if that is below 0.
+// hold grants units of a limit of which this node may grant most; all of it if that is below 0.
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
-	s := t.lock(a.ID)
+	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
 	c := s.count(a.ID)
 	if a.Limit.Version < c.version {
@@ -148,20 +161,38 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		c.version, c.rate = a.Limit.Version, a.Limit.Rate
 	}
 	of := refOf(a)
-	i, known := s.at[of]
+	var (
+		known    bool
+		i        int32
+		recorded *record
+	)
+	if isClients(a) {
+		recorded = s.record(of)
+	} else {
+		i, known = s.at[of]
+	}
 	switch {
 	case known:
 		s.entries[i].renewed = now
 		r.Allowed = true
-	case !s.lines.first(of, now) || c.units+a.Units > most || !s.fits(t.room):
+	case recorded != nil && recorded.live: // its asker has not heard so, and counts its term from now
+		s.renew(recorded, int64(a.Limit.Per), now)
+		r.Allowed, r.Receipt = true, recorded.receipt()
+	case recorded != nil: // it has ended
+		r.RetryAfter = denyFor
+	case !s.lines.first(of, now) || c.units+a.Units > most || !s.fits():
 		if waits {
 			s.lines.wait(of, now)
 		}
 		r.RetryAfter = denyFor
 	default:
 		s.lines.leave(of)
-		s.add(c, entry{of, a.Units, int64(termOf(a.Limit)), now})
 		r.Allowed = true
+		if isClients(a) {
+			r.Receipt = s.grant(a, now).receipt()
+		} else {
+			s.add(c, entry{of, a.Units, now})
+		}
 	}
 	s.rest(c)
 	r.Limit, r.Remaining = most, max(0, most-c.units)
@@ -170,7 +201,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 // peek says what hold would. With lately, it does so by the Rate that the count was last
 // asked by.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
-	s := t.lock(a.ID)
+	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
 	c := s.counts[a.ID]
 	counted := c != nil
@@ -200,7 +231,7 @@ func (t *table) put(e entry) {
 		return
 	}
 	c := s.count(e.id)
-	if c.units+e.units <= mostHeld && s.fits(t.room) {
+	if c.units+e.units <= mostHeld && s.fits() {
 		s.add(c, e)
 	}
 	s.rest(c)
@@ -222,22 +253,6 @@ func (t *table) end(of ref) bool {
 	return false
 }
 
-// adopt gives a hold to another holder, and returns its units and term. It reports false if
-// the hold is not there or over.
-func (t *table) adopt(of ref, holder uint64, now int64) (units int64, term time.Duration, held bool) {
-	s := t.lock(of.id)
-	defer s.mu.Unlock()
-	i, known := s.at[of]
-	if !known || s.links[i].hold != nil || s.over(&s.entries[i], now) {
-		return 0, 0, false
-	}
-	e := s.entries[i]
-	s.remove(int(i))
-	e.holder, e.renewed = holder, now
-	s.add(s.count(of.id), e)
-	return e.units, time.Duration(e.term), true
-}
-
 // renew renews all that a holder has in a shard, and reports whether that is what the
 // holder says it is.
 func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
@@ -253,9 +268,8 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 
 // found is what look finds.
 type found struct {
-	ended []*Hold // of clients of this node, which are over
-	lost  int     // of this node, which nobody has renewed for their term
-	stale []ref   // of other nodes, which were not renewed lately
+	lost  int   // of this node, which no member has renewed for their term
+	stale []ref // of other nodes, which were not renewed lately
 }
 
 // look goes through a part of one shard, and reports when the shard is done. It takes out what
@@ -263,6 +277,9 @@ type found struct {
 func (t *table) look(shard int, v *view.View, now, since int64, found *found) (done bool) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
+	if !s.expire(now) {
+		return false
+	}
 	for end := s.next + lookAtOnce; s.next < end && s.next < len(s.entries); {
 		e, o := &s.entries[s.next], s.links[s.next].hold
 		switch {
@@ -284,7 +301,8 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 		return false
 	}
 	s.next = 0
-	s.spare(t.room)
+	s.room.trim(s.used())
+	s.deadRoom.trim(len(s.dead.at))
 	for holder, d := range s.holders {
 		if d.entries == 0 {
 			delete(s.holders, holder)
@@ -327,36 +345,51 @@ const mostHeld = 1 << 60
 // lookAtOnce bounds the entries that are looked at under one lock.
 const lookAtOnce = 256
 
-// each calls f with what is held in ranges, a part of a shard at a time: of the entries
-// from the one at from on, lookAtOnce at most. It returns where to go on, 0 if the shard is
-// done. An entry that moves meanwhile may be missed: it is one that has just come, or that
-// was the last when another ended.
+// each calls f with the entries in ranges that have not ended, from the one before from down to the
+// first, at most lookAtOnce under one lock. It returns where the next call is to begin, 0 at the end.
+// The order is such that none is missed: an entry moves down only, into the place of another.
 func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
-	for i := from; i < len(s.entries) && i < from+lookAtOnce; i++ {
-		e := &s.entries[i]
-		seen := *e
-		if seen.renewed = now; s.links[i].hold == nil {
-			seen.renewed = s.renewed(e)
+	from = min(from, len(s.entries))
+	next = max(0, from-lookAtOnce)
+	for i := from - 1; i >= next; i-- {
+		e := s.entries[i]
+		if s.links[i].hold != nil {
+			e.renewed = now
+		} else if e.renewed = s.renewed(&e); now-e.renewed > int64(Term) {
+			continue
 		}
-		if ranges.Contains(e.id.Hi) && now-seen.renewed <= e.term {
-			f(&seen)
+		if ranges.Contains(e.id.Hi) {
+			f(&e)
 		}
 	}
-	if from+lookAtOnce < len(s.entries) {
-		return from + lookAtOnce
-	}
-	return 0
+	return next
 }
 
-// count returns how many holds this node has, and how many it knows of that it renews itself.
+// eachRecord is each for records. Those that have ended are among them.
+func (t *table) eachRecord(shard, from int, ranges countsync.Ranges, f func(*record)) (next int) {
+	s := t.lockShard(shard)
+	defer s.mu.Unlock()
+	from = min(from, len(s.records))
+	next = max(0, from-lookAtOnce)
+	for i := from - 1; i >= next; i-- {
+		if r := &s.records[i]; ranges.Contains(r.id.Hi) {
+			f(r)
+		}
+	}
+	return next
+}
+
+// count returns how many holds this node has, and of how many it knows. The records of its clients
+// are among both.
 func (t *table) count(self uint64) (held, known int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		held += s.owned
-		known += len(s.entries) - s.owned
+		held += s.origins[self]
+		known += len(s.entries) - s.owned + len(s.live.at)
 		if d := s.members[self]; d != nil {
 			known += d.entries
 		}
@@ -442,8 +475,8 @@ func (s *shard) remove(i int) {
 	s.holders[e.holder].drop(&e.ref, e.units)
 }
 
-// over reports whether nobody has renewed an entry for its term. s.mu is held.
-func (s *shard) over(e *entry, now int64) bool { return now-s.renewed(e) > e.term }
+// over reports whether no member has renewed an entry for Term. s.mu is held.
+func (s *shard) over(e *entry, now int64) bool { return now-s.renewed(e) > int64(Term) }
 
 // renewed returns when an entry was last renewed. s.mu is held.
 func (s *shard) renewed(e *entry) int64 { return max(e.renewed, s.holders[e.holder].renewed) }

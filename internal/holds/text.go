@@ -6,29 +6,33 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
+	"github.com/weir-go/weir/internal/wire"
 )
 
-// The text of a client's hold, before it is sealed: holder 8 | number 8. It is bound to the ID of
+// The text of a client's hold, before it is sealed: origin 8 | number 8. It is bound to the ID of
 // the count.
 const (
 	textKind  = 'h'
 	textBytes = 16
 )
 
-// Client names the hold of a client, as its sealed text does.
+// Client names the hold of a client, as its sealed text does, for life. The zero Client names none.
 type Client struct {
 	ID             bucket.ID
-	Holder, Number uint64
+	Origin, Number uint64 // the node that first asked for it, and its number there
 }
 
-// Text returns the sealed text of o, empty of one that holds nothing.
-func (h *Holds) Text(o *Hold) string {
-	if !o.Holds() {
+// ClientOf returns the name of the hold of an ask.
+func ClientOf(a *wire.Ask) Client { return Client{a.ID, a.ResetNumber, uint64(a.Receipt)} }
+
+// Text returns the sealed text of a hold, empty for none.
+func (h *Holds) Text(c Client) string {
+	if c.Number == 0 {
 		return ""
 	}
-	b := binary.LittleEndian.AppendUint64(make([]byte, 0, textBytes), o.holder)
-	id := identity.Bytes(o.id)
-	return h.cfg.Box.Seal(textKind, id[:], binary.LittleEndian.AppendUint64(b, o.number))
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, textBytes), c.Origin)
+	id := identity.Bytes(c.ID)
+	return h.cfg.Box.Seal(textKind, id[:], binary.LittleEndian.AppendUint64(b, c.Number))
 }
 
 // Open opens the text of a hold of a count. The error is sealed.ErrForeign.
@@ -41,5 +45,5 @@ func (h *Holds) Open(id bucket.ID, text string) (Client, error) {
 	if len(b) != textBytes {
 		return Client{}, sealed.ErrForeign
 	}
-	return Client{ID: id, Holder: binary.LittleEndian.Uint64(b), Number: binary.LittleEndian.Uint64(b[8:])}, nil
+	return Client{ID: id, Origin: binary.LittleEndian.Uint64(b), Number: binary.LittleEndian.Uint64(b[8:])}, nil
 }

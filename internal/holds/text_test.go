@@ -12,13 +12,13 @@ import (
 func TestATextOpensForItsCountAlone(t *testing.T) {
 	box := sealed.New([][]byte{[]byte("sixteen bytes...")})
 	h, id := New(Config{Most: 1, Box: box}), bucket.ID{Hi: 1, Lo: 2}
-	text := h.Text(&Hold{ref: ref{id, 3, 4}})
+	text := h.Text(Client{id, 3, 4})
 	c, err := New(Config{Most: 1, Box: box}).Open(id, text)
 	require.NoError(t, err)
-	require.Equal(t, Client{ID: id, Holder: 3, Number: 4}, c)
+	require.Equal(t, Client{ID: id, Origin: 3, Number: 4}, c)
 	_, err = h.Open(bucket.ID{Hi: 1, Lo: 3}, text)
 	require.ErrorIs(t, err, sealed.ErrForeign)
 	_, err = h.Open(id, box.Seal(textKind, make([]byte, 16), nil))
 	require.ErrorIs(t, err, sealed.ErrForeign)
-	require.Empty(t, h.Text(new(Hold)), "it was denied")
+	require.Empty(t, h.Text(Client{}), "it was denied")
 }

@@ -98,7 +98,7 @@ func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, w
 // no member is missing, or, with MajorityShare and FailClosed, on the side with a
 // majority of the roster; else the part of its members.
 func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
-	majority := 2*v.Side > v.weight()
+	majority := v.HasMajority()
 	switch {
 	case v.Complete:
 		return Share{All: true}, wire.Owner
@@ -183,6 +183,9 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 	}
 	return after
 }
+
+// HasMajority reports whether a majority of the roster is on this side.
+func (v *View) HasMajority() bool { return 2*v.Side > v.weight() }
 
 // weight is the size of the roster that shares and majorities are of. Below Expect
 // it is Expect.

@@ -88,25 +88,28 @@ const (
 	OpLocate   // or ranges, of which the sender asks who has authority over them
 	OpTop      // or nothing: the sender asks which keys are asked for most here
 	OpTotals   // or nothing: the sender asks what was decided here
-	OpHold     // wants units held: receipt is the hold's number, resetNumber its holder, the limit's Per its term
+	OpHold     // wants units held: receipt is the hold's number, resetNumber its holder; the limit's Per is the term of a client's, 0 for a process's. Of the result receipt is the renewal
 	OpRelease  // ends such a hold
-	OpRenew    // what follows is no asks, but digests of the holds that the sender has here, or a list of them
+	OpRenew    // what follows is no asks, but digests of the holds that the sender has here, or a list of them, or records of clients' holds
 	OpHeld     // or ranges, of which the sender asks what is held
-	OpAdopt    // or a hold of a client, which goes on here or ends
+	OpExtend   // renews such a hold of a client, by the same fields. Of the result receipt is the renewal, and limit the units
 	OpSince    // or nothing: the sender, which starts, asks since when this cluster counts
 )
 
 // Checks reports whether an op is carried out on a count by the member that answers for it.
-func (o Op) Checks() bool { return o < OpReset || o == OpHold || o == OpRelease }
+func (o Op) Checks() bool { return o < OpReset || o.ofHold() }
+
+// ofHold reports whether an op is of one hold.
+func (o Op) ofHold() bool { return o == OpHold || o == OpRelease || o == OpExtend }
 
 // GivesBack reports whether an op returns units, or ends a hold. Its sender does not try again.
 func (o Op) GivesBack() bool { return o == OpRefund || o == OpReturn || o == OpRelease }
 
 // hasAsks reports whether asks follow the header.
-func (o Op) hasAsks() bool { return o < OpStream || o == OpHold || o == OpRelease }
+func (o Op) hasAsks() bool { return o < OpStream || o.ofHold() }
 
 // Moves reports whether a member that does not answer for the count passes the op on.
-func (o Op) Moves() bool { return o < OpLend || o == OpHold || o == OpRelease }
+func (o Op) Moves() bool { return o < OpLend || o.ofHold() }
 
 // Flags of a request. The lowest bits count how often a member that has no
 // authority over the id has passed it on.
@@ -115,7 +118,8 @@ const (
 	FlagOnlyLast = 8  // refund only if nothing was taken since
 	FlagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
 	// FlagTentative: a take that is given back if another member denies, and what
-	// ends that: a refund, of no units if it is kept. Of a hold: its asker waits in line.
+	// ends that: a refund, of no units if it is kept. Of a hold: its asker waits in line. Of a
+	// release: it leaves the line.
 	// Of a peek at what is held: by the Rate that the count was last asked by.
 	FlagTentative = 32
 	// FlagAbroad: it began in another region, as the member that hands it on says,
@@ -342,7 +346,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, ErrUnknownOp
 	case h.Op < OpTake || h.Hops > MaxHops,
 		h.Op > OpWait && h.Flags&FlagTraced != 0,
-		(h.Op == OpHold || h.Op == OpRelease) && h.Asks != 1,
+		h.Op.ofHold() && h.Asks != 1,
 		!h.Op.hasAsks() && h.Asks != 0,
 		h.Op.hasAsks() && (h.Asks == 0 || len(b) != size):
 		return Header{}, ErrMalformed
@@ -379,7 +383,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	a.Global = IsGlobal(a.ID)
 	a.StoodIn = b[83]&stoodInBit != 0
 	op := Op(request[0])
-	holds := op == OpHold || op == OpRelease || op == OpPeek && a.Limit.Algorithm == bucket.InFlight
+	holds := op.ofHold() || op == OpPeek && a.Limit.Algorithm == bucket.InFlight
 	if a.Units < 0 || a.Partition > FailClosed || a.Limit.Validate() != nil || holds != (a.Limit.Algorithm == bucket.InFlight) {
 		return Ask{}, ErrMalformed
 	}
@@ -389,7 +393,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 // OfHolds reports whether a request that ParseHeader has accepted is of a hold: of one ask,
 // for a limit that is InFlight.
 func OfHolds(h Header, request []byte) bool {
-	return h.Op == OpHold || h.Op == OpRelease || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
+	return h.Op.ofHold() || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
 }
 
 // hasAge reports whether ask i of such a request has the age of a receipt.

@@ -1,0 +1,332 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// copyPause is the time between two rounds of copying, in which changes gather.
+	copyPause = 20 * time.Millisecond
+	// copyRetry is the time after which a record is sent again that a member has not acknowledged.
+	copyRetry = time.Second
+	// leaveWait is how long a node that leaves waits for the members to acknowledge its records.
+	leaveWait = 5 * time.Second
+	// copyShards is how many shards are gathered at a time.
+	copyShards = 16
+)
+
+// copies is the state of copying records to the members that are to have them. A round has the
+// turn, since it waits for members.
+type copies struct {
+	turn chan struct{}
+	view *view.View // each record that has not changed since is where it is to be by this view
+}
+
+// keepers appends the members that are to have this node's replica of a record: the member that
+// answers for the count, or from there the successors, and the node that asked for the hold, which
+// has the record from its beginning. Members that are not reached get it when they are; while none
+// is, another one has it.
+func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
+	self := selfOf(v)
+	answers := v.Answers(of.id)
+	switch {
+	case answers == 0:
+	case answers != self:
+		dst = append(dst, answers)
+	default:
+		dst = v.Targets(dst, of.id)
+		if !slices.Contains(dst, of.holder) {
+			dst = append(dst, of.holder)
+		}
+	}
+	dst = slices.DeleteFunc(dst, func(m uint64) bool {
+		i, known := v.Named[m]
+		return !known || !isOther(v, i)
+	})
+	for i := 0; i < len(v.Hashes) && len(dst) == 0; i++ {
+		if isOther(v, i) {
+			dst = append(dst, v.Hashes[i])
+		}
+	}
+	return dst
+}
+
+// isOther reports whether a member is another one that this node reaches.
+func isOther(v *view.View, i int) bool { return i != v.Self && v.Next[i] >= 0 }
+
+// changed has a record copied. s.mu is held.
+func (s *shard) changed(r *record) {
+	if !r.queued {
+		r.queued = true
+		s.changes = append(s.changes, r.ref)
+	}
+	env.Signal(s.signal)
+}
+
+// RunCopies copies records until the node's life ends.
+func (h *Holds) RunCopies() {
+	again := time.NewTimer(copyRetry)
+	defer again.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	<-pause.C
+	failed := false
+	for {
+		select {
+		case <-h.table.changed:
+		case <-again.C:
+			if again.Reset(copyRetry); !failed {
+				continue
+			}
+		case <-h.cfg.Life.Done():
+			return
+		}
+		if !h.table.used.Load() {
+			continue
+		}
+		failed = h.copyRecords(h.cfg.Life.Context()) > 0
+		pause.Reset(copyPause)
+		select {
+		case <-pause.C:
+		case <-h.cfg.Life.Done():
+			return
+		}
+	}
+}
+
+// ErrUncopied is the error where a node that leaves has the only replicas of clients' holds.
+var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged all holds of clients: call Leave again to wait longer")
+
+// Leave copies all records to the members that answer for them now, as this node leaves.
+func (h *Holds) Leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	defer cancel()
+	for h.copyRecords(ctx) > 0 {
+		select {
+		case <-time.After(copyPause):
+		case <-ctx.Done():
+			return ErrUncopied
+		case <-h.cfg.Life.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// copyRecords is one round: it sends the records that have changed, and after a change of the view
+// all those that another member is to have by it. It returns how many were not acknowledged.
+func (h *Holds) copyRecords(ctx context.Context) (left int) {
+	select {
+	case h.copies.turn <- struct{}{}:
+		defer func() { <-h.copies.turn }()
+	case <-ctx.Done():
+		return 1
+	}
+	v := h.cfg.View()
+	all := h.copies.view != v
+	silent := make(map[uint64]bool) // members that did not answer in this round
+	for first := 0; first < shards; first += copyShards {
+		g := gathering{h: h, v: v, now: h.cfg.Clock.Steady(), to: make(map[uint64][]int)}
+		for shard := first; shard < first+copyShards; shard++ {
+			g.gather(shard, all)
+		}
+		left += g.send(ctx, silent)
+	}
+	if h.copies.view = v; left > 0 {
+		h.copies.view = nil
+	}
+	return left
+}
+
+// gathering is the records of some shards that are to be sent.
+type gathering struct {
+	h       *Holds
+	v       *view.View
+	now     int64
+	records []record
+	state   []uint64         // of each record, once all members have acknowledged it
+	failed  []bool           // and whether one has not
+	to      map[uint64][]int // the records of each member
+	room    [8]uint64
+}
+
+// gather adds the records of a shard that have changed, or all that are not where they are to be.
+func (g *gathering) gather(shard int, all bool) {
+	t := g.h.table
+	s := t.lockShard(shard)
+	changes := s.changes
+	s.changes = nil
+	s.mu.Unlock()
+	for chunk := range slices.Chunk(changes, lookAtOnce) {
+		s.mu.Lock()
+		for _, of := range chunk {
+			if r := s.record(of); r != nil {
+				r.queued = false
+				g.add(r)
+			}
+		}
+		s.mu.Unlock()
+	}
+	if !all {
+		return
+	}
+	for before := math.MaxInt; before > 0; {
+		before = t.eachRecord(shard, before, countsync.All(), g.add)
+	}
+}
+
+// add adds a record unless it is where it is to be. The lock of its shard is held.
+func (g *gathering) add(r *record) {
+	members := g.h.keepers(g.room[:0], g.v, &r.ref)
+	state := r.copyState(members)
+	if len(members) == 0 || r.copied == state {
+		return
+	}
+	for _, m := range members {
+		g.to[m] = append(g.to[m], len(g.records))
+	}
+	g.records, g.state, g.failed = append(g.records, *r), append(g.state, state), append(g.failed, false)
+}
+
+// send sends the records, and returns how many a member has not acknowledged.
+func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed int) {
+	members := slices.Collect(maps.Keys(g.to))
+	sent := make([]int, len(members)) // how many each has acknowledged
+	env.Gather(len(members), callsAtOnce, func(i int) {
+		if !silent[members[i]] {
+			sent[i] = g.sendTo(ctx, members[i])
+		}
+	})
+	for i, m := range members {
+		rest := g.to[m][sent[i]:]
+		for _, at := range rest {
+			g.failed[at] = true
+		}
+		if len(rest) > 0 {
+			silent[m] = true
+		}
+	}
+	for i := range g.records {
+		if g.failed[i] {
+			failed++
+			continue
+		}
+		g.h.table.acknowledge(&g.records[i], g.state[i])
+	}
+	return failed
+}
+
+// sendTo sends a member its records, and returns how many it has acknowledged.
+func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int) {
+	list := g.to[member]
+	for acknowledged < len(list) {
+		page := list[acknowledged:]
+		body, n := append64([]byte{kindRecords}, selfOf(g.v)), 0
+		for ; n < len(page) && len(body) < pageBytes; n++ {
+			body = appendRecord(body, &g.records[page[n]], g.now)
+		}
+		if !g.h.sendRecords(ctx, g.v, member, body) {
+			return acknowledged
+		}
+		acknowledged += n
+	}
+	return acknowledged
+}
+
+// sendRecords sends a message of records, and reports whether the member has acknowledged it.
+func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, body []byte) bool {
+	answer, err := h.call(ctx, v, member, wire.OpRenew, body, renewWait)
+	if err != nil {
+		return false
+	}
+	now := h.cfg.Clock.Steady()
+	m, err := parseRenew(append(append64([]byte{kindRecords}, member), answer...), now)
+	if err != nil {
+		return false
+	}
+	h.mergeFrom(member, m.records, now)
+	return true
+}
+
+// acknowledge records that the members of a state have a record. If the record has changed since,
+// it is sent again.
+func (t *table) acknowledge(sent *record, state uint64) {
+	s := t.lock(sent.id)
+	defer s.mu.Unlock()
+	if r := s.record(sent.ref); r != nil && r.sameState(sent) {
+		r.copied = state
+	}
+}
+
+// mergeFrom merges records that a member has sent. That member has them.
+func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
+	for i := range records {
+		records[i].copied = records[i].copyState([]uint64{member})
+		h.table.merge(records[i], now)
+	}
+}
+
+// serveRecords merges the records of a message, and appends those of which this node knows more.
+func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
+	for i := range m.records {
+		in := &m.records[i]
+		in.copied = in.copyState([]uint64{m.holder})
+		if joined, kept := h.table.merge(*in, now); kept && !joined.sameState(in) {
+			dst = appendRecord(dst, &joined, now)
+		}
+	}
+	return dst
+}
+
+// secure sends a record of this node to the members that are to have it, and returns once one of
+// them has acknowledged it, none is left to ask, or ctx is done.
+func (h *Holds) secure(ctx context.Context, of ref) {
+	v, now := h.cfg.View(), h.cfg.Clock.Steady()
+	r, known := h.table.recordOf(of)
+	if !known {
+		return
+	}
+	members := h.keepers(nil, v, &of)
+	for _, m := range v.Targets(nil, of.id) {
+		if !slices.Contains(members, m) {
+			members = append(members, m)
+		}
+	}
+	body := appendRecord(append64([]byte{kindRecords}, selfOf(v)), &r, now)
+	answers, asked := make(chan bool, len(members)), 0
+	for _, m := range members {
+		if h.cfg.Life.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, body) }) {
+			asked++
+		}
+	}
+	for range asked {
+		select {
+		case acknowledged := <-answers:
+			if acknowledged {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// recordOf returns a copy of a record.
+func (t *table) recordOf(of ref) (r record, known bool) {
+	s := t.lock(of.id)
+	defer s.mu.Unlock()
+	if p := s.record(of); p != nil {
+		return *p, true
+	}
+	return r, false
+}

@@ -1,0 +1,308 @@
+package holds
+
+import (
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// record is the hold of a client. No node vouches for it: it ends when its time is over, or when
+// it is released. Its name is the one in the client's text, and never changes. Members have
+// replicas of it, which merge joins.
+//
+// A record that has ended stays until no replica of any member could still be live, so that none
+// of them revives the hold.
+type record struct {
+	ref      // the holder is the node that asked for the hold, its origin
+	units    int64
+	renewal  renewal
+	expires  int64  // when the hold ends unless it is renewed, by the steady clock
+	forget   int64  // the latest time at which any renewal expires, after which the record is deleted
+	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
+	place    int32  // in the queue that it is in
+	released bool
+	live     bool // it is in the live queue, and its units count
+	queued   bool // it is in the list of changed records
+}
+
+// renewal numbers the renewals of one record. The lower bits are random: members that renew the
+// record during a partition number different renewals.
+type renewal uint64
+
+const tagBits = 16
+
+func (r renewal) count() uint64 { return uint64(r >> tagBits) }
+
+// next returns the number of the renewal after r.
+func (r renewal) next() renewal {
+	return renewal((r.count()+1)<<tagBits | rand.Uint64N(1<<tagBits))
+}
+
+// isLive reports whether the hold has not ended.
+func (r *record) isLive(now int64) bool { return !r.released && now < r.expires }
+
+// merge joins another replica of the same record into r. The join is commutative, associative
+// and idempotent: a release wins, then the later renewal, and of two renewals with one count the
+// one that expires later. Two replicas of one renewal differ only by the time for which they
+// were under way, so the earlier expiry is the exact one.
+func (r *record) merge(other *record) {
+	switch mine, its := r.renewal.count(), other.renewal.count(); {
+	case r.renewal == other.renewal:
+		r.expires = min(r.expires, other.expires)
+	case its > mine,
+		its == mine && other.expires > r.expires,
+		its == mine && other.expires == r.expires && other.renewal > r.renewal:
+		r.renewal, r.expires = other.renewal, other.expires
+	}
+	r.forget = max(r.forget, other.forget)
+	r.released = r.released || other.released
+}
+
+// sameState reports whether two replicas have seen the same renewals and the same release.
+func (r *record) sameState(other *record) bool {
+	return r.renewal == other.renewal && r.released == other.released
+}
+
+// copyState stands for the state of a record and the members that are to have it.
+func (r *record) copyState(members []uint64) uint64 {
+	x := uint64(r.renewal)
+	if r.released {
+		x = ^x
+	}
+	state := mix(x) | 1 // 0 is a record that no member has acknowledged
+	for _, m := range members {
+		state += mix(m) << 1
+	}
+	return state
+}
+
+func mix(x uint64) uint64 {
+	hi, lo := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
+}
+
+// isClients reports whether an ask is of a client's hold, whose term it has.
+func isClients(a *wire.Ask) bool { return a.Limit.Per > 0 }
+
+// grant adds the record of an ask for a hold of which nothing is known. s.mu is held.
+func (s *shard) grant(a *wire.Ask, now int64) *record {
+	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(), expires: now + int64(a.Limit.Per)}
+	r.forget = r.expires
+	return s.insert(r, now)
+}
+
+// renew has a record expire ttl from now. s.mu is held.
+func (s *shard) renew(r *record, ttl, now int64) {
+	r.renewal, r.expires = r.renewal.next(), now+ttl
+	r.forget = max(r.forget, r.expires)
+	s.changed(r)
+	s.live.fix(s.records, r.place)
+}
+
+// extend renews a client's hold. With certain, this node knows each hold of the count.
+func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
+	s := t.lockAt(a.ID, now)
+	defer s.mu.Unlock()
+	known := s.record(refOf(a))
+	if known == nil || !known.live {
+		r.Firm, r.RetryAfter = certain || known != nil, denyFor
+		return
+	}
+	s.renew(known, int64(a.Limit.Per), now)
+	r.Allowed, r.Limit = true, known.units
+	r.Receipt = known.receipt()
+}
+
+// bury releases a client's hold. Where it is not known, a replica of another member may be live
+// for ttl; with none, there is no such replica.
+func (t *table) bury(of ref, ttl, now int64) {
+	s := t.lockAt(of.id, now)
+	defer s.mu.Unlock()
+	s.lines.leave(of)
+	if r := s.record(of); r != nil {
+		if !r.released {
+			r.released = true
+			s.changed(r)
+			s.settle(r, now)
+		}
+	} else if ttl > 0 {
+		s.insert(record{ref: of, released: true, expires: now, forget: now + ttl}, now)
+	}
+	if c := s.counts[of.id]; c != nil {
+		s.rest(c)
+	}
+}
+
+// merge joins a replica of a record that came from another member into this node's. It returns
+// the joined one, and whether the table has it. Like put it refuses none but for lack of room.
+func (t *table) merge(in record, now int64) (joined record, kept bool) {
+	s := t.lockAt(in.id, now)
+	defer s.mu.Unlock()
+	r := s.record(in.ref)
+	if r == nil {
+		if now >= in.forget || s.unitsOf(&in)+in.units > mostHeld {
+			return in, false
+		}
+		r = s.insert(in, now)
+	} else {
+		before := *r
+		if r.merge(&in); !r.sameState(&before) {
+			r.copied = in.copied
+			s.changed(r)
+		}
+		r = s.settle(r, now)
+	}
+	if r == nil {
+		return in, false
+	}
+	return *r, true
+}
+
+func (s *shard) unitsOf(r *record) int64 {
+	if c := s.counts[r.id]; c != nil {
+		return c.units
+	}
+	return 0
+}
+
+// record returns the record of a name, nil if there is none. It is valid until the next record is
+// inserted or deleted. s.mu is held.
+func (s *shard) record(of ref) *record {
+	if i, known := s.recordAt[of]; known {
+		return &s.records[i]
+	}
+	return nil
+}
+
+// insert adds a record that has no replica here. It returns nil if there is no room for it. s.mu
+// is held.
+func (s *shard) insert(r record, now int64) *record {
+	r.live = false
+	i := int32(len(s.records))
+	s.records = append(s.records, r)
+	s.recordAt[r.ref] = i
+	s.dead.push(s.records, i)
+	if s.changed(&s.records[i]); s.records[i].isLive(now) {
+		return s.settle(&s.records[i], now)
+	}
+	return s.boundEnded(&s.records[i])
+}
+
+// settle moves a record to the queue of its state. It returns nil if there was no room for it
+// there. s.mu is held.
+func (s *shard) settle(r *record, now int64) *record {
+	i := s.recordAt[r.ref]
+	switch live := r.isLive(now); {
+	case live == r.live && live:
+		s.live.fix(s.records, r.place)
+	case live == r.live:
+		s.dead.fix(s.records, r.place)
+	case live:
+		if !s.fits() {
+			s.delete(i)
+			return nil
+		}
+		s.dead.remove(s.records, r.place)
+		s.live.push(s.records, i)
+		s.countRecord(r)
+	default:
+		s.live.remove(s.records, r.place)
+		s.uncountRecord(r)
+		s.dead.push(s.records, i)
+		return s.boundEnded(r)
+	}
+	return r
+}
+
+// boundEnded makes room for a record that has ended, by deleting the one that would be deleted
+// first. It returns nil if there is none for it. s.mu is held.
+func (s *shard) boundEnded(r *record) *record {
+	if s.deadRoom.fits(len(s.dead.at) - 1) {
+		return r
+	}
+	of, first := r.ref, s.dead.at[0]
+	if s.records[first].ref == of && len(s.dead.at) > 1 {
+		first = s.dead.at[1] // r itself is to stay
+	}
+	s.delete(first)
+	return s.record(of)
+}
+
+// delete deletes record i, and puts the last one in its place. s.mu is held.
+func (s *shard) delete(i int32) {
+	r := &s.records[i]
+	if r.live {
+		s.live.remove(s.records, r.place)
+		s.uncountRecord(r)
+	} else {
+		s.dead.remove(s.records, r.place)
+	}
+	delete(s.recordAt, r.ref)
+	last := int32(len(s.records) - 1)
+	if i != last {
+		moved := s.records[last]
+		s.records[i] = moved
+		s.recordAt[moved.ref] = i
+		s.queueOf(&moved).at[moved.place] = i
+	}
+	s.records[last] = record{}
+	s.records = s.records[:last]
+}
+
+func (s *shard) queueOf(r *record) *queue {
+	if r.live {
+		return &s.live
+	}
+	return &s.dead
+}
+
+func (s *shard) countRecord(r *record) {
+	r.live = true
+	c := s.count(r.id)
+	c.units += r.units
+	c.entries++
+	s.origins[r.holder]++
+}
+
+func (s *shard) uncountRecord(r *record) {
+	r.live = false
+	c := s.counts[r.id]
+	c.units -= r.units
+	c.entries--
+	s.rest(c)
+	if s.origins[r.holder]--; s.origins[r.holder] == 0 {
+		delete(s.origins, r.holder)
+	}
+}
+
+// expireAtOnce bounds the records that end under one lock.
+const expireAtOnce = 256
+
+// expire ends the records whose time is over, and deletes those that no replica could revive. It
+// returns false if there are more. s.mu is held.
+func (s *shard) expire(now int64) (done bool) {
+	for range expireAtOnce {
+		switch {
+		case len(s.live.at) > 0 && s.records[s.live.at[0]].expires <= now:
+			s.settle(&s.records[s.live.at[0]], now)
+		case len(s.dead.at) > 0 && s.records[s.dead.at[0]].forget <= now:
+			s.delete(s.dead.at[0])
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// lockAt locks the shard of an id once no record in it is overdue: the units of its counts are
+// exact at that time.
+func (t *table) lockAt(id bucket.ID, now int64) *shard {
+	s := t.lock(id)
+	for !s.expire(now) {
+		s.mu.Unlock() // others are not to wait for all of it
+		s.mu.Lock()
+	}
+	return s
+}

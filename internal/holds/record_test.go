@@ -1,0 +1,359 @@
+package holds
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// clientAsk is an ask for a client's hold.
+func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.Ask {
+	a := askFor(id, 1, number, units, rate)
+	a.Limit.Per = ttl
+	return a
+}
+
+// joined returns a replica that has merged the others in this order.
+func joined(replicas ...record) record {
+	r := replicas[0]
+	for i := range replicas[1:] {
+		r.merge(&replicas[i+1])
+	}
+	return r
+}
+
+func TestMergeOfReplicasIsJoin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		renewals := make(map[renewal]int64) // each expires at one time
+		replica := func() record {
+			r := record{
+				ref: ref{number: 1}, units: 2, released: rapid.IntRange(0, 5).Draw(t, "released") == 0,
+				renewal: renewal(rapid.Uint64Range(1, 3).Draw(t, "count")<<tagBits | rapid.Uint64Range(1, 3).Draw(t, "tag")),
+			}
+			if _, known := renewals[r.renewal]; !known {
+				renewals[r.renewal] = rapid.Int64Range(1, 5).Draw(t, "expires")
+			}
+			r.expires = renewals[r.renewal]
+			r.forget = r.expires + rapid.Int64Range(0, 5).Draw(t, "forget")
+			return r
+		}
+		a, b, c := replica(), replica(), replica()
+		require.Equal(t, a, joined(a, a))
+		require.Equal(t, joined(a, b), joined(b, a))
+		require.Equal(t, joined(joined(a, b), c), joined(a, joined(b, c)))
+		both := joined(a, b)
+		require.Equal(t, a.released || b.released, both.released, "a release wins")
+		if a.renewal.count() > b.renewal.count() {
+			require.Equal(t, a.expires, both.expires, "the later renewal wins")
+		}
+		require.Equal(t, max(a.forget, b.forget), both.forget)
+	})
+}
+
+// A replica that was under way for a while ends late. What it meets is exact.
+func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
+	exact := record{renewal: 1<<tagBits | 7, expires: 10, forget: 10}
+	late := exact
+	late.expires, late.forget = 13, 13
+	require.EqualValues(t, 10, joined(exact, late).expires)
+	require.EqualValues(t, 10, joined(late, exact).expires)
+	other := record{renewal: 1<<tagBits | 3, expires: 12, forget: 12}
+	require.EqualValues(t, 12, joined(exact, other).expires, "of two renewals that members made apart the longer one")
+}
+
+// The oracle is a map of holds by name, each with what the last op on it says.
+func TestTableEndsRecordsExactly(t *testing.T) {
+	const rate = 10
+	rapid.Check(t, func(t *rapid.T) {
+		type oracle struct {
+			units, expires, forget int64
+			released               bool
+		}
+		var (
+			table = newTable(1 << 20)
+			all   = make(map[ref]*oracle)
+			now   = int64(time.Hour)
+		)
+		isLive := func(o *oracle) bool { return o != nil && !o.released && now < o.expires }
+		used := func(id bucket.ID) (units int64) {
+			for of, o := range all {
+				if of.id == id && isLive(o) {
+					units += o.units
+				}
+			}
+			return units
+		}
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			ttl := time.Duration(rapid.Int64Range(1, 100).Draw(t, "ttl"))
+			a := clientAsk(rapid.Uint64Range(0, 2).Draw(t, "id"), rapid.Uint64Range(1, 6).Draw(t, "number"), rapid.Int64Range(1, rate).Draw(t, "units"), rate, ttl)
+			o := all[refOf(a)]
+			extended := func() {
+				o.expires = now + int64(ttl)
+				o.forget = max(o.forget, o.expires)
+			}
+			var r wire.Result
+			switch rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0, 1:
+				table.hold(a, -1, false, now, &r)
+				switch {
+				case isLive(o):
+					require.True(t, r.Allowed)
+					extended()
+				case o != nil:
+					require.False(t, r.Allowed, "it has ended")
+				default:
+					want := used(a.ID)+a.Units <= rate
+					require.Equal(t, want, r.Allowed)
+					if want {
+						all[refOf(a)] = &oracle{units: a.Units, expires: now + int64(ttl), forget: now + int64(ttl)}
+					}
+				}
+				require.Equal(t, max(0, rate-used(a.ID)), r.Remaining)
+			case 2:
+				table.extend(a, true, now, &r)
+				require.Equal(t, isLive(o), r.Allowed)
+				require.Equal(t, !r.Allowed, r.Firm)
+				if r.Allowed {
+					require.Equal(t, o.units, r.Limit)
+					extended()
+				}
+			case 3:
+				table.bury(refOf(a), int64(ttl), now)
+				if o == nil {
+					all[refOf(a)] = &oracle{released: true, forget: now + int64(ttl)}
+				} else {
+					o.released = true
+				}
+			case 4:
+				table.peek(a, -1, false, now, &r)
+				require.Equal(t, used(a.ID)+a.Units <= rate, r.Allowed)
+			case 5:
+				now += rapid.Int64Range(0, 60).Draw(t, "time")
+				maps.DeleteFunc(all, func(_ ref, o *oracle) bool { return now >= o.forget })
+			}
+		}
+		for shard := range shards {
+			for !table.look(shard, nil, now, 0, new(found)) {
+			}
+		}
+		listed := 0
+		for shard := range shards {
+			for before := math.MaxInt; before > 0; {
+				before = table.eachRecord(shard, before, countsync.All(), func(r *record) {
+					listed++
+					require.Equal(t, isLive(all[r.ref]), r.live)
+					require.Equal(t, all[r.ref].forget, r.forget)
+				})
+			}
+		}
+		require.Equal(t, len(all), listed)
+		now += 1000
+		for i := range table.shards {
+			for !table.look(i, nil, now, 0, new(found)) {
+			}
+			s := &table.shards[i]
+			require.Empty(t, s.counts)
+			require.Empty(t, s.records)
+			require.Empty(t, s.recordAt)
+			require.Empty(t, s.origins)
+			require.Empty(t, s.live.at)
+			require.Empty(t, s.dead.at)
+		}
+	})
+}
+
+// However the replicas of one hold travel, no late one revives it.
+func TestNoReplicaRevivesEndedRecord(t *testing.T) {
+	a := clientAsk(1, 5, 1, 1, time.Hour)
+	free := func(table *table, now int64) bool {
+		var r wire.Result
+		table.peek(a, -1, false, now, &r)
+		return r.Allowed
+	}
+	for _, c := range []struct {
+		name string
+		end  func(table *table)
+		at   int64
+	}{
+		{"released", func(table *table) { table.bury(refOf(a), int64(time.Hour), 1) }, 2},
+		{"shortened", func(table *table) {
+			short := *a
+			limit := *a.Limit
+			short.Limit, limit.Per = &limit, time.Second
+			table.extend(&short, true, 1, new(wire.Result))
+		}, 2 * int64(time.Second)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table := newTable(1 << 20)
+			table.hold(a, -1, false, 0, new(wire.Result))
+			stale, _ := table.recordOf(refOf(a))
+			c.end(table)
+			for now := c.at; now < int64(time.Hour); now += int64(time.Minute) {
+				table.merge(stale, now)
+				require.True(t, free(table, now))
+			}
+			now := int64(time.Hour) + 1
+			require.True(t, table.look(shardOf(a.ID), nil, now, 0, new(found)))
+			require.Empty(t, table.shards[shardOf(a.ID)].records)
+			_, kept := table.merge(stale, now)
+			require.False(t, kept, "it has expired itself")
+		})
+	}
+}
+
+// Records that have ended are bounded apart from the live ones, whose room they do not take.
+func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		most int
+		key  func(i uint64) uint64
+	}{
+		{"of one key", 4 * shards, func(uint64) uint64 { return 1 }},
+		{"of many keys", 4 * shards, func(i uint64) uint64 { return i % shards }},
+		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table, bound := newTable(c.most), min(c.most, mostOfShard)
+			for i := range uint64(3 * bound) {
+				a, now := clientAsk(c.key(i), i+1, 1, 1, time.Hour), int64(i)
+				var r wire.Result
+				table.hold(a, -1, false, now, &r)
+				require.True(t, r.Allowed)
+				table.bury(refOf(a), int64(time.Hour), now)
+			}
+			kept := 0
+			for i := range table.shards {
+				kept += len(table.shards[i].dead.at)
+				require.Equal(t, len(table.shards[i].records), len(table.shards[i].dead.at))
+			}
+			require.LessOrEqual(t, kept, bound)
+			require.GreaterOrEqual(t, kept, bound*7/8)
+			last, known := table.recordOf(refOf(clientAsk(c.key(uint64(3*bound-1)), uint64(3*bound), 1, 1, time.Hour)))
+			require.True(t, known, "the ones that would be deleted first are gone")
+			require.True(t, last.released)
+		})
+	}
+}
+
+// A shard that has returned room does not use it, however often it is filled and looked through.
+func TestTrimmedShardReturnsItsRoom(t *testing.T) {
+	const most = 16 * 8 * shards
+	table := newTable(most)
+	number := uint64(0)
+	fill := func(key uint64) (held []uint64) {
+		for {
+			var r wire.Result
+			number++
+			table.hold(askFor(key, 1, number, 1, 1<<40), -1, false, 0, &r)
+			if !r.Allowed {
+				return held
+			}
+			held = append(held, number)
+		}
+	}
+	look := func() {
+		for shard := range shards {
+			for !table.look(shard, nil, 0, 0, new(found)) {
+			}
+		}
+	}
+	for key := range uint64(10) {
+		held := fill(key)
+		require.LessOrEqual(t, len(held), most)
+		for _, n := range held {
+			require.True(t, table.end(refOf(askFor(key, 1, n, 1, 1))))
+		}
+		look()
+	}
+	total := 0
+	for key := range uint64(10) { // the rest of the room
+		total += len(fill(key))
+	}
+	require.LessOrEqual(t, total, most)
+}
+
+// A member that asks learns of no hold of a process that has ended, and of each record.
+func TestEntriesThatEndedAreNotTold(t *testing.T) {
+	table := newTable(1 << 20)
+	a := askFor(1, 1, 1, 1, 10)
+	table.hold(a, -1, false, 0, new(wire.Result))
+	told := func(now int64) (told int) {
+		table.each(shardOf(a.ID), math.MaxInt, countsync.All(), now, func(*entry) { told++ })
+		return told
+	}
+	require.Equal(t, 1, told(int64(Term)))
+	require.Zero(t, told(int64(Term)+1))
+}
+
+// None that stays is missed while others come and go between two pages.
+func TestPagesMissNoHoldThatStays(t *testing.T) {
+	table := newTable(1 << 20)
+	random := rand.New(rand.NewPCG(1, 2))
+	live := make(map[uint64]bool)
+	number := uint64(0)
+	add := func() {
+		number++
+		table.hold(askFor(1, 1, number, 1, 1<<40), -1, false, 0, new(wire.Result))
+		table.hold(clientAsk(1, number, 1, 1<<40, time.Hour), -1, false, 0, new(wire.Result))
+		live[number] = true
+	}
+	for range 3000 {
+		add()
+	}
+	entries, records, stays := make(map[uint64]bool), make(map[uint64]bool), maps.Clone(live)
+	shard := shardOf(askFor(1, 1, 1, 1, 1).ID)
+	for at, before := math.MaxInt, math.MaxInt; at > 0 || before > 0; {
+		if at > 0 {
+			at = table.each(shard, at, countsync.All(), 0, func(e *entry) { entries[e.number] = true })
+		}
+		if before > 0 {
+			before = table.eachRecord(shard, before, countsync.All(), func(r *record) { records[r.number] = true })
+		}
+		for range 50 {
+			for n := range live {
+				if random.IntN(4) > 0 {
+					table.end(refOf(askFor(1, 1, n, 1, 1)))
+					s := table.lockShard(shard)
+					s.delete(s.recordAt[refOf(clientAsk(1, n, 1, 1, 1))])
+					s.mu.Unlock()
+					delete(live, n)
+					delete(stays, n)
+				}
+				break
+			}
+			if random.IntN(2) == 0 {
+				add()
+			}
+		}
+	}
+	for n := range stays {
+		require.True(t, entries[n] && records[n], n)
+	}
+}
+
+func TestSilentPlaceDelaysNone(t *testing.T) {
+	table := newTable(1 << 20)
+	hold := func(number uint64, waits bool, now time.Duration) bool {
+		var r wire.Result
+		table.hold(askFor(1, 1, number, 1, 1), -1, waits, int64(now), &r)
+		return r.Allowed
+	}
+	require.True(t, hold(1, false, 0))
+	for now := time.Duration(0); now <= 100*time.Millisecond; now += 10 * time.Millisecond {
+		require.False(t, hold(2, true, now))
+		require.False(t, hold(3, true, now))
+	}
+	require.True(t, table.end(refOf(askFor(1, 1, 1, 1, 1))))
+	require.False(t, hold(3, true, 110*time.Millisecond), "the first is due")
+	require.False(t, hold(4, false, 125*time.Millisecond))
+	require.True(t, hold(3, true, 131*time.Millisecond), "the first has asked each 10 ms, and not for 31 ms")
+}

@@ -73,6 +73,9 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
+	if op == wire.OpHold && flags&wire.FlagTentative != 0 && ctx.Err() != nil {
+		return ctx.Err() // a waiter that runs out of time has not been served, and gets no share
+	}
 	if (op == wire.OpHold || op == wire.OpExtend) && as == view.AsStandIn {
 		// A process that did not run for a while has used none of Timeout then: a quarter is
 		// what an owner that was late leaves for the rest.

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -65,6 +66,9 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	for err == nil {
 		asked = true
 		h, err = l.hold(ctx, ask, key, units)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = nil // Timeout has passed before this node knew all holds
+		}
 		if err != nil || h.decision.Allowed {
 			return h, err
 		}
@@ -90,6 +94,12 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 		c := holds.ClientOf(a)
 		c.NameClient(a, h.ttl)
 	}
+}
+
+// restOfTimeout returns a context for the rest of Timeout, in which a second member acknowledges a
+// client's hold.
+func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
 }
 
 // giveUp leaves the line of a hold that was waited for in vain.
@@ -120,7 +130,10 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	}
 	if err == nil {
 		ask.name(n, &a)
-		var sent int64
+		var sent, asked int64
+		if ask.ttl > 0 {
+			asked = n.env.Steady()
+		}
 		if sent, err = l.decideHold(ctx, wire.OpHold, ask.flags, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
@@ -129,7 +142,9 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 			case !r.Allowed:
 			case ask.ttl > 0:
 				h.client = holds.ClientOf(&a)
+				ctx, cancel := n.restOfTimeout(ctx, asked)
 				n.clients.holds.Keep(ctx, &a, &r)
+				cancel()
 			default:
 				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent)
 			}
@@ -202,7 +217,7 @@ const (
 // HoldFor holds units for a client in another process, which has the text as long as it
 // renews it: the hold ends ttl after the last renewal, 1 s to an hour. The text is sealed and
 // good for this limit and key on every node of the cluster. It is empty where the Decision
-// denies. HoldFor returns once a second member knows of the hold, if one answers within Timeout.
+// denies. HoldFor returns once a second member knows of the hold, if one answers within the rest of Timeout.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
@@ -233,23 +248,29 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	if err != nil {
 		return err
 	}
-	for begun := l.node.env.Steady(); ; {
+	within, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
+	defer cancel()
+	for {
 		var r wire.Result
-		switch _, err := l.decideHold(ctx, wire.OpExtend, 0, &a, &r); {
+		switch _, err := l.decideHold(within, wire.OpExtend, 0, &a, &r); {
 		case err != nil:
 			return err
 		case r.Allowed:
 			a.Units = r.Limit
-			l.node.clients.holds.Keep(ctx, &a, &r)
+			l.node.clients.holds.Keep(within, &a, &r)
 			return nil
 		case r.Firm:
 			return fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
 		case l.node.env.Ended():
 			return ErrClosed
-		case r.Source == wire.FailedClosed || l.node.env.Steady()-begun > int64(l.node.cfg.Timeout):
+		case r.Source == wire.FailedClosed:
 			return ErrUnavailable
 		}
-		if err := l.sleep(ctx, r.RetryAfter); err != nil { // authority moves
+		switch err := l.sleep(within, r.RetryAfter); { // authority moves
+		case err == nil:
+		case ctx.Err() == nil && !l.node.env.Ended():
+			return ErrUnavailable
+		default:
 			return err
 		}
 	}
@@ -263,6 +284,8 @@ func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
+	defer cancel()
 	var r wire.Result
 	if err = l.node.decide(ctx, wire.OpRelease, 0, &a, &r); err == nil {
 		l.node.clients.holds.Bury(ctx, &a, &r)

@@ -29,14 +29,12 @@ func (c *Client) NameClient(a *wire.Ask, ttl time.Duration) {
 func (r *record) receipt() bucket.Receipt { return bucket.Receipt(r.renewal) }
 
 // Keep keeps the record of a client's hold that was granted or renewed, as r says, and waits until
-// a second member has it: this node, if another one has answered; otherwise another, for Timeout at
-// most.
+// a second member has it: this node, if another one has answered; otherwise another, as long as ctx
+// allows.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.View(), h.cfg.Clock.Steady()
 	h.table.asked(of)
 	if decided, known := h.table.recordOf(of); known && decided.receipt() == r.Receipt {
-		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-		defer cancel()
 		h.secure(ctx, of)
 		return
 	}
@@ -56,13 +54,11 @@ func (t *table) asked(of ref) {
 }
 
 // Bury records here that a client's hold was released, and waits until a second member knows: this
-// node, if another one has carried out the release; otherwise another, for Timeout at most.
+// node, if another one has carried out the release; otherwise another, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
 	h.table.bury(of, int64(Term), h.cfg.Clock.Steady())
 	if r.Source != wire.Forwarded && r.Source != wire.Relayed {
-		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-		defer cancel()
 		h.secure(ctx, of)
 	}
 }

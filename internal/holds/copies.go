@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -109,15 +111,15 @@ var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged al
 
 // Leave copies all records to the members that answer for them now, as this node leaves.
 func (h *Holds) Leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	bounded, cancel := context.WithTimeout(ctx, leaveWait)
 	defer cancel()
-	for h.copyRecords(ctx) > 0 {
+	for h.copyRecords(bounded) > 0 {
 		select {
 		case <-time.After(copyPause):
-		case <-ctx.Done():
-			return ErrUncopied
+		case <-bounded.Done():
+			return cmp.Or(ctx.Err(), ErrUncopied)
 		case <-h.cfg.Life.Done():
-			return nil
+			return cluster.ErrClosed
 		}
 	}
 	return nil

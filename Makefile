@@ -1,4 +1,4 @@
-.PHONY: test full alone manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
+.PHONY: test full alone busy manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
 
 test:
 	go test work
@@ -7,10 +7,16 @@ test:
 full:
 	WEIR_FULL=1 go test -timeout 30m $$(./.ci/packages full)
 
-# What wants the machine for itself: networks of the system's own, which need root, and nodes
-# under siege.
+# What wants the machine for itself: networks of the system's own, which need root, nodes
+# under siege, and gateways beside processes that leave the machine no idle time.
 alone:
-	go test -count=1 -run 'RealNetwork|LostPackets|Siege' .
+	go test -count=1 -run 'RealNetwork|LostPackets|Siege|BusyMachine' .
+
+# Fresh starts of three gateways beside seven busy processes for each core: so many rounds, and
+# what each has admitted of 1,000 requests for a limit of 100. A round takes 4 s.
+BUSY_ROUNDS ?= 40
+busy:
+	go test -count=1 -timeout 30m -v -run BusyMachine . -busyrounds $(BUSY_ROUNDS)
 
 # Renders deploy/testdata/rendered again, after a change of the chart, its values or a kustomization.
 manifests:

@@ -98,7 +98,9 @@ type Config struct {
 
 	// Timeout is how long a check waits for other nodes: three quarters for the owner, the
 	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half.
-	// 100 ms if zero; 100µs to 1m. A context's deadline shortens it.
+	// 100 ms if zero; 100µs to 1m. It grows by the scheduling delay that the member which is
+	// asked has reported last, to twice as long at most. Time in which this process does not
+	// run does not count. A context's deadline shortens it.
 	Timeout time.Duration
 
 	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.

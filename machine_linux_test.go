@@ -9,7 +9,7 @@ import (
 )
 
 // machineTests is the -run of the tests that want the machine for themselves.
-const machineTests = "RealNetwork|LostPackets|Siege"
+const machineTests = "RealNetwork|LostPackets|Siege|BusyMachine"
 
 // wantsTheMachine skips a test where all are run: it takes long, and looks at how soon real
 // processes answer, so that it wants the machine for itself. -run has it run.

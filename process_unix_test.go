@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	if join := os.Getenv(joinVariable); join != "" {
 		os.Exit(serveUntilEOF(join))
 	}
+	if os.Getenv(spinVariable) != "" {
+		spin()
+	}
 	if settings := os.Getenv(keeperVariable); settings != "" {
 		os.Exit(lab.Serve(settings, runKeeper, func(err error) any { return keeperReport{Failed: err.Error()} }))
 	}

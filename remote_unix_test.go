@@ -22,8 +22,8 @@ import (
 
 // order is what a test has a node in another process do, as a line of JSON on
 // its stdin: so many rounds, each of one unit of each question in turn, with a
-// pause after each round. No rounds: it only looks. With Keep, Leave or a Load it does
-// that instead.
+// pause after each round. No rounds: it only looks. With Keep, Leave, a Load or a
+// Gateway it does that instead.
 type order struct {
 	ID        int
 	Questions []question
@@ -32,6 +32,7 @@ type order struct {
 	Keep      int  // units of each question that the node holds or reserves, one by one, and keeps
 	Leave     bool // in order, before the process is stopped
 	Load      *load
+	Gateway   *Limit // by which it answers HTTP requests until it ends
 }
 
 type question struct {
@@ -52,6 +53,7 @@ type report struct {
 	Hears   bool          // every member hears every other, as this node knows
 	Settled bool          // and each holds what the ring gives it
 	Loaded  *loaded       // of the order's Load
+	Gateway string        // its address, of the order's Gateway
 }
 
 type tally struct {
@@ -67,7 +69,8 @@ type tally struct {
 type failures struct{ atomic.Int64 }
 
 func (*failures) Decided(context.Context, DecisionEvent) {}
-func (f *failures) Hopped(_ context.Context, e HopEvent) {
+func (f *failures) Hopped(ctx context.Context, e HopEvent) {
+	addHop(ctx, e)
 	if e.Err != nil {
 		f.Add(1)
 	}
@@ -93,6 +96,13 @@ func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
 func carryOut(n *Node, failed *failures, o order) report {
 	if o.Load != nil {
 		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
+	}
+	if o.Gateway != nil {
+		addr, err := serveGateway(n, *o.Gateway)
+		if err != nil {
+			panic(err)
+		}
+		return report{ID: o.ID, Gateway: addr}
 	}
 	if o.Leave {
 		r := report{ID: o.ID}

@@ -183,10 +183,10 @@ func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
 
 // checksBeside has one host paused for so long in each so many, and the others ask for keys
 // that it owns, or it asks for those that others own. It counts who decided.
-func checksBeside(t *testing.T, asks bool, pause, every time.Duration) (sources map[weir.Source]int) {
+func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewCluster(t.Context(), Options{})
+		c, err := NewCluster(t.Context(), Options{Link: Link{Latency: latency}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
 		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour, NoLeases: true}
@@ -218,13 +218,14 @@ func checksBeside(t *testing.T, asks bool, pause, every time.Duration) (sources 
 	return sources
 }
 
+// A round trip takes longer here than an owner is waited for, but not than that and a pause.
 func TestAnAskerThatIsNotScheduledGivesNoOwnerUp(t *testing.T) {
-	sources := checksBeside(t, true, 250*time.Millisecond, 300*time.Millisecond)
+	sources := checksBeside(t, true, 45*time.Millisecond, 40*time.Millisecond, 100*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
 func TestAnOwnerThatReportsItsDelayIsWaitedFor(t *testing.T) {
-	sources := checksBeside(t, false, 120*time.Millisecond, 300*time.Millisecond)
+	sources := checksBeside(t, false, 100*time.Microsecond, 120*time.Millisecond, 300*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 

@@ -1,0 +1,92 @@
+//go:build unix
+
+package weir
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// spinVariable makes the test binary a process that works without rest until its parent ends.
+const spinVariable = "WEIR_TEST_SPIN"
+
+func spin() {
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}()
+	for {
+	}
+}
+
+// gateway answers each HTTP request by a check of the limit, with the path as the key.
+type gateway struct {
+	limiter *Limiter
+	mu      sync.Mutex
+	strays  []stray
+}
+
+// stray is a check that no member with authority has decided.
+type stray struct {
+	Key     string
+	Source  string
+	Allowed bool
+	Took    time.Duration
+	Hops    []HopEvent
+	Errors  []string // of the hops
+}
+
+// pathStrays is where a gateway reports its strays.
+const pathStrays = "/strays"
+
+// serveGateway has a node answer HTTP requests until the process ends. It returns the address.
+func serveGateway(n *Node, limit Limit) (addr string, err error) {
+	l, err := n.Limiter(limit)
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	go func() { _ = http.Serve(listener, &gateway{limiter: l}) }()
+	return listener.Addr().String(), nil
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == pathStrays {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(g.strays)
+		return
+	}
+	var s stray
+	begun := time.Now()
+	d, err := g.limiter.Allow(context.WithValue(r.Context(), hopsKey{}, &s), r.URL.Path)
+	if err != nil || (decisions{d.Source: 1}).strayed() {
+		s.Key, s.Source, s.Allowed, s.Took = r.URL.Path, d.Source.String(), d.Allowed, time.Since(begun)
+		g.mu.Lock()
+		g.strays = append(g.strays, s)
+		g.mu.Unlock()
+	}
+	if !d.Allowed {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+}
+
+// hopsKey is the key of the stray in a context to which a hop is added.
+type hopsKey struct{}
+
+func addHop(ctx context.Context, e HopEvent) {
+	if s, ok := ctx.Value(hopsKey{}).(*stray); ok {
+		s.Errors = append(s.Errors, fmt.Sprint(e.Err))
+		e.Err = nil // an error of no type is no JSON
+		s.Hops = append(s.Hops, e)
+	}
+}

@@ -79,43 +79,41 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 // snapshot is not loaded, though its clock is ahead: the others know for how long they ran on.
 func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 	t.Parallel()
-	for _, ahead := range []time.Duration{0, time.Hour} {
-		for _, restarts := range []int{0, 2} { // of all others, before c comes back
-			t.Run(fmt.Sprint(ahead, " ahead, ", restarts, " restarts"), func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
-					limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
-					shelves := map[string]*shelf{"a": {}, "b": {}, "c": {}}
-					w := startSkewed(t, seeded, shelves, map[string]time.Duration{"c": ahead}, "a", "b", "c")
-					ls := w.limiters(t, limit)
-					require.Equal(t, 10, ask(t, ls, "k", 10, "c"))
-					time.Sleep(2 * time.Minute) // all have written
-					require.NoError(t, w.nodes["c"].Close())
-					time.Sleep(forget + time.Minute)
-					delete(w.nodes, "c")
-					require.NoError(t, ls["a"].Reset(t.Context(), "k"))
-					time.Sleep(25 * time.Minute) // its tombstone is forgotten
-					require.Equal(t, 4, ask(t, ls, "k", 4, "a"))
-					for range restarts {
-						w.leaveAll(t)
-						w = startSkewed(t, seeded, shelves, nil, "a", "b")
-						time.Sleep(2 * time.Minute)
-					}
+	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // of all others, before c comes back
+		t.Run(fmt.Sprint(ahead, " ahead, ", restarts, " restarts"), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
+				shelves := map[string]*shelf{"a": {}, "b": {}, "c": {}}
+				w := startSkewed(t, seeded, shelves, map[string]time.Duration{"c": ahead}, "a", "b", "c")
+				ls := w.limiters(t, limit)
+				require.Equal(t, 10, ask(t, ls, "k", 10, "c"))
+				time.Sleep(2 * time.Minute) // all have written
+				require.NoError(t, w.nodes["c"].Close())
+				time.Sleep(forget + time.Minute)
+				delete(w.nodes, "c")
+				require.NoError(t, ls["a"].Reset(t.Context(), "k"))
+				time.Sleep(25 * time.Minute) // its tombstone is forgotten
+				require.Equal(t, 4, ask(t, ls, "k", 4, "a"))
+				for range restarts {
 					w.leaveAll(t)
-
-					var log bytes.Buffer
 					w = startSkewed(t, seeded, shelves, nil, "a", "b")
-					cfg := seeded
-					cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-					cfg.Now = func() time.Time { return time.Now().Add(ahead) }
-					w.startOn(t, cfg, map[string]*shelf{"c": shelves["c"]})
-					w.ready(t, "a", "b", "c")
-					require.Equal(t, 6, ask(t, w.limiters(t, limit), "k", 10, "a"), "the reset stays in force")
-					require.Equal(t, 1, w.nodes["c"].Stats().Snapshots.Skipped)
-					require.Contains(t, log.String(), "a snapshot was not loaded, as the cluster went on without its node")
-					w.close(t)
-				})
+					time.Sleep(2 * time.Minute)
+				}
+				w.leaveAll(t)
+
+				var log bytes.Buffer
+				w = startSkewed(t, seeded, shelves, nil, "a", "b")
+				cfg := seeded
+				cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				cfg.Now = func() time.Time { return time.Now().Add(ahead) }
+				w.startOn(t, cfg, map[string]*shelf{"c": shelves["c"]})
+				w.ready(t, "a", "b", "c")
+				require.Equal(t, 6, ask(t, w.limiters(t, limit), "k", 10, "a"), "the reset stays in force")
+				require.Equal(t, 1, w.nodes["c"].Stats().Snapshots.Skipped)
+				require.Contains(t, log.String(), "a snapshot was not loaded, as the cluster went on without its node")
+				w.close(t)
 			})
-		}
+		})
 	}
 }
 
@@ -183,4 +181,36 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A snapshot of some minutes before the others has a reset that they have forgotten. What was
+// counted since that reset stays.
+func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}
+		shelves := map[string]*shelf{"a": {}, "b": {}}
+		w := startSkewed(t, seeded, shelves, nil, "a", "b")
+		ls := w.limiters(t, limit)
+		keys := []string{"k1", "k2", "k3", "k4"}
+		for _, key := range keys {
+			require.Equal(t, 50, ask(t, ls, key, 50, "a"))
+			require.NoError(t, ls["a"].Reset(t.Context(), key))
+			require.Equal(t, 10, ask(t, ls, key, 10, "a"))
+		}
+		time.Sleep(9*time.Minute + 30*time.Second)
+		require.NoError(t, w.nodes["b"].Close())
+		time.Sleep(7 * time.Minute)
+		for _, key := range keys {
+			require.Equal(t, 30, ask(t, ls, key, 30, "a"))
+		}
+		time.Sleep(90 * time.Second)
+		require.NoError(t, w.nodes["a"].Close())
+		w = startSkewed(t, seeded, shelves, nil, "a", "b")
+		for _, key := range keys {
+			require.EqualValues(t, 60, remaining(t, w.limiters(t, limit)["b"], key), key)
+		}
+		require.Zero(t, w.nodes["b"].Stats().Snapshots.Skipped)
+		w.close(t)
+	})
 }

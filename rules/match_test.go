@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,14 +65,15 @@ func resolved(in string) (out string) {
 }
 
 // meets reports whether a ServeMux that has the pattern alone answers for one of the readings
-// of a path: as it is, decoded as a whole, or without what follows a #; each as it is, cleaned,
+// of a path: as it is, with dots decoded, decoded as a whole, or without what follows a #; each as it is, cleaned,
 // and without dot segments.
 func meets(t require.TestingT, pattern, path string) bool {
 	bare, _, _ := strings.Cut(path, "#")
 	for _, of := range []string{path, bare} {
 		plain, err := url.PathUnescape(of)
 		require.NoError(t, err)
-		for _, text := range []string{strings.ReplaceAll(of, "#", "%23"), (&url.URL{Path: plain}).EscapedPath()} {
+		escaped := strings.ReplaceAll(of, "#", "%23")
+		for _, text := range []string{escaped, regexp.MustCompile("(?i)%2e").ReplaceAllString(escaped, "."), (&url.URL{Path: plain}).EscapedPath()} {
 			if serves(pattern, "GET", text) || serves(pattern, "CONNECT", text) || serves(pattern, "CONNECT", resolved(text)) ||
 				text[len(text)-1] != '/' && serves(pattern, "CONNECT", text+"/") {
 				return true
@@ -213,6 +215,7 @@ rules:
 		{"dots after an empty segment, by RFC 3986", Request{Path: "/v1/items//../1"}, []string{"all", "item", "free"}},
 		{"dots that are not resolved", Request{Path: "/tree/../x"}, []string{"all", "tree", "free"}},
 		{"dots for a wildcard", Request{Path: "/v1/items/.."}, []string{"all", "item", "free"}},
+		{"escaped dots beside an escaped slash", Request{Path: "/x/%2e%2E/v1/items/a%2Fb"}, []string{"all", "item", "free"}},
 		{"a fragment", Request{Path: "/v1/items/1#/x"}, []string{"all", "item", "free"}},
 		{"an escape beside what Go escapes", Request{Path: "/v1/items/a%2F1|"}, []string{"all", "item", "free"}},
 		{"a router that splits first", Request{Path: "/v1%2Fitems/1", Readings: []Reading{{"/v1%2Fitems/1", Segmented}}}, []string{"all", "free"}},

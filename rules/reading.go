@@ -67,6 +67,7 @@ func appendLookups(dst []lookup, r *Request) []lookup {
 	return dst
 }
 
+// appendReading appends the paths that one reading stands for.
 func appendReading(dst []lookup, of Reading) []lookup {
 	dst = appendPath(dst, of.Path, of.Form != Decoded && strings.IndexByte(of.Path, '%') >= 0)
 	if of.Form != AnyForm {
@@ -76,12 +77,18 @@ func appendReading(dst []lookup, of Reading) []lookup {
 		if plain, err := url.PathUnescape(of.Path); err == nil {
 			dst = appendPath(dst, plain, false)
 		}
+		// An escaped dot is a dot before segments are resolved, by RFC 3986, section 6.2.2.2.
+		if dots := unescapeDots.Replace(of.Path); dots != of.Path {
+			dst = appendPath(dst, dots, true)
+		}
 	}
 	if path, _, found := strings.Cut(of.Path, "#"); found {
 		dst = appendReading(dst, Reading{Path: path})
 	}
 	return dst
 }
+
+var unescapeDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
 // appendPath appends a path as it is, as ServeMux cleans it, and without the segments . and
 // .. as RFC 3986 removes them, which keeps empty segments.

@@ -26,7 +26,7 @@ type Decision struct {
 	Allowed    bool
 	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
 	Remaining  int64         // whole units left now, never below zero
-	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted, or of a Pushback for more units than were denied no later than that
+	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted, of a Debit that one unit could be, or of a Pushback for more units than were denied no later than that
 	ResetAfter time.Duration // until the whole limit is there again if nothing more is asked, see below
 	Name       string        // of the limit
 	Source     Source

@@ -61,7 +61,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // Debit spends units without asking, for a cost that is known only afterwards.
 // It may leave a debt, which is never above one limit. The Decision is Allowed
-// unless it did. Where the owner does not answer in time, another member debits as
+// unless it did; RetryAfter is then when the next unit can be taken. Where the owner does not answer in time, another member debits as
 // well: the owner's debit is refunded when its answer comes, unless it left a debt or
 // the connection breaks before. Then both count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {

@@ -46,7 +46,8 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 // debit spends without asking. What is used stays within twice the capacity of the
 // whole limit, so that a debt never exceeds one; units above that are forgotten, the
 // newest, or of a log the oldest. It is Allowed unless it leaves a debt; RetryAfter
-// is then when as much could be taken. counted is what it spent.
+// is then when one unit can be taken: what was debited is not asked for again, and can be
+// more than the limit ever grants. counted is what it spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -61,7 +62,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 		Remaining: int64(sub(capacity, used+n)),
 		Receipt:   l.receipt(v, again, now),
 	}
-	l.setTimes(&r, v, &h, now, whole(units))
+	l.setTimes(&r, v, &h, now, 1)
 	return r, int64(n)
 }
 

@@ -141,6 +141,9 @@ func agreesWithOracle(t *rapid.T) {
 			promised(t, k, now, units)
 			r := k.take(now, units)
 			require.Equal(t, fits, r.Allowed, "take")
+			if !fits && units <= capacity {
+				grantedThen(t, o, &l, now, units, r)
+			}
 			require.Equal(t, capacity, r.Limit)
 			if fits {
 				require.Equal(t, o.spend(now, units), r.Receipt, "receipt")
@@ -166,6 +169,9 @@ func agreesWithOracle(t *rapid.T) {
 			receipts = append(receipts, r.Receipt)
 			require.Equal(t, used+units <= capacity, r.Allowed, "a debt is no admission")
 			require.Equal(t, r.Allowed, r.RetryAfter == 0)
+			if !r.Allowed {
+				grantedThen(t, o, &l, now, 1, r)
+			}
 			require.Equal(t, max(capacity-used-spent, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
 		case "debit at":
@@ -202,8 +208,10 @@ func agreesWithOracle(t *rapid.T) {
 			require.Equal(t, spent, counted)
 			used = ceil(o.used(now))
 			require.Equal(t, spent == units && used <= capacity, r.Allowed)
-			room := r.Allowed || spent < units && used+units <= capacity
-			require.Equal(t, room, r.RetryAfter == 0, "when there is room")
+			require.Equal(t, r.Allowed || used < capacity, r.RetryAfter == 0, "when there is room")
+			if r.RetryAfter > 0 {
+				grantedThen(t, o, &l, now, 1, r)
+			}
 			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
 		case "refund":
@@ -222,6 +230,19 @@ func agreesWithOracle(t *rapid.T) {
 		require.Equal(t, ceil(o.used(now)), k.used(now), "used afterwards")
 		resets(t, k, now)
 	}
+}
+
+// grantedThen requires of a denial or a debt that units are there at RetryAfter by the oracle,
+// and not one nanosecond sooner.
+func grantedThen(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
+	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
+	then := after(now, uint64(r.RetryAfter))
+	if then == math.MaxInt64 || r.RetryAfter == math.MaxInt64 {
+		return
+	}
+	most := l.Capacity() - units
+	require.Greater(t, ceil(o.used(then-1)), most, "%+v grants %d units before RetryAfter of %+v", l, units, r)
+	require.LessOrEqual(t, ceil(o.used(then)), most, "%+v does not grant %d units at RetryAfter of %+v", l, units, r)
 }
 
 // promised holds RetryAfter to its word, on copies: the ask repeated then is

@@ -101,10 +101,12 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 		}
 	}
 	v, used = l.advance(*c, &h, now)
-	r.Allowed = counted == max(units, 0) && used <= capacity
+	allowed := counted == max(units, 0) && used <= capacity
+	r.Allowed = allowed || used < capacity // in setTimes: whether there is nothing to wait for
 	r.Limit = int64(capacity)
 	r.Remaining = int64(sub(capacity, used))
-	l.setTimes(&r, v, &h, now, whole(units))
+	l.setTimes(&r, v, &h, now, 1)
+	r.Allowed = allowed
 	return r, counted
 }
 

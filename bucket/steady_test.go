@@ -83,17 +83,16 @@ func grantsSteadily(k *count, from int64) bool {
 	return true
 }
 
-// drawUsed is a count that has been used, and the time that it is. Without debts no
-// more than its capacity is.
-func drawUsed(t *rapid.T, l Limit, debts bool) (k *count, now int64) {
+// drawUsed is a count that has been used, maybe with a debt, and the time that it is.
+func drawUsed(t *rapid.T, l Limit) (k *count, now int64) {
 	k, now = newCount(l), origin
 	for range rapid.IntRange(1, 12).Draw(t, "steps") {
 		now += rapid.Int64Range(0, int64(l.Per)/2).Draw(t, "step")
 		units := rapid.Int64Range(1, l.Rate).Draw(t, "units")
-		switch op := rapid.SampledFrom([]string{"take", "take", "take", "refund", "debit"}).Draw(t, "op"); {
-		case op == "refund":
+		switch rapid.SampledFrom([]string{"take", "take", "take", "refund", "debit"}).Draw(t, "op") {
+		case "refund":
 			k.refund(now, units, 0, false)
-		case op == "debit" && debts:
+		case "debit":
 			k.debit(now, units)
 		default:
 			k.take(now, units)
@@ -104,7 +103,7 @@ func drawUsed(t *rapid.T, l Limit, debts bool) (k *count, now int64) {
 
 func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k, now := drawUsed(t, drawSteady(t), false)
+		k, now := drawUsed(t, drawSteady(t))
 		r := k.peek(now, 1)
 		if r.Remaining > 0 || k.Algorithm.isBucket() {
 			require.True(t, grantsSteadily(k, now+int64(r.ResetAfter)), "%+v at %d: %+v", k.c, now, r)
@@ -118,7 +117,7 @@ func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawSteady(t)
 		l.Per = time.Duration(rapid.Int64Range(12, 60).Draw(t, "short"))
-		k, now := drawUsed(t, l, true)
+		k, now := drawUsed(t, l)
 		units := rapid.Int64Range(1, l.Rate).Draw(t, "asked")
 		r := k.take(now, units)
 		require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)

@@ -75,8 +75,8 @@ func (ds Decisions) Allowed() bool {
 }
 
 // Strictest is the decision to tell a client about: the denial with the longest
-// RetryAfter, or, when all were allowed, the one with the smallest part of its
-// limit left. It is the zero Decision if there are none but shadows.
+// RetryAfter, or, when all were allowed, the one with the least Remaining, of several the one
+// with the longest ResetAfter. It is the zero Decision if there are none but shadows.
 func (ds Decisions) Strictest() Decision {
 	var s Decision
 	first := true
@@ -95,5 +95,8 @@ func (d Decision) stricterThan(than Decision) bool {
 	if !d.Allowed {
 		return d.RetryAfter > than.RetryAfter
 	}
-	return float64(d.Remaining)*float64(than.Limit) < float64(than.Remaining)*float64(d.Limit)
+	if d.Remaining != than.Remaining {
+		return d.Remaining < than.Remaining
+	}
+	return d.ResetAfter > than.ResetAfter
 }

@@ -16,6 +16,7 @@ type event struct{ denied bool }
 
 func (*event) Read(r *rules.Request)        { *r = *described("192.0.2.1") }
 func (*event) Decided(*Outcome)             {}
+func (*event) Field(string) string          { return "" }
 func (*event) SetFields(_, values []string) {}
 func (e *event) Deny(*Outcome)              { e.denied = true }
 

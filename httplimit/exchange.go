@@ -23,6 +23,9 @@ type Exchange interface {
 	// Decided is told what became of a request that met a limit or was refused for its path.
 	// The Outcome must not be kept; WithOutcome copies it.
 	Decided(*Outcome)
+	// Field returns a field of the answer, as it is so far: its lines with commas between
+	// them, or "". The name is canonical.
+	Field(name string) string
 	// SetFields sets each of the named fields of the answer to the value of the same index.
 	// Names are canonical. The slices must not be kept, other than parts of values.
 	SetFields(names, values []string)
@@ -88,7 +91,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 		}
 	}
 	e.Decided(o)
-	e.SetFields(m.fields(s))
+	e.SetFields(m.fields(s, e))
 	if o.Status == 0 {
 		return true
 	}
@@ -124,6 +127,8 @@ func (e *web) Decided(o *Outcome) {
 		e.m.o.OnDecision(e.r, o)
 	}
 }
+
+func (e *web) Field(name string) string { return header(e.w.Header()).Field(name) }
 
 func (e *web) SetFields(names, values []string) { setFields(e.w.Header(), names, values) }
 

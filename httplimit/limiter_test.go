@@ -255,6 +255,7 @@ func (f *foreign) Read(r *rules.Request) {
 }
 
 func (f *foreign) Decided(*Outcome)                 {}
+func (f *foreign) Field(string) string              { return "" }
 func (f *foreign) SetFields(names, values []string) { f.told += len(values) }
 func (f *foreign) Deny(o *Outcome)                  { f.denied = o.Status }
 func foreignRequest(names ...string) (f foreign) {

@@ -45,6 +45,10 @@ func (e *exchange) Decided(o *httplimit.Outcome) {
 	}
 }
 
+func (e *exchange) Field(name string) string {
+	return strings.Join(e.c.Response().Header()[name], ", ")
+}
+
 func (e *exchange) SetFields(names, values []string) {
 	h := e.c.Response().Header()
 	for i, name := range names {

@@ -71,8 +71,8 @@ func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 	}
 }
 
-// headers are of the limit that is nearest to denying the client: one that does and
-// says the longest to wait, else the one with the smallest part of itself left.
+// headers are of the limit that denies, of several the one with the longest wait, or else of
+// the one with the least left, of several the one with the latest reset.
 func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	var told *item
 	for i := range items {
@@ -114,10 +114,10 @@ func (it *item) nearer(other *item) bool {
 	if it.over {
 		return it.decision.RetryAfter > other.decision.RetryAfter
 	}
-	part := func(it *item) float64 {
-		return float64(it.decision.Remaining) / float64(it.current.GetRequestsPerUnit())
+	if it.decision.Remaining != other.decision.Remaining {
+		return it.decision.Remaining < other.decision.Remaining
 	}
-	return part(it) < part(other)
+	return it.decision.ResetAfter > other.decision.ResetAfter
 }
 
 // metadata has the names that envoyproxy/ratelimit gives these things, for the filters

@@ -40,8 +40,8 @@ type Options struct {
 	// request is denied. It is for a configuration that cannot name the descriptors.
 	DebitMany bool
 
-	// Headers has answers bring header fields for the response to the client, which
-	// tell it of the limit that is nearest to denying it. None if zero.
+	// Headers has answers bring header fields for the response to the client, of the limit
+	// that denies it, or else of the one with the least left. None if zero.
 	Headers Headers
 
 	// Metadata has answers bring dynamic metadata, which other filters of Envoy can

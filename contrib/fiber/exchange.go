@@ -1,6 +1,7 @@
 package fiberlimit
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
@@ -90,6 +91,10 @@ func (e *exchange) Decided(o *httplimit.Outcome) {
 	if e.o.OnDecision != nil {
 		e.o.OnDecision(e.c, o)
 	}
+}
+
+func (e *exchange) Field(name string) string {
+	return string(bytes.Join(e.c.Response().Header.PeekAll(name), []byte(", ")))
 }
 
 func (e *exchange) SetFields(names, values []string) {

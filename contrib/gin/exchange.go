@@ -2,6 +2,7 @@ package ginlimit
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -40,6 +41,10 @@ func (e *exchange) Decided(o *httplimit.Outcome) {
 	if e.l.OnDecision != nil {
 		e.l.OnDecision(e.c, o)
 	}
+}
+
+func (e *exchange) Field(name string) string {
+	return strings.Join(e.c.Writer.Header()[name], ", ")
 }
 
 func (e *exchange) SetFields(names, values []string) {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/weir-go/weir"
@@ -226,10 +227,19 @@ func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 		if l.skips(info.FullMethod) {
 			return handler(ctx, request)
 		}
-		header, a, err := l.admit(ctx, l.request(ctx, info.FullMethod), request)
-		if len(header) > 0 {
-			_ = grpc.SetHeader(ctx, header) // what was said already stands
+		var f *fields
+		if !l.o.NoMetadata {
+			set := func(md metadata.MD) error { return grpc.SetHeader(ctx, md) }
+			of, own, isNew := withFields(ctx, set)
+			if f = own; isNew {
+				defer f.flush()
+				if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil {
+					of = grpc.NewContextWithServerTransportStream(of, &unaryFields{stream, f})
+				}
+				ctx = of
+			}
 		}
+		a, err := l.admit(ctx, l.request(ctx, info.FullMethod), request, f)
 		switch {
 		case err != nil:
 			return nil, err
@@ -255,10 +265,15 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 			return handler(srv, stream)
 		}
 		ctx := stream.Context()
-		header, a, err := l.admit(ctx, l.request(ctx, info.FullMethod), nil)
-		if len(header) > 0 {
-			_ = stream.SetHeader(header) // what was said already stands
+		var f *fields
+		if !l.o.NoMetadata {
+			of, own, isNew := withFields(ctx, stream.SetHeader)
+			if f = own; isNew {
+				defer f.flush()
+				ctx, stream = of, &streamFields{stream, of, f}
+			}
 		}
+		a, err := l.admit(ctx, l.request(ctx, info.FullMethod), nil, f)
 		if err != nil {
 			return err
 		}
@@ -291,7 +306,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	_, _, err := s.limits.admit(s.Context(), s.request, message{})
+	_, err := s.limits.admit(s.Context(), s.request, message{}, nil)
 	return err
 }
 

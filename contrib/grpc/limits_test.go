@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -245,9 +246,10 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 	byOne, err := ByLimiter(l, o)
 	require.NoError(t, err)
 	for _, limits := range []*Limits{byRules, byOne} {
-		header, _, err := limits.admit(gone, limits.request(gone, "/a.S/M"), nil)
+		f := &fields{header: make(http.Header)}
+		_, err := limits.admit(gone, limits.request(gone, "/a.S/M"), nil, f)
 		require.Equal(t, codes.Canceled, status.Code(err))
-		require.Empty(t, header["retry-after"])
+		require.Empty(t, f.header.Get("Retry-After"))
 	}
 	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
 }
@@ -284,7 +286,7 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}})
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("x-forwarded-for", "192.0.2.1"))
 			for range 2 {
-				_, _, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil)
+				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil, nil)
 				require.NoError(t, err)
 			}
 			require.Equal(t, []string{c.want, c.want}, seen, c.about)
@@ -517,7 +519,7 @@ func TestACallWithoutAKeySpendsFromItsAddress(t *testing.T) {
 			limits, err := ByLimiter(l, Options{Key: key, OnDecision: func(_ context.Context, _ *rules.Request, o *httplimit.Outcome) { found = o.Verdicts[0].Key }})
 			require.NoError(t, err)
 			address, _ := netip.ParseAddr(c.from)
-			_, _, err = limits.admit(t.Context(), &rules.Request{Client: address}, nil)
+			_, err = limits.admit(t.Context(), &rules.Request{Client: address}, nil, nil)
 			require.NoError(t, err)
 			require.Equal(t, c.want, found[:min(len(found), len(c.want))])
 			require.True(t, len(found) == len(c.want) || c.want == `\#`)

@@ -51,7 +51,7 @@ func TestRulesOfAHandlerThatPanicsHoldNothing(t *testing.T) {
 func TestRulesHoldNothingForAMessage(t *testing.T) {
 	limits := byRules(t, oneAtOnce, Options{})
 	for range 2 {
-		_, a, err := limits.admit(t.Context(), limits.request(t.Context(), "/a.S/M"), message{})
+		a, err := limits.admit(t.Context(), limits.request(t.Context(), "/a.S/M"), message{}, nil)
 		require.Nil(t, a)
 		require.Equal(t, codes.Unavailable, status.Code(err))
 	}

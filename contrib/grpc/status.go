@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -23,25 +22,18 @@ import (
 // outageRetry is for where nobody knows when to come back.
 const outageRetry = time.Second
 
-// admit decides on a call or a message: what to tell, what it has until it ends, nil if
-// nothing, and the status if it goes no further.
-func (l *Limits) admit(ctx context.Context, r *rules.Request, request any) (header metadata.MD, a *admission, err error) {
+// admit decides on a call or a message, and adds what to tell to its fields. It returns what
+// the call has until it ends, nil if nothing, and the status if it goes no further.
+func (l *Limits) admit(ctx context.Context, r *rules.Request, request any, f *fields) (a *admission, err error) {
 	o, a := l.judge(ctx, r, request)
 	if len(o.Verdicts) == 0 && o.Status == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if l.o.OnDecision != nil {
 		l.o.OnDecision(ctx, r, &o)
 	}
-	if !l.o.NoMetadata {
-		fields := make(http.Header)
-		httplimit.SetHeader(fields, &o)
-		header = make(metadata.MD, len(fields))
-		for name, values := range fields {
-			header[strings.ToLower(name)] = values
-		}
-	}
-	return header, a, statusOf(&o)
+	f.add(&o)
+	return a, statusOf(&o)
 }
 
 // statusOf is the error for an Outcome, nil if it lets the call go on.

@@ -5,6 +5,7 @@ package ratelimit
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -81,6 +82,43 @@ func appendItem(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	return append(b, '"')
+}
+
+// AppendItems appends the items of a field, without those of the names that skips reports,
+// and separates them by commas. Other libraries may have written the field: an item without a
+// String is kept as it is.
+func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
+	begin := len(b)
+	for field != "" {
+		end, quoted := len(field), false
+		for i := 0; i < len(field); i++ {
+			switch c := field[i]; {
+			case c == '\\' && quoted:
+				i++
+			case c == '"':
+				quoted = !quoted
+			case c == ',' && !quoted:
+				end = i
+			}
+			if end < len(field) {
+				break
+			}
+		}
+		item := strings.Trim(field[:end], " \t")
+		field = field[min(end+1, len(field)):]
+		if text, ok := strings.CutPrefix(item, `"`); ok {
+			if name, _, ok := strings.Cut(text, `"`); ok && skips(name) {
+				continue
+			}
+		}
+		if item != "" {
+			if len(b) > begin {
+				b = append(b, ", "...)
+			}
+			b = append(b, item...)
+		}
+	}
+	return b
 }
 
 // Seconds are whole ones, rounded up: a client that comes back then is not too early.

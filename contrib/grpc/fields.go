@@ -1,0 +1,91 @@
+package grpclimit
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weir-go/weir/httplimit"
+)
+
+// fields is the header metadata of a call, by all Limits that it passes. Header metadata can be
+// added and not changed, so the first of the Limits sets it for all of them: when the handler
+// sends the header or its first message, or ends the call.
+type fields struct {
+	mu     sync.Mutex
+	header http.Header
+	isSet  bool
+	set    func(metadata.MD) error
+}
+
+type fieldsKey struct{}
+
+// withFields returns the fields of a call, and a context that has them. They are new if the
+// call has none yet.
+func withFields(ctx context.Context, set func(metadata.MD) error) (_ context.Context, f *fields, isNew bool) {
+	if f, ok := ctx.Value(fieldsKey{}).(*fields); ok {
+		return ctx, f, false
+	}
+	f = &fields{header: make(http.Header), set: set}
+	return context.WithValue(ctx, fieldsKey{}, f), f, true
+}
+
+// add adds what the limits of an Outcome tell. Nil fields tell nothing.
+func (f *fields) add(o *httplimit.Outcome) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	httplimit.SetHeader(f.header, o)
+}
+
+// flush sets the header metadata, once.
+func (f *fields) flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.isSet || len(f.header) == 0 {
+		return
+	}
+	f.isSet = true
+	md := make(metadata.MD, len(f.header))
+	for name, values := range f.header {
+		md[strings.ToLower(name)] = values
+	}
+	_ = f.set(md) // a header that was sent already stands
+}
+
+// unaryFields is the stream of a call with one request and one answer, whose handler may send
+// the header.
+type unaryFields struct {
+	grpc.ServerTransportStream
+	fields *fields
+}
+
+func (s *unaryFields) SendHeader(md metadata.MD) error {
+	s.fields.flush()
+	return s.ServerTransportStream.SendHeader(md)
+}
+
+// streamFields is a stream whose header is sent with the first message, or before.
+type streamFields struct {
+	grpc.ServerStream
+	ctx    context.Context
+	fields *fields
+}
+
+func (s *streamFields) Context() context.Context { return s.ctx }
+
+func (s *streamFields) SendHeader(md metadata.MD) error {
+	s.fields.flush()
+	return s.ServerStream.SendHeader(md)
+}
+
+func (s *streamFields) SendMsg(m any) error {
+	s.fields.flush()
+	return s.ServerStream.SendMsg(m)
+}

@@ -1,7 +1,13 @@
-.PHONY: test full alone busy manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
+.PHONY: help test full alone busy manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
 
+# The tests of every module. A bare make runs it.
 test:
 	go test work
+
+# Lists the targets.
+help:
+	@awk '/^#/ { sub(/^# ?/, ""); text = text (text ? " " : "") $$0; next } /^[A-Z_]+ / { next } \
+		/^[a-z-]+:/ { sub(/:.*/, ""); printf "%-14s %s\n", $$0, text } { text = "" }' Makefile
 
 # What the default run leaves out, as it shows a promise once more by costlier means.
 full:
@@ -22,6 +28,7 @@ busy:
 manifests:
 	cd deploy && go test -count=1 -tags render -run Rendered . -update
 
+# Packages with goroutines under the race detector.
 race:
 	go test -race -run Siege .
 	cd cmd/demo && go test -race .
@@ -99,6 +106,7 @@ pictures:
 		go run ./simulations -svg docs/regions/$$name.svg $$name >/dev/null || exit; \
 	done
 
+# The Go benchmarks of the core.
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
 	cd bench && go test -run '^$$' -bench . -benchmem .
@@ -107,11 +115,13 @@ bench:
 figures:
 	go run ./internal/figures
 
+# gofmt, go vet, staticcheck and known vulnerabilities.
 lint:
 	gofmt -l . | (! grep .)
 	go vet -tags render work
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags render $$(go list work)
 	./.ci/vulncheck
 
+# Gateways under traffic and faults, with a verdict at the end.
 demo:
 	go run ./cmd/demo

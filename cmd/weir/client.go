@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,7 +30,7 @@ const patience = 20 * time.Second
 
 // reaching are the flags of every command that asks a node.
 type reaching struct {
-	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node, or unix:/path; http://127.0.0.1:8081 if empty"`
+	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node: HOST:PORT or unix:/path, as its own -admin, or a URL; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
 	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
 }
@@ -57,14 +57,14 @@ func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, 
 }
 
 func (a *reaching) client(stdout io.Writer) (*client, error) {
-	address := cmp.Or(a.Admin, "http://127.0.0.1:8081")
+	address := a.address()
 	c := &client{base: strings.TrimSuffix(address, "/"), stdout: stdout}
 	transport := &http.Transport{ResponseHeaderTimeout: patience}
 	if path, isUnix := strings.CutPrefix(address, unixPrefix); isUnix {
 		c.base = "http://localhost"
 		transport.DialContext = dialUnix(path)
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("-admin is %q: use a URL like http://127.0.0.1:8081, or unix:/path", address)
+		return nil, fmt.Errorf("-admin is %q: use HOST:PORT, a URL like http://127.0.0.1:8081, or unix:/path", address)
 	}
 	c.http.Transport = transport
 	if a.TokenFile != "" {
@@ -92,6 +92,26 @@ func (a *reaching) client(stdout io.Writer) (*client, error) {
 		}
 	}
 	return c, nil
+}
+
+// address returns the URL of the admin API, or unix:/path. An address as weir serve listens on
+// it leads to this machine if it names no host. It has TLS if the flags name certificates.
+func (a *reaching) address() string {
+	host, port, err := net.SplitHostPort(a.Admin)
+	switch {
+	case a.Admin == "":
+		return "http://127.0.0.1:8081"
+	case err != nil || strings.Contains(a.Admin, "/") || strings.HasPrefix(a.Admin, unixPrefix):
+		return a.Admin
+	}
+	if host == "" || net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http://"
+	if a.CA != "" || a.Cert != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // maxAnswer is more than a node answers.

@@ -46,7 +46,7 @@ func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 			_ = os.Remove("weir.secret")
 		case "completion": // a shell runs it
 			continue
-		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "snapshot": // there is no node to ask, and no snapshot
+		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "top", "snapshot": // there is no node to ask, and no snapshot
 			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
 			continue
 		}

@@ -35,16 +35,18 @@ const (
 type commands struct {
 	Help helpFlag `short:"h" help:"show what a command does, and its flags"`
 
-	Serve   serveCommand   `cmd:"" help:"run a node, which answers Envoy and services in any language"`
-	Live    liveCommand    `cmd:"" help:"ask the node of this machine whether it is alive"`
-	Status  statusCommand  `cmd:"" help:"show what is wrong on a running node, its members and what they own, and how it decides"`
-	Check   checkCommand   `cmd:"" help:"ask a node for units of a key"`
-	Reserve reserveCommand `cmd:"" help:"spend an estimate of a cost, and print the reservation that settles it"`
-	Settle  settleCommand  `cmd:"" help:"replace the estimate of a reservation by what was spent"`
-	Hold    holdCommand    `cmd:"" help:"run a command while units of an in-flight limit are held for it"`
-	Peek    peekCommand    `cmd:"" help:"show what a key has left, and spend nothing"`
-	Reset   resetCommand   `cmd:"" help:"forget a count on every member"`
-	Rules   struct {
+	Serve    serveCommand    `cmd:"" help:"run a node, which answers Envoy and services in any language"`
+	Live     liveCommand     `cmd:"" help:"ask the node of this machine whether it is alive"`
+	Status   statusCommand   `cmd:"" help:"show what is wrong on a running node, its members and what they own, and how it decides"`
+	Check    checkCommand    `cmd:"" help:"ask a node for units of a key"`
+	Reserve  reserveCommand  `cmd:"" help:"spend an estimate of a cost, and print the reservation that settles it"`
+	Settle   settleCommand   `cmd:"" help:"replace the estimate of a reservation by what was spent"`
+	Hold     holdCommand     `cmd:"" help:"run a command while units of an in-flight limit are held for it"`
+	Peek     peekCommand     `cmd:"" help:"show what a key has left, and spend nothing"`
+	Reset    resetCommand    `cmd:"" help:"forget a count on every member"`
+	Override overrideCommand `cmd:"" help:"give a key another limit for a while"`
+	Top      topCommand      `cmd:"" help:"show the keys that are asked for, denied and held most"`
+	Rules    struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show what a request meets"`
 		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
 	} `cmd:"" help:"check rules files"`

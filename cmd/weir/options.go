@@ -194,6 +194,11 @@ func inFlags(err error) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
+// inFlag names the flag whose file caused an error.
+func inFlag(name string, err error) error {
+	return fmt.Errorf("weir serve: -%s: %w", name, err)
+}
+
 // Validate returns what is wrong with flags that do not go together.
 func (o *serveOptions) Validate() error {
 	var errs []error
@@ -237,7 +242,7 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 	cfg = o.node()
 	if o.Shared != "" {
 		if cfg.Secrets, cfg.Seed, err = readShared(o.Shared); err != nil {
-			return cfg, err
+			return cfg, inFlag("shared", err)
 		}
 	}
 	if len(o.RegionSecrets) > 0 {
@@ -245,12 +250,12 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 	}
 	for region, file := range o.RegionSecrets {
 		if cfg.RegionSecrets[region], _, err = readShared(file); err != nil {
-			return cfg, err
+			return cfg, inFlag("region_secrets", err)
 		}
 	}
 	if o.Peer.Cert != "" {
 		if cfg.TLS, err = o.Peer.both(); err != nil {
-			return cfg, err
+			return cfg, inFlag("peer_cert", err)
 		}
 	}
 	return cfg, nil
@@ -310,7 +315,7 @@ func readTokens(name string) (tokens [][]byte, err error) {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("weir serve: %s has no token: write one per line, random and of at least 16 bytes", name)
+		return nil, fmt.Errorf("%s has no token: write one per line, random and of at least 16 bytes", name)
 	}
 	return tokens, nil
 }

@@ -144,7 +144,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	var book *rules.Book
 	if o.Rules != "" {
 		if book, err = rules.Open(ctx, node, o.Rules, rules.BookOptions{Logger: log}); err != nil {
-			return err
+			return inFlag("rules", err)
 		}
 		defer book.Close()
 	}
@@ -255,7 +255,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	mutual := o.Web.CA != ""
 	tokens, err := readTokens(o.ChecksTokens)
 	if err != nil {
-		return err
+		return inFlag("checks_tokens", err)
 	}
 	checks, err := httplimit.Checks(s.node, book, httplimit.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	}
 	tokens, err := readTokens(o.AdminTokens)
 	if err != nil {
-		return err
+		return inFlag("admin_tokens", err)
 	}
 	shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}})
 	if err != nil {
@@ -317,7 +317,7 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	if web.Cert != "" {
 		config, err := web.server()
 		if err != nil {
-			return err
+			return inFlag("http_cert", err)
 		}
 		secure = func(l net.Listener) net.Listener { return tls.NewListener(l, config) }
 	}
@@ -354,7 +354,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	if o.EnvoyConfig != "" {
 		var err error
 		if cfg, err = loadEnvoy(o.EnvoyConfig, o.EnvoyMergeDomains); err != nil {
-			return err
+			return inFlag("envoy_config", err)
 		}
 	}
 	service, err := envoylimit.New(s.node, cfg, o.limits(log))
@@ -363,7 +363,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	}
 	serving, asking, err := o.EnvoyFiles.credentials()
 	if err != nil {
-		return err
+		return inFlag("envoy_cert", err)
 	}
 	l, err := s.listen("envoy", o.Envoy)
 	if err != nil {

@@ -350,7 +350,7 @@ func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
 	}{
 		{slices.Concat([]string{"status"}, admin), bad, "give -token_file"},
 		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "the token is not allowed"},
-		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use a URL"},
+		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use HOST:PORT, a URL"},
 		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "does the node run"},
 		{slices.Concat([]string{"status", "-admin", "http://" + p.addrs["health"]}, token), bad, "404"},
 		{[]string{"check", "api/hourly"}, usage, `expected "<key>"`},

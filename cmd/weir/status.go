@@ -193,6 +193,16 @@ func (c *cluster) printLimits(w io.Writer) {
 	}
 }
 
+// printAsked prints the keys that are asked for most, over all members.
+func printAsked(w io.Writer, keys []adminapi.TopKey) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ASKED MOST\tKEY\tCHECKS, ABOUT")
+	for _, k := range keys {
+		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, nameOf(k), k.Asks)
+	}
+	table.Flush()
+}
+
 // printTop prints the keys that are denied most and held most, over all members.
 func (c *cluster) printTop(w io.Writer) {
 	if len(c.Top.Denied)+len(c.Top.Held) == 0 {

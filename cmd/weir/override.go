@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weir-go/weir/internal/adminapi"
+)
+
+// overrideCommand gives a key another limit for a while.
+type overrideCommand struct {
+	asking
+	countOf
+	Rate   int64         `help:"units that the key has, in place of the limit's"`
+	Per    string        `placeholder:"DURATION" help:"in this time, like 1h; the limit's if empty"`
+	Burst  int64         `help:"capacity of a bucket; the limit's if 0"`
+	For    time.Duration `help:"how long the override holds; without an end if 0"`
+	By     string        `help:"who sets it, for the log"`
+	Remove bool          `help:"remove the override"`
+}
+
+// Help shows both uses.
+func (*overrideCommand) Help() string {
+	return "It holds on all members within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
+}
+
+// Validate wants a rate or the removal.
+func (q *overrideCommand) Validate() error {
+	switch {
+	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.For != 0 || q.By != ""):
+		return errors.New("-remove goes with no other flag of an override")
+	case !q.Remove && q.Rate <= 0:
+		return errors.New("-rate is missing: give the units that the key has, or -remove")
+	case q.For < 0:
+		return fmt.Errorf("-for is %v: use a duration of 0 and more", q.For)
+	}
+	return nil
+}
+
+func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("override", stdout, func(ctx context.Context, c *client) (int, error) {
+		if q.Remove {
+			query := url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}
+			if _, _, err := c.call(ctx, http.MethodDelete, "/v1/overrides?"+query.Encode(), nil, nil); err != nil {
+				return 0, err
+			}
+			fmt.Fprintln(stdout, "no override")
+			return ok, nil
+		}
+		question := struct {
+			Limit string     `json:"limit"`
+			Key   string     `json:"key"`
+			Rate  int64      `json:"rate"`
+			Per   string     `json:"per,omitempty"`
+			Burst int64      `json:"burst,omitempty"`
+			Until *time.Time `json:"until,omitempty"`
+			By    string     `json:"by,omitempty"`
+		}{Limit: q.Limit, Key: q.countOf.Key, Rate: q.Rate, Per: q.Per, Burst: q.Burst, By: q.By}
+		if q.For > 0 {
+			until := time.Now().Add(q.For).UTC().Truncate(time.Second)
+			question.Until = &until
+		}
+		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, nil)
+		switch {
+		case err != nil:
+			return 0, err
+		case q.JSON:
+			stdout.Write(text)
+		case question.Until != nil:
+			fmt.Fprintf(stdout, "overridden until %s\n", question.Until.Format(time.RFC3339))
+		default:
+			fmt.Fprintln(stdout, "overridden without an end")
+		}
+		return ok, nil
+	})
+}
+
+// topCommand prints the keys of all members that are asked for, denied and held most.
+type topCommand struct {
+	asking
+	N int `default:"10" help:"how many of each"`
+}
+
+func (q *topCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("top", stdout, func(ctx context.Context, c *client) (int, error) {
+		var top adminapi.Top
+		text, _, err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top)
+		switch {
+		case err != nil:
+			return 0, err
+		case q.JSON:
+			stdout.Write(text)
+		default:
+			printAsked(stdout, top.Asked)
+			(&cluster{Top: top}).printTop(stdout)
+		}
+		return ok, nil
+	})
+}

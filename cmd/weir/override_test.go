@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOverrideAndTopCommandsAskNode(t *testing.T) {
+	t.Parallel()
+	p := start(t, folder(t))
+	code, out := p.ask("override", "api/hourly", "ada", "-rate", "5", "-for", "1h")
+	require.Equal(t, ok, code, out)
+	require.Contains(t, out, "overridden until ")
+	code, out = p.ask("check", "api/hourly", "ada")
+	require.Equal(t, ok, code, out)
+	require.Contains(t, out, "allowed: 4 of 5 left")
+	code, out = p.ask("override", "api/hourly", "ada", "-remove")
+	require.Equal(t, ok, code, out)
+	code, out = p.ask("peek", "api/hourly", "ada")
+	require.Equal(t, ok, code, out)
+	require.Contains(t, out, "59 of 60 left")
+	code, out = p.ask("top")
+	require.Equal(t, ok, code, out)
+	require.Regexp(t, `(?m)^api/hourly +ada +\d+$`, out)
+	code, out = p.ask("override", "api/hourly", "ada")
+	require.Equal(t, usage, code)
+	require.Contains(t, out, "-rate is missing")
+}
+
+// Commands take the -admin that weir serve takes.
+func TestClientTakesAdminAddressOfServe(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"":                       "http://127.0.0.1:8081",
+		":8081":                  "http://localhost:8081",
+		"0.0.0.0:8081":           "http://localhost:8081",
+		"[::]:8081":              "http://localhost:8081",
+		"[::1]:8081":             "http://[::1]:8081",
+		"weir.internal:8081":     "http://weir.internal:8081",
+		"unix:/run/weir/admin":   "unix:/run/weir/admin",
+		"http://127.0.0.1:8081/": "http://127.0.0.1:8081/",
+		"https://weir:8081":      "https://weir:8081",
+		"weir":                   "weir", // which client refuses
+	} {
+		require.Equal(t, want, (&reaching{Admin: given}).address(), given)
+	}
+	secured := &reaching{Admin: "weir:8081"}
+	secured.CA = "ca.pem"
+	require.Equal(t, "https://weir:8081", secured.address())
+	_, err := (&reaching{Admin: "weir"}).client(nil)
+	require.ErrorContains(t, err, `-admin is "weir": use HOST:PORT`)
+
+	p := start(t, folder(t))
+	p.addrs["admin"] = strings.TrimPrefix(p.addrs["admin"], "http://")
+	var outs strings.Builder
+	require.Equal(t, ok, run([]string{"top", "-admin", p.addrs["admin"], "-token_file", p.dir + "/admin"}, &outs, &outs), outs.String())
+}
+
+func TestMissingFileIsReportedWithItsFlag(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for _, c := range []struct {
+		flag string
+		more []string
+	}{
+		{"rules", nil}, {"shared", nil}, {"checks_tokens", nil}, {"admin_tokens", nil}, {"envoy_config", nil},
+		{"peer_cert", []string{"-peer_key", "x", "-peer_ca", "y"}}, {"http_cert", []string{"-http_key", "x"}},
+		{"envoy_cert", []string{"-envoy_key", "x", "-envoy_ca", "y"}},
+	} {
+		args := append(append([]string{"serve"}, serving("")...), append(c.more, "-"+c.flag, "nofile.yaml")...)
+		out, err := weirIn(t, dir, args...).CombinedOutput()
+		require.Error(t, err)
+		require.Regexp(t, `(?m)^weir serve: -`+c.flag+`: .*nofile\.yaml`, string(out))
+	}
+	region := append(append([]string{"serve"}, serving("")...), "-region", "eu", "-regions", "us=127.0.0.1:1", "-region_secrets", "us=nofile.yaml")
+	out, err := weirIn(t, dir, region...).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "weir serve: -region_secrets: ")
+}
+
+func TestMakeHelpListsEachTarget(t *testing.T) {
+	t.Parallel()
+	make := exec.Command("make", "help")
+	make.Dir = "../.."
+	out, err := make.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Greater(t, len(lines), 15)
+	for _, line := range lines {
+		require.Regexp(t, regexp.MustCompile(`^[a-z-]+ +\S.*\.`), line)
+	}
+}

@@ -109,7 +109,7 @@ func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int
 		return
 	}
 	ask.name(l.node, &a)
-	l.node.clients.holds.GiveUp(&a, true)
+	l.node.clients.holds.LeaveLine(&a)
 }
 
 // hold asks for units.
@@ -150,7 +150,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 			}
 		}
 		if !h.granted() && ask.flags&wire.FlagTentative == 0 { // WaitHold asks again, and gives up itself
-			n.clients.holds.GiveUp(&a, false)
+			n.clients.holds.GiveUp(&a)
 		}
 	}
 	if err != nil {

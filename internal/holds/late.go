@@ -38,9 +38,8 @@ func (h *Holds) Asks(a *wire.Ask) {
 	}
 }
 
-// GiveUp records that a hold of Name is not asked for any more, and was not granted in time. With
-// waits it leaves the line, so that the next in it need not wait for its silence.
-func (h *Holds) GiveUp(a *wire.Ask, waits bool) {
+// GiveUp records that a hold of Name is not asked for any more, and was not granted in time.
+func (h *Holds) GiveUp(a *wire.Ask) {
 	of := refOf(a)
 	s := h.table.lock(of.id)
 	late := s.asks[of]
@@ -49,9 +48,13 @@ func (h *Holds) GiveUp(a *wire.Ask, waits bool) {
 	for i := range late {
 		late[i].release()
 	}
-	if waits {
-		h.cfg.Tell(wire.OpRelease, wire.FlagTentative, a)
-	}
+}
+
+// LeaveLine gives up a hold that was waited for, and has it leave the line at once: the next in it
+// need not wait for its silence.
+func (h *Holds) LeaveLine(a *wire.Ask) {
+	h.GiveUp(a)
+	h.cfg.Tell(wire.OpRelease, wire.FlagTentative, a)
 }
 
 // Late takes in that a member granted an ask of Name after its asker had given up waiting, and

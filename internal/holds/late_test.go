@@ -41,12 +41,12 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			late()
 			h.Asks(a)
 			late()
-			h.GiveUp(a, false)
-			h.GiveUp(a, false)
+			h.GiveUp(a)
+			h.GiveUp(a)
 		}, 1, 1, 0},
 		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
-			h.GiveUp(a, false)
+			h.GiveUp(a)
 			late()
 		}, 1, 1, 0},
 		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {

@@ -78,8 +78,8 @@ func appendReading(dst []lookup, of Reading) []lookup {
 			dst = appendPath(dst, plain, false)
 		}
 		// An escaped dot is a dot before segments are resolved, by RFC 3986, section 6.2.2.2.
-		if dots := unescapeDots.Replace(of.Path); dots != of.Path {
-			dst = appendPath(dst, dots, true)
+		if strings.Contains(of.Path, "%2e") || strings.Contains(of.Path, "%2E") {
+			dst = appendPath(dst, unescapeDots.Replace(of.Path), true)
 		}
 	}
 	if path, _, found := strings.Cut(of.Path, "#"); found {

@@ -133,6 +133,14 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			owner := process(t, n)
 			l := limiter(t, n, Limit{Rate: 1_000_000, Per: time.Hour})
 			key := ownedElsewhere(t, []*Node{n}, l)
+			eventually(t, "the owner has reported that it runs in time", func() bool {
+				for _, m := range n.handover.View().Members {
+					if m.Peer != nil && m.Peer.Delay() >= 20*time.Millisecond {
+						return false
+					}
+				}
+				return true
+			})
 			require.NoError(t, owner.Cmd.Process.Signal(signal))
 			if signal == syscall.SIGSTOP { // it takes a while until all its threads stand
 				var status syscall.WaitStatus

@@ -128,10 +128,10 @@ type Peer interface {
 	// it granted too late is for just that member.
 	Tell(request []byte)
 	// Delay returns the scheduling delay that the member reported last, and zero for a
-	// region: for how long its process was ready to run, and did not. Pongs carry it. The
-	// first pong of a connection may come before the member has measured any, so until the
-	// second one Delay is at least the time that the first one took. A member that reports a
-	// delay and then freezes keeps it.
+	// region: for how long its process was ready to run, and did not. Pongs carry it. A
+	// member may have started with the connection and have measured little, so until the
+	// first pong that comes a second after its beginning Delay is at least a second. A member
+	// that reports a delay and then freezes keeps it.
 	Delay() time.Duration
 	// Protocol returns what the connection that Ask and Tell use speaks, and the zero
 	// Protocol if there is none. For a member it never changes between connections. For a

@@ -81,20 +81,15 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 	}
 }
 
-func TestDelayOfAFirstPongIsAtLeastItsRoundTrip(t *testing.T) {
-	const ms = time.Millisecond
-	for _, c := range []struct {
-		reported, took time.Duration
-		first          bool
-		delay          time.Duration
-	}{
-		{0, 0, true, 0},
-		{0, 80 * ms, true, 80 * ms},
-		{90 * ms, 80 * ms, true, 90 * ms},
-		{0, 80 * ms, false, 0},
-		{30 * ms, 80 * ms, false, 30 * ms},
+func TestDelayOfANewConnectionIsTheLongest(t *testing.T) {
+	for _, c := range []struct{ reported, age, delay time.Duration }{
+		{0, 0, newFor},
+		{0, newFor - 1, newFor},
+		{time.Hour, 0, time.Hour},
+		{0, newFor, 0},
+		{30 * time.Millisecond, newFor, 30 * time.Millisecond},
 	} {
-		require.Equal(t, c.delay, delayOf(c.reported, c.took, c.first))
+		require.Equal(t, c.delay, delayOf(c.reported, c.age))
 	}
 }
 
@@ -114,9 +109,11 @@ func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
 		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
 		require.ErrorIs(t, err, ErrUnheard)
 		synctest.Wait()
-		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())
+		require.Equal(t, newFor, a.peer("b").Delay(), "its report is of few looks")
 		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
 		require.NoError(t, err)
+		time.Sleep(newFor + 2*pingPace)
+		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())
 		b.mu.Lock()
 		b.hearing.late = patience.Lateness{}
 		b.mu.Unlock()

@@ -166,15 +166,19 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 		}
 		return changed
 	})
-	l.delay.Store(int64(delayOf(late, took, s.trip.Load() == 0)))
+	l.delay.Store(int64(delayOf(late, now.Sub(s.start))))
 	return took, inTime, nil
 }
 
-// delayOf returns the delay of a member that has reported one in a pong, which took so long
-// and is or is not the first that comes over its connection.
-func delayOf(reported, took time.Duration, first bool) time.Duration {
-	if first {
-		return max(reported, took)
+// newFor is how long a connection is new: its member may have started with it, and has
+// measured too little yet to report its delay.
+const newFor = time.Second
+
+// delayOf returns the delay of a member that has reported one over a connection of that age.
+// Of a new one it is as long as any that counts.
+func delayOf(reported, age time.Duration) time.Duration {
+	if age < newFor {
+		return max(reported, newFor)
 	}
 	return reported
 }

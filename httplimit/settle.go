@@ -37,9 +37,9 @@ func (b *bill) begin(h http.Header) {
 	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
 	case mediaType != "text/event-stream" && len(s.JSON) > 0:
-		b.json = jsonscan.New(s.JSON)
+		b.json = jsonscan.New(s.JSON...)
 	case mediaType == "text/event-stream" && len(s.Events) > 0:
-		b.events = &jsonscan.Events{Scanner: jsonscan.New(s.Events)}
+		b.events = &jsonscan.Events{Scanner: jsonscan.New(s.Events...)}
 	}
 }
 
@@ -101,7 +101,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	c.bill.untold = true
 	a.m.unsettled.Add(1)
 	if unlogged, due := a.m.untold.Due(a.m.now()); due {
-		why := "the response has not all of the fields that settle names"
+		why := "the response lacks a field that settle names"
 		if c.bill.encoded {
 			why = "the response has a Content-Encoding"
 		}

@@ -45,7 +45,7 @@ func (o *origin) of(r *Request) int64 {
 	case o.header != "":
 		return single(r.lines(o.header))
 	case o.path != nil && r.Content != nil:
-		s := jsonscan.New([]jsonscan.Path{o.path})
+		s := jsonscan.New(jsonscan.Sum{{Path: o.path}})
 		s.Scan(r.Content.Head())
 		if n, ok := s.Sum(); ok {
 			return n

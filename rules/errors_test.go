@@ -179,6 +179,14 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"an empty list of estimates", one("reserve: {from: []}\nsettle: {json: n}" + good), `rules.yaml:3:19: the list is empty: remove it, or add to it`},
 		{"a cost by JSON", one("cost: json:n" + good), `rules.yaml:3:9: cost is "json:n": use a number, content_length or header:X`},
 		{"a path through a list", one("settle: {json: 'choices[0].n'}" + good), `rules.yaml:3:18: "choices[0].n" is no path: use names of objects, like usage.total_tokens`},
+		{"only optional paths", one("settle: {json: [a or 0, b or 0]}" + good), `rules.yaml:3:18: each path is optional, so that a response without any of them would cost nothing: let one be without "or 0"`},
+		{"an optional path alone", one("settle: {json: a or 0}" + good), `rules.yaml:3:18: each path is optional, so that a response without any of them would cost nothing: let one be without "or 0"`},
+		{"an optional list of paths", one("settle: {sse: [[a], [b or 0]]}" + good), `rules.yaml:3:23: each path is optional, so that a response without any of them would cost nothing: let one be without "or 0"`},
+		{"a path beside lists", one("settle: {json: [[a], b]}" + good), `rules.yaml:3:24: a path among lists of paths: put it into a list of its own`},
+		{"a list beside paths", one("settle: {json: [a, [b]]}" + good), `rules.yaml:3:22: json is a list: use a single value`},
+		{"an empty alternative", one("settle: {json: [[a], []]}" + good), `rules.yaml:3:24: the list is empty: remove it, or add to it`},
+		{"nine alternatives", one("settle: {json: [[a], [a], [a], [a], [a], [a], [a], [a], [a]]}" + good), `rules.yaml:3:18: 9 alternatives: use at most 8`},
+		{"an optional field of a request", one("reserve: json:a or 0\nsettle: {json: n}" + good), `rules.yaml:3:12: "a or 0" is no path: use names of objects, like usage.total_tokens`},
 		{"settle without a source", one("settle: {on_error: keep}" + good), `rules.yaml:3:11: settle is without a source: name a header, a trailer, or json and sse fields`},
 		{"settle of an unknown error", one("settle: {json: n, on_error: debit}" + good), `rules.yaml:3:31: unknown way to settle an error "debit": known are refund, keep`},
 		{"settle of a queue", one("settle: {json: n}\nqueue: 2s\nkey: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:3:11: settle in a rule with queue: nothing gives a turn back, use a rule for each`},
@@ -205,6 +213,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(one("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
 	f.Add(one("count: {status: [401, '5xx', 600]}\nrefund_on: {status: 2xx}\nkey: ip\nlimits: [{rate: 5, algorithm: in_flight}, {rate: 1, per: 1s}]"))
 	f.Add(one("reserve: {from: [json:max_tokens, header:X, content_length], default: 5, unit: 2}\nsettle: {json: [a, b.c], sse: a, header: X, trailer: Y, unit: 3, on_error: keep}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
+	f.Add(one("settle: {json: [[a, b.c or 0], [d]], sse: [[e or 0, f]]}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
 	f.Add(one("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {

@@ -240,7 +240,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("limits: []" + good), one("cost: -1" + good),
 		one("cost: size" + good), one("cost: {default: 1}" + good), one("soft: {over: 20%}" + good), one("soft: {over: 2, for: 1m}" + good),
 		one("count: 401" + good), one("count: {status: []}" + good), one("refund_on: {status: 600}" + good), one("refund_on: {status: 9xx}" + good),
-		one("reserve: size\nsettle: {json: a}" + good), one("reserve: {default: 1}\nsettle: {json: a}" + good), one("settle: {unit: 2}" + good), one("settle: {json: []}" + good), one("settle: {json: a, on_error: spend}" + good),
+		one("reserve: size\nsettle: {json: a}" + good), one("reserve: {default: 1}\nsettle: {json: a}" + good), one("settle: {unit: 2}" + good), one("settle: {json: []}" + good), one("settle: {json: [[a], b]}" + good), one("settle: {json: [[a], []]}" + good), one("settle: {sse: [[[a]]]}" + good), one("settle: {json: a, on_error: spend}" + good),
 		one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"), one("partition: fail-open" + good), one("shadow: 1" + good), "tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))

@@ -12,10 +12,10 @@ import (
 // Settle is where a response says what its request has cost. It is shared, and must not be
 // changed.
 type Settle struct {
-	Header, Trailer string          // canonical; empty: it is not there
-	JSON            []jsonscan.Path // of the body: the sum of these numbers
-	Events          []jsonscan.Path // of server-sent events: the sum of the last number of each
-	KeepOnError     bool            // a response that is no success is settled, too
+	Header, Trailer string         // canonical; empty: it is not there
+	JSON            []jsonscan.Sum // of the body: the first of these sums that is found
+	Events          []jsonscan.Sum // of server-sent events: likewise, of the last number at each path
+	KeepOnError     bool           // a response that is no success is settled, too
 	unit            int64
 }
 
@@ -76,7 +76,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	if v := m.Get("trailer"); v.Present() {
 		s.Trailer = p.headerName(v, v.Text())
 	}
-	s.JSON, s.Events = jsonPaths(m.Get("json")), jsonPaths(m.Get("sse"))
+	s.JSON, s.Events = jsonSums(m.Get("json")), jsonSums(m.Get("sse"))
 	if v := m.Get("unit"); v.Present() {
 		s.unit = max(1, v.Int(1, maxRate))
 	}
@@ -89,21 +89,59 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 
 var onErrorNames = []string{"refund", "keep"}
 
-const maxPaths = 8
+const (
+	maxPaths = 8 // of a sum
+	maxSums  = 8 // of which the first that is found counts
+)
 
-// jsonPaths reads one or more paths, which are summed.
-func jsonPaths(v strictyaml.Value) (all []jsonscan.Path) {
+// jsonSums reads one path, a list of paths that are summed, or a list of such lists.
+func jsonSums(v strictyaml.Value) (all []jsonscan.Sum) {
 	items := some(v)
+	if len(items) == 0 || !items[0].IsList() {
+		if sum := jsonSum(v, items); len(sum) > 0 {
+			all = append(all, sum)
+		}
+		return all
+	}
+	if len(items) > maxSums {
+		v.Errorf("%d alternatives: use at most %d", len(items), maxSums)
+		return nil
+	}
+	for _, item := range items {
+		if !item.IsList() {
+			item.Errorf("a path among lists of paths: put it into a list of its own")
+			continue
+		}
+		all = append(all, jsonSum(item, some(item)))
+	}
+	return all
+}
+
+// jsonSum reads the paths of a sum.
+func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum jsonscan.Sum) {
 	if len(items) > maxPaths {
 		v.Errorf("%d paths: use at most %d", len(items), maxPaths)
 		return nil
 	}
+	optional := 0
 	for _, item := range items {
-		if text := item.Text(); item.IsText() {
-			all = append(all, jsonPath(item, text))
+		text := item.Text()
+		if !item.IsText() {
+			continue
 		}
+		term, err := jsonscan.ParseTerm(text)
+		if err != nil {
+			item.Errorf("%v", err)
+		}
+		if term.Optional {
+			optional++
+		}
+		sum = append(sum, term)
 	}
-	return all
+	if len(sum) > 0 && optional == len(sum) {
+		v.Errorf("each path is optional, so that a response without any of them would cost nothing: let one be without \"or 0\"")
+	}
+	return sum
 }
 
 func jsonPath(v strictyaml.Value, text string) jsonscan.Path {

@@ -11,14 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func paths(t testing.TB, texts ...string) (all []Path) {
+// sumOf is the sum of some paths.
+func sumOf(t testing.TB, texts ...string) (sum Sum) {
 	t.Helper()
 	for _, text := range texts {
-		p, err := ParsePath(text)
+		term, err := ParseTerm(text)
 		require.NoError(t, err)
-		all = append(all, p)
+		require.Equal(t, text, term.String())
+		sum = append(sum, term)
 	}
-	return all
+	return sum
 }
 
 // inParts has scan read a text whole, and then byte by byte, and returns what is found.
@@ -50,7 +52,14 @@ func TestTheLastNumberAtAPathIsFound(t *testing.T) {
 		{`{"usage":{"prompt_tokens":40,"total_tokens":42,"x":{"total_tokens":1}},"total_tokens":7}`, []string{usage}, 42, true},
 		{`{"a":{"usage":{"total_tokens":1}},"usage":{"total_tokens":2}}`, []string{usage}, 2, true},
 		{`{"usage":[{"total_tokens":1}],"list":["usage",{"total_tokens":3}]}`, []string{usage}, 0, false},
-		{`[{"usage":{"total_tokens":1}}]`, []string{usage}, 0, false},
+		{`[{"usage":{"total_tokens":1}}]`, []string{usage}, 1, true},
+		{`[{"usage":{"total_tokens":1}}, {"usage":{"total_tokens":7}}, {"n":1}]`, []string{usage}, 7, true},
+		{`[[{"usage":{"total_tokens":1}}]]`, []string{usage}, 0, false},
+		{`[1,"usage",{"usage":[{"total_tokens":1}]},{"total_tokens":2}]`, []string{usage}, 0, false},
+		{`[]{"usage":{"total_tokens":2}}[{"usage":{"total_tokens":3}}]`, []string{usage}, 3, true},
+		{`{"a":1,"b":null}`, []string{"a", "b or 0", "c or 0"}, 1, true},
+		{`{"a":1,"b":5}`, []string{"a", "b or 0", "c or 0"}, 6, true},
+		{`{"b":5}`, []string{"a", "b or 0"}, 5, false},
 		{`{"usage":null}`, []string{usage}, 0, false},
 		{`{"usage":{"total_tokens":"42"}}`, []string{usage}, 0, false},
 		{`{"usage":{"total_tokens":-42}}`, []string{usage}, 0, false},
@@ -73,9 +82,26 @@ func TestTheLastNumberAtAPathIsFound(t *testing.T) {
 		{`{"n":5`, []string{"n"}, 0, false},
 		{"", []string{"n"}, 0, false},
 	} {
-		p := paths(t, c.paths...)
+		p := sumOf(t, c.paths...)
 		sum, all := inParts(t, c.text, func() (func([]byte), *Scanner) { s := New(p); return s.Scan, s })
 		require.Equal(t, fmt.Sprint(c.sum, c.all), fmt.Sprint(sum, all), c.text)
+	}
+}
+
+func TestTheFirstSumThatIsFoundCounts(t *testing.T) {
+	sums := []Sum{sumOf(t, "total"), sumOf(t, "in", "out", "cached or 0"), sumOf(t, "prompt", "completion")}
+	for text, want := range map[string]string{
+		`{"in":1,"out":2}`:                           "3 true",
+		`{"in":1,"out":2,"cached":4}`:                "7 true",
+		`{"in":1,"out":2,"total":9}`:                 "9 true",
+		`{"prompt":1,"completion":2,"in":3}`:         "3 true",
+		`{"prompt":1,"in":5,"cached":3}`:             "8 false",
+		`{"prompt":7,"in":5}`:                        "7 false",
+		`{}`:                                         "0 false",
+		`[{"in":1,"out":1},{"out":5,"cached":null}]`: "6 true",
+	} {
+		sum, all := inParts(t, text, func() (func([]byte), *Scanner) { s := New(sums...); return s.Scan, s })
+		require.Equal(t, want, fmt.Sprint(sum, all), text)
 	}
 }
 
@@ -109,7 +135,7 @@ func TestTheLastEventsThatReportANumberCount(t *testing.T) {
 		{"what is no data", ": {\"n\":1}\nid: {\"n\":1}\nevent\ndatum: {\"n\":1}\ndatabase: {\"n\":1}\ndata\n\ndata: {\"m\":1}\n\n", []string{"n"}, 0, false},
 		{"an event that is cut in the middle", "data: {\"n\":[1,\n\ndata: {\"n\":5}\n\n", []string{"n"}, 5, true},
 	} {
-		p := paths(t, c.paths...)
+		p := sumOf(t, c.paths...)
 		sum, all := inParts(t, c.text, func() (func([]byte), *Scanner) {
 			e := &Events{Scanner: New(p)}
 			return e.Scan, e.Scanner
@@ -122,14 +148,14 @@ func TestAPathIsNamesOfObjects(t *testing.T) {
 	p, err := ParsePath("usage.total-tokens_2")
 	require.NoError(t, err)
 	require.Equal(t, "usage.total-tokens_2", p.String())
-	for _, wrong := range []string{"", ".", "a.", "a..b", "$.a[0]", "a b", strings.Repeat("a", 65), strings.Repeat("a.", 8) + "a"} {
+	for _, wrong := range []string{"", ".", "a.", "a..b", "$.a[0]", "a b", "a?", "a or 0", "a?.b", strings.Repeat("a", 65), strings.Repeat("a.", 8) + "a"} {
 		_, err := ParsePath(wrong)
 		require.ErrorContains(t, err, fmt.Sprintf("%q", wrong))
 	}
 }
 
 func TestAScannersMemoryIsBounded(t *testing.T) {
-	s := New(paths(t, "a.b"))
+	s := New(sumOf(t, "a.b"))
 	part := []byte(`{"a` + strings.Repeat("x", 4096))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { s.Scan(part) }), 0.0)
 	require.LessOrEqual(t, cap(s.text), 2*maxRaw)
@@ -139,6 +165,7 @@ func TestAScannersMemoryIsBounded(t *testing.T) {
 func at(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
+	depth := 0
 	var walk func(names Path) bool
 	walk = func(names Path) bool { // a value whose names are still to be met; nil: none
 		token, err := decoder.Token()
@@ -150,6 +177,9 @@ func at(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 		case json.Delim:
 			for decoder.More() {
 				var below Path
+				if token == '[' && depth == 0 {
+					below = names
+				}
 				if token == '{' {
 					name, err := decoder.Token()
 					require.NoError(t, err)
@@ -159,7 +189,9 @@ func at(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 						below = nil
 					}
 				}
+				depth++
 				walk(below)
+				depth--
 			}
 			_, err := decoder.Token()
 			require.NoError(t, err)
@@ -182,12 +214,12 @@ func FuzzScanner(f *testing.F) {
 	f.Add([]byte(`[{"usage":[1,{"total_tokens":4.5e3}]}]`))
 	f.Add([]byte(`{"us\u0061ge":{"total_tokens":1,"x":"\\\""},"usage":{"y":null}}`))
 	f.Add([]byte(openAI))
-	path := paths(f, "usage.total_tokens")
+	path := sumOf(f, "usage.total_tokens")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		sum, all := inParts(t, string(text), func() (func([]byte), *Scanner) { s := New(path); return s.Scan, s })
 		inParts(t, string(text), func() (func([]byte), *Scanner) { e := &Events{Scanner: New(path)}; return e.Scan, e.Scanner })
 		if json.Valid(text) && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= maxDepth {
-			n, ok := at(t, text, path[0])
+			n, ok := at(t, text, path[0].Path)
 			require.Equal(t, fmt.Sprint(n, ok), fmt.Sprint(sum, all), "%q", text)
 		}
 	})

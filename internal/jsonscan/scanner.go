@@ -31,7 +31,7 @@ func ParsePath(text string) (Path, error) {
 		return nil, fmt.Errorf("%q has %d names: use at most %d", text, len(names), maxNames)
 	}
 	for _, name := range names {
-		if name == "" || len(name) > maxName || strings.ContainsAny(name, "\"\\ []*") {
+		if name == "" || len(name) > maxName || strings.ContainsAny(name, "\"\\ []*?") {
 			return nil, fmt.Errorf("%q is no path: use names of objects, like usage.total_tokens", text)
 		}
 	}
@@ -40,15 +40,46 @@ func ParsePath(text string) (Path, error) {
 
 func (p Path) String() string { return strings.Join(p, ".") }
 
-// Scanner finds the last number at each of its Paths, in one JSON text or in several, one
-// after the other. A value that is no number, or below zero, changes nothing.
+// Term is a number of a Sum.
+type Term struct {
+	Path     Path
+	Optional bool // 0 if there is no number at the path
+}
+
+// orZero follows a path that is optional. A sign such as a question mark would end a text
+// within a list of YAML.
+const orZero = " or 0"
+
+// ParseTerm reads a path, or one with "or 0", which is optional.
+func ParseTerm(text string) (Term, error) {
+	path, optional := strings.CutSuffix(text, orZero)
+	p, err := ParsePath(path)
+	return Term{p, optional}, err
+}
+
+func (t Term) String() string {
+	if t.Optional {
+		return t.Path.String() + orZero
+	}
+	return t.Path.String()
+}
+
+// Sum is numbers that are added. It is found once each that is not Optional has a number; one
+// at least is not.
+type Sum []Term
+
+// Scanner finds the last number at each path of its Sums, in one JSON text or in several, one
+// after the other. The items of a text that is a list are scanned as texts of their own. A
+// value that is no number, or below zero, changes nothing.
 type Scanner struct {
-	paths  []Path
+	sums   []Sum
+	paths  []Path  // of all sums
 	found  []int64 // -1 until there is one
 	met    []int   // of each path, how many of its names lead to here
 	state  state
 	isKey  bool // of a text: it is the name of a value
 	depth  int
+	listed int                   // 1 within a text that is a list, which paths do not count as a level
 	object [maxDepth / 64]uint64 // a bit for each that is open: it is an object, and no list
 	text   []byte                // of a name or number that may matter
 	long   bool                  // it has more than text has
@@ -68,32 +99,50 @@ const (
 	broken // until Next
 )
 
-// New returns a Scanner of some paths.
-func New(paths []Path) *Scanner {
-	s := &Scanner{paths: paths, found: make([]int64, len(paths)), met: make([]int, len(paths))}
-	for i := range s.found {
-		s.found[i] = -1
+// New returns a Scanner of alternative sums.
+func New(sums ...Sum) *Scanner {
+	s := &Scanner{sums: sums}
+	for _, sum := range sums {
+		for _, term := range sum {
+			s.paths, s.found = append(s.paths, term.Path), append(s.found, -1)
+		}
 	}
+	s.met = make([]int, len(s.paths))
 	return s
 }
 
 // Next begins another text, and keeps what was found.
 func (s *Scanner) Next() {
 	clear(s.met)
-	s.state, s.depth = beforeValue, 0
+	s.state, s.depth, s.listed = beforeValue, 0, 0
 }
 
-// Sum returns the sum of the numbers that were found, and reports whether each path has one.
+// Sum returns the first of the sums that is found. If none is, it is not all, and sum is the
+// largest that the numbers which were found make.
 func (s *Scanner) Sum() (sum int64, all bool) {
-	all = len(s.found) > 0
-	for _, n := range s.found {
-		if n < 0 {
-			all = false
-			continue
+	found := s.found
+	for _, terms := range s.sums {
+		n, complete := terms.total(found[:len(terms)])
+		if complete {
+			return n, true
 		}
-		sum = add(sum, n)
+		sum, found = max(sum, n), found[len(terms):]
 	}
-	return sum, all
+	return sum, false
+}
+
+// total returns the sum of the numbers that were found for its terms, -1 for none, and reports
+// whether it lacks none.
+func (terms Sum) total(found []int64) (sum int64, complete bool) {
+	complete = len(terms) > 0
+	for i, n := range found {
+		if n >= 0 {
+			sum = add(sum, n)
+		} else if !terms[i].Optional {
+			complete = false
+		}
+	}
+	return sum, complete
 }
 
 // add adds numbers that are not below zero; what is beyond the largest is the largest.
@@ -207,6 +256,12 @@ func (s *Scanner) begin(c byte) {
 			s.object[s.depth/64] |= bit
 			s.state = beforeName
 		}
+		if s.depth == 0 {
+			s.listed = 0
+			if c == '[' {
+				s.listed = 1
+			}
+		}
 		s.depth++
 	case c == '-' || c >= '0' && c <= '9':
 		s.isKey, s.text, s.long = false, s.text[:0], false
@@ -229,7 +284,7 @@ func (s *Scanner) close(c byte) {
 	}
 	s.depth--
 	for i := range s.met {
-		s.met[i] = min(s.met[i], s.depth)
+		s.met[i] = min(s.met[i], max(0, s.depth-s.listed))
 	}
 	s.state = afterValue
 }
@@ -245,10 +300,10 @@ func (s *Scanner) name() {
 			name = []byte(text)
 		}
 	}
-	at := s.depth - 1
+	at := s.depth - s.listed - 1
 	for i, path := range s.paths {
 		if s.met[i] >= at && len(path) > at && !s.long && path[at] == string(name) {
-			s.met[i] = s.depth
+			s.met[i] = at + 1
 		} else {
 			s.met[i] = min(s.met[i], at)
 		}
@@ -258,7 +313,7 @@ func (s *Scanner) name() {
 // number notes a number, if it is at the end of a path.
 func (s *Scanner) number() {
 	for i, path := range s.paths {
-		if s.met[i] != len(path) || s.depth != len(path) || s.long {
+		if s.met[i] != len(path) || s.depth-s.listed != len(path) || s.long {
 			continue
 		}
 		if n, ok := whole(string(s.text)); ok {

@@ -25,6 +25,7 @@ func filesOfFields() map[string]string {
 		"FIELD\nrules: []": "enabled ipv6_prefix tiers exempt",
 		"rules: [{name: a, key: ip, limit: {rate: 1, per: 1s}, FIELD}]":                          "match missing_key cost scope partition shadow soft count refund_on reserve settle",
 		"rules: [{name: a, key: ip, limit: {rate: 1, per: 1s}, settle: {json: a, FIELD}}]":       "sse on_error trailer",
+		"rules: [{name: a, key: ip, limit: {rate: 1, per: 1s}, settle: {sse: a, FIELD}}]":        "json",
 		"rules: [{name: a, limit: {rate: 1, per: 1s}, FIELD}]":                                   "key",
 		"rules: [{name: a, key: ip, limit: {algorithm: leaky_bucket, rate: 1, per: 1s}, FIELD}]": "queue",
 		"rules: [{name: a, key: ip, limit: {rate: 1, per: 1s, FIELD}}]":                          "algorithm",

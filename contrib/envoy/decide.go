@@ -392,6 +392,9 @@ func (it *item) sum(items []item) int64 {
 	return sum
 }
 
+// meets reports whether a descriptor meets a limit, or is unlimited by the configuration.
+func (it *item) meets() bool { return it.current != nil || it.limit != nil && it.limit.current == nil }
+
 // told is what Options.OnDecision is told.
 func (it *item) told(req *rls.RateLimitRequest) *Decided {
 	return &Decided{

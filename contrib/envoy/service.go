@@ -74,10 +74,12 @@ type Decided struct {
 	// detailed_metric or value_to_metric asks for them. Without these there are no more
 	// paths than descriptors in the configuration, unless Envoy sends limits of its own.
 	Path     string
-	Hits     uint64 // that were asked for, or given back
+	Hits     uint64 // that were asked for, or given back; 0 of an unlimited descriptor
 	Negative bool   // given back
 	Over     bool   // there was no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
+	// Decision is what the limit answered. It is zero if nothing was asked: of a limit of
+	// nothing and of an unlimited descriptor, which is never Over.
 	Decision weir.Decision
 }
 
@@ -247,7 +249,7 @@ func (s *Service) tell(ctx context.Context, req *rls.RateLimitRequest, items []i
 		return
 	}
 	for i := range items {
-		if it := &items[i]; it.current != nil && !it.replaced {
+		if it := &items[i]; it.meets() && !it.replaced {
 			s.o.OnDecision(ctx, it.told(req))
 		}
 	}

@@ -161,6 +161,32 @@ func TestWhatNoLimitIsForIsOK(t *testing.T) {
 	require.Nil(t, r.Statuses[0].CurrentLimit)
 }
 
+func TestAnUnlimitedDescriptorIsReported(t *testing.T) {
+	var told []Decided
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }}))
+	require.Equal(t, ok, c.ask(of("free", "a"), of("group", "a"), of("other", "a")).OverallCode)
+	require.Equal(t, []Decided{{Domain: "d", Path: "d.free", Enforced: true}}, told)
+}
+
+// A count outlives the descriptor that it is of.
+func TestADescriptorThatComesBackHasItsCount(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
+	c := clientOf(t, s)
+	for range 3 {
+		require.Equal(t, ok, c.ask(of("user", "a")).OverallCode)
+	}
+	for _, text := range []string{"domain: d\ndescriptors:\n- key: other\n", basic} {
+		cfg, err := Parse("f.yaml", []byte(text))
+		require.NoError(t, err)
+		require.NoError(t, s.Use(cfg))
+		want := over
+		if text != basic {
+			want = ok
+		}
+		require.Equal(t, want, c.ask(of("user", "a")).OverallCode)
+	}
+}
+
 func TestALimitOfNothingDenies(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(of("banned", "a"), of("all", ""))

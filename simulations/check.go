@@ -251,6 +251,8 @@ func (c *checker) outcome(l Load, limit weir.Limit) {
 		c.wrong("adversary", "an adversary spends units: it neither holds nor reserves any")
 	case inFlightLimit(limit) && l.Settles > 0:
 		c.wrong("settles", "%s is in_flight: its units are held; say for how long at most with keeps", l.Limit)
+	case l.TTL > 0 && l.Keeps == 0:
+		c.wrong("ttl", "ttl is of units that clients hold: say for how long at most with keeps")
 	case inFlightLimit(limit) && l.Keeps == 0:
 		c.wrong("limit", "%s is in_flight: say for how long at most units are held with keeps", l.Limit)
 	case l.Keeps > 0 && !inFlightLimit(limit):

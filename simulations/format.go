@@ -222,7 +222,7 @@ func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 }
 
 func (r *reader) load(s *Scenario, v strictyaml.Value) {
-	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat", "keeps", "settles")
+	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat", "keeps", "ttl", "settles")
 	l := Load{
 		Limit:     m.Get("limit").Required().OneOf("limit", r.names.limits),
 		Keys:      int(m.Get("keys").Int(1, maxKeys)),
@@ -235,6 +235,7 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 		Begins:    m.Get("begins").Duration(0, maxLasts),
 		Ends:      m.Get("ends").Duration(0, maxLasts),
 		Keeps:     m.Get("keeps").Duration(time.Millisecond, maxLasts),
+		TTL:       m.Get("ttl").Duration(time.Second, time.Hour),
 		Settles:   m.Get("settles").Duration(time.Millisecond, maxLasts),
 	}
 	switch at := m.Get("at"); {

@@ -57,7 +57,7 @@ func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *
 		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
 		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
 		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units", "cpu-quota",
-		"requests-in-flight", "token-budget",
+		"requests-in-flight", "client-holds", "token-budget",
 	})
 	require.Len(t, algorithms, 6)
 	require.Len(t, policies, 4)
@@ -83,6 +83,7 @@ load:
   - {limit: api, burst: 5, at: 30s, repeat: {every: 10s, until: 45s}}
   - {limit: api, adversary: true}
   - {limit: streams, rate: 9/s, keeps: 3s}
+  - {limit: streams, rate: 2/s, keeps: 40s, ttl: 20s}
   - {limit: tokens, rate: 8/s, settles: 250ms}
 faults:
   - {at: 70s, start: d}
@@ -122,6 +123,7 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 			{Limit: "api", Burst: 5, Begins: 40 * time.Second},
 			{Limit: "api", Adversary: true},
 			{Limit: "streams", Rate: 9, Keeps: 3 * time.Second},
+			{Limit: "streams", Rate: 2, Keeps: 40 * time.Second, TTL: 20 * time.Second},
 			{Limit: "tokens", Rate: 8, Settles: 250 * time.Millisecond},
 		},
 		Faults: []Fault{
@@ -215,6 +217,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"more asks than a run can hold", "rate: 5/s", "adversary: true, keys: 1000000", `x.yaml:6:16: up to here the load comes to some 888000000 asks: at most 20000000; lower it, or ask for more units at a time`},
 
 		{"units that are held of a rate", "rate: 5/s", "rate: 5/s, keeps: 1s", `x.yaml:6:39: keeps is of an in_flight limit: api is sliding_window`},
+		{"units with a ttl that nobody keeps", "rate: 10, per: 5s}]\nload: [{limit: api, rate: 5/s", "rate: 10, algorithm: in_flight}]\nload: [{limit: api, rate: 5/s, ttl: 5s", `x.yaml:6:37: ttl is of units that clients hold: say for how long at most with keeps`},
 		{"units in flight that nobody keeps", "rate: 10, per: 5s", "rate: 10, algorithm: in_flight", `x.yaml:6:16: api is in_flight: say for how long at most units are held with keeps`},
 		{"units in flight that are settled", "rate: 10, per: 5s}]\nload: [{limit: api, rate: 5/s", "rate: 10, algorithm: in_flight}]\nload: [{limit: api, rate: 5/s, settles: 1s", `x.yaml:6:41: api is in_flight: its units are held; say for how long at most with keeps`},
 		{"units that are spent and reserved", "rate: 5/s}", "rate: 5/s}, {limit: api, rate: 5/s, settles: 1s}", `x.yaml:6:16: units of api are reserved by another load: say when these are settled with settles`},

@@ -28,17 +28,21 @@ const (
 	holdDied             // its caller, with the process
 	holdLeft             // the node was closed in good order
 	holdUnheard          // it was not granted in time, so that no caller has it
+	holdExpired          // its client did not renew it, or could not
 )
 
 // Held is units of an in-flight limit that were asked for, and may be held.
 type Held struct {
 	Asked    time.Duration
 	From, To time.Duration // while a caller has them; equal if none has
-	Units    int64
-	Key      int32
-	Limit    int16
-	Node     int16
-	End      holdEnd
+	// Expires is when a client's hold expires at the latest as members count; 0 of a process's.
+	Expires time.Duration
+	Wrong   error // the first of a renewal but weir.ErrExpired
+	Units   int64
+	Key     int32
+	Limit   int16
+	Node    int16
+	End     holdEnd
 }
 
 // probeTries is how often a probe that is denied asks, after as long as it is told to wait.
@@ -120,7 +124,11 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 	if !slices.ContainsFunc(s.Limits, inFlightLimit) {
 		return nil
 	}
-	time.Sleep(backWithin)
+	back := s.now() + backWithin
+	for _, o := range s.holds {
+		back = max(back, o.Expires+expiryWithin)
+	}
+	time.Sleep(back - s.now())
 	for i := range s.Limits {
 		if !inFlightLimit(s.limits[i]) {
 			continue
@@ -228,7 +236,7 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			if !g.has() {
 				continue
 			}
-			active = slices.DeleteFunc(active, func(o Held) bool { return o.To <= g.Asked })
+			active = slices.DeleteFunc(active, func(o Held) bool { return o.To <= g.Asked || h.stopped(o.Asked, g.From) })
 			active = append(active, g)
 			since, now, before := g.Asked, int64(0), g.Units
 			for _, o := range active {
@@ -257,6 +265,12 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 		}
 	}
+}
+
+// stopped reports whether all nodes of the region stopped in a time. Nobody has what clients held
+// then.
+func (h *holdings) stopped(from, to time.Duration) bool {
+	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
 
 // inFlight is what was granted so shortly before an owner crashed that nobody else may know of it.
@@ -299,6 +313,15 @@ func (h *holdings) still() []quiet {
 
 // back is when the units of a hold are back at the latest.
 func (h *holdings) back(o *Held, quiets, still []quiet, lossy bool) time.Duration {
+	if o.Expires > 0 {
+		process := *o
+		process.Expires = 0
+		by := o.Expires + expiryWithin + h.course.slowest(h.course.at(o.Expires))
+		if o.End == holdReleased {
+			by = min(by, h.backOnceWhole(&process, quiets, still, lossy))
+		}
+		return by
+	}
 	if o.End == holdReleased && !lossy {
 		if q := h.whole(still, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
 			if by := o.To + h.course.slowest(q.era) + scheduling; by < q.to {
@@ -319,6 +342,22 @@ func (h *holdings) back(o *Held, quiets, still []quiet, lossy bool) time.Duratio
 		return o.To + leaveWithin + backWithin
 	}
 	return o.To + backWithin
+}
+
+// backOnceWhole is when the units of a hold that a client released are back at the latest if its
+// ttl is longer than that.
+func (h *holdings) backOnceWhole(o *Held, quiets, still []quiet, lossy bool) time.Duration {
+	if by := h.back(o, quiets, still, lossy); by < o.To+backWithin {
+		return by
+	}
+	for i := range quiets {
+		if q := &quiets[i]; q.sides == 1 && !q.mute {
+			if by := max(o.To, q.from) + backWithin; by < q.to {
+				return by
+			}
+		}
+	}
+	return never
 }
 
 // givenBack looks at denials: so many units must be held, or may not be back yet. And in the

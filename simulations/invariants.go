@@ -35,6 +35,7 @@ const (
 	nobodyGone           = "nobody gone"
 	exactInvariant       = "exact"
 	heldInvariant        = "held"
+	lostInvariant        = "not lost"
 	backInvariant        = "given back"
 	settledOnceInvariant = "settled once"
 	keptInvariant        = "kept"
@@ -58,6 +59,7 @@ var invariants = []invariant{
 	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
 	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted, and what may be lent", peeks},
 	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
+	{lostInvariant, "a client's hold is not lost within its ttl, whatever nodes are deployed, crash or freeze one at a time", notLost},
 	{backInvariant, "units of an in_flight limit are back as they are released, within 3 s if authority moves, 12 s after their holder's end at the latest", givenBack},
 	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
 	{keptInvariant, "stops of all nodes let durable limits admit again what their snapshots lack and no more, and nothing counts twice", keeps},

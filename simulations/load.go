@@ -40,6 +40,7 @@ const (
 	reset
 	wait
 	hold
+	holdFor
 	reserve
 )
 
@@ -115,6 +116,9 @@ func (s *stage) load(ctx context.Context) {
 				}
 			case a.load.Keeps > 0:
 				q.deed, q.keeps = hold, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
+				if q.ttl = a.load.TTL; q.ttl > 0 {
+					q.deed = holdFor
+				}
 			case a.load.Settles > 0:
 				q.deed, q.plan = reserve, a.settling(s, h, q.units)
 			}
@@ -217,7 +221,7 @@ type question struct {
 	limit, key int
 	units      int64
 	deed       deed
-	keeps      time.Duration // of units that are held
+	keeps, ttl time.Duration // of units that are held
 	plan       *plan         // of a reservation
 }
 
@@ -248,6 +252,8 @@ func (s *stage) put(ctx context.Context, q question) {
 		s.wait(ctx, q)
 	case q.deed == hold:
 		s.hold(ctx, q)
+	case q.deed == holdFor:
+		s.holdFor(ctx, q)
 	case q.deed == reserve:
 		s.reserve(ctx, q)
 	case q.deed == takeAll || q.deed == debit:

@@ -45,6 +45,7 @@ func random(seed uint64) *Scenario {
 	d.heat()
 	d.holds()
 	d.reserves()
+	d.clients()
 	d.snapshots()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
@@ -510,6 +511,27 @@ func (d *dice) holds() {
 	}
 	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
 	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
+	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
+}
+
+// clients has clients of one scenario in four hold units of a limit. It draws as slowness does.
+func (d *dice) clients() {
+	own := d.seeded("clients")
+	if !own.one(4) {
+		return
+	}
+	l := weir.Limit{Name: "clients", Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
+	l.Partition = pick(own, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: time.Duration(own.logarithmic(2e8, 2.5e10)).Truncate(time.Millisecond)}
+	load.TTL = time.Duration(own.logarithmic(1e9, 3e10)).Truncate(time.Millisecond)
+	if own.one(2) {
+		load.Units = 1 + own.Int64N(max(1, l.Rate/3))
+	}
+	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
+	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
+	if d.asks()+load.Rate*d.s.Lasts.Seconds() > mostAsks {
+		return
+	}
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 

@@ -85,7 +85,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var holds, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	var holds, clients, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	for _, s := range thousand() {
 		split := false
 		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
@@ -113,7 +113,10 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 			if l.Adversary {
 				adversaries++
 			}
-			if l.Keeps > 0 {
+			switch {
+			case l.TTL > 0:
+				clients++
+			case l.Keeps > 0:
 				holds++
 			}
 			if l.Settles > 0 {
@@ -142,6 +145,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, regions, 20)
 	require.InDelta(t, 20, gossips, 10)
 	require.InDelta(t, 250, holds, 60)
+	require.InDelta(t, 250, clients, 60)
 	require.InDelta(t, 250, reservations, 60)
 	require.InDelta(t, cut/4, breaks, 40)
 	require.Greater(t, capped, 100)

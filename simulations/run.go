@@ -228,8 +228,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 			Observer:     lastDecision{},
 		},
 	}
-	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 }) {
-		o.Config.Seed = []byte("it seals what is reserved") // so that every node opens it
+	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 || l.TTL > 0 }) {
+		o.Config.Seed = []byte("it seals what is reserved") // so that every node opens it, and what clients hold
 	}
 	if scenario.Snapshots > 0 {
 		s.disks = &disks{stage: s, of: make(map[string][]kept)}
@@ -261,6 +261,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	for _, l := range s.Loads {
+		if scenario.MaxKeys == 0 && l.TTL > 0 { // of a hold that was released a tombstone stays until its ttl ends
+			o.Config.MaxKeys += roomier * int(l.Rate*min(l.TTL+l.Keeps, s.Lasts).Seconds()+float64(l.Burst))
+		}
 		if scenario.MaxKeys == 0 && l.Settles > 0 { // a reservation that is carried has a count of its own
 			o.Config.MaxKeys += roomier * int(l.Rate*s.Lasts.Seconds()+float64(l.Burst)) / carriedOf
 		}

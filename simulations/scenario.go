@@ -63,6 +63,7 @@ type Load struct {
 	Burst     int      // asks at Begins, over all of From together
 	Adversary bool
 	Keeps     time.Duration // of an InFlight limit: what is held is released within it
+	TTL       time.Duration // of an InFlight limit: clients hold its units, renew each hold in time, and release most of them
 	Settles   time.Duration // units are reserved, and most of that is settled within it; 0 if they are spent
 	Begins    time.Duration
 	Ends      time.Duration // the scenario's end if zero

@@ -108,7 +108,7 @@ func loadEntry(l Load) *yaml.Node {
 	} else {
 		fields = append(fields, "begins", l.Begins)
 	}
-	return mapping(append(fields, "ends", l.Ends, "keeps", l.Keeps, "settles", l.Settles)...)
+	return mapping(append(fields, "ends", l.Ends, "keeps", l.Keeps, "ttl", l.TTL, "settles", l.Settles)...)
 }
 
 func faultEntry(f Fault, usual weirtest.Link) *yaml.Node {

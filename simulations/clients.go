@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	// expiryWithin is how long after its ttl, counted from the answer to the last renewal, members
+	// may still count a hold, beside the time of a round trip.
+	expiryWithin = 100 * time.Millisecond
+	// renewals is how often a client renews its hold within the ttl.
+	renewals = 3
+	// abandonsOf clients one neither renews nor releases its hold in the end.
+	abandonsOf = 8
+)
+
+// holdFor takes units for a client, which renews its hold at any node, and releases it at any
+// node, or abandons it.
+func (s *stage) holdFor(ctx context.Context, q question) {
+	p, l, key, c := s.begin(q)
+	if p == nil {
+		return
+	}
+	text, d, err := l.HoldFor(ctx, key, q.units, q.ttl)
+	s.answer(&c, d, err)
+	s.record(p, c)
+	o := Held{
+		Asked: c.Asked, From: c.Answered, To: c.Answered, Expires: c.Answered + q.ttl,
+		Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard,
+	}
+	s.mu.Lock()
+	heard := !p.killed && !q.host.frozen
+	s.mu.Unlock()
+	if heard && c.Allowed {
+		s.carry(ctx, q, text, &o)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = append(s.holds, o)
+}
+
+// carry renews a client's hold, and ends it.
+func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
+	ttl := q.ttl
+	random := rand.New(rand.NewPCG(uint64(q.keeps), uint64(o.Asked)))
+	abandons := random.IntN(abandonsOf) == 0
+	end := min(o.From+q.keeps, s.Lasts)
+	due := o.Asked + ttl // the client has the units until then
+	for next := o.From + ttl/renewals; ; next = s.now() + ttl/renewals {
+		time.Sleep(min(next, end, due) - s.now())
+		if s.now() >= end || s.now() >= due {
+			break
+		}
+		sent := s.now()
+		err, heard := s.carried(ctx, q, random, func(l *weir.Limiter, key string) error { return l.RenewHold(ctx, key, text, ttl) })
+		switch {
+		case heard && errors.Is(err, weir.ErrExpired):
+			o.To, o.End = min(s.now(), due), holdLost
+			if s.now() >= due {
+				o.End = holdExpired
+			}
+			return
+		case heard && err == nil:
+			due = sent + ttl
+		case heard && o.Wrong == nil:
+			o.Wrong = err
+		}
+		if !heard || err == nil || !errors.Is(err, errNobody) {
+			o.Expires = s.now() + ttl
+		}
+	}
+	o.To = min(s.now(), due)
+	if abandons || s.now() >= due {
+		o.To, o.End = due, holdExpired
+		return
+	}
+	err, heard := s.carried(ctx, q, random, func(l *weir.Limiter, key string) error { return l.ReleaseHold(ctx, key, text) })
+	if o.End = holdExpired; heard && err == nil { // else it may end by its ttl alone
+		o.End = holdReleased
+	}
+}
+
+// errNobody is the error where no node can be asked.
+var errNobody = errors.New("no node runs")
+
+// carried has a node of the region carry out a request about a client's hold, and reports whether
+// the client hears the answer.
+func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do func(l *weir.Limiter, key string) error) (err error, heard bool) {
+	s.mu.Lock()
+	var able []*host
+	for _, h := range s.hosts {
+		if h.region == q.host.region && h.runs != nil && !h.frozen && h.machine.Paused() == 0 {
+			able = append(able, h)
+		}
+	}
+	if len(able) == 0 {
+		s.mu.Unlock()
+		return errNobody, true
+	}
+	h := able[random.IntN(len(able))]
+	p := h.runs
+	s.mu.Unlock()
+	err = do(p.limiters[q.limit], s.keys[q.limit][q.key])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err, !p.killed && !h.frozen && !errors.Is(err, weir.ErrClosed)
+}
+
+// notLost looks at the holds that a client was told have expired within their ttl.
+func notLost(r *trial, broken func(time.Duration, string, ...any)) {
+	if r.evicts() {
+		return // a node knows of so many holds at most
+	}
+	for _, h := range r.holdings() {
+		for _, o := range h.of {
+			if o.Expires == 0 || !o.has() {
+				continue
+			}
+			if o.End == holdLost && !h.mayLose(o.Asked, o.To) {
+				broken(o.To, "%v: a hold of %d units, granted at %s at %v, is lost", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From)
+				break
+			}
+			if o.Wrong != nil && r.undisturbed() {
+				broken(o.To, "%v: to renew a hold of %d units, granted at %s at %v, is an error: %v", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From, o.Wrong)
+				break
+			}
+		}
+	}
+}
+
+// mayLose reports whether a hold may be lost in a time: there is a split, or members crash or
+// freeze that together may be all that have it.
+func (h *holdings) mayLose(from, to time.Duration) bool {
+	c := h.course
+	for i := range c.eras {
+		if e := &c.eras[i]; e.to+c.settle > from && e.from <= to && (e.sides != 1 || e.unaware > 0) {
+			return true
+		}
+	}
+	gone := make(map[int]time.Duration) // when members went last
+	for i := range c.events {
+		e := &c.events[i]
+		if !e.overlaps(from-copying, to) {
+			continue
+		}
+		switch {
+		case e.kind == changed, e.kind == killed && e.fresh, e.region:
+			return true
+		case e.kind == killed, e.kind == timedOut:
+			gone[e.node] = e.from
+		}
+	}
+	last := time.Duration(-1)
+	var times []time.Duration
+	for _, at := range gone {
+		times = append(times, at)
+	}
+	slices.Sort(times)
+	for _, at := range times {
+		if last >= 0 && at-last < copying {
+			return true
+		}
+		last = at
+	}
+	return false
+}

@@ -21,7 +21,7 @@ func spin() {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}()
-	for {
+	for i := 0; ; i++ { // burns the processor
 	}
 }
 

@@ -31,6 +31,10 @@ func Rows() []Row {
 			"2L in a window that holds it; `FailOpen`: L more for each node",
 		},
 		{
+			"an owner reports a delay, and then freezes",
+			"the same",
+		},
+		{
 			"a link is down, but its ends are on one side",
 			"the same as healthy, from 2 s after it went down",
 		},

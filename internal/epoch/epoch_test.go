@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/internal/wire"
 )
 

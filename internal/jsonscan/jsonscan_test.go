@@ -225,11 +225,15 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-func FuzzParsePath(f *testing.F) {
+func FuzzParseTerm(f *testing.F) {
 	f.Add("usage.total_tokens")
+	f.Add("usage.cached_tokens or 0")
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, err := ParsePath(text); err == nil {
 			require.Equal(t, text, p.String())
+		}
+		if term, err := ParseTerm(text); err == nil {
+			require.Equal(t, text, term.String())
 		}
 	})
 }

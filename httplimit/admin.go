@@ -140,6 +140,7 @@ var adminRoutes = []adminRoute{
 	{http.MethodGet, "/v1/rules", (*admin).rules, ofRules | bare},
 	{http.MethodPost, "/v1/check", (*admin).check, forServices},
 	{http.MethodPost, "/v1/take", (*admin).take, ofRules | forServices},
+	{http.MethodPost, "/v1/peek", (*admin).peek, ofRules | forServices},
 	{http.MethodPost, "/v1/take_all", (*admin).takeAll, ofRules | forServices},
 	{http.MethodPost, "/v1/request", (*admin).request, ofRules | forServices},
 	{http.MethodPost, "/v1/debit", (*admin).debit, ofRules | forServices},

@@ -70,18 +70,7 @@ func expiry(at time.Time) *time.Time {
 // carriedText reads a text of hold or reserve, in the field of that name, and returns the
 // limit that it is about.
 func (r *adminRequest) carriedText(field string, more ...adminField) (v Verdict, text string, err error) {
-	var of taking
-	fields := append(of.named(), adminField{name: field, into: &text, required: true})
-	if err := r.body(append(fields, more...)...); err != nil {
-		return Verdict{}, "", err
-	}
-	var wrong adminWrongs
-	wrong.key(of.key)
-	wrong.tier(of.tier, r.rules)
-	if err := wrong.err(); err != nil {
-		return Verdict{}, "", err
-	}
-	v, err = of.verdict(r.rules)
+	v, err = r.oneCount(append(more, adminField{name: field, into: &text, required: true})...)
 	return v, text, err
 }
 

@@ -30,7 +30,7 @@ type CheckOptions struct {
 // Checks is the part of Admin that services in other languages need, for an address of its
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
 // theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the
-// question brings along. POST /v1/debit spends what is known only afterwards, and POST
+// question brings along. POST /v1/peek answers as /v1/take would, and spends nothing. POST /v1/debit spends what is known only afterwards, and POST
 // /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
 // /v1/reserve and /v1/settle a Reservation's. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
 // proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
@@ -157,6 +157,19 @@ func (o *Outcome) impossible() error {
 		}
 	}
 	return nil
+}
+
+// oneCount reads a question about one count of a limit of the rules, which may have more fields.
+func (r *adminRequest) oneCount(more ...adminField) (Verdict, error) {
+	of := taking{units: 1}
+	if err := r.body(append(of.named(), more...)...); err != nil {
+		return Verdict{}, err
+	}
+	var wrong adminWrongs
+	if of.check(&wrong, r.rules); wrong != nil {
+		return Verdict{}, wrong.err()
+	}
+	return of.verdict(r.rules)
 }
 
 // oneTaking reads a question for one limit of the rules, which may have more fields. The

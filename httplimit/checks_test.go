@@ -94,7 +94,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 	require.Equal(t, 200, ask(open, "POST", "/v1/take", ""))
 	for _, r := range adminRoutes {
 		switch r.path {
-		case "/v1/take", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
+		case "/v1/take", "/v1/peek", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
 			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
 			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
 			continue
@@ -118,6 +118,7 @@ func FuzzChecks(f *testing.F) {
 	open, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
 	f.Add("/v1/take", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)
+	f.Add("/v1/peek", `{"limit":"address","key":"1","tier":"premium"}`)
 	f.Add("/v1/take_all", `{"takes":[{"limit":"address","key":"1","units":2,"tier":"premium"},{"limit":"api/burst","key":"u"}]}`)
 	f.Add("/v1/request", `{"method":"POST","path":"/v1/a%2fb","host":"h","ip":"::1","user":"u","api_key":"k","length":1,"headers":{"X-Plan":"gold"},"ttl":"30s"}`)
 	f.Add("/v1/debit", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)

@@ -74,6 +74,7 @@ func TestHalfASurrogatePairIsRefused(t *testing.T) {
 	for _, c := range []struct{ path, body, field string }{
 		{"/v1/take", `{"limit":"address","key":"%s"}`, "key"},
 		{"/v1/take", `{"limit":"%s","key":"k"}`, "limit"},
+		{"/v1/peek", `{"limit":"address","key":"%s"}`, "key"},
 		{"/v1/take_all", `{"takes":[{"limit":"address","key":"a"},{"limit":"address","key":"%s"}]}`, "takes[1]: key"},
 		{"/v1/check", `{"key":"%s","limit":1,"window_ms":1000}`, "key"},
 		{"/v1/check", `{"key":"k","limit":1,"window_ms":1000,"name":"%s"}`, "name"},

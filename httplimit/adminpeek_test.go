@@ -1,0 +1,62 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/adminapi"
+)
+
+func TestPeekAnswersAsTakeAndSpendsNothing(t *testing.T) {
+	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	ask := func(path, limit string) (answer adminapi.Take, header http.Header) {
+		t.Helper()
+		header = a.get("POST", path, fmt.Sprintf(`{"limit":%q,"key":"u"}`, limit), 200, &answer)
+		return answer, header
+	}
+	for _, limit := range []string{"hard", "shadow", "soft"} {
+		for unit := range 5 {
+			first, _ := ask("/v1/peek", limit)
+			peeked, header := ask("/v1/peek", limit)
+			require.Equal(t, first.Remaining, peeked.Remaining, "%s, unit %d", limit, unit)
+			took, _ := ask("/v1/take", limit)
+			require.Equal(t, []bool{took.Allowed, took.Soft, took.ShadowDenied}, []bool{peeked.Allowed, peeked.Soft, peeked.ShadowDenied}, "%s, unit %d", limit, unit)
+			require.Equal(t, !peeked.Allowed, header.Get("Retry-After") != "")
+			require.Equal(t, !peeked.Allowed, peeked.RetryAfterS > 0)
+			require.Equal(t, peeked.Soft, header.Get("X-RateLimit-Soft") != "")
+		}
+	}
+}
+
+func TestPeekHasTheNumbersOfTheTier(t *testing.T) {
+	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	var peeked adminapi.Take
+	a.get("POST", "/v1/peek", `{"limit":"hard","key":"u","tier":"paid"}`, 200, &peeked)
+	require.Equal(t, []int64{6, 6}, []int64{peeked.Limit, peeked.Remaining})
+}
+
+func TestPeekOfRulesSwitchedOffIsAllowed(t *testing.T) {
+	a := adminOfRules(t, fmt.Sprintf(endpointRules, false))
+	var peeked adminapi.Take
+	h := a.get("POST", "/v1/peek", `{"limit":"hard","key":"u"}`, 200, &peeked)
+	require.Equal(t, []any{true, "none"}, []any{peeked.Allowed, peeked.Source})
+	require.Empty(t, h.Get("RateLimit"))
+}
+
+func TestPeekShowsHeldUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := carriers(t, 1)[0]
+		defer a.kill()
+		a.holds(2, "1h")
+		var peeked adminapi.Take
+		a.get("POST", "/v1/peek", `{"limit":"streams","key":"u"}`, 200, &peeked)
+		require.Equal(t, []any{true, int64(3), int64(1)}, []any{peeked.Allowed, peeked.Limit, peeked.Remaining})
+		a.holds(1, "1h")
+		a.get("POST", "/v1/peek", `{"limit":"streams","key":"u"}`, 200, &peeked)
+		require.Equal(t, []any{false, int64(0)}, []any{peeked.Allowed, peeked.Remaining})
+	})
+}

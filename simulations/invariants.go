@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/patience"
 )
 
 // invariant is something that holds in every run, whatever happened.
@@ -47,7 +48,7 @@ var invariants = []invariant{
 	{ownWindow, "until the first fault, fixed_window admits its rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
 	{healedInvariant, "200 ms after all is heard again, sliding_log counts what every side admitted", heals},
-	{promptInvariant, "no check takes longer than Timeout", prompt},
+	{promptInvariant, "no check takes longer than Timeout, or twice that beside members that report delays", prompt},
 	{noErrors, "no check has an error for an answer", errorless},
 	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
 	{oneAuthority, "one node has authority over a key in the end", authorities},
@@ -353,15 +354,20 @@ func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 // scheduling is what goroutines cost that share an instant of virtual time.
 const scheduling = time.Millisecond
 
+// prompt judges how long checks took. The guarantee is Timeout, and up to one Timeout more while
+// a member that is asked reports a scheduling delay, besides the time in which the asker was
+// paused.
 func prompt(r *trial, broken func(time.Duration, string, ...any)) {
-	most := timeoutOf(r.Scenario) + scheduling
+	most := timeoutOf(r.Scenario)
+	if r.Scenario.delays() {
+		most *= 2
+	}
 	var slowest *Check
 	slow := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		took := c.Answered - c.Asked
-		// It may have stood still when its Timeout had passed, and answers after that.
-		if took > most && took > most+r.courses[r.Scenario.Nodes[c.Node].Region].pauses(c.Asked, c.Answered, int(c.Node)) {
+		took := c.Answered - c.Asked - scheduling
+		if took > most && took > most+r.pausesDuring(c, most) {
 			slow++
 			if slowest == nil || took > slowest.Answered-slowest.Asked {
 				slowest = c
@@ -369,9 +375,30 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 	}
 	if slow > 0 {
-		broken(slowest.Answered, "%d checks took longer than Timeout, %v; the slowest %v, at %s, asked at %v, answered as %v",
-			slow, timeoutOf(r.Scenario), slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
+		broken(slowest.Answered, "%d checks took longer than Timeout and reported delays, %v; the slowest %v, at %s, asked at %v, answered as %v",
+			slow, most, slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
 	}
+}
+
+// pausesDuring bounds how long the node of a check was paused while it ran for the given time.
+func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Duration) {
+	node := r.Scenario.Nodes[c.Node]
+	if r.courses[node.Region].pauses(c.Asked, c.Answered, int(c.Node)) == 0 {
+		return 0
+	}
+	for i := range r.Scenario.Faults {
+		if f := &r.Scenario.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 && slices.Contains(f.Nodes, node.Name) {
+			longest = max(longest, (running/(f.Every-f.Pauses)+1)*f.Pauses)
+		}
+	}
+	return longest
+}
+
+// delays reports whether members may report scheduling delays: some are paused or frozen, or a
+// first round trip is so slow that it counts as one.
+func (s *Scenario) delays() bool {
+	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
+	return slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
 }
 
 func errorless(r *trial, broken func(time.Duration, string, ...any)) {

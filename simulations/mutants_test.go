@@ -215,8 +215,8 @@ var mutants = []mutant{
 		name: "a member that stands still is not waited for",
 		edits: []edit{{
 			"internal/attempt/attempt.go",
-			"		a.Wait = timeout * 3 / 4\n",
-			"		a.Wait = timeout * 3 / 4\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
+			"		a.Wait = all * 3 / 4\n",
+			"		a.Wait = all * 3 / 4\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},

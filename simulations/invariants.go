@@ -394,11 +394,11 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// delays reports whether members may report scheduling delays: some are paused or frozen, or a
-// first round trip is so slow that it counts as one.
+// delays reports whether members may count as delayed: some are paused or frozen, or a first
+// round trip is slow. With real gossip each new connection counts as delayed.
 func (s *Scenario) delays() bool {
 	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
-	return slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
+	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
 }
 
 func errorless(r *trial, broken func(time.Duration, string, ...any)) {

@@ -57,7 +57,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			if by.member == v.Self && after.Stays() {
 				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, after, as, op, flags, a, n.env.Now(), r)
+			err = n.decideHere(ctx, after, as, by.left, op, flags, a, n.env.Now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -65,11 +65,12 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 		}
 		return err
 	}
-	return n.decideHere(ctx, v, as, op, flags, a, now, r)
+	return n.decideHere(ctx, v, as, n.cfg.Timeout, op, flags, a, now, r)
 }
 
-// decideHere carries out op by what this node may spend without authority.
-func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
+// decideHere carries out op by what this node may spend without authority. To ask other members
+// what is held takes no longer than left.
+func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -77,9 +78,6 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 		return ctx.Err() // a waiter that runs out of time has not been served, and gets no share
 	}
 	if (op == wire.OpHold || op == wire.OpExtend) && as == view.AsStandIn {
-		// A process that did not run for a while has used none of Timeout then: a quarter is
-		// what an owner that was late leaves for the rest.
-		left := max(n.cfg.Timeout-time.Duration(n.env.Steady()-a.Began), n.cfg.Timeout/4)
 		ctx, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
 		n.clients.holds.Learn(ctx, as, a.ID)
@@ -105,7 +103,8 @@ type answerer struct {
 	member int // index in Members; this node if it is to stand in
 	hop    int // whom the request was sent to
 	flags  uint8
-	trip   *trip // which is traced, if it is
+	trip   *trip         // which is traced, if it is
+	left   time.Duration // of the check's time; what this process did not run for is not used
 }
 
 // reach has another member carry out op on asks that all go its way, within Timeout:
@@ -117,10 +116,16 @@ type answerer struct {
 // begun is the time now: a check reads the clock but once while nothing is wrong.
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	a, sent := attempt.First(v, way, flags, n.cfg.Timeout, begun.Steady), begun
+	if op == wire.OpHold || op == wire.OpExtend {
+		a.Reserve = (n.cfg.Timeout + 3) / 4 // at least what the first attempt leaves
+	}
 	for {
-		by = answerer{a.Member, a.Hop, a.Flags, trip}
-		err = n.forward(ctx, a.View, by, op, asks, results, sent, a.Wait)
-		if err == nil || op == wire.OpRefund || !attempt.Unanswered(err) {
+		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}
+		if err = n.forward(ctx, a.View, by, op, asks, results, sent, a.Wait); err == nil {
+			return by, nil
+		}
+		if op == wire.OpRefund || !attempt.Unanswered(err) {
+			by.left = a.Left(n.env.Steady())
 			return by, err
 		}
 		for i := range asks {
@@ -130,6 +135,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 		again := a.Next(err, asks[0].ID, sent.Steady)
 		by.member = a.Member
 		if !again {
+			by.left = a.Left(sent.Steady)
 			return by, err
 		}
 	}

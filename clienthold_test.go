@@ -3,9 +3,12 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -136,6 +139,45 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One of two nodes stands in for the owner. It asks the other nodes before it grants.
+func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})
+		keys := keysOf(c.at("b"), 8)
+		for _, key := range keys {
+			c.take("b", key, time.Hour)
+		}
+		c.w.network.Host("b").Freeze()
+		var (
+			all  sync.WaitGroup
+			done [2]atomic.Int32 // holds and renewals
+		)
+		for i, key := range keys {
+			asks := c.at("ac"[i%2:][:1])
+			for op, f := range []func() bool{
+				func() bool {
+					_, d, err := asks.HoldFor(t.Context(), key, 1, time.Hour)
+					return err == nil && d.Allowed
+				},
+				func() bool { return asks.RenewHold(t.Context(), key, c.texts[key], time.Hour) == nil },
+			} {
+				all.Go(func() {
+					begun := time.Now()
+					if f() {
+						done[op].Add(1)
+					}
+					assert.LessOrEqual(t, time.Since(begun), timeout, "op %d of %q", op, key)
+				})
+			}
+		}
+		all.Wait()
+		require.NotZero(t, done[0].Load(), "a node that stands in itself has the time to")
+		require.NotZero(t, done[1].Load())
+		c.w.close(t)
+	})
 }
 
 // The owner, the node that asked and each other one freezes in turn.

@@ -96,8 +96,8 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	}
 }
 
-// restOfTimeout returns a context for the rest of Timeout, in which a second member acknowledges a
-// client's hold.
+// restOfTimeout returns a context for the rest of Timeout, in which this node learns what is held
+// before it decides, and a second member acknowledges a client's hold after that.
 func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
 }
@@ -167,17 +167,22 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 // not know them. It returns when the ask was sent.
 func (l *Limiter) decideHold(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
-	var deadline context.CancelFunc
+	var (
+		deadline context.CancelFunc
+		began    int64
+	)
 	for tries := 0; ; tries++ { // authority may come and go meanwhile
 		v := n.handover.View()
 		*r = wire.Result{}
 		err = n.decide(ctx, op, flags, a, r)
-		sent = a.Began
+		if sent = a.Began; tries == 0 {
+			began = sent
+		}
 		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, a.ID) {
 			break
 		}
 		if deadline == nil { // to learn and to ask take no longer together
-			ctx, deadline = context.WithTimeout(ctx, n.cfg.Timeout)
+			ctx, deadline = n.restOfTimeout(ctx, began)
 		}
 		n.clients.holds.Learn(ctx, view.AsOwner, a.ID)
 	}

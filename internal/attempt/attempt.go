@@ -25,6 +25,9 @@ type Attempt struct {
 	Hop    int        // of the one that the request is sent to
 	Flags  uint8      // of the request
 	Wait   time.Duration
+	// Reserve is the part of the check's time that is kept for this node to ask other members
+	// itself before it stands in, up to a quarter of it. It is set before Next.
+	Reserve time.Duration
 
 	way      view.Route    // of the first attempt
 	flags0   uint8         // of the check
@@ -68,7 +71,16 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 		all = a.extend()
 	}
 	a.sent, a.Wait = now, min(all-a.used, all/2)
+	if again && a.Flags&wire.FlagStandIn == 0 && a.View.StandIn(id, a.Member) == a.View.Self {
+		a.Wait = min(a.Wait, all-a.used-a.Reserve)
+	}
 	return again
+}
+
+// Left returns how much of the check's time is left now. An attempt has used no more than its Wait,
+// however late this process was to see its end.
+func (a *Attempt) Left(now int64) time.Duration {
+	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }
 
 // choose chooses the member for the next attempt, and reports whether there is one.
@@ -79,6 +91,9 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 		if s == a.View.Self {
 			a.Member = s
 		}
+		return false
+	case s == a.View.Self && left <= a.Reserve:
+		a.Member = s
 		return false
 	case a.way.Way == view.Relay && a.Hop == a.way.Hop && !errors.Is(err, env.ErrUnreached) && a.detours():
 		return true // the member that was to relay has not answered, which says nothing of the owner

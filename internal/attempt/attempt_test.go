@@ -160,6 +160,45 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	t.Fatal("a third one is asked")
 }
 
+// A node that stands in for a count of holds asks other members first.
+func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
+	const ms = time.Millisecond
+	const timeout, reserve = 80 * ms, 20 * ms
+	all, some := four(1, 2, 3), four(2, 3) // some does not hear b
+	id := bucket.ID{}
+	for ; all.Owner(id) != 1 || all.StandIn(id, 1) != all.Self; id.Hi += 1 << 40 {
+	}
+	for _, c := range []struct {
+		about string
+		v     *view.View
+		way   view.Route
+		after time.Duration // of the first attempt
+		wait  time.Duration // of the second attempt, 0 for none
+	}{
+		{"the owner is late", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 60 * ms, 0},
+		{"this process stood still meanwhile", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, time.Hour, 0},
+		{"there is time for a way around", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 40 * ms, 20 * ms},
+		{"there is time for half of it", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 10 * ms, 40 * ms},
+		{"a relay is late", some, view.Route{Way: view.Relay, To: 1, Hop: 2}, 40 * ms, 20 * ms},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			a := First(c.v, c.way, 0, timeout, 1000)
+			a.Reserve = reserve
+			now := 1000 + int64(c.after)
+			require.GreaterOrEqual(t, a.Left(now), reserve)
+			require.Equal(t, c.wait > 0, a.Next(cluster.ErrTimeout, id, now))
+			if c.wait > 0 {
+				require.Equal(t, c.wait, a.Wait)
+				now += int64(time.Hour)
+				require.False(t, a.Next(cluster.ErrTimeout, id, now))
+			}
+			require.Equal(t, a.View.Self, a.Member)
+			require.GreaterOrEqual(t, a.Left(now), reserve)
+			require.LessOrEqual(t, a.Left(now)+min(c.after, timeout)+c.wait, max(timeout, c.after))
+		})
+	}
+}
+
 // A second stand-in would carry out the check once more: the first may yet do it.
 func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 	const timeout = 80 * time.Millisecond

@@ -293,6 +293,10 @@ func adminAllow(methods map[string]adminRoute) string {
 
 // refuse says what is wrong: what the caller can mend in full, the rest in the log.
 func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var endless *endlessError
+	if errors.As(err, &endless) {
+		err = endless.refusal(r.URL.Path)
+	}
 	var told *adminError
 	switch {
 	case errors.As(err, &told):

@@ -113,6 +113,7 @@ func (a *adminOf) ask(method, path, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	a.api.ServeHTTP(w, r)
 	require.Equal(a.t, "no-store", w.Header().Get("Cache-Control"))
+	requireNoGo(a.t, w)
 	return w
 }
 
@@ -300,8 +301,12 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a day", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"1d"}`, 400, `per is "1d": use a duration above 0, like 24h`},
 		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
 		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
-		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `Limit: Burst is 6: only token_bucket and leaky_bucket have one; leave it zero`},
-		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `Limit: Per is 1h0m0s and Calendar day: leave Per zero, the calendar says how long a window is`},
+		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `burst is 6, and address is a sliding_window: leave it out, because only token_bucket and leaky_bucket have one`},
+		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `per is 1h, and all has windows of a calendar day: leave it out`},
+		{"a time too long", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"8785h"}`, 400, `per is 8785h: use 1ms to 8784h`},
+		{"a burst of centuries", "POST", "/v1/overrides", `{"limit":"paid","key":"a","rate":1,"per":"24h","burst":1000000}`, 400, `burst is 1000000: at 1 per 24h it takes more than 100 years to refill; lower it`},
+		{"top of nothing", "GET", "/v1/top?n=0", "", 400, `n is 0: use 1 to 100`},
+		{"too many of the top", "GET", "/v1/top?n=101", "", 400, `n is 101: use 1 to 100`},
 		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
 		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
 		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},

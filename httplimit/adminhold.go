@@ -71,6 +71,9 @@ func expiry(at time.Time) *time.Time {
 // limit that it is about.
 func (r *adminRequest) carriedText(field string, more ...adminField) (v Verdict, text string, err error) {
 	v, err = r.oneCount(append(more, adminField{name: field, into: &text, required: true})...)
+	if err == nil {
+		err = r.checkKind(v.Limiter.Limit())
+	}
 	return v, text, err
 }
 

@@ -63,13 +63,16 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 	); err != nil {
 		return 0, nil, err
 	}
-	if _, err := adminLimit(r.rules, limit); err != nil {
+	l, err := adminLimit(r.rules, limit)
+	if err != nil {
 		return 0, nil, err
 	}
 	if o.By == "" {
 		o.By = adminShort(r.by)
 	}
-	if err := overrideWrongs(key, o, time.Now()).err(); err != nil {
+	wrong := overrideWrongs(key, o, time.Now())
+	wrong.numbers(l.For(""), o)
+	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
 	if err := a.book.Override(limit, key, o); err != nil {
@@ -100,6 +103,35 @@ func overrideWrongs(key string, o rules.Override, now time.Time) (wrong adminWro
 		wrong.add("by has %d bytes: use at most %d", len(o.By), adminMaxBy)
 	}
 	return wrong
+}
+
+// numbers records which numbers of an override its limit cannot have, in the fields of the request.
+func (w *adminWrongs) numbers(l weir.Limit, o rules.Override) {
+	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
+	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= adminMaxUnits && l.Validate() != nil {
+		w.add("rate is %d: a sliding_log keeps each unit, and has a lower bound; lower the rate", o.Rate)
+	}
+	switch {
+	case o.Per == 0:
+	case l.Algorithm == weir.InFlight:
+		w.add("per is %s, and %s is in_flight: leave it out, because its units come back as holds end", spelling.Duration(o.Per), l.Name)
+	case l.Calendar != weir.NoCalendar:
+		w.add("per is %s, and %s has windows of a calendar %v: leave it out", spelling.Duration(o.Per), l.Name, l.Calendar)
+	case o.Per < shortest || o.Per > longest:
+		w.add("per is %s: use %s to %s", spelling.Duration(o.Per), spelling.Duration(shortest), spelling.Duration(longest))
+	default:
+		l.Per = o.Per
+	}
+	l.Burst = 0
+	switch isGood := *w == nil && l.Validate() == nil; {
+	case o.Burst == 0:
+	case l.Algorithm != weir.TokenBucket && l.Algorithm != weir.LeakyBucket:
+		w.add("burst is %d, and %s is a %v: leave it out, because only token_bucket and leaky_bucket have one", o.Burst, l.Name, l.Algorithm)
+	case isGood:
+		if l.Burst = o.Burst; l.Validate() != nil {
+			w.add("burst is %d: at %d per %s it takes more than 100 years to refill; lower it", o.Burst, o.Rate, spelling.Duration(l.Per))
+		}
+	}
 }
 
 // limitAndKey reads what a DELETE is about.
@@ -159,6 +191,9 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	limiters, err := a.limitersOf(limit, key)
+	if err == nil {
+		err = r.checkKind(limiters[0].Limit())
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -185,6 +220,9 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 // limitersOf are those that count a key under a limit: of the rules, or of checks.
 func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
 	if strings.HasPrefix(limit, adminCheckPrefix) {
+		if most := len(adminCheckPrefix) + adminMaxCheckName; len(limit) > most {
+			return nil, adminRefusal(http.StatusBadRequest, "limit has %d bytes: use at most %d", len(limit), most)
+		}
 		l, err := a.node.Limiter(weir.Limit{Name: limit, Rate: 1, Per: time.Second, Varies: true})
 		return []*weir.Limiter{l}, err
 	}

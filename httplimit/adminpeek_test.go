@@ -60,3 +60,13 @@ func TestPeekShowsHeldUnits(t *testing.T) {
 		require.Equal(t, []any{false, int64(0)}, []any{peeked.Allowed, peeked.Remaining})
 	})
 }
+
+func TestEmptyKeyIsTheCountOfGlobalRules(t *testing.T) {
+	a := adminOfRules(t, "rules: [{name: all, key: global, limit: {rate: 9, per: 1h}}, {name: users, match: {path: /u}, key: user, limit: {rate: 9, per: 1h}}]")
+	a.get("POST", "/v1/request", `{"path":"/u","user":"u"}`, 200, new(requestAnswer))
+	for limit, want := range map[string]int64{"all": 8, "users": 9} {
+		var peeked adminapi.Take
+		a.get("POST", "/v1/peek", fmt.Sprintf(`{"limit":%q,"key":""}`, limit), 200, &peeked)
+		require.Equal(t, want, peeked.Remaining, limit)
+	}
+}

@@ -70,12 +70,17 @@ func (a *admin) settle(r *adminRequest) (int, any, error) {
 // reservation opens a text of the limit, or of the overrun that its rule allows.
 func (v *Verdict) reservation(text string) (*weir.Reservation, error) {
 	spent, err := v.Limiter.OpenReservation(v.Key, text)
-	if v.overrun == nil || !errors.Is(err, weir.ErrInvalid) {
+	switch {
+	case !errors.Is(err, weir.ErrInvalid):
 		return spent, err
+	case v.overrun == nil:
+		return nil, errForeignReservation
 	}
 	over, overErr := v.overrun.OpenReservation(v.Key, text)
 	if errors.Is(overErr, weir.ErrInvalid) {
-		return nil, err
+		return nil, errForeignReservation
 	}
 	return over, overErr
 }
+
+var errForeignReservation = adminRefusal(http.StatusBadRequest, "reservation is of another limit, key or cluster, or was changed: send it with the limit and key that it was made for")

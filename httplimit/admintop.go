@@ -6,7 +6,10 @@ import (
 	"github.com/weir-go/weir/internal/adminapi"
 )
 
-const adminTop = 20 // keys, unless told
+const (
+	adminTop    = 20  // keys, unless told
+	adminMaxTop = 100 // keys that a node returns at most
+)
 
 // top tells which keys are asked for most, and denied most, in the whole cluster.
 func (a *admin) top(r *adminRequest) (int, any, error) {
@@ -14,7 +17,11 @@ func (a *admin) top(r *adminRequest) (int, any, error) {
 	if err := r.parameters(adminField{name: "n", into: &most}); err != nil {
 		return 0, nil, err
 	}
-	t, err := a.node.TopKeys(r.Context(), int(min(max(most, -1), 1<<20)))
+	var wrong adminWrongs
+	if wrong.between("n", most, 1, adminMaxTop); wrong != nil {
+		return 0, nil, wrong.err()
+	}
+	t, err := a.node.TopKeys(r.Context(), int(most))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 
@@ -58,11 +57,6 @@ func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	}
 }
 
-// endless is the error of what cannot hold units, as nothing tells when it ends.
-func endless(limit string) error {
-	return fmt.Errorf("%w limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, limit)
-}
-
 // admit asks the limits for what the request has until it ends, one after the other, until
 // one denies. Holds come first, and then reservations.
 func (m *Middleware) admit(ctx context.Context, s *scratch) error {
@@ -89,7 +83,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	l := v.Limiter.Limit()
 	switch most := rules.Capacity(l); {
 	case v.asked == forHold && !s.ends && !v.Rule.Shadow:
-		return endless(l.Name)
+		return &endlessError{l.Name}
 	case v.asked == forHold && !s.ends:
 		v.Decision, err = v.limiter().Peek(ctx, v.Key)
 	case v.asked == forHold && v.Units > most: // of a shadow

@@ -188,11 +188,15 @@ func (r *adminRequest) oneTaking(more ...adminField) (*Verdict, *Outcome, error)
 	return &o.Verdicts[0], o, err
 }
 
-// onePossible is oneTaking, for no more units than the limit can grant.
+// onePossible is oneTaking, for a limit of the kind that the path takes, and for no more units than
+// it can grant.
 func (r *adminRequest) onePossible(more ...adminField) (*Verdict, *Outcome, error) {
 	v, o, err := r.oneTaking(more...)
 	if err == nil && r.rules.Enabled() {
 		err = o.impossible()
+	}
+	if err == nil && r.rules.Enabled() {
+		err = r.checkKind(v.Limiter.Limit())
 	}
 	return v, o, err
 }

@@ -13,7 +13,9 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	if r.rules.Enabled() {
-		v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
+		if err = r.checkKind(v.Limiter.Limit()); err == nil {
+			v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
+		}
 	} else {
 		v.Decision = unasked(v.Limiter.Limit())
 	}
@@ -43,6 +45,9 @@ func (a *admin) refund(r *adminRequest) (int, any, error) {
 		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
 	}
 	if r.rules.Enabled() {
+		if err := r.checkKind(v.Limiter.Limit()); err != nil {
+			return 0, nil, err
+		}
 		if err := spent.Refund(r.Context(), v.Key, v.Units); err != nil {
 			return 0, nil, err
 		}

@@ -110,7 +110,7 @@ func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) e
 	defer cancel()
 	if l := v.Limiter.Limit(); l.Algorithm == weir.InFlight {
 		if !s.ends {
-			return endless(l.Name)
+			return &endlessError{l.Name}
 		}
 		if s.ttl > 0 {
 			_, err := s.holdFor(ctx, m, v, (*weir.Limiter).WaitHoldFor)

@@ -315,7 +315,8 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 	})
 }
 
-// No crash loses a hold whose HoldFor has returned, nor the release of one.
+// A crash of the owner loses neither a hold after HoldFor has returned, nor its release
+// after ReleaseHold has returned.
 func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

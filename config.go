@@ -107,9 +107,10 @@ type Config struct {
 	Forget time.Duration
 
 	// ForgetRefused lets a side spend the whole limit once all its members report that all missing
-	// members have ended: their kernels closed the connections, and refuse new ones. FailClosed
-	// still needs a majority. If a firewall resets connections between two sides, each side spends
-	// the whole limit. It must be equal on all nodes. It has no effect on Windows.
+	// members have ended. A member has ended if its kernel has closed the connections and refuses
+	// new connections. FailClosed still needs a majority. If a firewall resets connections between
+	// two sides, each side spends the whole limit. It must be equal on all nodes. It has no effect
+	// on Windows.
 	ForgetRefused bool
 
 	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none

@@ -25,8 +25,8 @@ const (
 	// faultSpread is how long after a crash, a freeze or a thaw a request may fail, or be denied
 	// as the member that decides does not know yet what is held.
 	faultSpread = 3 * time.Second
-	// releaseSpread is how long the units of a released hold may stay counted while a member is
-	// frozen or missing.
+	// releaseSpread bounds the time for which members may count a released hold while a member
+	// is frozen or missing.
 	releaseSpread = 12 * time.Second
 	// waiterSpread is how long a waiter waits at most while there is room.
 	waiterSpread = 300 * time.Millisecond
@@ -80,7 +80,7 @@ type clientHold struct {
 	counted  time.Time // members count it until then at most: its ttl after the last renewal was answered
 	ending   bool      // its release was sent, or the client was told that it is over
 	released time.Time // when a release of it was answered; zero before
-	busy     bool      // a request about it is under way
+	busy     bool      // a request for this hold has not been answered yet
 }
 
 // isHeld reports whether the client has the hold.
@@ -98,11 +98,11 @@ func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 type clientKey struct {
 	limit   weir.Limit
 	name    string
-	holds   []*clientHold            // those of which no client has the text are of lost answers
-	asking  map[*clientHold]struct{} // requests for holds that are under way
+	holds   []*clientHold            // without a text if the client has none, though members may count the hold
+	asking  map[*clientHold]struct{} // requests for holds that have not been answered yet
 	waiters map[*clientHold]struct{}
 	waited  time.Time // when the last waiter ended
-	split   int64     // units that were held when the nodes split
+	split   int64     // units that clients held when the nodes split
 }
 
 // clientNode is a node of a schedule.
@@ -240,7 +240,8 @@ func (s *clientSchedule) draw() func() {
 	}
 }
 
-// draw returns a hold about which no request is under way, mostly one that its client still has.
+// draw returns a random hold that is not busy, in most cases a hold that its client still has.
+// It returns nil if it finds no such hold in four attempts.
 func (k *clientKey) draw(random *rand.Rand) *clientHold {
 	for range 4 {
 		if len(k.holds) == 0 {
@@ -383,7 +384,8 @@ func (k *clientKey) sum(at time.Time) (units int64) {
 	return units
 }
 
-// most returns the units that members may count of a key at each moment from since to now.
+// most returns an upper bound of the units of the key that members may count at any moment
+// from since to now.
 func (k *clientKey) most(since time.Time) (units int64) {
 	for _, h := range k.holds {
 		if h.mayCount(since, delivered) {
@@ -423,7 +425,7 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	if !s.isCalm(since) || since.Before(h.asked) || len(k.waiters) > 0 || !waited && h.asked.Sub(k.waited) <= delivered {
 		return
 	}
-	if waited { // others that waited meanwhile have had their turn
+	if waited { // another waiter may have been served before this waiter
 		if now.Sub(k.waited) < waiterSpread && k.waited != now {
 			return
 		}
@@ -497,7 +499,7 @@ func (s *clientSchedule) release(h *clientHold, by string) {
 	}
 }
 
-// peek compares what a node says is left with what is held.
+// peek compares the remaining units that a node reports with the units that clients hold.
 func (s *clientSchedule) peek(key *clientKey, by string) {
 	begun := time.Now()
 	var d weir.Decision
@@ -526,7 +528,8 @@ func (s *clientSchedule) peek(key *clientKey, by string) {
 	}
 }
 
-// finish compares what all nodes say with what is held once everything is whole, and ends all.
+// finish waits until the last fault has spread, compares the answers of all nodes with the
+// holds of the clients, and releases the holds.
 func (s *clientSchedule) finish() {
 	time.Sleep(s.spread() + ttlSlack)
 	for _, key := range s.keys {
@@ -555,7 +558,7 @@ func (s *clientSchedule) finish() {
 	time.Sleep(delivered)
 	for _, key := range s.keys {
 		for _, name := range s.names {
-			units := key.limit.Rate - key.most(time.Now()) // less those of which the answer was lost
+			units := key.limit.Rate - key.most(time.Now()) // holds whose answers were lost may still count
 			if units < 1 {
 				continue
 			}
@@ -696,7 +699,8 @@ func (s *clientSchedule) leave(name string, rest time.Duration) {
 	s.w.network.Host(name).Kill()
 }
 
-// deploy lets a node join, leave, or be replaced, on its host or on another.
+// deploy starts a node, stops a node with Leave, or replaces a node, on the same host or on
+// another host.
 func (s *clientSchedule) deploy(random *rand.Rand) {
 	name := s.names[random.IntN(len(s.names))]
 	other := fmt.Sprintf("%s%d", name[:1], random.IntN(1000))

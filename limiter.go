@@ -53,8 +53,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
-// Peek returns what Allow would answer, and spends nothing. Stats does not count it among
-// the decisions.
+// Peek returns what Allow would answer, and spends nothing. Stats does not count a Peek as
+// a decision.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
@@ -183,7 +183,8 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	return err
 }
 
-// measure records the latency and the key of a decision that stands for weight decisions.
+// measure records the latency and the key of a sampled decision that represents weight
+// decisions.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
 	now := n.env.Steady()

@@ -10,8 +10,8 @@ import (
 )
 
 // With Config.ForgetRefused, a side has the whole limit once all that it misses have ended for
-// certain. Silence proves nothing, and FailClosed never goes by it. A firewall that answers with
-// resets gives each side the whole limit.
+// certain. Silence proves nothing, and FailClosed never goes by it. If a firewall answers with
+// resets, each side has the whole limit.
 func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	kill := func(names ...string) func(w *world) {

@@ -32,7 +32,7 @@ type order struct {
 	Keep      int  // units of each question that the node holds or reserves, one by one, and keeps
 	Leave     bool // in order, before the process is stopped
 	Load      *load
-	Gateway   *Limit // by which it answers HTTP requests until it ends
+	Gateway   *Limit // the limit of the HTTP requests that the node answers until it ends
 }
 
 type question struct {

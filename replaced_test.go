@@ -43,8 +43,8 @@ func (w *world) sideGrants(t *testing.T, sides ...[]string) map[weir.PartitionPo
 	return grants
 }
 
-// A member that another one has replaced at its address is dead at once. An address proves as much
-// only where a member answers there, and where one member at a time has it.
+// A member is dead at once if another member has replaced it at its address. An address proves
+// this only if a member answers there, and if only one member at a time has the address.
 func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 	t.Parallel()
 	const vip = "vip.internal:7946"

@@ -59,8 +59,8 @@ func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
 	})
 }
 
-// A node that asks by old numbers gets a receipt by those of the owner: what has drained by these
-// is not given back.
+// A node that asks with old numbers gets a receipt with the numbers of the owner. Units that have
+// drained by the owner's numbers are not returned.
 func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 	})
 }
 
-// A text is opened where the clock differs by ten minutes, after the owner has crashed: the member
-// that decides then goes by the age of the estimate.
+// A node whose clock differs by ten minutes opens a text after the owner has crashed. The member
+// that decides then relies on the age of the estimate.
 func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {

@@ -103,9 +103,10 @@ func (s *serving) admit(r *request) bool {
 	return false
 }
 
-// overdueAfter returns how long a request that was read may wait here until it is dropped.
-// Its asker waits for wait of the time in which it runs. Where this node did not run, it may
-// not have run either, so a request has twice as long. A yes that nobody waits for is refunded.
+// overdueAfter returns how long a request that was read may wait here until it is dropped. Its
+// asker waits for wait of the time in which it runs. Where this node did not run, it may not
+// have run either, so a request has twice as long. If a grant arrives after the asker has given
+// up, the asker refunds it.
 func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
 
 // passOn reports whether a request is kept until authority has come, or goes on to

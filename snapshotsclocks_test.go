@@ -76,10 +76,11 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 }
 
 // A node stops long before the others, which forget a reset that it has not heard of. Its
-// snapshot is not loaded, though its clock is ahead: the others know for how long they ran on.
+// snapshot is not loaded, even if its clock is ahead, because the other nodes know how long
+// they ran afterwards.
 func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 	t.Parallel()
-	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // of all others, before c comes back
+	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // the number of restarts of all other nodes before c comes back
 		t.Run(fmt.Sprint(ahead, " ahead, ", restarts, " restarts"), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
@@ -117,8 +118,8 @@ func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 	}
 }
 
-// Two clusters share a place from their first moment on, and have found nothing there. The second
-// to write under a name replaces nothing.
+// Two clusters share a place from their start, and find no snapshots there. The second to write
+// under a name replaces nothing.
 func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {
@@ -183,8 +184,8 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 	}
 }
 
-// A snapshot of some minutes before the others has a reset that they have forgotten. What was
-// counted since that reset stays.
+// A snapshot of some minutes before the others has a reset that they have forgotten. The
+// units that were counted after that reset stay counted.
 func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

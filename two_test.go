@@ -35,8 +35,8 @@ func (p *pairOfReplicas) grants(name string) string {
 	return strings.Join(granted, ", ")
 }
 
-// recovers returns the time from the failure until node a has the whole limit. It starts a node
-// on a host after 10 s, unless that is empty.
+// recovers kills node b, and returns the time until node a has the whole limit. It starts a
+// node on a host after 10 s, unless that is empty.
 func (p *pairOfReplicas) recovers(start string) string {
 	p.cluster.Kill("b")
 	p.began = time.Now()

@@ -194,8 +194,8 @@ func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 }
 
 // convertReceipt returns the receipt, by the numbers of l, of the units that have not drained of
-// a bucket's receipt by other numbers. The count does not show when its numbers changed, so these
-// units have drained by the older ones until now.
+// a bucket's receipt by other numbers. A count does not record when its numbers changed, so
+// convertReceipt assumes that the units have drained by the older numbers until now.
 func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
 	if by == nil || !by.IsBucket() || by.Rate == l.Rate && by.Per == l.Per {
 		return r

@@ -56,7 +56,7 @@ type contact struct {
 	lost    time.Time         // when it was found to be unheard
 	late    time.Duration     // how late it runs itself, as it said last
 	pings   []ping            // that have no pong yet, the oldest first
-	refused bool              // its kernel closed the connections and refuses new ones
+	refused bool              // its kernel has closed the connections and refuses new connections
 }
 
 type ping struct {
@@ -64,8 +64,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row has the members that one member hears, and those whose hosts refuse its connections. A
-// member numbers its own rows, so that a receiver knows the later of two.
+// row lists the members that one member hears, and the members whose hosts refuse its
+// connections. A member numbers its own rows, so that a receiver knows the later of two.
 type row struct {
 	number  uint64
 	heard   []string // sorted, without itself; never modified
@@ -240,7 +240,7 @@ func (h *hearing) setRefused(name string, refused bool) (changed bool) {
 	return true
 }
 
-// renew replaces this node's own row if it differs from what the node finds.
+// renew updates the row of this node if its contacts have changed.
 func (h *hearing) renew() {
 	var heard, refused []string
 	for name, c := range h.members {

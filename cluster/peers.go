@@ -231,7 +231,7 @@ func (p *peers) tell() {
 	}
 }
 
-// came records that a member has connected to this node: it lives.
+// came records that a member has connected to this node, which proves that it is alive.
 func (p *peers) came(of hello) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

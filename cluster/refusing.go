@@ -10,7 +10,7 @@ import (
 // that is frozen or cut off is silent instead. A firewall may answer with resets, so
 // Config.ForgetRefused is off by default.
 //
-// Each member reports in its row which hosts refuse its connections. The view above relies on the
+// The row of a member lists the hosts that refuse its connections. The view above relies on the
 // reports only if they agree: a member that any other member hears, or finds silent, may live.
 
 // closedByPeer reports whether a read or a write failed because the other side has closed the

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the kernel of the member can say that its process has ended: it closes what the process
-// had open, and refuses what comes then.
+// Only the kernel of the member can report that its process has ended. It closes the
+// connections of the process, and refuses later connections.
 func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	t.Parallel()
 	newNode := func(name, bind string, refused bool, join ...string) *gossip {

@@ -31,9 +31,9 @@ const (
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
 	joinTimeout = 2 * time.Second
-	// joinGrace is how long attempts fail before that is logged. Nodes that start together
-	// find each other meanwhile. It is below the default JoinTimeout, after which a node
-	// counts alone.
+	// joinGrace is how long attempts fail before that is logged. Nodes that start at the
+	// same time find each other within that time. It is below the default JoinTimeout,
+	// after which a node counts alone.
 	joinGrace = 5 * time.Second
 )
 

@@ -241,8 +241,8 @@ func (r *roster) merge(records []record, now time.Time) change {
 }
 
 // replace buries a member, because this node has dialled its address and another member answered
-// there. What members state of their addresses and times of birth proves no death: addresses
-// may be wrong, and clocks may differ.
+// there. The addresses and start times that members advertise do not prove that a member is
+// dead: addresses may be wrong, and clocks may differ.
 func (r *roster) replace(name string, now time.Time) change {
 	e := r.entries[name]
 	if e == nil || name == r.self || e.gone() {

@@ -401,7 +401,8 @@ func TestAnswerAtAMembersAddressBuriesIt(t *testing.T) {
 	require.Zero(t, r.replace("nobody", dawn))
 }
 
-// A member need not listen at the address that it states, and two may state one address.
+// A member may advertise an address at which it does not listen, and two members may
+// advertise the same address.
 func TestStatedAddressBuriesNoMember(t *testing.T) {
 	at := func(name string, born int64) record { return record{Name: name, Addr: "x:1", Born: born} }
 	r := rosterOf("a")

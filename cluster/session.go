@@ -20,10 +20,10 @@ const (
 	// lateFor is how long an answer may come after its asker gave up.
 	lateFor = 10 * time.Second
 	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain.
-	// Few looks find less of the time in which this process did not run. Many let a process
-	// that is late to each of them wait as many times as long.
+	// With fewer looks, a session detects less of the time in which this process did not run.
+	// With more looks, a process that is late to each of them waits as many times as long.
 	looksPerWait = 4
-	// lookAgain is how soon a look follows one that came late. By then the writer has
+	// lookAgain is the time between a late look and the next look. By then the writer has
 	// written, and the reader has read, if this process runs.
 	lookAgain = patience.OnTime
 	// keepRequest is the largest request buffer that a free slot keeps.
@@ -81,8 +81,8 @@ type session struct {
 	free    []*slot
 	bytes   int // of requests in use
 	over    bool
-	running patience.Running // shows for how long this process has run, from start
-	alarm   *time.Timer      // at the look that running has planned
+	running patience.Running // a clock of the time in which this process has run since start
+	alarm   *time.Timer      // fires when the planned look is due
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -338,8 +338,8 @@ func (s *session) watch() {
 	}
 }
 
-// look wakes the askers whose wait has passed while this process ran, and plans the next
-// look if others wait. The caller must hold out.mu.
+// look wakes the askers whose deadlines have passed on s.running, if s.running ends waits
+// at this look. It plans the next look if other askers wait. The caller must hold out.mu.
 func (s *session) look(now time.Duration) {
 	ends, next := s.running.Look(now), never
 	ran := s.running.At(now)

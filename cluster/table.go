@@ -55,7 +55,7 @@ func (h *hearing) table() table {
 	return t
 }
 
-// names returns row i of bits, sorted.
+// names returns the sorted names of the members that are set in row i of bits.
 func (t *table) names(i int, bits []byte) []string {
 	if len(bits) == 0 {
 		return nil

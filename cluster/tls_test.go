@@ -162,13 +162,13 @@ func (n *tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", addr)
 }
 
-// A member that crashes, or has just started, closes connections without a word. That shows
-// nothing of its TLS.
+// A member that crashes or has just started closes connections without an answer. That
+// shows nothing about its TLS.
 func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
 	own, leaf := certificate(t)
 	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
 	for about, c := range map[string]*tls.Config{"with TLS": both, "without": nil} {
-		for _, reads := range []int{0, 1, 10} { // bytes that the member reads before it ends
+		for _, reads := range []int{0, 1, 10} { // bytes that the member reads before it closes the connection
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer l.Close()

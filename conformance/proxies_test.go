@@ -33,8 +33,8 @@ import (
 
 var proxied = flag.Int("proxied", 300, "how many targets go through each proxy")
 
-// answers sees one request at a time: which rules the check API has named, and which handlers
-// of the service behind the proxy were reached.
+// answers records, for one request at a time, the rules that the check API has named and the
+// handlers that were reached behind the proxy.
 type answers struct {
 	sync.Mutex
 	met, handlers []string
@@ -114,7 +114,7 @@ func begin(t *testing.T, addr, program string, args ...string) {
 		err := c.Start()
 		started <- err
 		if err == nil {
-			_ = c.Wait() // which reports that it was killed
+			_ = c.Wait() // the error reports that the process was killed
 		}
 	}()
 	require.NoError(t, <-started)

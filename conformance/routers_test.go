@@ -35,7 +35,7 @@ var (
 
 // witness sees what became of one request at a time.
 type witness struct {
-	handler string   // that served the request; empty if none did
+	handler string   // the name of the handler that served the request; empty if none did
 	met     []string // rules that judged it
 	status  int      // of a denial
 }
@@ -53,7 +53,7 @@ type served struct {
 	send    func(raw string) error // an error: the server refuses the request
 }
 
-// limited starts a node with a rule for each route.
+// limited starts a node, and returns it with a book that has a rule for each route.
 func limited(t testing.TB) (*weir.Node, *rules.Book) {
 	node, err := weir.Start(t.Context(), weir.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

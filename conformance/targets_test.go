@@ -35,7 +35,8 @@ func ruleFile() string {
 	return b.String()
 }
 
-// colon returns the route as echo, gin and fiber write it. rest is how they write the rest.
+// colon returns the route as echo, gin and fiber write it. rest is the router's syntax for
+// the rest of a path.
 func (r *route) colon(rest string) string {
 	text := ""
 	for i, s := range r.segments {
@@ -54,10 +55,11 @@ func (r *route) colon(rest string) string {
 	return text
 }
 
-// grammar draws targets that no client library would send, and targets that they do send.
+// grammar draws random request targets, including targets that no client library sends.
 type grammar struct{ *rand.Rand }
 
-// odd are segments that servers read in several ways, or that clients should have escaped.
+// odd contains segments that servers interpret in different ways, or that clients should
+// have escaped.
 var odd = []string{
 	"..", ".", "...", "%2e%2e", "%2E", ".%2e", "..%2f", "%2f..", "a%2Fb", "a%2f..%2fb", "%2F", "a%2Fb%2Fc", "a%252Fb", "%252e%252e",
 	"a|b", "{a}", "a^", "\"q\"", "<b>", "`", "a#b", "#", "#/../x", "a%23b", "a\\b", "a%5Cb", "..\\", ";v=1", "a;b=c", "..;", "%3B",
@@ -65,7 +67,7 @@ var odd = []string{
 	"+", "a+b", "a%20b", "~", "$&", "'", "(a)", ",", "=", "[a]", "%5B", "%7C", "%41", "%61", "%25", "%2541", "A", "LOGIN", "files", "%66iles", ":p", "{name}",
 }
 
-// plain are segments as clients send them.
+// plain contains segments that clients send.
 var plain = []string{"1", "77", "abc", "a-b_c", "x.json", "group%2Fproject", "a%20b", "%E2%82%AC", "b", "%40scope%2Fname", "admin", "items"}
 
 func pick[T any](g grammar, of []T) T { return of[g.IntN(len(of))] }
@@ -103,7 +105,7 @@ func (g grammar) spelled(text string) string {
 	return text
 }
 
-// slash draws what stands between segments.
+// slash draws the separator between two segments, in most cases a single slash.
 func (g grammar) slash() string {
 	if g.IntN(12) > 0 {
 		return "/"
@@ -111,7 +113,7 @@ func (g grammar) slash() string {
 	return pick(g, []string{"//", "///", "/./", "/../", "/x/../", "//../", "/x//../../", "%2F", "%2f", "\\", "/%2e/", "/%2e%2e/", "/x/%2e%2e/", ";/", "/..;/", "/;/", "#/", "/#/", "%5c", "|/"})
 }
 
-// target draws a request's target, with its method.
+// target draws the method and the target of a request.
 func (g grammar) target() (method, target string) {
 	r := pick(g, routes)
 	var b strings.Builder

@@ -217,7 +217,7 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 		return a.serve(w, r, a.routes[extAuthzPath][http.MethodGet], by, target)
 	}
 	// A proxy may ask by the client's method, and with the client's fields. A page of another
-	// origin cannot send the fields that the proxy has to set.
+	// origin cannot send the header fields that the proxy must set.
 	if route, ok := a.routes[r.URL.Path][http.MethodGet]; ok && route.traits&anyMethod != 0 {
 		return a.serve(w, r, route, by, "")
 	}

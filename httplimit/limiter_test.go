@@ -106,8 +106,8 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 	}
 }
 
-// Two services that share a limit per address admit it once, though one of them first looks
-// for a key that such requests lack.
+// Two services that share a limit per address admit its units once in total, even if one
+// service first looks for a header that the requests lack.
 func TestServicesThatShareALimitPerAddressAdmitItOnce(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)

@@ -132,7 +132,7 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 
 // isAddress reports whether appendClient may write a text.
 func isAddress(text string) bool {
-	// Most names end here, before a parser that allocates its errors.
+	// This test rejects most names without the parser, which allocates its errors.
 	if strings.Trim(text, "0123456789abcdef.:/") != "" || !strings.ContainsAny(text, ".:") {
 		return false
 	}

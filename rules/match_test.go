@@ -41,7 +41,7 @@ func serves(pattern, method, path string) bool {
 	return by != ""
 }
 
-// resolved removes dot segments as RFC 3986, section 5.2.4, states the steps.
+// resolved removes dot segments by the steps of RFC 3986, section 5.2.4.
 func resolved(in string) (out string) {
 	for in != "" {
 		switch {

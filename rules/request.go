@@ -22,8 +22,9 @@ type Request struct {
 	IgnoreCase bool
 
 	// Readings are those of the router that serves the request. Nil: the router is not known,
-	// so that the request meets the rules of all readings of Path. Else they take the place of
-	// Path but for exceptions, which leave out requests whose Path has one reading alone.
+	// so that the request meets the rules of all readings of Path. Otherwise rules match the
+	// Readings in place of Path. An Exception still leaves out only requests whose Path has
+	// one reading.
 	Readings []Reading
 
 	Content Content // is asked where a rule reserves by JSON; nil: it is not known

@@ -114,7 +114,7 @@ type match struct {
 	tier    uint64
 	all     bool // exceptions do not matter
 	looked  bool // plain and path are known
-	plain   bool // all servers read the path alike
+	plain   bool // all servers interpret the path in the same way
 	path    string
 	dst     []*Rule
 	from    int    // of dst

@@ -91,7 +91,7 @@ var onErrorNames = []string{"refund", "keep"}
 
 const (
 	maxPaths = 8 // of a sum
-	maxSums  = 8 // of which the first that is found counts
+	maxSums  = 8 // alternatives; the first sum that is found counts
 )
 
 // jsonSums reads one path, a list of paths that are summed, or a list of such lists.

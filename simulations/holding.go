@@ -35,7 +35,8 @@ const (
 type Held struct {
 	Asked    time.Duration
 	From, To time.Duration // while a caller has them; equal if none has
-	// Expires is when a client's hold expires at the latest as members count; 0 of a process's.
+	// Expires is the latest time at which members may count a client's hold; 0 for a hold of a
+	// process.
 	Expires time.Duration
 	Wrong   error // the first of a renewal but weir.ErrExpired
 	Units   int64
@@ -267,8 +268,8 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// stopped reports whether all nodes of the region stopped in a time. Nobody has what clients held
-// then.
+// stopped reports whether all nodes of the region stopped in a time. The holds of clients are
+// lost then.
 func (h *holdings) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }

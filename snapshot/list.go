@@ -26,7 +26,8 @@ type Entry struct {
 }
 
 // List returns the snapshots in the directory of a [Dir], by node and the newest first, and what
-// has the name of one. It leaves out other files. It needs no Dir, so a process may list what another one has open.
+// has the name of one. It leaves out other files. It needs no Dir, so a process may list a
+// directory that another process has open.
 func List(path string) (entries []Entry, err error) {
 	files, err := os.ReadDir(path)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// placed puts what is no regular file at a path.
+// placed has a function for each kind of file that is not regular. The function creates
+// such a file at path.
 var placed = map[string]func(path string) error{
 	"symbolic link": func(path string) error {
 		return os.Symlink(strings.Replace(path, ".3.", ".1.", 1), path)

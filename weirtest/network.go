@@ -137,9 +137,9 @@ func (n *Network) Break(a, b string) {
 	}
 }
 
-// Reject has both hosts answer the other's packets as a firewall does that answers with resets,
-// until Heal: all connections between them end, and dials are refused (ECONNREFUSED), though a
-// process may listen there. Datagrams are lost.
+// Reject makes each host answer the packets of the other host with resets until Heal, as a
+// firewall may do. All connections between the hosts end, and dials fail with ECONNREFUSED even
+// if a process listens. Datagrams are lost.
 func (n *Network) Reject(a, b string) {
 	n.mu.Lock()
 	n.link(n.host(a), n.host(b)).rejects = true

@@ -218,7 +218,8 @@ func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) 
 	return sources
 }
 
-// A round trip takes longer here than an owner is waited for, but not than that and a pause.
+// In this test, a round trip takes longer than the wait for an owner, but not longer than
+// the wait and a pause.
 func TestAnAskerThatIsNotScheduledGivesNoOwnerUp(t *testing.T) {
 	sources := checksBeside(t, true, 45*time.Millisecond, 40*time.Millisecond, 100*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)

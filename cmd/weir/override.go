@@ -29,7 +29,7 @@ func (*overrideCommand) Help() string {
 	return "It holds on all members within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
 }
 
-// Validate wants a rate or the removal.
+// Validate returns an error unless the flags give either a rate or -remove.
 func (q *overrideCommand) Validate() error {
 	switch {
 	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.For != 0 || q.By != ""):

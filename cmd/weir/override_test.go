@@ -31,7 +31,7 @@ func TestOverrideAndTopCommandsAskNode(t *testing.T) {
 	require.Contains(t, out, "-rate is missing")
 }
 
-// Commands take the -admin that weir serve takes.
+// The -admin flag of a command accepts the addresses that weir serve accepts.
 func TestClientTakesAdminAddressOfServe(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -42,8 +42,8 @@ func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 	return ok, err
 }
 
-// writeSecret writes a new file that only its owner can read. It replaces no file: a seed
-// that is lost resets all counts.
+// writeSecret writes a new file that only its owner can read. It does not overwrite a file,
+// because the loss of a seed resets all counts.
 func writeSecret(name string, text []byte) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

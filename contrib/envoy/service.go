@@ -78,7 +78,7 @@ type Decided struct {
 	Negative bool   // given back
 	Over     bool   // there was no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
-	// Decision is what the limit answered. It is zero if nothing was asked: of a limit of
+	// Decision is the answer of the limit. It is zero if nothing was asked: of a limit of
 	// nothing and of an unlimited descriptor, which is never Over.
 	Decision weir.Decision
 }

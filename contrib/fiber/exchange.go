@@ -23,7 +23,7 @@ type exchange struct {
 	readings [2]rules.Reading
 }
 
-// routing is what fiber's router does with paths.
+// routing contains the settings of a fiber app that control how its router reads a path.
 type routing struct {
 	app                                *fiber.App
 	ignoresCase, trimsSlash, unescapes bool

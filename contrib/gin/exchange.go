@@ -71,8 +71,8 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 }
 
 // readPath reads the path as gin's router does: Path, unless Engine.UseRawPath or UseEscapedPath
-// is set, which only the values of the route's parameters show. Without a route, all readings
-// count.
+// is set, which only the values of the route's parameters show. Without a route, the request
+// meets the rules of all readings.
 func readPath(r *rules.Request, c *gin.Context) {
 	u := c.Request.URL
 	r.SetURL(u)

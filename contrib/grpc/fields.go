@@ -56,7 +56,7 @@ func (f *fields) flush() {
 	for name, values := range f.header {
 		md[strings.ToLower(name)] = values
 	}
-	_ = f.set(md) // a header that was sent already stands
+	_ = f.set(md) // it returns an error if the header has already been sent
 }
 
 // unaryFields is the stream of a call with one request and one answer, whose handler may send

@@ -33,8 +33,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// An adapter serves a handler behind one limit after the other, the first of which is
-// asked first.
+// An adapter serves a handler behind several limits, and asks the limits in the given
+// order.
 type adapter struct {
 	// serve returns what sends a request and returns its answer's header.
 	serve func(t *testing.T, limits ...*weir.Limiter) func() (admitted bool, header http.Header)
@@ -257,7 +257,7 @@ func TestFieldsOfTwoMiddlewaresAreOfTheStrictestLimit(t *testing.T) {
 				require.Len(t, h["X-Ratelimit-Reset"], 1)
 				require.Equal(t, !admitted, h.Get("Retry-After") != "")
 				if !admitted && order[0] == "narrow" {
-					continue // the wide limit was not asked
+					continue // the narrow limit has denied the request before the wide limit was asked
 				}
 				for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
 					require.Len(t, h[name], 1)

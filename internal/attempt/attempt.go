@@ -33,12 +33,13 @@ type Attempt struct {
 	flags0   uint8         // of the check
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
-	used     time.Duration // of timeout, by the attempts that have ended
-	sent     int64         // when this attempt began, by the steady clock
+	used     time.Duration // the time that ended attempts have taken, each at most its Wait
+	sent     int64         // when this attempt began, on the steady clock
 }
 
 // First returns the first attempt of a check that begins now. The check waits for timeout in
-// all, and for Extension more where a member that is asked has reported a delay.
+// total. If a member that it asks has reported a delay, it waits longer by the Extension for
+// that delay.
 func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
 	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
 	all := a.extend()

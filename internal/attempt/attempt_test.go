@@ -150,7 +150,7 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	}
 	a := First(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 	now := int64(1000)
-	for range 2 { // two relays have half of it each
+	for range 2 { // each of two relays has half of the timeout
 		require.Equal(t, timeout/2, a.Wait)
 		now += int64(timeout / 2)
 		if !a.Next(cluster.ErrTimeout, id, now) {

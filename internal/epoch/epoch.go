@@ -6,8 +6,8 @@
 // an epoch that came to an end can still be placed. No time of day is compared with that of
 // another node.
 //
-// After a stop of all nodes the next ones begin another epoch. They relate it to the moments that
-// they find in snapshots: a stop has no age.
+// If all nodes stop, the nodes that start afterwards begin another epoch. They relate it to the
+// moments that they find in snapshots: a stop has no age.
 package epoch
 
 import (
@@ -77,11 +77,11 @@ func Read(c *wire.Cursor) (s State) {
 	return s
 }
 
-// Clock is the clock of one node. Its methods are safe for concurrent use; they take the time by
-// the monotonic clock of the node, in nanoseconds.
+// Clock is one node's clock of the epoch. Its methods are safe for concurrent use; they take the
+// time by the monotonic clock of the node, in nanoseconds.
 type Clock struct {
 	mu        sync.Mutex
-	epoch     uint64 // 0 until the node adopts or begins one
+	epoch     uint64 // 0 before the node has begun or adopted an epoch
 	began     int64  // when its age was 0
 	relations []Relation
 }
@@ -124,7 +124,7 @@ func (c *Clock) Meet(s State, now int64) {
 	ahead := s.Age - c.moment(now).Age // of its ages
 	switch {
 	case s.Epoch == c.epoch && s.Epoch != 0:
-		c.began -= max(0, ahead) // a machine that was suspended has missed some
+		c.began -= max(0, ahead) // the clock of a suspended machine may have stopped
 		ahead = 0
 	case s.Epoch > c.epoch:
 		for i := range c.relations {
@@ -166,8 +166,9 @@ func (c *Clock) Find(s State) {
 	}
 }
 
-// relate adds a relation. Of two of one epoch it keeps the one by which that epoch ended later:
-// the cluster has run for at least so long since.
+// relate adds a relation. If c already has a relation of the same epoch, relate keeps the lower
+// Offset. By it, that epoch was older when the present epoch began, and the cluster has run for
+// at least that time.
 func (c *Clock) relate(r Relation) {
 	if r.Epoch == 0 || r.Epoch == c.epoch {
 		return

@@ -35,7 +35,7 @@ type Config struct {
 type Members struct {
 	Clock *Clock
 	cfg   Config
-	began atomic.Int64 // since when this cluster counts, by the steady clock of this node
+	began atomic.Int64 // when this cluster began to count, on the steady clock of this node
 }
 
 // NewMembers returns the Members of a node that starts.
@@ -110,8 +110,8 @@ func (m *Members) countsFor(age time.Duration, now int64) {
 	}
 }
 
-// Begin has this node have an epoch. Where it has none it asks all members first, as the others
-// may have one.
+// Begin begins an epoch unless this node has one. It asks all members first, because they may
+// have one.
 func (m *Members) Begin(ctx context.Context) {
 	if m.Clock.Now(0).Epoch != 0 {
 		return
@@ -122,8 +122,9 @@ func (m *Members) Begin(ctx context.Context) {
 	}
 }
 
-// Run asks each member that this node begins to hear, and then one in turn. It begins an epoch
-// in the first minute, at a moment of this node's own: so one node begins it for most.
+// Run asks each member that this node begins to hear, and then one in turn. It calls Begin
+// every minute, the first time after an offset that depends on the name of this node. So most
+// nodes adopt the epoch that another node has begun.
 func (m *Members) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A node whose share is nothing grants nothing. A debit and a refund are of units that were
+// A node with a share of zero grants no units. A debit and a refund are of units that were
 // spent, or given back, whatever the share is.
 func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
@@ -47,7 +47,8 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	}
 }
 
-// Two resets of one moment, or after a clock was set back, have adjacent numbers.
+// Two resets have adjacent numbers if they happen at the same moment, or after the clock
+// was set back.
 func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
 		limit := limitOf(bucket.FixedWindow)

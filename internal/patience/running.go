@@ -5,14 +5,14 @@ import "time"
 // OnTime is how late a timer may fire while the process runs.
 const OnTime = 2 * time.Millisecond
 
-// Running is a clock that stands still while its process does not run. A deadline on it gives
-// each process the same time to send a request and to read the response, however long the
-// machine ran others meanwhile.
+// Running is a clock that stops while its process does not run. A deadline on it gives each
+// process the same time to send a request and to read the response, however long the machine
+// ran others meanwhile.
 //
 // The process reports its looks. A look that comes more than OnTime after it was due shows
-// that the process did not run from then on. A process that did not run has written nothing
-// and read nothing, so no wait ends at a late look. Of two late looks in a row the second
-// ends waits, since a process may be late to every look.
+// that the process did not run from then on. A process that did not run has neither written
+// a request nor read a response, so a late look ends no wait. If the previous look was late
+// too, the look ends waits all the same, because a process may be late to every look.
 //
 // Times are those since any one moment, the same for all calls. The zero Running has no look
 // planned. It is not safe for concurrent use.
@@ -29,7 +29,7 @@ func (r *Running) Plan(due time.Duration) { r.due, r.planned = due, true }
 // Due returns the time at which the next look is due. It reports false if none is planned.
 func (r *Running) Due() (due time.Duration, planned bool) { return r.due, r.planned }
 
-// At returns what the clock shows at now. From the time at which a look is overdue until
+// At returns the time on the clock at now. From the time at which a look is overdue until
 // that look, the clock does not move.
 func (r *Running) At(now time.Duration) time.Duration {
 	if r.overdue(now) {
@@ -38,8 +38,9 @@ func (r *Running) At(now time.Duration) time.Duration {
 	return now - r.stood
 }
 
-// Look takes the planned look at now, and reports whether waits end now whose deadlines the
-// clock has reached. No look is planned afterwards. Where none follows, call Rest.
+// Look records that the planned look happens at now. It reports whether the caller must end
+// the waits whose deadlines the clock has reached. No look is planned afterwards. Where
+// none follows, call Rest.
 func (r *Running) Look(now time.Duration) (ends bool) {
 	late := r.overdue(now)
 	if late {
@@ -50,7 +51,8 @@ func (r *Running) Look(now time.Duration) (ends bool) {
 	return ends
 }
 
-// Rest records that nothing waits: the next look follows no other.
+// Rest records that no request waits. The next look is then judged without regard to the
+// last look.
 func (r *Running) Rest() { r.late, r.planned = false, false }
 
 func (r *Running) overdue(now time.Duration) bool { return r.planned && now-r.due > OnTime }

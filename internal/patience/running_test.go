@@ -48,8 +48,8 @@ func TestRunningForgetsALateLookAtRest(t *testing.T) {
 	require.False(t, r.Look(3*time.Second), "the process stood still once more, an hour later as it may be")
 }
 
-// Whatever the looks, the clock never runs back, nor faster than time; and it is behind by
-// no more than the looks were late by.
+// The clock never runs backwards, and never faster than time. It is behind by at most the
+// total lateness of the looks.
 func TestRunningIsBehindByLatenessAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r Running

@@ -34,7 +34,8 @@ const (
 	// A Reservation can be settled as long as its units count, but for these bounds.
 	leastLife   = time.Minute
 	longestLife = time.Hour
-	// markerSlack is for nodes whose times of day differ, where a text cannot be placed otherwise.
+	// markerSlack allows for a difference between the clocks of two nodes, if a text can only be
+	// placed by the time of day.
 	markerSlack = time.Minute
 )
 

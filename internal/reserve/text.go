@@ -83,7 +83,8 @@ func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 	return nil
 }
 
-// parse reads what Text has sealed, with the durations of that moment in spent and expires.
+// parse reads the plaintext that Text has sealed. It sets spent and expires to the
+// durations at the time of sealing.
 func (v *Reservation) parse(plain []byte) bool {
 	if len(plain) != textBytes && len(plain) != bucketTextBytes {
 		return false

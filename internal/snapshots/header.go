@@ -18,8 +18,8 @@ type Header struct {
 	Node    string    // which node has written it, at most 255 bytes
 	Saved   time.Time // when it was begun, in milliseconds
 	Build   string    // which version of Weir has written it, at most 255 bytes
-	// Run is the run of the cluster when the file was begun. It orders files: Saved is by the
-	// clock of one machine.
+	// Run is the run of the cluster when the file was begun. Files are ordered by Run,
+	// because Saved is a time on the clock of one machine.
 	Run epoch.State
 
 	// A Writer sets what follows.

@@ -94,7 +94,7 @@ type Snapshots struct {
 	mu      sync.Mutex
 	stats   Stats
 	looked  map[string]bool // nodes whose snapshots are of this cluster
-	foreign map[string]bool // nodes whose snapshots are of another one
+	foreign map[string]bool // nodes whose snapshots are of another cluster
 }
 
 // Stats is a weir.SnapshotStats.

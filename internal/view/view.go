@@ -49,8 +49,9 @@ type View struct {
 	// that the roster is not below expect: owners have the whole limit.
 	Complete bool
 	// vacated reports whether members are missing, and the processes of all of them have ended, as
-	// all members of this side find (cluster.Config.ForgetRefused). Shares are then of this side
-	// alone, but for FailClosed. Authority, majorities and joiners wait for Forget as ever.
+	// all members of this side find (cluster.Config.ForgetRefused). In that case only the members
+	// of this side share a limit, except with FailClosed. Authority, majorities and joiners wait
+	// for Forget as ever.
 	vacated bool
 	joiners []joiner
 	// gone are the members that lost their points lately, or while others were missing:

@@ -23,7 +23,7 @@ type conn struct {
 
 	asked    atomic.Bool  // a handler has begun to work on a request
 	calls    atomic.Int32 // requests that handlers work on
-	reads    atomic.Int32 // those of calls whose bodies are not read whole
+	reads    atomic.Int32 // the requests of calls whose bodies have not been read to the end
 	since    atomic.Int64 // when it was accepted, or its last request began or ended
 	writing  atomic.Int64 // when the write that is under way began; 0 if none is
 	extended atomic.Int64 // when its deadline for writes was set; 0 if it was not

@@ -21,8 +21,8 @@ const (
 )
 
 // NewWeb returns a server for connections of ports: of HTTP/1.1, and without TLS of HTTP/2 for
-// clients that begin with it, as proxies can be told to. A handler whose answer has no end
-// extends its deadline by http.ResponseController.
+// clients that begin with it, as proxies can be told to. A handler with an endless response
+// extends its deadline through http.ResponseController.
 func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -18,8 +18,8 @@ import (
 var ErrInUse = errors.New("another process listens there")
 
 const (
-	// dialTimeout bounds the question whether a process listens. The kernel answers it, even
-	// for a process that is stopped.
+	// dialTimeout bounds the dial that finds out whether a process listens. The kernel
+	// answers the dial, even if the process is stopped.
 	dialTimeout = time.Second
 	// lockTimeout bounds the wait for another process that starts or ends in the same
 	// directory. It holds the lock for a few system calls.
@@ -27,12 +27,13 @@ const (
 	lockEvery   = 5 * time.Millisecond
 )
 
-// Listen listens at path, and gives the socket the mode perm. It replaces a socket that a
-// killed process has left. The error is ErrInUse if a process listens at path, or if Listen
-// cannot find out. Close of the listener removes the socket if it is still the same file.
+// Listen creates a socket at path with the mode perm, and listens on it. It replaces a
+// socket that a killed process has left. The error is ErrInUse if a process listens at
+// path, or if Listen cannot find out. Close of the listener removes the socket if it is
+// still the same file.
 //
 // Processes that call Listen or Close exclude each other by a lock on the directory. So no
-// process removes a socket between the bind and the listen of another one.
+// process removes the socket of another process between its bind and its listen.
 func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, fmt.Errorf("%q is not the path of a file: an abstract socket has no mode, so that any user could connect", path)
@@ -60,7 +61,7 @@ func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	return &listener{UnixListener: l, path: path, made: made}, nil
 }
 
-// removeDead removes the socket at path if no process listens there. It leaves any other
+// removeDead removes the socket at path if no process listens on it. It leaves any other
 // file, on which the bind then fails.
 func removeDead(path string) error {
 	info, err := os.Lstat(path)
@@ -83,7 +84,7 @@ func removeDead(path string) error {
 	return fmt.Errorf("%s: it may be that %w (%w): end that process, or remove the socket", path, ErrInUse, err)
 }
 
-// listener removes its socket when it is closed.
+// listener is a Unix listener whose Close removes the socket.
 type listener struct {
 	*net.UnixListener
 	path   string

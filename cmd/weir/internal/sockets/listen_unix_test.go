@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answers fails the test unless l accepts what connects to path.
+// answers connects to path, and fails the test unless l accepts the connection.
 func answers(t *testing.T, l net.Listener, path string) {
 	t.Helper()
 	accepted := make(chan error, 1)
@@ -148,7 +148,8 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 			listeners = append(listeners, l)
 		}
 		require.Len(t, listeners, 1)
-		// Connections of the others wait in the queue before that of answers.
+		// The connections of failed starts still wait in the queue, so the test cannot call
+		// answers.
 		next, err := net.Dial("unix", path)
 		require.NoError(t, err)
 		_ = next.Close()

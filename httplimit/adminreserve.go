@@ -83,4 +83,4 @@ func (v *Verdict) reservation(text string) (*weir.Reservation, error) {
 	return over, overErr
 }
 
-var errForeignReservation = adminRefusal(http.StatusBadRequest, "reservation is of another limit, key or cluster, or was changed: send it with the limit and key that it was made for")
+var errForeignReservation = adminRefusal(http.StatusBadRequest, "the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")

@@ -25,8 +25,8 @@ const (
 	// faultSpread is how long after a crash, a freeze or a thaw a request may fail, or be denied
 	// as the member that decides does not know yet what is held.
 	faultSpread = 3 * time.Second
-	// releaseSpread bounds the time for which members may count a released hold while a member
-	// is frozen or missing.
+	// releaseSpread is the longest time for which members may count the units of a released
+	// hold, if a member is frozen or missing.
 	releaseSpread = 12 * time.Second
 	// waiterSpread is how long a waiter waits at most while there is room.
 	waiterSpread = 300 * time.Millisecond
@@ -102,7 +102,7 @@ type clientKey struct {
 	asking  map[*clientHold]struct{} // requests for holds that have not been answered yet
 	waiters map[*clientHold]struct{}
 	waited  time.Time // when the last waiter ended
-	split   int64     // units that clients held when the nodes split
+	split   int64     // the units that were held at the time of the split
 }
 
 // clientNode is a node of a schedule.
@@ -425,7 +425,7 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	if !s.isCalm(since) || since.Before(h.asked) || len(k.waiters) > 0 || !waited && h.asked.Sub(k.waited) <= delivered {
 		return
 	}
-	if waited { // another waiter may have been served before this waiter
+	if waited { // another waiter may have taken the units before this waiter
 		if now.Sub(k.waited) < waiterSpread && k.waited != now {
 			return
 		}
@@ -499,7 +499,8 @@ func (s *clientSchedule) release(h *clientHold, by string) {
 	}
 }
 
-// peek compares the remaining units that a node reports with the units that clients hold.
+// peek checks the number of remaining units that a node reports against the holds of the
+// clients.
 func (s *clientSchedule) peek(key *clientKey, by string) {
 	begun := time.Now()
 	var d weir.Decision

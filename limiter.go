@@ -183,7 +183,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	return err
 }
 
-// measure records the latency and the key of a sampled decision that represents weight
+// measure records the latency and the key of a sampled decision, which represents weight
 // decisions.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node

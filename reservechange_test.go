@@ -81,8 +81,8 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 	})
 }
 
-// A node whose clock differs by ten minutes opens a text after the owner has crashed. The member
-// that decides then relies on the age of the estimate.
+// The owner crashes, and then a node whose clock differs by ten minutes opens the text. The
+// member that decides then relies on the age of the estimate.
 func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {

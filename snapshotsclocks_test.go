@@ -185,7 +185,7 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 }
 
 // A snapshot of some minutes before the others has a reset that they have forgotten. The
-// units that were counted after that reset stay counted.
+// usage after that reset must not be lost.
 func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -64,8 +64,9 @@ type ping struct {
 	sent time.Time
 }
 
-// row lists the members that one member hears, and the members whose hosts refuse its
-// connections. A member numbers its own rows, so that a receiver knows the later of two.
+// row contains the names of the members that one member hears, and of the members whose
+// hosts refuse its connections. A member numbers its own rows, so that a receiver knows the
+// later of two.
 type row struct {
 	number  uint64
 	heard   []string // sorted, without itself; never modified

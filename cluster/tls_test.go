@@ -162,7 +162,7 @@ func (n *tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", addr)
 }
 
-// A member that crashes or has just started closes connections without an answer. That
+// A member may close a connection without an answer if it crashes or has just started. That
 // shows nothing about its TLS.
 func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
 	own, leaf := certificate(t)

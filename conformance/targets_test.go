@@ -55,7 +55,8 @@ func (r *route) colon(rest string) string {
 	return text
 }
 
-// grammar draws random request targets, including targets that no client library sends.
+// grammar draws the targets of requests. Some of them are targets that no client library
+// would send.
 type grammar struct{ *rand.Rand }
 
 // odd contains segments that servers interpret in different ways, or that clients should
@@ -67,7 +68,7 @@ var odd = []string{
 	"+", "a+b", "a%20b", "~", "$&", "'", "(a)", ",", "=", "[a]", "%5B", "%7C", "%41", "%61", "%25", "%2541", "A", "LOGIN", "files", "%66iles", ":p", "{name}",
 }
 
-// plain contains segments that clients send.
+// plain contains segments that a client library may send.
 var plain = []string{"1", "77", "abc", "a-b_c", "x.json", "group%2Fproject", "a%20b", "%E2%82%AC", "b", "%40scope%2Fname", "admin", "items"}
 
 func pick[T any](g grammar, of []T) T { return of[g.IntN(len(of))] }

@@ -268,8 +268,8 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// stopped reports whether all nodes of the region stopped in a time. The holds of clients are
-// lost then.
+// stopped reports whether all nodes of the region stopped in a time. In that case the holds
+// of clients are lost.
 func (h *holdings) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }

@@ -261,7 +261,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	for _, l := range s.Loads {
-		if scenario.MaxKeys == 0 && l.TTL > 0 { // the tombstone of a released hold stays until the ttl of the hold ends
+		if scenario.MaxKeys == 0 && l.TTL > 0 { // each released hold leaves a tombstone until its ttl ends
 			o.Config.MaxKeys += roomier * int(l.Rate*min(l.TTL+l.Keeps, s.Lasts).Seconds()+float64(l.Burst))
 		}
 		if scenario.MaxKeys == 0 && l.Settles > 0 { // a reservation that is carried has a count of its own

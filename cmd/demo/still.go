@@ -110,7 +110,7 @@ func (t *tally) slowest() (longest time.Duration) {
 // waitAbove returns the length of s, without the times in which the demo or the gateway of a
 // stood still, or zero if that is not above a bound. The caller must hold the fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
-	if s.length() <= bound { // most spans return here, because a search for such times costs more
+	if s.length() <= bound { // nearly all spans are this short, and it costs more to search for such times
 		return 0
 	}
 	if wait := s.length() - stood(t.lateness, s, a.to.still); wait > bound {

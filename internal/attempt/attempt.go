@@ -33,8 +33,8 @@ type Attempt struct {
 	flags0   uint8         // of the check
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
-	used     time.Duration // the time that ended attempts have taken, each at most its Wait
-	sent     int64         // when this attempt began, on the steady clock
+	used     time.Duration // the total time of the attempts that have ended, each at most its Wait
+	sent     int64         // the time at which this attempt began, on the steady clock
 }
 
 // First returns the first attempt of a check that begins now. The check waits for timeout in

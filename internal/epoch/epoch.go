@@ -6,7 +6,7 @@
 // an epoch that came to an end can still be placed. No time of day is compared with that of
 // another node.
 //
-// If all nodes stop, the nodes that start afterwards begin another epoch. They relate it to the
+// If all nodes have stopped, the next nodes to start begin another epoch. They relate it to the
 // moments that they find in snapshots: a stop has no age.
 package epoch
 
@@ -77,8 +77,8 @@ func Read(c *wire.Cursor) (s State) {
 	return s
 }
 
-// Clock is one node's clock of the epoch. Its methods are safe for concurrent use; they take the
-// time by the monotonic clock of the node, in nanoseconds.
+// Clock measures the age of the epoch on one node. Its methods are safe for concurrent use; they
+// take the time by the monotonic clock of the node, in nanoseconds.
 type Clock struct {
 	mu        sync.Mutex
 	epoch     uint64 // 0 before the node has begun or adopted an epoch

@@ -110,7 +110,7 @@ func (m *Members) countsFor(age time.Duration, now int64) {
 	}
 }
 
-// Begin begins an epoch unless this node has one. It asks all members first, because they may
+// Begin starts an epoch if this node has none. It asks all members first, because they may
 // have one.
 func (m *Members) Begin(ctx context.Context) {
 	if m.Clock.Now(0).Epoch != 0 {

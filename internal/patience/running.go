@@ -10,9 +10,9 @@ const OnTime = 2 * time.Millisecond
 // ran others meanwhile.
 //
 // The process reports its looks. A look that comes more than OnTime after it was due shows
-// that the process did not run from then on. A process that did not run has neither written
-// a request nor read a response, so a late look ends no wait. If the previous look was late
-// too, the look ends waits all the same, because a process may be late to every look.
+// that the process did not run from then on. If the process did not run, it has neither
+// written a request nor read a response. So a late look does not end any wait, unless the
+// look before it was late too: a process may be late to every look.
 //
 // Times are those since any one moment, the same for all calls. The zero Running has no look
 // planned. It is not safe for concurrent use.
@@ -38,7 +38,7 @@ func (r *Running) At(now time.Duration) time.Duration {
 	return now - r.stood
 }
 
-// Look records that the planned look happens at now. It reports whether the caller must end
+// Look performs the planned look at the time now. It reports whether the caller must end
 // the waits whose deadlines the clock has reached. No look is planned afterwards. Where
 // none follows, call Rest.
 func (r *Running) Look(now time.Duration) (ends bool) {
@@ -51,8 +51,8 @@ func (r *Running) Look(now time.Duration) (ends bool) {
 	return ends
 }
 
-// Rest records that no request waits. The next look is then judged without regard to the
-// last look.
+// Rest cancels the planned look, and forgets whether the last look was late. The caller
+// must call it when no request is waiting.
 func (r *Running) Rest() { r.late, r.planned = false, false }
 
 func (r *Running) overdue(now time.Duration) bool { return r.planned && now-r.due > OnTime }

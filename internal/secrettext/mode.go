@@ -15,7 +15,7 @@ func ReadableByOthers(info fs.FileInfo) bool {
 
 // WarnOfReaders logs a warning for each file of secrets that every user of the machine can
 // read. It skips empty names, files that it cannot inspect, and files in memory. Container
-// platforms mount secrets in memory, and choose the modes of the files.
+// platforms mount secrets in memory, with file modes that they choose.
 func WarnOfReaders(log *slog.Logger, files ...string) {
 	for _, name := range files {
 		if info, err := os.Stat(name); name == "" || err != nil || !ReadableByOthers(info) || inMemory(name) {

@@ -18,8 +18,8 @@ import (
 var ErrInUse = errors.New("another process listens there")
 
 const (
-	// dialTimeout bounds the dial that finds out whether a process listens. The kernel
-	// answers the dial, even if the process is stopped.
+	// dialTimeout is the timeout of the dial that checks whether a process listens. The
+	// kernel answers the dial, even if the process is stopped.
 	dialTimeout = time.Second
 	// lockTimeout bounds the wait for another process that starts or ends in the same
 	// directory. It holds the lock for a few system calls.
@@ -33,7 +33,7 @@ const (
 // still the same file.
 //
 // Processes that call Listen or Close exclude each other by a lock on the directory. So no
-// process removes the socket of another process between its bind and its listen.
+// process can remove a socket that another process has bound and does not listen on yet.
 func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, fmt.Errorf("%q is not the path of a file: an abstract socket has no mode, so that any user could connect", path)

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// doors bounds how many connections an address has open at once, here: a count of
-// what goes on belongs to the process that holds it, and is no rate. What a rule
-// limits, how many an address opens in a minute, holds over all replicas.
+// doors bounds how many connections an address has open at once on this replica. A rule
+// with an in_flight limit for GET /chat bounds them over all replicas: the middleware holds
+// a unit until the hijacked connection is closed. doors shows a bound of one process.
 type doors struct {
 	most int
 	mu   sync.Mutex

@@ -1,7 +1,8 @@
 // Command websocket limits WebSockets: how many connections an address opens in a
 // minute, how many it has open at once, and how many messages a user sends over all
-// of its connections. With WEIR_BIND and WEIR_JOIN, replicas share what is a rate; what is
-// open, each counts for itself.
+// of its connections. With WEIR_BIND and WEIR_JOIN, replicas share the limits of the rules.
+// Each replica counts open connections for itself, by doors.go. A rule with an in_flight
+// limit counts them over all replicas.
 package main
 
 import (

@@ -26,7 +26,7 @@ import (
 // packages are those that snippets of Go use without an import, by their names.
 var packages = map[string]string{
 	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip", "os": "os",
-	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
+	"signal": "os/signal", "strconv": "strconv", "sync": "sync", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
 
 	"grpc":       "google.golang.org/grpc",
 	"gin":        "github.com/gin-gonic/gin",

@@ -338,8 +338,9 @@ func (s *session) watch() {
 	}
 }
 
-// look looks at the asks that wait. If s.running ends waits at this look, it wakes the askers whose deadlines have passed.
-// It plans the next look if other askers wait. The caller must hold out.mu.
+// look looks at the asks that wait. If s.running ends waits at this look, it wakes the askers
+// whose deadlines have passed. It plans the next look if other askers wait. The caller must
+// hold out.mu.
 func (s *session) look(now time.Duration) {
 	ends, next := s.running.Look(now), never
 	ran := s.running.At(now)

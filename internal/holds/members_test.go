@@ -163,3 +163,56 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 		require.Equal(t, denyFor, r.RetryAfter)
 	})
 }
+
+// The other member has renewed the hold for longer, and is reached once the first term is over.
+func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
+	const ttl, longer = 3 * time.Second, time.Minute
+	whole := func(m *member) *view.View { return m.view }
+	split := func(m *member) *view.View { return m.view.Without(1) }
+	for _, c := range []struct {
+		name    string
+		view    func(*member) *view.View
+		as      view.Standing
+		learns  bool
+		renewed bool
+	}{
+		{"by the owner, which knows all", whole, view.AsOwner, true, false},
+		{"by the owner, which has not asked the other member", whole, view.AsOwner, false, true},
+		{"by the owner, which does not reach the other member", split, view.AsOwner, true, true},
+		{"by a member that stands in", whole, view.AsStandIn, true, true},
+		{"by a member on its own", split, view.AsSelf, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 2)
+				m, other := all[0], all[1]
+				if c.learns {
+					m.Learn(t.Context(), view.AsOwner, m.id())
+				}
+				a := clientAsk(0, 1, 1, 10, ttl)
+				a.ID = m.id()
+				var r wire.Result
+				m.table.hold(a, -1, false, m.now(), &r)
+				require.True(t, r.Allowed)
+				granted, _ := m.table.recordOf(refOf(a))
+				if c.renewed {
+					other.table.merge(granted, other.now())
+					a.Limit.Per = longer
+					other.table.extend(a, true, other.now(), &r)
+					require.True(t, r.Allowed)
+				}
+				a.Limit.Per = LongestTerm
+				m.Do(c.view(m), c.as, wire.OpRelease, 0, a, m.now(), &r)
+
+				time.Sleep(2 * ttl)
+				m.tick()
+				_, remembered := m.table.recordOf(refOf(a))
+				require.Equal(t, c.renewed, remembered)
+				require.Zero(t, m.copyRecords(t.Context()))
+				require.Zero(t, other.Stats().Known, "the other member counts what was released")
+				_, told := other.table.recordOf(refOf(a))
+				require.Equal(t, c.renewed, told)
+			})
+		})
+	}
+}

@@ -19,7 +19,7 @@ type record struct {
 	units    int64
 	renewal  renewal
 	expires  int64  // when the hold ends unless it is renewed, by the steady clock
-	forget   int64  // the latest time at which any renewal expires, after which the record is deleted
+	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
 	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
 	place    int32  // in the queue that it is in
 	released bool
@@ -115,25 +115,30 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	r.Receipt = known.receipt()
 }
 
-// bury releases a client's hold. Where it is not known, a replica of another member may be live
-// for ttl; with none, there is no such replica.
-func (t *table) bury(of ref, ttl, now int64) {
+// bury releases a client's hold. Its record stays for ttl at least.
+func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s := t.lockAt(of.id, now)
 	defer s.mu.Unlock()
 	s.lines.leave(of)
 	if r := s.record(of); r != nil {
 		if !r.released {
 			r.released = true
+			r.forget = max(r.forget, now+ttl.known)
 			s.changed(r)
 			s.settle(r, now)
 		}
-	} else if ttl > 0 {
-		s.insert(record{ref: of, released: true, expires: now, forget: now + ttl}, now)
+	} else if ttl.unknown > 0 {
+		s.insert(record{ref: of, released: true, expires: now, forget: now + ttl.unknown}, now)
 	}
 	if c := s.counts[of.id]; c != nil {
 		s.rest(c)
 	}
 }
+
+// tombstoneTTL is for how long another member may have a live replica of a released hold: if this
+// node knows the hold, but perhaps not its last renewal; and if it does not know the hold. It is 0
+// if no member has such a replica.
+type tombstoneTTL struct{ known, unknown int64 }
 
 // merge joins a replica of a record that came from another member into this node's. It returns
 // the joined one, and whether the table has it. Like put it refuses none but for lack of room.

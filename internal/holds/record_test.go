@@ -127,7 +127,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 					extended()
 				}
 			case 3:
-				table.bury(refOf(a), int64(ttl), now)
+				table.bury(refOf(a), tombstoneTTL{unknown: int64(ttl)}, now)
 				if o == nil {
 					all[refOf(a)] = &oracle{released: true, forget: now + int64(ttl)}
 				} else {
@@ -184,7 +184,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 		end  func(table *table)
 		at   int64
 	}{
-		{"released", func(table *table) { table.bury(refOf(a), int64(time.Hour), 1) }, 2},
+		{"released", func(table *table) { table.bury(refOf(a), tombstoneTTL{unknown: int64(time.Hour)}, 1) }, 2},
 		{"shortened", func(table *table) {
 			short := *a
 			limit := *a.Limit
@@ -228,7 +228,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 				var r wire.Result
 				table.hold(a, -1, false, now, &r)
 				require.True(t, r.Allowed)
-				table.bury(refOf(a), int64(time.Hour), now)
+				table.bury(refOf(a), tombstoneTTL{unknown: int64(time.Hour)}, now)
 			}
 			kept := 0
 			for i := range table.shards {

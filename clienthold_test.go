@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 )
 
 // carried is clients' holds, one of each key, in a world whose nodes can open each other's texts.
@@ -91,6 +92,7 @@ func (c *carried) some() string {
 
 func TestClientHoldsOutliveDeploys(t *testing.T) {
 	t.Parallel()
+	many, looks := full.Pick(t, 15, 60), full.Pick(t, 4, 20) // looks at each key after a deploy
 	for _, row := range []struct {
 		name   string
 		keys   int
@@ -100,8 +102,8 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 	}{
 		{"renewed", 12, 30 * time.Second, 5 * time.Second, true},
 		{"renewed by commands", 6, 20 * time.Second, 20 * time.Second / 3, true},
-		{"not renewed", 60, 10 * time.Minute, 0, true},
-		{"not renewed, nodes close", 60, 10 * time.Minute, 0, false},
+		{"not renewed", many, 10 * time.Minute, 0, true},
+		{"not renewed, nodes close", many, 10 * time.Minute, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inBubbles(t, func(t *testing.T, gossip bool) {
@@ -122,8 +124,8 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 				old := []string{"a", "b", "c", "d", "e", "f"} // two rounds
 				for i, by := range []string{"d", "e", "f", "g", "h", "i"} {
 					c.replace(gossip, by, old[i], row.leaves)
-					for range 20 {
-						time.Sleep(250 * time.Millisecond)
+					for range looks {
+						time.Sleep(5 * time.Second / time.Duration(looks))
 						renew()
 						for key := range c.texts {
 							require.False(t, c.free(c.some(), key), "%s of %d, after %s", key, row.keys, old[i])

@@ -224,6 +224,7 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
+		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
 		begun := time.Now()
 		d, err := ls["b"].AllowN(t.Context(), key, 7)

@@ -111,13 +111,12 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	return false
 }
 
-// extend extends the check by the delay that the members of this attempt have reported, and
+// extend extends the check by the delay that the member which is sent it has reported, and
 // returns how long it may take in all.
 func (a *Attempt) extend() time.Duration {
-	for _, i := range [...]int{a.Hop, a.Member} {
-		if p := a.View.Members[i].Peer; p != nil {
-			a.extended = max(a.extended, Extension(a.timeout, p.Delay()))
-		}
+	// A member behind a relay has reported nothing to this node of late.
+	if p := a.View.Members[a.Hop].Peer; p != nil {
+		a.extended = max(a.extended, Extension(a.timeout, p.Delay()))
 	}
 	return a.timeout + a.extended
 }

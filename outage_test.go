@@ -34,6 +34,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
 					key := keyOf(t, ls["a"])
 					host := w.network.Host("a")
+					time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 					strike(host)
 					sources := []weir.Source{weir.StandIn}
 					if n == 2 { // half a roster is no majority, once the owner is missing

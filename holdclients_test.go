@@ -131,7 +131,6 @@ type clientSchedule struct {
 	active    bool      // a fault is under way
 	last      time.Time // when the last one ended
 	splitAt   time.Time
-	sides     []int // nodes of each side of the split
 	numbers   int
 	trace     []string
 	wrong     string

@@ -231,8 +231,12 @@ func (p *peers) tell() {
 	}
 }
 
-// came records that a member has connected to this node, which proves that it is alive.
+// came records that a member has connected to this node, which proves that it is alive. A node
+// that dials itself, at the address of another member, has met no member.
 func (p *peers) came(of hello) {
+	if of.Name == p.cfg.Self.Name {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.links[of.Name]; l != nil {

@@ -36,6 +36,7 @@ func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				var log lines
 				var replaced atomic.Bool
+				var dials atomic.Int32
 				other := lo.peer(t, "c", nil)
 				var a *testPeer
 				a = lo.peer(t, "a", nil, func(cfg *peersConfig) {
@@ -43,6 +44,7 @@ func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
 					cfg.Replaced = func(name string) { replaced.Store(replaced.Load() || name == "b") }
 					dial := cfg.Dial
 					cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+						dials.Add(1)
 						switch addr {
 						case "172.17.0.1:7946":
 							addr = a.cfg.Self.Addr
@@ -66,6 +68,7 @@ func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
 				}
 				time.Sleep(5 * dialPace)
 				require.Equal(t, c.replaced, replaced.Load())
+				require.Less(t, dials.Load(), int32(20), "one every dialPace, for no longer than ten")
 			})
 		})
 	}

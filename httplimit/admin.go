@@ -136,6 +136,7 @@ var adminRoutes = []adminRoute{
 	{http.MethodDelete, adminMemberPath, (*admin).deleteMember, bare},
 	{http.MethodGet, "/v1/ring", (*admin).ring, bare},
 	{http.MethodGet, "/v1/stats", (*admin).stats, bare},
+	{http.MethodGet, "/v1/totals", (*admin).totals, bare},
 	{http.MethodGet, "/v1/top", (*admin).top, 0},
 	{http.MethodGet, "/v1/rules", (*admin).rules, ofRules | bare},
 	{http.MethodPost, "/v1/check", (*admin).check, forServices},

@@ -171,6 +171,41 @@ func TestTopKeysMergesMembersAndNamesMissing(t *testing.T) {
 	})
 }
 
+func TestTotalsAddUpMembersAndNameMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
+		members := []*adminMember{startMember(t, network, "a"), startMember(t, network, "b"), startMember(t, network, "c")}
+		time.Sleep(3 * time.Second)
+		for i, m := range members {
+			for range i + 1 {
+				m.take("api/hourly", "key", 200) // 1000 an hour
+			}
+		}
+		sum := func(of map[string]adminapi.Outcomes) (o adminapi.Outcomes) {
+			for _, one := range of {
+				o.Allowed, o.Denied = o.Allowed+one.Allowed, o.Denied+one.Denied
+			}
+			return o
+		}
+		for _, m := range members {
+			var got adminapi.Totals
+			m.get("GET", "/v1/totals", "", 200, &got)
+			require.Empty(t, got.Missing)
+			require.Equal(t, []string{members[0].name, members[1].name, members[2].name}, got.Answered)
+			require.Equal(t, adminapi.Outcomes{Allowed: 5, Denied: 1}, sum(got.Decisions))
+			require.Equal(t, adminapi.Outcomes{Allowed: 5, Denied: 1}, got.Limits["api/hourly"].Enforced)
+		}
+		members[2].kill()
+		var got adminapi.Totals
+		members[0].get("GET", "/v1/totals", "", 200, &got)
+		require.Equal(t, []string{members[2].name}, got.Missing)
+		require.Equal(t, []string{members[0].name, members[1].name}, got.Answered)
+		require.Equal(t, adminapi.Outcomes{Allowed: 3}, sum(got.Decisions))
+		members[0].kill()
+		members[1].kill()
+	})
+}
+
 func TestAStatusOfAnyNodeIsTheOwnersAndSpendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(2, weirtest.Link{Latency: time.Millisecond})

@@ -11,6 +11,15 @@ const (
 	adminMaxTop = 100 // keys that a node returns at most
 )
 
+// totals answers with the sums of the decisions of all members.
+func (a *admin) totals(r *adminRequest) (int, any, error) {
+	t, err := a.node.Totals(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, adminapi.TotalsOf(t), nil
+}
+
 // top tells which keys are asked for most, and denied most, in the whole cluster.
 func (a *admin) top(r *adminRequest) (int, any, error) {
 	most := int64(adminTop)

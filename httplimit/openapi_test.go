@@ -260,6 +260,7 @@ func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
 		require.Equal(t, names, d.Components.Schemas[schema].Properties["source"].Enum)
 	}
 	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["decisions"].PropertyNames.Enum)
+	require.Equal(t, names, d.Components.Schemas["Totals"].Properties["decisions"].PropertyNames.Enum)
 	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["latency"].PropertyNames.Enum)
 }
 
@@ -305,6 +306,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 		{"GET", "/v1/members", "", "/v1/members", 200},
 		{"GET", "/v1/ring", "", "/v1/ring", 200},
 		{"GET", "/v1/stats", "", "/v1/stats", 200},
+		{"GET", "/v1/totals", "", "/v1/totals", 200},
 		{"GET", "/v1/top", "", "/v1/top", 200},
 		{"GET", "/v1/top?n=101", "", "/v1/top", 400},
 		{"GET", "/openapi.json", "", "/openapi.json", 200},

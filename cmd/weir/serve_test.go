@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -249,6 +251,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	// A member that answers late is missing for a moment, and status and reset tell so.
 	wait(t, func() bool { code, out = a.ask("status"); return code == ok })
 	require.Regexp(t, `(?m)^api/hourly +`+key+` +\d+$`, out, "which key is denied most")
+	requireTotals(t, a, b, c)
 	wait(t, func() bool { code, out = c.ask("reset", "api/hourly", key); return code == ok })
 	spent := ""
 	for round := 0; spent == ""; round++ {
@@ -293,12 +296,42 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 		code, out = c.ask("status")
 		return code == bad && strings.HasPrefix(out, "OUTAGE since") && strings.Contains(out, "missing a-")
 	})
+	require.Regexp(t, `(?m)^checks of 1 of 2 members since each started; without a-\S+, which did not answer$`, out)
 	status, answer := c.post(t, "/v1/take", `{"limit":"api/hourly","key":"w"}`)
 	require.Equal(t, http.StatusOK, status, answer)
 	status, metrics := get(t, "http://"+c.addrs["health"]+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, metrics, "weir_")
 	require.NotContains(t, c.out.String(), "level=ERROR")
+}
+
+// requireTotals requires that weir status of each process shows the sums of the decisions of all.
+// The processes must be asked nothing meanwhile.
+func requireTotals(t *testing.T, all ...*process) {
+	t.Helper()
+	sums := make(map[string]adminapi.Outcomes)
+	var totals []map[string]adminapi.Outcomes
+	for _, p := range all {
+		var answer struct {
+			Stats  adminapi.Stats
+			Totals adminapi.Totals
+		}
+		wait(t, func() bool {
+			code, out := p.ask("status", "-json")
+			answer.Totals = adminapi.Totals{}
+			return code == ok && json.Unmarshal([]byte(out), &answer) == nil && len(answer.Totals.Answered) == len(all)
+		}, "a member did not answer")
+		for source, o := range answer.Stats.Decisions {
+			sum := sums[source]
+			sums[source] = adminapi.Outcomes{Allowed: sum.Allowed + o.Allowed, Denied: sum.Denied + o.Denied}
+		}
+		totals = append(totals, answer.Totals.Decisions)
+	}
+	maps.DeleteFunc(sums, func(_ string, o adminapi.Outcomes) bool { return o == adminapi.Outcomes{} })
+	require.NotEmpty(t, sums)
+	for i := range all {
+		require.Equal(t, sums, totals[i])
+	}
 }
 
 func TestCountsOutliveAStopOfAllProcesses(t *testing.T) {

@@ -16,12 +16,13 @@ import (
 	"github.com/weir-go/weir/internal/adminapi"
 )
 
-// cluster is what a node says of itself and of the others.
+// cluster has the answers of one node about itself and about all members.
 type cluster struct {
 	adminapi.Members
-	Ring  adminapi.Ring  `json:"ring"`
-	Stats adminapi.Stats `json:"stats"`
-	Top   adminapi.Top   `json:"top"`
+	Ring   adminapi.Ring   `json:"ring"`
+	Stats  adminapi.Stats  `json:"stats"`
+	Totals adminapi.Totals `json:"totals"`
+	Top    adminapi.Top    `json:"top"`
 }
 
 // nameOf is what is printed of a key.
@@ -45,7 +46,7 @@ func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 		for _, part := range []struct {
 			name, path string
 			into       any
-		}{{"members", "/v1/members", &answer.Members}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"top", "/v1/top?n=5", &answer.Top}} {
+		}{{"members", "/v1/members", &answer.Members}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"totals", "/v1/totals", &answer.Totals}, {"top", "/v1/top?n=5", &answer.Top}} {
 			text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
 			if err != nil {
 				return 0, err
@@ -94,7 +95,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printDecisions(w)
 	c.printLimits(w)
 	c.printTop(w)
-	fmt.Fprintf(w, "\nversion: %s\n", s.Version)
+	fmt.Fprintf(w, "\nTHIS NODE\nversion: %s\n", s.Version)
 	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
 		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
@@ -147,49 +148,57 @@ func (c *cluster) printMembers(w io.Writer) {
 	table.Flush()
 }
 
+// printDecisions prints the sums over the members that answered, and names the others.
 func (c *cluster) printDecisions(w io.Writer) {
+	t := &c.Totals
+	fmt.Fprintf(w, "\nchecks of %d of %d members since each started", len(t.Answered), len(t.Answered)+len(t.Missing))
+	if len(t.Missing) > 0 {
+		fmt.Fprintf(w, "; without %s, which did not answer", strings.Join(t.Missing, ", "))
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nDECIDED BY\tALLOWED\tDENIED")
-	for _, source := range slices.Sorted(maps.Keys(c.Stats.Decisions)) {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", source, c.Stats.Decisions[source].Allowed, c.Stats.Decisions[source].Denied)
+	for _, source := range slices.Sorted(maps.Keys(t.Decisions)) {
+		fmt.Fprintf(table, "%s\t%d\t%d\n", source, t.Decisions[source].Allowed, t.Decisions[source].Denied)
 	}
 	table.Flush()
 }
 
-// limitsShown is how many limits status shows. /v1/stats has all.
+// limitsShown bounds the limits that weir status prints. /v1/totals has more.
 const limitsShown = 20
 
-// printLimits prints the limits of rules that denied, or would have as shadows, those that
-// did most first. Limits of rules that are shadows now are there in any case.
+// printLimits prints the limits that members denied by, or would have as shadows, the most
+// denials first, and always those that are shadows by the rules of this node.
 func (c *cluster) printLimits(w io.Writer) {
-	if c.Stats.Rules == nil {
-		return
-	}
-	all := c.Stats.Rules.Outcomes
-	denials := func(i int) uint64 { return all[i].Enforced.Denied + all[i].Shadowed.Denied }
-	order := make([]int, 0, len(all))
-	for i := range all {
-		if all[i].Shadow || denials(i) > 0 {
-			order = append(order, i)
+	limits, shadows := make(map[string]adminapi.Total), make(map[string]bool)
+	maps.Copy(limits, c.Totals.Limits)
+	if c.Stats.Rules != nil {
+		for _, rule := range c.Stats.Rules.Outcomes {
+			if rule.Shadow {
+				shadows[rule.Limit] = true
+				limits[rule.Limit] = c.Totals.Limits[rule.Limit]
+			}
 		}
 	}
-	if len(order) == 0 {
+	denials := func(name string) uint64 { return limits[name].Enforced.Denied + limits[name].Shadowed.Denied }
+	maps.DeleteFunc(limits, func(name string, _ adminapi.Total) bool { return !shadows[name] && denials(name) == 0 })
+	if len(limits) == 0 {
 		return
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(denials(b), denials(a)) })
+	order := slices.Sorted(maps.Keys(limits))
+	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(denials(b), denials(a)) })
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nLIMIT\tDENIED\tWOULD HAVE DENIED\tOF CHECKS")
-	for _, i := range order[:min(limitsShown, len(order))] {
-		of, name := &all[i], all[i].Limit
-		if of.Shadow {
-			name += " (shadow)"
+	for _, name := range order[:min(limitsShown, len(order))] {
+		total, shown := limits[name], name
+		if shadows[name] {
+			shown += " (shadow)"
 		}
-		checks := of.Enforced.Allowed + of.Enforced.Denied + of.Shadowed.Allowed + of.Shadowed.Denied
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", name, of.Enforced.Denied, of.Shadowed.Denied, checks)
+		checks := total.Enforced.Allowed + total.Enforced.Denied + total.Shadowed.Allowed + total.Shadowed.Denied
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", shown, total.Enforced.Denied, total.Shadowed.Denied, checks)
 	}
 	table.Flush()
 	if more := len(order) - limitsShown; more > 0 {
-		fmt.Fprintf(w, "and %d more: GET /v1/stats has all\n", more)
+		fmt.Fprintf(w, "and %d more: GET /v1/totals has them\n", more)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -80,27 +81,46 @@ func TestStatusShowsSnapshotsWhereThereAreAny(t *testing.T) {
 func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
 	var of cluster
 	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[
-{"limit":"quiet","enforced":{"allowed":5,"denied":0},"shadowed":{"allowed":0,"denied":0}},
-{"limit":"login/day","enforced":{"allowed":5,"denied":2},"shadowed":{"allowed":0,"denied":0}},
-{"limit":"trial","shadow":true,"enforced":{"allowed":0,"denied":0},"shadowed":{"allowed":1,"denied":7}},
-{"limit":"idle","shadow":true,"enforced":{"allowed":0,"denied":0},"shadowed":{"allowed":0,"denied":0}}]}}}`), &of))
+{"limit":"quiet"},{"limit":"login/day"},{"limit":"trial","shadow":true},{"limit":"idle","shadow":true}]}},
+"totals":{"limits":{"quiet":{"enforced":{"allowed":5}},"login/day":{"enforced":{"allowed":5,"denied":2}},
+"trial":{"shadowed":{"allowed":1,"denied":7}},"of another node":{"enforced":{"allowed":1,"denied":1}}}}}`), &of))
 	var text strings.Builder
 	of.printLimits(&text)
 	require.Equal(t, `
-LIMIT           DENIED  WOULD HAVE DENIED  OF CHECKS
-trial (shadow)  0       7                  8
-login/day       2       0                  7
-idle (shadow)   0       0                  0
+LIMIT            DENIED  WOULD HAVE DENIED  OF CHECKS
+trial (shadow)   0       7                  8
+login/day        2       0                  7
+of another node  1       0                  2
+idle (shadow)    0       0                  0
 `, text.String())
 
-	many := of.Stats.Rules.Outcomes[1]
-	for range limitsShown {
-		of.Stats.Rules.Outcomes = append(of.Stats.Rules.Outcomes, many)
+	for i := range limitsShown {
+		of.Totals.Limits[fmt.Sprint("limit ", i)] = of.Totals.Limits["login/day"]
 	}
 	text.Reset()
 	of.printLimits(&text)
 	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
-	require.Contains(t, text.String(), "and 3 more: GET /v1/stats has all\n")
+	require.Contains(t, text.String(), "and 4 more: GET /v1/totals has them\n")
+}
+
+func TestStatusNamesMembersThatItsSumsLack(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"answered":["a","b"],"missing":[],"decisions":{"owner":{"allowed":3,"denied":1}}}`: `
+checks of 2 of 2 members since each started
+DECIDED BY  ALLOWED  DENIED
+owner       3        1
+`,
+		`{"answered":["a"],"missing":["b","c"]}`: `
+checks of 1 of 3 members since each started; without b, c, which did not answer
+DECIDED BY  ALLOWED  DENIED
+`,
+	} {
+		var of cluster
+		require.NoError(t, json.Unmarshal([]byte(answer), &of.Totals))
+		var text strings.Builder
+		of.printDecisions(&text)
+		require.Equal(t, want, text.String())
+	}
 }
 
 func TestStatusShowsTheIDOfAMaskedKey(t *testing.T) {

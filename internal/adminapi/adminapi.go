@@ -4,6 +4,8 @@ package adminapi
 
 import (
 	"encoding/hex"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -246,6 +248,42 @@ type Take struct {
 	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
 	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
 	Left
+}
+
+// Totals answers GET /v1/totals: the sums of the decisions of all members since each started.
+type Totals struct {
+	Answered  []string            `json:"answered"` // names of members, sorted
+	Missing   []string            `json:"missing"`
+	Decisions map[string]Outcomes `json:"decisions"` // by source
+	Limits    map[string]Total    `json:"limits"`
+}
+
+// Total has the decisions of one limit, of all sources.
+type Total struct {
+	Enforced Outcomes `json:"enforced"`
+	Shadowed Outcomes `json:"shadowed"`
+}
+
+// TotalsOf returns the sums over the members that answered.
+func TotalsOf(t weir.Totals) Totals {
+	sums := Totals{
+		Answered: slices.Sorted(maps.Keys(t.Members)), Missing: append([]string{}, t.Missing...),
+		Decisions: make(map[string]Outcomes), Limits: make(map[string]Total),
+	}
+	for _, member := range t.Members {
+		for source, o := range member.Decisions {
+			sums.Decisions[source.String()] = sums.Decisions[source.String()].plus(o)
+		}
+		for name, l := range member.Limits {
+			total := sums.Limits[name]
+			sums.Limits[name] = Total{total.Enforced.plus(l.Outcomes), total.Shadowed.plus(l.Shadow)}
+		}
+	}
+	return sums
+}
+
+func (o Outcomes) plus(more weir.Outcomes) Outcomes {
+	return Outcomes{o.Allowed + more.Allowed, o.Denied + more.Denied}
 }
 
 // Top answers GET /v1/top: the keys of all members that are asked, denied and held most.

@@ -1,4 +1,4 @@
-.PHONY: help test full alone busy manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench figures lint demo
+.PHONY: help test full alone busy manifests race flakes draws fuzz soak sim sim-regions sim-snapshots schedules paths pictures bench lint demo
 
 # The tests of every module. A bare make runs it.
 test:
@@ -110,10 +110,6 @@ pictures:
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
 	cd bench && go test -run '^$$' -bench . -benchmem .
-
-# How large the code is, and which functions branch most.
-figures:
-	go run ./internal/figures
 
 # gofmt, go vet, staticcheck and known vulnerabilities.
 lint:

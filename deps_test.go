@@ -8,7 +8,6 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,7 +67,6 @@ var mayImport = map[string][]string{
 	"internal/calendar":   {"bucket", "time"},
 	"internal/clamp":      {"time"},
 	"internal/drawn":      {},
-	"internal/figures":    {},
 	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/identity", "internal/sealed", "internal/view", "internal/wire", "sync", "time"},
 	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
@@ -170,21 +168,6 @@ func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
 	}
 }
 
-func TestWhatIsDrawnAtRandomIsTheSameInEachRun(t *testing.T) {
-	const draws, seeds = "pgregory.net/rapid", modulePath + "/" + forTests
-	found := 0
-	for _, dir := range packages(t) {
-		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
-		require.NoError(t, err, dir)
-		imports := slices.Concat(pkg.TestImports, pkg.XTestImports)
-		if slices.Contains(imports, draws) && dir != forTests {
-			found++
-			require.Contains(t, imports, seeds, "the tests of %s draw others in each run", dir)
-		}
-	}
-	require.Greater(t, found, 10)
-}
-
 func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
 	require.ElementsMatch(t, slices.Concat(coreNeeds, testsNeed), required(t, "."))
 	imports := make(map[string]bool)
@@ -215,69 +198,6 @@ func required(t *testing.T, dir string) (direct []string) {
 		}
 	}
 	return direct
-}
-
-// A row names a module and, between backquotes, the directories of those that require it.
-func TestEveryDirectDependencyHasItsReasonAndLicence(t *testing.T) {
-	want := make(map[string][]string) // by directory
-	text, err := os.ReadFile("go.work")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		if dir, is := strings.CutPrefix(strings.TrimSpace(line), "."); is {
-			dir = strings.TrimPrefix(dir, "/")
-			if dir == "" {
-				dir = "."
-			}
-			want[dir] = required(t, dir)
-		}
-	}
-	require.Greater(t, len(want), 5)
-	got := make(map[string][]string)
-	text, err = os.ReadFile("docs/dependencies.md")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 6 || !strings.Contains(cells[2], "`") {
-			continue
-		}
-		require.NotEmpty(t, strings.TrimSpace(cells[3]), line)
-		require.NotEmpty(t, strings.TrimSpace(cells[4]), line)
-		for i, dir := range strings.Split(cells[2], "`") {
-			if i%2 == 1 {
-				got[dir] = append(got[dir], strings.TrimSpace(cells[1]))
-			}
-		}
-	}
-	for dir := range want {
-		require.ElementsMatch(t, want[dir], got[dir], "docs/dependencies.md has other modules for %s than its go.mod", dir)
-		delete(got, dir)
-	}
-	require.Empty(t, got)
-}
-
-// NOTICE names what a program contains that imports any package of the core.
-func TestTheNoticeNamesEveryModuleThatAProgramContains(t *testing.T) {
-	t.Parallel()
-	list := []string{"list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}"}
-	for _, dir := range inPrograms(t) {
-		list = append(list, "./"+dir)
-	}
-	out, err := exec.Command("go", list...).Output()
-	require.NoError(t, err)
-	var want, got []string
-	for _, module := range strings.Fields(string(out)) {
-		if module != modulePath && !slices.Contains(want, module) {
-			want = append(want, module)
-		}
-	}
-	text, err := os.ReadFile("NOTICE")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		if entry, is := strings.CutPrefix(line, "  "); is && !strings.HasPrefix(entry, " ") {
-			got = append(got, strings.Fields(entry)[0])
-		}
-	}
-	require.ElementsMatch(t, want, got)
 }
 
 // forTests is the package that tests alone import.

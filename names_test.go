@@ -2,7 +2,6 @@ package weir
 
 import (
 	"encoding"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,13 +61,4 @@ func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
 	} {
 		require.EqualError(t, c.into.UnmarshalText([]byte(c.text)), c.want)
 	}
-}
-
-func TestSourcesAreNamedAsEverythingElse(t *testing.T) {
-	require.Equal(t, "none", Source(0).String())
-	for s := Owner; s <= Leased; s++ {
-		require.Regexp(t, regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`), s.String())
-		require.NotEqual(t, "unknown", s.String())
-	}
-	require.Equal(t, "unknown", (Leased + 1).String())
 }

@@ -20,7 +20,6 @@ type Stats struct {
 	// further names together as OtherLimits.
 	Limits  map[string]map[Source]Outcomes
 	Latency map[Source]Latency // of the same Decisions, by where they were made
-	TopKeys TopKeyStats        // of Node.TopKeys
 	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, wherever they were decided; not among Decisions
 	// ShadowLimits is Shadows by the names of limits, as Limits is Decisions.
 	ShadowLimits map[string]Outcomes
@@ -67,10 +66,8 @@ type HoldStats struct {
 // LeaseStats says what is lent: units that their owner has debited, and that the
 // borrower may spend. A crash of that node loses them.
 type LeaseStats struct {
-	Held      int // leases that this node has of others
-	HeldUnits int // that it may spend yet
-	Lent      int // counts that this node has lent of
-	LentUnits int // that others may spend yet, at most
+	HeldUnits int // units of other nodes that this node may still spend
+	LentUnits int // units that other nodes may still spend, at most
 }
 
 // ReservationStats counts reservations. Of those Made here and not Carried, the ones that are
@@ -230,11 +227,9 @@ func outageFacts(v *view.View, limits *stats.Limits) outage.Facts {
 }
 
 // leaseStats goes through all leases.
-func (n *Node) leaseStats() (s LeaseStats) {
+func (n *Node) leaseStats() LeaseStats {
 	t := n.env.Time()
-	s.Held, s.HeldUnits = n.asker.Held(t)
-	s.Lent, s.LentUnits = n.owner.Outstanding(t.Steady)
-	return s
+	return LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Steady)}
 }
 
 // HoldingStats says what this node keeps of its region's part of Global limits.
@@ -329,7 +324,6 @@ func (n *Node) Stats() Stats {
 		Holdings:  holdingStats(n.regions),
 		Regions:   regionStats(n.regions),
 		Outage:    OutageStats(n.outage.Stats()),
-		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
 		Holds:     HoldStats(n.clients.holds.Stats()),
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,

@@ -43,12 +43,6 @@ type HeldKey struct {
 	Most int64 // the Rate that the key was last asked by
 }
 
-// TopKeyStats says how Node.TopKeys fares on this node alone.
-type TopKeyStats struct {
-	Asked, Denied int    // keys that are remembered
-	Dropped       uint64 // asks that were not counted there, as another was being counted. It only grows
-}
-
 // tellsKeys reports whether a key's text may go to another member: not where anybody who
 // reaches the port is one. A Cluster of the caller's knows whom it connects.
 func (c *Config) tellsKeys() bool {

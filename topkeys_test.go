@@ -35,7 +35,6 @@ func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
 	}
 	require.Equal(t, []TopKey{{Limit: "tight", ID: tight.ID("greedy"), Key: "greedy", Known: true, Asks: 12, Denials: 7}}, top.Denied)
 	require.Empty(t, top.Missing)
-	require.Equal(t, TopKeyStats{Asked: 31, Denied: 1}, n.Stats().TopKeys)
 }
 
 func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
@@ -82,7 +81,6 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	top, err := n.TopKeys(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
-	require.Zero(t, n.Stats().TopKeys)
 	require.Equal(t, []byte{0}, n.clients.survey.AppendTop(nil))
 }
 

@@ -130,7 +130,7 @@ func outageOf(o weir.OutageStats) adminapi.Outage {
 func (a *admin) stats(*adminRequest) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, adminapi.Stats{
-		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), TopKeys: adminapi.TopKeyTables(s.TopKeys), Shadows: adminapi.Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
+		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), Shadows: adminapi.Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: shown(s.Unheard, time.Duration.Milliseconds), Leases: adminapi.Leases(s.Leases),

@@ -196,9 +196,9 @@ func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
 		"weir_keys":                                                             1,
 		"weir_keys_max":                                                         5_000_000,
 		"weir_ready":                                                            1,
-		"weir_rules":                                                            1,
-		"weir_rule_denials_total{rule=logins}":                                  0,
-		"weir_rule_shadow_denials_total{rule=logins}":                           0,
+		"weir_rules_in_force":                                                   1,
+		"weir_rule_denials_total{mode=enforce,rule=logins}":                     0,
+		"weir_rule_denials_total{mode=shadow,rule=logins}":                      0,
 		"weir_cluster_members{state=serving}":                                   1,
 		"weir_ring_share_ratio":                                                 1,
 	} {

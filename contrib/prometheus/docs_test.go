@@ -74,7 +74,12 @@ func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *
 
 // valuesOf is the values of the labels that have a fixed set of them.
 func valuesOf() map[string][]string {
-	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": metrics.Refusals()}
+	values := map[string][]string{
+		"outcome": {"allowed", "denied"}, "reason": append([]string{"disputed", "forbidden"}, metrics.Refusals()...),
+		"mode": {"enforce", "shadow"}, "result": {"decided", "passed", "overdue"}, "direction": {"held", "lent", "returned", "debited", "sent", "received"},
+		"event": {"made", "settled", "canceled", "carried", "unsettled"}, "kind": {"tally", "reset", "published", "holding", "timeout", "late", "dropped"},
+		"operation": {"write", "load"},
+	}
 	for _, state := range metrics.States() {
 		values["state"] = append(values["state"], state.String())
 	}

@@ -47,7 +47,7 @@ func ExampleNew() {
 	scrape := httptest.NewRecorder()
 	metrics.ServeHTTP(scrape, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for line := range strings.Lines(scrape.Body.String()) {
-		if strings.Contains(line, `decisions_total{`) && strings.Contains(line, `source="owner"`) || strings.HasPrefix(line, "weir_rules_version") {
+		if strings.Contains(line, `decisions_total{`) && strings.Contains(line, `source="owner"`) || strings.HasPrefix(line, "weir_rules_in_force") {
 			fmt.Print(line)
 		}
 	}
@@ -56,5 +56,5 @@ func ExampleNew() {
 	// weir_decisions_total{outcome="denied",source="owner"} 3
 	// weir_limit_decisions_total{limit="calls",outcome="allowed",source="owner"} 2
 	// weir_limit_decisions_total{limit="calls",outcome="denied",source="owner"} 3
-	// weir_rules_version 12
+	// weir_rules_in_force 1
 }

@@ -58,13 +58,6 @@ type LatencyBucket struct {
 	Count  uint64  `json:"count"`
 }
 
-// TopKeyTables is the fill of the tables from which the top keys are read.
-type TopKeyTables struct {
-	Asked   int    `json:"asked"`
-	Denied  int    `json:"denied"`
-	Dropped uint64 `json:"dropped"`
-}
-
 // Stats answers GET /v1/stats: what the node has counted since it started.
 type Stats struct {
 	Version   string              `json:"version"`
@@ -72,7 +65,6 @@ type Stats struct {
 	Decisions map[string]Outcomes `json:"decisions"`
 	Limits    Limits              `json:"limits"`
 	Latency   map[string]Latency  `json:"latency"`
-	TopKeys   TopKeyTables        `json:"top_keys"`
 	Shadows   Outcomes            `json:"shadows"`
 	Trials    map[string]Outcomes `json:"shadow_limits"`
 	Served    uint64              `json:"served"`
@@ -127,11 +119,9 @@ type RuleOutcomes struct {
 	Shadowed Outcomes `json:"shadowed"`
 }
 
-// Leases counts leases of this node, and those that it lent.
+// Leases is the units that this node borrowed and lent.
 type Leases struct {
-	Held      int `json:"held"`
 	HeldUnits int `json:"held_units"`
-	Lent      int `json:"lent"`
 	LentUnits int `json:"lent_units"`
 }
 

@@ -81,8 +81,8 @@ func (k *Asker) Reset(id bucket.ID, number uint64) {
 // Cease gives all leases back, and has none asked for any more.
 func (k *Asker) Cease() { k.leases.stop() }
 
-// Held returns the leases that are not over, and what is left of them.
-func (k *Asker) Held(t countsync.Time) (held, units int) { return k.leases.held(t) }
+// HeldUnits returns the units that are left in all leases that have not expired.
+func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
 // SentAt returns when a take was sent that says so itself, by the steady clock.
 func (k *Asker) SentAt(steady int64) countsync.Time {

@@ -383,11 +383,11 @@ func (b *bitmap) all(f func(i int)) {
 	}
 }
 
-// held is the leases that are not over, and what is left of them.
-func (l *leases) held(t countsync.Time) (held, units int) {
+// heldUnits returns the units that are left in all leases that have not expired.
+func (l *leases) heldUnits(t countsync.Time) (units int) {
 	sets := l.sets.Load()
 	if sets == nil {
-		return 0, 0
+		return 0
 	}
 	for i := range sets {
 		s := &sets[i]
@@ -397,13 +397,12 @@ func (l *leases) held(t countsync.Time) (held, units int) {
 		s.mu.Lock()
 		for j := range s.of {
 			if e := &s.of[j]; e.ask.Lease.Units > 0 && e.past(t) < e.term() {
-				held++
 				units += int(e.rest)
 			}
 		}
 		s.mu.Unlock()
 	}
-	return held, units
+	return units
 }
 
 // stop gives all leases back, and has none asked for any more.

@@ -130,7 +130,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			}
 			used, _, _ := counts.Used(id, now)
 			require.GreaterOrEqual(t, used, spent+unspent, "all that may be spent counts")
-			_, lent := lender.Outstanding(now)
+			lent := lender.LentUnits(now)
 			require.GreaterOrEqual(t, int64(lent), unspent, "and is known to be lent")
 		}
 	})

@@ -47,6 +47,15 @@ func single[S any, N number](name, help string, kind Kind, read func(s *S) N) Fa
 	return Family[S]{Name: name, Help: help, Kind: kind, Read: func(s *S, emit Emit) { emit(valueOf(read(s))) }}
 }
 
+// split has a series for each value of one label.
+func split[S any, N number](name, help string, kind Kind, label string, read func(s *S) map[string]N) Family[S] {
+	return Family[S]{Name: name, Help: help, Kind: kind, Labels: []string{label}, Read: func(s *S, emit Emit) {
+		for value, n := range read(s) {
+			emit(valueOf(n), quoteInvalid(value))
+		}
+	}}
+}
+
 // number is what the value of a metric is read as. Durations are in seconds.
 type number interface {
 	int | int64 | uint64 | float64 | bool | time.Duration | time.Time

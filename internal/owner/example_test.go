@@ -30,8 +30,7 @@ func Example() {
 	}
 	take(20, wire.Lease{})
 	lent := take(1, wire.Lease{Units: 5, Term: 500})
-	counted, units := o.Outstanding(now)
-	fmt.Println("counts that units are lent of:", counted, "units:", units)
+	fmt.Println("lent units:", o.LentUnits(now))
 
 	lent.Lease.Units = 1 // what was spent of it; 4 are left
 	o.Reclaim(v, &wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 4, Receipt: lent.Receipt, Lease: lent.Lease, ResetNumber: owner.NoReset}, now)
@@ -40,7 +39,7 @@ func Example() {
 	// Output:
 	// allowed: true remaining: 80 lent: 0 firm: false
 	// allowed: true remaining: 74 lent: 5 firm: false
-	// counts that units are lent of: 1 units: 5
+	// lent units: 5
 	// allowed: true remaining: 0 lent: 0 firm: false
 	// allowed: false remaining: 0 lent: 0 firm: true
 }

@@ -243,11 +243,11 @@ func (o *Owner) soonest(id bucket.ID, r *bucket.Result, now int64) {
 	}
 }
 
-// outstanding is the counts that something is lent of, and how much.
-func (l *lent) outstanding(steady int64) (counts, units int) {
+// lentUnits returns the lent units that borrowers may still spend.
+func (l *lent) lentUnits(steady int64) (units int) {
 	sets := l.sets.Load()
 	if sets == nil || steady >= l.until.Load() {
-		return 0, 0
+		return 0
 	}
 	for i := range sets {
 		s := &sets[i]
@@ -259,13 +259,12 @@ func (l *lent) outstanding(steady int64) (counts, units int) {
 			c := &s.of[j]
 			c.turn(steady)
 			if of := c.lease(steady); of.Units > 0 {
-				counts++
 				units += int(of.Units)
 			}
 		}
 		s.mu.Unlock()
 	}
-	return counts, units
+	return units
 }
 
 // Reset resets a count, here or as another node did it, and forgets what was lent of it
@@ -281,5 +280,5 @@ func (o *Owner) Reset(id bucket.ID, reset func()) {
 // are over.
 func (o *Owner) Cease(cease bool, steady int64) (over bool) { return o.lent.cease(cease, steady) }
 
-// Outstanding returns the counts that something is lent of, and how much.
-func (o *Owner) Outstanding(steady int64) (counts, units int) { return o.lent.outstanding(steady) }
+// LentUnits returns the lent units that borrowers may still spend.
+func (o *Owner) LentUnits(steady int64) int { return o.lent.lentUnits(steady) }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/topkeys"
@@ -29,13 +28,6 @@ const (
 type TopKeys struct {
 	mu            sync.Mutex
 	asked, denied *topkeys.Sketch // nil if switched off
-	dropped       atomic.Uint64
-}
-
-// TopKeyStats says how many keys are remembered, and how many asks were not counted.
-type TopKeyStats struct {
-	Asked, Denied int
-	Dropped       uint64
 }
 
 // Start switches it on, with room for size keys of each list. It comes before all else. A
@@ -46,13 +38,13 @@ func (k *TopKeys) Start(size int, now int64) {
 	}
 }
 
-// Add counts a check that stands for weight of them. Of a secret key the masked text is kept.
+// Add counts a check that stands for weight checks. It counts nothing while another check is
+// being counted, so that no check waits. Of a secret key it keeps the masked text.
 func (k *TopKeys) Add(id topkeys.ID, limit, key string, secret, allowed bool, weight uint64, now int64) {
 	if k.asked == nil {
 		return
 	}
 	if !k.mu.TryLock() {
-		k.dropped.Add(weight)
 		return
 	}
 	k.asked.Add(id, float64(weight), limit, key, secret, now)
@@ -60,17 +52,6 @@ func (k *TopKeys) Add(id topkeys.ID, limit, key string, secret, allowed bool, we
 		k.denied.Add(id, float64(weight), limit, key, secret, now)
 	}
 	k.mu.Unlock()
-}
-
-// Stats returns how it fares.
-func (k *TopKeys) Stats() (s TopKeyStats) {
-	s.Dropped = k.dropped.Load()
-	if k.asked != nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		s.Asked, s.Denied = k.asked.Len(), k.denied.Len()
-	}
-	return s
 }
 
 // Top is what one node says of its top keys.

@@ -100,15 +100,12 @@ func (p *Publisher) Serve(message []byte, from string) error {
 	return err
 }
 
-// tooFarAhead is logged when a version is refused.
-const tooFarAhead = "refused a published value: its version is too far ahead; set its publisher's clock"
-
 // learn merges what another member knows, and passes on what is news.
 func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	news, refused := p.merge(list, p.cfg.Clock.Now(), latestVersion(p.cfg.Clock.TimeOfDay()))
 	if refused != nil {
 		if unlogged, due := p.farAhead.Due(time.Now()); due {
-			p.cfg.Log.Warn(tooFarAhead,
+			p.cfg.Log.Warn("refused a published value: its version is too far ahead; set its publisher's clock",
 				"member", from, "name", refused.Name, "version", refused.Version, "unlogged", unlogged)
 		}
 	}

@@ -22,19 +22,3 @@ func (d *document) inline() (all []Snippet) {
 	}
 	return all
 }
-
-// field is a field of a YAML file, alone or with some that follow it.
-var field = regexp.MustCompile(`^[a-z_]+: `)
-
-// Fields returns the code within lines that is a field of a YAML file, like
-// "partition: fail_open".
-func Fields() (all []Snippet, err error) {
-	code, err := Inline()
-	for _, s := range code {
-		if field.MatchString(s.Text) {
-			s.Language = "yaml"
-			all = append(all, s)
-		}
-	}
-	return all, err
-}

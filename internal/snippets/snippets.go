@@ -2,16 +2,13 @@
 // can hold it against the parsers, commands and compilers that it is for. It is
 // used by tests alone:
 //
-//	go, json, rules in yaml, go test, make, curl,
-//	kubectl, helm                                  the tests of this package
+//	go, rules in yaml, links, names of tests,
+//	docs/logs.md                                   the tests of this package
 //	scenarios in yaml, go run ./simulations        simulations
 //	alerts in yaml, promql                         contrib/prometheus
 //	descriptors in yaml                            contrib/envoy
 //	weir                                           cmd/weir
-//	go run ./cmd/demo                              cmd/demo
-//
-// A fence names its language. What no test can hold says what it is as well: text
-// or http.
+//	go run ./bench, ./cmd/demo, ./soak             these commands
 package snippets
 
 import (

@@ -16,13 +16,13 @@ full:
 # What wants the machine for itself: networks of the system's own, which need root, nodes
 # under siege, and gateways beside processes that leave the machine no idle time.
 alone:
-	go test -count=1 -run 'RealNetwork|LostPackets|Siege|BusyMachine' .
+	go test -count=1 -run 'RealNetwork|LostPackets|Siege|BusyMachine' ./internal/processtests
 
 # Fresh starts of three gateways beside seven busy processes for each core: so many rounds, and
 # what each has admitted of 1,000 requests for a limit of 100. A round takes 4 s.
 BUSY_ROUNDS ?= 40
 busy:
-	go test -count=1 -timeout 30m -v -run BusyMachine . -busyrounds $(BUSY_ROUNDS)
+	go test -count=1 -timeout 30m -v -run BusyMachine ./internal/processtests -busyrounds $(BUSY_ROUNDS)
 
 # Renders deploy/testdata/rendered again, after a change of the chart, its values or a kustomization.
 manifests:
@@ -30,7 +30,7 @@ manifests:
 
 # Packages with goroutines under the race detector.
 race:
-	go test -race -run Siege .
+	go test -race -run Siege ./internal/processtests
 	cd cmd/demo && go test -race .
 	go test -race -timeout 15m $$(./.ci/packages raced) $$(./.ci/packages adapters)
 

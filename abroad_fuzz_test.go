@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -84,7 +85,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		return true
 	}
-	eventually(f, "each node has the copies", copied)
+	realtime.Eventually(f, "each node has the copies", copied)
 	request := func(o wire.Op, flags, hops uint8, body []byte) []byte {
 		return append(wire.Header{Op: o, Flags: flags, Hops: hops, Wait: 50 * time.Millisecond}.Append(nil), body...)
 	}
@@ -99,14 +100,14 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		// them itself does so each time.
 		lost := func() bool { return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) }
 		if lost() {
-			eventually(t, "the connection is opened again", func() bool {
+			realtime.Eventually(t, "the connection is opened again", func() bool {
 				_, err = far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
 				return !lost()
 			})
 		}
 		require.NoError(t, err)
 	}
-	eventually(f, "the region is reached", func() bool {
+	realtime.Eventually(f, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(f.Context(), nil, nil, time.Second)
 		return err == nil
 	})
@@ -160,7 +161,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		for _, n := range nodes {
 			require.Equal(t, before[n], regionalCounts(n))
 			if !slices.Equal(members[n], n.Members()) { // a busy machine may have them lose sight of each other
-				eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
+				realtime.Eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
 			}
 			values, _ := n.Published("")
 			require.Equal(t, []Published{{"name", 7, []byte("value")}}, values)

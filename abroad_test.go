@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -78,7 +79,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		require.NoError(t, err)
 		return answer
 	}
-	eventually(t, "the region is reached", func() bool {
+	realtime.Eventually(t, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(t.Context(), speaking("far"), nil, time.Second)
 		return err == nil
 	})
@@ -245,7 +246,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 
 func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 	t.Parallel()
-	whileHealthy(t, func(t *testing.T) decisions {
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) {
 			cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -50,7 +51,7 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 // from a copy.
 func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
-	whileHealthy(t, func(t *testing.T) decisions {
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedBy(t, ls[1], nodes[0])
@@ -67,7 +68,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 		}
 		each := uint64(cap(answered))
 		passed := func() bool { return nodes[0].Stats().Passed >= each && nodes[1].Stats().Passed >= each }
-		eventually(t, "each check is passed on once and sent back once", func() bool { return passed() || len(answered) > 0 })
+		realtime.Eventually(t, "each check is passed on once and sent back once", func() bool { return passed() || len(answered) > 0 })
 		early := len(answered)
 		come()
 		var all []Decision
@@ -95,7 +96,7 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[1], nodes[0])
 	underWay(t, nodes[0], nodes[1])
-	late, begun := runningLate(), time.Now()
+	late, begun := realtime.MeasureLateness(), time.Now()
 	d, err := ls[1].Allow(t.Context(), key)
 	took := time.Since(begun)
 	late.Stop()
@@ -137,7 +138,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 // The one that waits is told, stands in until it is clear who has it, and takes it then.
 func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	t.Parallel()
-	whileHealthy(t, func(t *testing.T) decisions {
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedBy(t, ls[2], nodes[0])
@@ -152,7 +153,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 			v.Heal(v.Hashes[v.Self], nodes[1].env.Steady())
 		})
 		stands := func() bool { return len(nodes[0].handover.View().Abandoned) > 0 }
-		eventually(t, "the node that waits is told, and stands in", stands)
+		realtime.Eventually(t, "the node that waits is told, and stands in", stands)
 		require.Equal(t, lost, nodes[0].handover.View().Claims)
 		require.Empty(t, nodes[1].handover.View().Claims, "one of them takes it")
 		before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
@@ -169,7 +170,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 			edit(n, func(v *view.View) { v.Healed -= int64(view.Patience) })
 		}
 		settled := func() bool { return nodes[0].handover.View().Settled && nodes[1].handover.View().Settled }
-		eventually(t, "both hold what the ring gives them", settled)
+		realtime.Eventually(t, "both hold what the ring gives them", settled)
 		d, err := ls[2].Peek(t.Context(), key)
 		require.NoError(t, err)
 		byOwners(t, d)

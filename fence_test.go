@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -27,15 +28,15 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	eventually(t, "a fenced node grants its share", func() bool {
+	realtime.Eventually(t, "a fenced node grants its share", func() bool {
 		d := fenced(ls[0])
 		if d.Source == Budget {
 			require.EqualValues(t, 50, d.Limit)
 		}
 		return d.Source == Budget
 	})
-	eventually(t, "nor does it answer others", func() bool { return fenced(ls[1]).Source == StandIn })
-	eventually(t, "until it hears one again", func() bool {
+	realtime.Eventually(t, "nor does it answer others", func() bool { return fenced(ls[1]).Source == StandIn })
+	realtime.Eventually(t, "until it hears one again", func() bool {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner
 	})
@@ -72,7 +73,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 		{held.Append(wire.Header{Op: wire.OpRelease, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 	} {
-		eventually(t, "the node is fenced throughout a request", func() bool {
+		realtime.Eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)
 			if fenced {
 				require.Equal(t, c.want, s, "op %d", c.request[0])
@@ -97,7 +98,7 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 // tell nobody of that.
 func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = giveUp })
+	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = realtime.GiveUp })
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	var a wire.Ask
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
@@ -108,11 +109,11 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(name(nodes[2]), within(got))
-		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: giveUp, To: self}.Append(nil))}
+		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: realtime.GiveUp, To: self}.Append(nil))}
 		inbound{left}.Serve(b)
 		return wire.Status((<-got)[0])
 	}
-	eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
+	realtime.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
 	to := func(n *Node) int { return left.handover.View().Named[view.NameHash(name(n))] }
 	through := func(way *Node) func(v *view.View) { // to the owner
 		return func(v *view.View) {
@@ -120,7 +121,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 			v.Next[to(nodes[0])] = to(way)
 		}
 	}
-	eventually(t, "the view stays as it is edited while a request is served", func() bool {
+	realtime.Eventually(t, "the view stays as it is edited while a request is served", func() bool {
 		edit(left, through(nodes[2]))
 		status := serve(wire.FlagStandIn)
 		stays := left.handover.View().Next[to(nodes[0])] == to(nodes[2])
@@ -135,7 +136,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
 	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
 	kept := make(chan []byte, 1)
-	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: giveUp, To: self}
+	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: realtime.GiveUp, To: self}
 	left.goOn(t.Context(), left.handover.View(), h, a.Append(h.Append(nil)), nil, func(answer []byte) { kept <- answer })
 	require.Equal(t, wire.Unreached, wire.Status((<-kept)[0]), "it was kept until now")
 	require.Zero(t, left.Stats().Served)

@@ -90,31 +90,3 @@ func (p *handedOn) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([
 func ask1(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {
 	return wire.Ask{ID: id, Limit: l, Units: units, Leases: true}
 }
-
-// A check that a lease admits beside one that its own node decides.
-func BenchmarkLeased(b *testing.B) {
-	nodes := fleet(b, 2, nil)
-	ls := limiters(b, nodes, Limit{Name: "test", Rate: 1e11, Per: time.Second})
-	ctx := b.Context()
-	for i, name := range []string{"owned", "leased"} {
-		b.Run(name, func(b *testing.B) {
-			key, hops := ownedBy(b, ls[0], nodes[i]), 0
-			for range 1000 {
-				if _, err := ls[0].Allow(ctx, key); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				d, err := ls[0].Allow(ctx, key)
-				if err != nil || !d.Allowed {
-					b.Fatal(d, err)
-				}
-				if d.Source == Forwarded {
-					hops++
-				}
-			}
-			b.ReportMetric(float64(hops)/float64(b.N), "hops/op")
-		})
-	}
-}

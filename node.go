@@ -166,11 +166,25 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.env.Go(n.reportJoin)
 	}
+	observe.Fill(ctx, n.inside())
 	n.outage.Restart(n.env.Steady())
 	n.env.Every(watchEvery, watchEvery, func() {
 		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.env.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
+}
+
+// inside returns what tests outside of this package read of the node.
+func (n *Node) inside() observe.Inside {
+	return observe.Inside{
+		View:   n.handover.View,
+		Steady: n.env.Steady,
+		Used: func(id [16]byte) int64 {
+			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())
+			return units
+		},
+		EndPushback: func(id [16]byte) { n.asker.End(identity.FromBytes(id)) },
+	}
 }
 
 // swapped tells the parts that go by the view of a new one.

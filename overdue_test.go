@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
-	n := solo(t, Config{Timeout: giveUp})
+	n := solo(t, Config{Timeout: realtime.GiveUp})
 	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	var a, other wire.Ask
 	require.NoError(t, l.ask(t.Context(), "key", 1, &a))

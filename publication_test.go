@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/publish"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -44,28 +43,6 @@ func TestPublishRefusesAnInvalidValue(t *testing.T) {
 	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
 }
 
-func TestWhatIsPublishedGoesOverSockets(t *testing.T) {
-	t.Parallel()
-	nodes := fleet(t, 3, nil)
-	large := bytes.Repeat([]byte("v"), publish.MaxValue)
-	for i, n := range nodes {
-		require.NoError(t, n.Publish(fmt.Sprint("from ", i), 0, large))
-	}
-	for _, n := range nodes {
-		eventually(t, "all have what the others published", func() bool {
-			values, _ := n.Published("from ")
-			return len(values) == 3
-		})
-	}
-	joiner, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: []string{nodes[0].Members()[0].Addr}, Logger: quiet})
-	require.NoError(t, err)
-	defer joiner.Close()
-	eventually(t, "the joiner has what was published", func() bool {
-		values, _ := joiner.Published("from ")
-		return len(values) == 3
-	})
-}
-
 // A member that is gone leaves no value for good: a higher version that is taken comes
 // within a nanosecond, and deletes what it left on all nodes.
 func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
@@ -96,11 +73,11 @@ func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 			require.NoError(t, nodes[1].Publish("name", 0, []byte("set")))
 			require.NoError(t, nodes[0].Publish("name", 0, []byte("set anew")))
 			for _, n := range nodes {
-				eventually(t, "it is replaced", func() bool { return published(n) == "name=set anew " })
+				realtime.Eventually(t, "it is replaced", func() bool { return published(n) == "name=set anew " })
 			}
 			require.NoError(t, nodes[1].Publish("name", 0, nil))
 			for _, n := range nodes {
-				eventually(t, "it is deleted", func() bool { return published(n) == "" })
+				realtime.Eventually(t, "it is deleted", func() bool { return published(n) == "" })
 			}
 		})
 	}

@@ -101,3 +101,8 @@ func Bytes(id bucket.ID) (b [16]byte) {
 	binary.BigEndian.PutUint64(b[8:], id.Lo)
 	return b
 }
+
+// FromBytes returns the ID that Bytes has encoded.
+func FromBytes(b [16]byte) bucket.ID {
+	return bucket.ID{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}
+}

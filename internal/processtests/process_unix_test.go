@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"cmp"
@@ -19,10 +19,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/view"
 )
 
@@ -53,13 +55,13 @@ func TestMain(m *testing.M) {
 // member stands, by its port and whenever that changes.
 func serveUntilEOF(join string) int {
 	failed := &failures{}
-	cfg := Config{
+	cfg := weir.Config{
 		Bind: cmp.Or(os.Getenv(bindVariable), "127.0.0.1:0"), Join: strings.Fields(join),
 		Observer: failed, Logger: quiet,
 		Insecure: true, // some are in network namespaces of their own, that nobody else reaches
 	}
 	cfg.Timeout, _ = time.ParseDuration(os.Getenv(timeoutVariable)) // none: the default
-	n, err := Start(context.Background(), cfg)
+	n, err := start(context.Background(), cfg)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -96,9 +98,9 @@ func serveUntilEOF(join string) int {
 
 // process starts another process with a node that joins n, and waits until it
 // is ready. The test's end kills it.
-func process(t testing.TB, n *Node) *lab.Child {
+func process(t testing.TB, n *node) *lab.Child {
 	t.Helper()
-	v, serves := n.handover.View(), make(chan string, 1)
+	v, serves := n.View(), make(chan string, 1)
 	child, err := lab.Start([]string{joinVariable + "=" + v.Members[v.Self].Addr}, os.Stderr, func(line []byte) {
 		select {
 		case serves <- string(line):
@@ -129,12 +131,12 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel() // with the other one alone: the test around them is not parallel
-			n := fleet(t, 1, func(_ int, cfg *Config) { cfg.Timeout = 0 })[0]
+			n := fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.Timeout = 0 })[0]
 			owner := process(t, n)
-			l := limiter(t, n, Limit{Rate: 1_000_000, Per: time.Hour})
-			key := ownedElsewhere(t, []*Node{n}, l)
-			eventually(t, "the owner has reported that it runs in time", func() bool {
-				for _, m := range n.handover.View().Members {
+			l := limiter(t, n, weir.Limit{Rate: 1_000_000, Per: time.Hour})
+			key := ownedElsewhere(t, []*node{n}, l)
+			realtime.Eventually(t, "the owner has reported that it runs in time", func() bool {
+				for _, m := range n.View().Members {
 					if m.Peer != nil && m.Peer.Delay() >= 20*time.Millisecond {
 						return false
 					}
@@ -149,7 +151,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.True(t, status.Stopped())
 			}
 
-			process, struck := runningLate(), time.Now()
+			process, struck := realtime.MeasureLateness(), time.Now()
 			var waits, early []time.Duration
 			var answered int
 			var missing, late time.Duration // when a check was last decided by others than this node's share, and how late this process had been by then
@@ -163,7 +165,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 					gone = nil
 				default:
 				}
-				require.Less(t, time.Since(struck), giveUp, "the owner is not known to be missing")
+				require.Less(t, time.Since(struck), realtime.GiveUp, "the owner is not known to be missing")
 				begun, before := time.Now(), process.Total()
 				d, err := l.Allow(t.Context(), key)
 				if took := time.Since(begun) - (process.Total() - before); len(waits) == 0 || signal == syscall.SIGKILL || begun.Sub(struck) > stalled+before {
@@ -174,8 +176,8 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
 				switch d.Source {
-				case Budget:
-				case StandIn: // this node, for a member that answers nothing and is not known to be missing
+				case weir.Budget:
+				case weir.StandIn: // this node, for a member that answers nothing and is not known to be missing
 					missing, late = time.Since(struck), process.Total()
 				default:
 					if gone == nil {
@@ -209,24 +211,24 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
 		t.Run(fmt.Sprint("frozen before: ", frozen), func(t *testing.T) {
 			t.Parallel()
-			n := fleet(t, 1, func(_ int, cfg *Config) { cfg.ForgetRefused = true })[0]
+			n := fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.ForgetRefused = true })[0]
 			other := process(t, n)
-			majority, closed := limiter(t, n, Limit{Name: "test", Rate: 100, Per: time.Hour}), limiter(t, n, Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: FailClosed})
-			ownedElsewhere(t, []*Node{n}, majority)
-			granted := func(l *Limiter) int64 {
+			majority, closed := limiter(t, n, weir.Limit{Name: "test", Rate: 100, Per: time.Hour}), limiter(t, n, weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed})
+			ownedElsewhere(t, []*node{n}, majority)
+			granted := func(l *weir.Limiter) int64 {
 				d, err := l.Peek(t.Context(), "key")
 				require.NoError(t, err)
 				return d.Limit
 			}
-			missing := func() bool { v := n.handover.View(); return v.Side < len(v.Points) }
+			missing := func() bool { v := n.View(); return v.Side < len(v.Points) }
 			if frozen {
 				require.NoError(t, other.Cmd.Process.Signal(syscall.SIGSTOP))
-				eventually(t, "the frozen process is missing", missing)
+				realtime.Eventually(t, "the frozen process is missing", missing)
 				require.EqualValues(t, 50, granted(majority))
 			}
 			killed := time.Now()
 			require.NoError(t, other.Kill())
-			eventually(t, "the killed process has ended for certain", func() bool { return missing() && granted(majority) == 100 })
+			realtime.Eventually(t, "the killed process has ended for certain", func() bool { return missing() && granted(majority) == 100 })
 			t.Logf("after %v", time.Since(killed))
 			require.Zero(t, granted(closed))
 		})
@@ -235,11 +237,11 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 
 // ownedElsewhere is a key that the process owns which has just joined these
 // nodes, once all of them know it.
-func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
+func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	t.Helper()
-	eventually(t, "all know the process", func() bool {
+	realtime.Eventually(t, "all know the process", func() bool {
 		for _, n := range nodes {
-			if v := n.handover.View(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
+			if v := n.View(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
 				return false
 			}
 		}
@@ -247,7 +249,7 @@ func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
 	})
 	ours := make(map[string]bool)
 	for _, n := range nodes {
-		v := n.handover.View()
+		v := n.View()
 		ours[v.Members[v.Self].Name] = true
 	}
 	for i := 0; ; i++ {
@@ -259,11 +261,11 @@ func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
 
 // exhaust asks for a unit so many times by each of these limiters in turn. It counts what was
 // admitted, and what decided.
-func exhaust(t *testing.T, ls []*Limiter, key string, rounds int, decided decisions) (admitted int) {
+func exhaust(t *testing.T, nodes []*node, ls []*weir.Limiter, key string, rounds int, decided decisions) (admitted int) {
 	t.Helper()
 	for range rounds {
 		for _, l := range ls {
-			if !inTouch(ls) { // one of them may decide in the stead of the one that is to
+			if !inTouch(nodes) { // one of them may decide in the stead of the one that is to
 				decided[0]++
 			}
 			d, err := l.Allow(t.Context(), key)
@@ -279,22 +281,21 @@ func exhaust(t *testing.T, ls []*Limiter, key string, rounds int, decided decisi
 
 // spend spends the limit of 100, and waits until one of the nodes has a copy of that. It
 // reports false if the owner was too late for a check: then others admitted some of it.
-func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) bool {
+func spend(t *testing.T, nodes []*node, ls []*weir.Limiter, key string) bool {
 	t.Helper()
 	admitted, decided := 0, make(decisions)
-	eventually(t, "the limit is spent", func() bool { // what is lent to one of them may have to come back first
-		admitted += exhaust(t, ls, key, 60, decided)
-		return admitted >= 100 || decided.strayed()
+	realtime.Eventually(t, "the limit is spent", func() bool { // what is lent to one of them may have to come back first
+		admitted += exhaust(t, nodes, ls, key, 60, decided)
+		return admitted >= 100 || decided.Strayed()
 	})
-	if decided.strayed() {
+	if decided.Strayed() {
 		return false
 	}
 	require.Equal(t, 100, admitted)
-	id := ls[0].id(key)
-	eventually(t, "one of the nodes has a copy", func() bool {
-		return slices.ContainsFunc(nodes, func(n *Node) bool {
-			used, _, _ := n.counts.Used(id, n.env.Now())
-			return used == 100
+	id := ls[0].ID(key)
+	realtime.Eventually(t, "one of the nodes has a copy", func() bool {
+		return slices.ContainsFunc(nodes, func(n *node) bool {
+			return n.Used(id) == 100
 		})
 	})
 	return true
@@ -302,11 +303,11 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) bool {
 
 // allKnow reports whether what holds in the view of each of these nodes, of the member that
 // is none of them.
-func allKnow(nodes []*Node, what func(v *view.View, missing int) bool) bool {
+func allKnow(nodes []*node, what func(v *view.View, missing int) bool) bool {
 	for _, n := range nodes {
-		v := n.handover.View()
+		v := n.View()
 		other := slices.IndexFunc(v.Members, func(m cluster.Member) bool {
-			return !slices.ContainsFunc(nodes, func(n *Node) bool { return n.name() == m.Name })
+			return !slices.ContainsFunc(nodes, func(n *node) bool { return n.name() == m.Name })
 		})
 		if other < 0 || !what(v, other) {
 			return false
@@ -322,24 +323,24 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 	for run := range full.Pick(t, len(algorithms), 20) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
-			whileHealthy(t, func(t *testing.T) decisions {
+			realtime.WhileHealthy(t, func(t *testing.T) decisions {
 				nodes := fleet(t, 2, nil)
 				owner := process(t, nodes[0])
-				ls := limiters(t, nodes, Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: 365 * 24 * time.Hour})
+				ls := limiters(t, nodes, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: 365 * 24 * time.Hour})
 				key := ownedElsewhere(t, nodes, ls[0])
 				if !spend(t, nodes, ls, key) {
-					return decisions{Budget: 1}
+					return decisions{weir.Budget: 1}
 				}
 				require.NoError(t, owner.Kill())
 				decided := make(decisions)
-				admitted := exhaust(t, ls, key, 100, decided)
-				eventually(t, "all know that it is lost", func() bool {
+				admitted := exhaust(t, nodes, ls, key, 100, decided)
+				realtime.Eventually(t, "all know that it is lost", func() bool {
 					return allKnow(nodes, func(v *view.View, owner int) bool { return v.Lost[owner] != 0 })
 				})
-				admitted += exhaust(t, ls, key, 100, decided)
+				admitted += exhaust(t, nodes, ls, key, 100, decided)
 				t.Logf("%d more, decided by %v", admitted, decided)
-				delete(decided, StandIn) // which is to decide now
-				if !decided.strayed() {
+				delete(decided, weir.StandIn) // which is to decide now
+				if !decided.Strayed() {
 					require.LessOrEqual(t, admitted, 1)
 				}
 				require.LessOrEqual(t, admitted, 100)
@@ -354,11 +355,11 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the guarantee rests on how fast copies are acknowledged, which the race detector and all that runs beside it slow down by more than a round trip shows")
 	}
-	whileHealthy(t, func(t *testing.T) decisions {
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		const limit, callers = 16_000, 8
 		nodes := fleet(t, 2, nil)
 		owner := process(t, nodes[0])
-		ls := limiters(t, nodes, Limit{Name: "test", Rate: limit, Per: time.Hour})
+		ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: limit, Per: time.Hour})
 		key := ownedElsewhere(t, nodes, ls[0])
 		var (
 			mu       sync.Mutex
@@ -380,15 +381,15 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					inTouch := inTouch(ls)
+					inTouch := inTouch(nodes)
 					mu.Lock()
 					if !inTouch {
 						strayed[0]++
 					}
-					if !dead && d.Source != StandIn {
+					if !dead && d.Source != weir.StandIn {
 						slowest = max(slowest, took)
 					}
-					if !killed || d.Source != StandIn {
+					if !killed || d.Source != weir.StandIn {
 						strayed[d.Source]++
 					}
 					if d.Allowed {
@@ -412,7 +413,7 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 		wait.Wait()
 		bound := limit + limit/16 + int64(2*rate*rtt.Seconds())
 		t.Logf("%d of %d admitted, at %.0f a second with an RTT of %v; the bound is %d; %v", admitted, limit, rate, rtt, bound, strayed)
-		if !strayed.strayed() {
+		if !strayed.Strayed() {
 			require.LessOrEqual(t, admitted, bound)
 		}
 		require.LessOrEqual(t, admitted, int64(2*limit))
@@ -425,37 +426,37 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 
 func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
 	t.Parallel() // it does little but wait
-	whileHealthy(t, func(t *testing.T) decisions {
-		nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = time.Second })
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		nodes := fleet(t, 2, func(_ int, cfg *weir.Config) { cfg.Timeout = time.Second })
 		owner := process(t, nodes[0])
-		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
+		ls := limiters(t, nodes, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedElsewhere(t, nodes, ls[0])
 		if !spend(t, nodes, ls, key) {
-			return decisions{Budget: 1}
+			return decisions{weir.Budget: 1}
 		}
 		require.NoError(t, owner.Freeze())
 		admitted, decided := 0, make(decisions)
 		askUntil := func(what string, done func() bool) {
 			t.Helper()
-			eventually(t, what, func() bool {
-				admitted += exhaust(t, ls, key, 1, decided)
+			realtime.Eventually(t, what, func() bool {
+				admitted += exhaust(t, nodes, ls, key, 1, decided)
 				return done()
 			})
 		}
 		askUntil("the owner is away", func() bool {
 			return allKnow(nodes, func(v *view.View, owner int) bool { return v.Away[owner] })
 		})
-		admitted += exhaust(t, ls, key, 100, decided)
+		admitted += exhaust(t, nodes, ls, key, 100, decided)
 		require.NoError(t, owner.Thaw())
 		askUntil("the owner answers again", func() bool {
 			d, err := ls[0].Peek(t.Context(), key)
 			require.NoError(t, err)
-			return d.Source == Forwarded && allKnow(nodes, func(v *view.View, owner int) bool { return v.HearsAll() })
+			return d.Source == weir.Forwarded && allKnow(nodes, func(v *view.View, owner int) bool { return v.HearsAll() })
 		})
-		admitted += exhaust(t, ls, key, 100, decided)
+		admitted += exhaust(t, nodes, ls, key, 100, decided)
 		t.Logf("%d more, decided by %v", admitted, decided)
-		delete(decided, StandIn) // which is to decide in its stead
-		if !decided.strayed() {
+		delete(decided, weir.StandIn) // which is to decide in its stead
+		if !decided.Strayed() {
 			require.LessOrEqual(t, admitted, 1)
 		}
 		require.LessOrEqual(t, admitted, 100)

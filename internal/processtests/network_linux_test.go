@@ -1,10 +1,12 @@
-package weir
+package processtests
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // The real thing: processes, sockets and a switch that is cut in two.
@@ -18,7 +20,7 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 		nodes = append(nodes, l.run(i, 0))
 	}
 	// stand reports whether every host sees what want says of each.
-	stand := func(want func(from, of int) []MemberState) func() bool {
+	stand := func(want func(from, of int) []weir.MemberState) func() bool {
 		return func() bool {
 			for i, n := range nodes {
 				line := n.said()
@@ -38,12 +40,12 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 			return true
 		}
 	}
-	whole := stand(func(_, _ int) []MemberState { return []MemberState{Serving} })
-	apart := stand(func(from, of int) []MemberState {
+	whole := stand(func(_, _ int) []weir.MemberState { return []weir.MemberState{weir.Serving} })
+	apart := stand(func(from, of int) []weir.MemberState {
 		if from/2 == of/2 {
-			return []MemberState{Serving}
+			return []weir.MemberState{weir.Serving}
 		}
-		return []MemberState{Unheard, Dead}
+		return []weir.MemberState{weir.Unheard, weir.Dead}
 	})
 	await := func(what string, within time.Duration, done func() bool) {
 		t.Helper()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // load is what an order has a node ask for: so many callers, each of which checks
@@ -21,7 +24,7 @@ type load struct {
 
 // keyed is a limit and how many keys of it are asked for.
 type keyed struct {
-	Limit Limit
+	Limit weir.Limit
 	Keys  int
 }
 
@@ -45,9 +48,9 @@ type absence struct {
 const maxAbsences = 1000
 
 // putThrough has a node carry out a load.
-func putThrough(n *Node, l load) *loaded {
+func putThrough(n *node, l load) *loaded {
 	all := &loaded{Sources: make(map[string]int)}
-	var limiters []*Limiter
+	var limiters []*weir.Limiter
 	for _, k := range l.Limits {
 		limiter, err := n.Limiter(k.Limit)
 		if err != nil {
@@ -62,7 +65,7 @@ func putThrough(n *Node, l load) *loaded {
 		defer close(stopped)
 		all.Gone = watchMembers(n, stop)
 	}()
-	late := runningLate()
+	late := realtime.MeasureLateness()
 	var (
 		callers sync.WaitGroup
 		mu      sync.Mutex // of what all of them write to
@@ -102,7 +105,7 @@ func putThrough(n *Node, l load) *loaded {
 }
 
 // watchMembers reports the members that the node took for gone, and when.
-func watchMembers(n *Node, stop <-chan struct{}) (gone []absence) {
+func watchMembers(n *node, stop <-chan struct{}) (gone []absence) {
 	begun := time.Now()
 	missing := make(map[string]int) // their places in gone, by address
 	look := func() {
@@ -110,7 +113,7 @@ func watchMembers(n *Node, stop <-chan struct{}) (gone []absence) {
 		for _, m := range n.Members() {
 			at, missed := missing[m.Addr]
 			switch {
-			case m.State != Unheard && m.State != Dead:
+			case m.State != weir.Unheard && m.State != weir.Dead:
 				delete(missing, m.Addr)
 			case missed:
 				gone[at].To = now

@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"bufio"
@@ -27,9 +27,11 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // siegeVariable makes TestANodeUnderSiege, in a process of its own, a node: one that joins
@@ -61,24 +63,27 @@ func serveBesieged(told string) error {
 	if n, _ := strconv.ParseUint(files, 10, 64); n > 0 {
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n})
 	}
-	cfg := Config{Bind: "127.0.0.1:0", Join: strings.Fields(join), Logger: quiet}
+	cfg := weir.Config{Bind: "127.0.0.1:0", Join: strings.Fields(join), Logger: quiet}
 	if secret != "" {
 		cfg.Secrets = [][]byte{[]byte(secret)}
 	}
-	n, err := Start(context.Background(), cfg)
+	n, err := weir.Start(context.Background(), cfg)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
-	limit, err := n.Limiter(Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute})
+	limit, err := n.Limiter(weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute})
 	if err != nil {
 		return err
 	}
 	for !n.Ready() {
 		time.Sleep(time.Millisecond)
 	}
-	v := n.handover.View()
-	fmt.Println(v.Members[v.Self].Addr)
+	for _, m := range n.Members() {
+		if m.Self {
+			fmt.Println(m.Addr)
+		}
+	}
 	var (
 		mu    sync.Mutex
 		took  []time.Duration
@@ -324,7 +329,7 @@ func attacks() []attack {
 }
 
 // TestSiege attacks one of two nodes in each way that is known, from outside, and says
-// what it costs: go test -run TestSiege -v -siege 5s .
+// what it costs: go test -run TestSiege -v -siege 5s ./internal/processtests
 func TestSiege(t *testing.T) {
 	wantsTheMachine(t)
 	for _, secret := range []string{"", "sixteen-bytes..."} {
@@ -339,7 +344,7 @@ func TestSiege(t *testing.T) {
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
 				other := besiege(t, secret, victim.addr, 0)
-				eventually(t, "both are members", func() bool {
+				realtime.Eventually(t, "both are members", func() bool {
 					s, _ := victim.says()
 					return s.Members == 2
 				})
@@ -389,7 +394,7 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer stop()
 	attacked.Go(func() { a.do(ctx, victim.addr) })
 	time.Sleep(100 * time.Millisecond)
-	begin, machine := time.Now(), runningLate()
+	begin, machine := time.Now(), realtime.MeasureLateness()
 	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {

@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // spinVariable makes the test binary a process that works without rest until its parent ends.
@@ -27,7 +29,7 @@ func spin() {
 
 // gateway answers each HTTP request by a check of the limit, with the path as the key.
 type gateway struct {
-	limiter *Limiter
+	limiter *weir.Limiter
 	mu      sync.Mutex
 	strays  []stray
 }
@@ -38,7 +40,7 @@ type stray struct {
 	Source  string
 	Allowed bool
 	Took    time.Duration
-	Hops    []HopEvent
+	Hops    []weir.HopEvent
 	Errors  []string // of the hops
 }
 
@@ -46,7 +48,7 @@ type stray struct {
 const pathStrays = "/strays"
 
 // serveGateway has a node answer HTTP requests until the process ends. It returns the address.
-func serveGateway(n *Node, limit Limit) (addr string, err error) {
+func serveGateway(n *node, limit weir.Limit) (addr string, err error) {
 	l, err := n.Limiter(limit)
 	if err != nil {
 		return "", err
@@ -69,7 +71,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var s stray
 	begun := time.Now()
 	d, err := g.limiter.Allow(context.WithValue(r.Context(), hopsKey{}, &s), r.URL.Path)
-	if err != nil || (decisions{d.Source: 1}).strayed() {
+	if err != nil || (decisions{d.Source: 1}).Strayed() {
 		s.Key, s.Source, s.Allowed, s.Took = r.URL.Path, d.Source.String(), d.Allowed, time.Since(begun)
 		g.mu.Lock()
 		g.strays = append(g.strays, s)
@@ -83,7 +85,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // hopsKey is the key of the stray in a context to which a hop is added.
 type hopsKey struct{}
 
-func addHop(ctx context.Context, e HopEvent) {
+func addHop(ctx context.Context, e weir.HopEvent) {
 	if s, ok := ctx.Value(hopsKey{}).(*stray); ok {
 		s.Errors = append(s.Errors, fmt.Sprint(e.Err))
 		e.Err = nil // an error of no type is no JSON

@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/race"
 )
 
@@ -67,8 +68,8 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 			)
 			asked := load{
 				Limits: []keyed{
-					{Limit{Name: "many units", Algorithm: FixedWindow, Rate: 100, Per: time.Hour}, 160},
-					{Limit{Name: "few units", Algorithm: FixedWindow, Rate: 5, Per: time.Hour}, 1600},
+					{weir.Limit{Name: "many units", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Hour}, 160},
+					{weir.Limit{Name: "few units", Algorithm: weir.FixedWindow, Rate: 5, Per: time.Hour}, 1600},
 				},
 				Callers: 3, Rest: time.Millisecond, For: 4 * time.Second,
 			}
@@ -121,7 +122,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 // byAuthority is how many of the checks those with authority have decided, where
 // what they said or lent before counts as well.
 func byAuthority(sources map[string]int) (sum int) {
-	for _, source := range []string{Owner.String(), Forwarded.String(), Relayed.String(), "pushback", "leased"} {
+	for _, source := range []string{weir.Owner.String(), weir.Forwarded.String(), weir.Relayed.String(), "pushback", "leased"} {
 		sum += sources[source]
 	}
 	return sum

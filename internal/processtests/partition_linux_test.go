@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // The rows of the guarantees that speak of splits, cut links and slow ones, held
@@ -28,10 +30,10 @@ const (
 )
 
 // logs are limits of each policy whose windows outlast the test.
-func logs(rate int64) (limits []Limit) {
-	for policy := MajorityShare; policy <= FailClosed; policy++ {
-		limits = append(limits, Limit{
-			Name: policy.String(), Algorithm: SlidingLog,
+func logs(rate int64) (limits []weir.Limit) {
+	for policy := weir.MajorityShare; policy <= weir.FailClosed; policy++ {
+		limits = append(limits, weir.Limit{
+			Name: policy.String(), Algorithm: weir.SlidingLog,
 			Rate: rate, Per: time.Hour, Partition: policy,
 		})
 	}
@@ -73,7 +75,7 @@ func (l *lan) all(nodes []*remote, o order) (reports []report) {
 
 // owned finds a key of each limit that each of these hosts owns, in the order of
 // the limits and then of the hosts.
-func (l *lan) owned(n *remote, limits []Limit, keys string, hosts ...int) (questions []question) {
+func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (questions []question) {
 	l.t.Helper()
 	for _, limit := range limits {
 		var candidates []question
@@ -133,8 +135,8 @@ func lost(reports []report) (sum int64) {
 }
 
 // decidedBy sums up where one of the questions was decided.
-func decidedBy(reports []report, question int) map[Source]int {
-	sum := make(map[Source]int)
+func decidedBy(reports []report, question int) map[weir.Source]int {
+	sum := make(map[weir.Source]int)
 	for _, r := range reports {
 		for source, n := range r.Tallies[question].Sources {
 			sum[source] += n
@@ -145,13 +147,13 @@ func decidedBy(reports []report, question int) map[Source]int {
 
 // ways is decidedBy, with each node's pushbacks, and what was lent to it, among the
 // answers that it has from where they came from.
-func ways(reports []report, question int) map[Source]int {
-	sum := make(map[Source]int)
+func ways(reports []report, question int) map[weir.Source]int {
+	sum := make(map[weir.Source]int)
 	for _, r := range reports {
 		sources := maps.Clone(r.Tallies[question].Sources)
-		remembered := sources[Pushback] + sources[Leased]
-		delete(sources, Pushback)
-		delete(sources, Leased)
+		remembered := sources[weir.Pushback] + sources[weir.Leased]
+		delete(sources, weir.Pushback)
+		delete(sources, weir.Leased)
 		for source, n := range sources {
 			if len(sources) == 1 {
 				n += remembered
@@ -195,7 +197,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	limits := logs(rate)
 
 	// Some are asked before the cut, while it is noticed and while it heals.
-	fair := limits[FairShare : FairShare+1]
+	fair := limits[weir.FairShare : weir.FairShare+1]
 	throughout := order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
 	var through []func() report
 	for _, n := range nodes {
@@ -219,24 +221,24 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 			t.Logf("%s, owner %s: %d of %d admitted by the majority %v, %d by the minority %v",
 				q.Limit.Name, reports[0].Tallies[i].Owner, above, rate, decidedBy(reports[:majority], i), below, decidedBy(reports[majority:], i))
 			if !exact {
-				if q.Limit.Partition != FailOpen {
+				if q.Limit.Partition != weir.FailOpen {
 					require.LessOrEqual(t, above+below, int64(2*rate))
 				}
 				continue
 			}
 			switch q.Limit.Partition {
-			case MajorityShare:
+			case weir.MajorityShare:
 				require.EqualValues(t, rate, above, "the full limit for a majority")
 				require.EqualValues(t, rate*minority/(majority+minority), below, "its share for a minority")
 				require.Less(t, 2*(above+below), int64(3*rate))
-			case FairShare:
+			case weir.FairShare:
 				require.EqualValues(t, rate, above+below, "the sides' shares are the limit")
 				require.Positive(t, below)
 				require.Greater(t, above, below)
-			case FailOpen:
+			case weir.FailOpen:
 				require.EqualValues(t, rate, above, "the limit for each side")
 				require.EqualValues(t, rate, below, "the limit for each side")
-			case FailClosed:
+			case weir.FailClosed:
 				require.EqualValues(t, rate, above, "the full limit for a majority")
 				require.Zero(t, below, "a denial for a minority")
 			}
@@ -270,7 +272,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	}
 	answered(t, patientTimeout, reports)
 	for i := range throughout.Questions {
-		t.Logf("through the cut and the heal: %d of %d admitted with %v %v, %d answers lost", admitted(reports, i), rate, FairShare, decidedBy(reports, i), lost(reports))
+		t.Logf("through the cut and the heal: %d of %d admitted with %v %v, %d answers lost", admitted(reports, i), rate, weir.FairShare, decidedBy(reports, i), lost(reports))
 		const changes = 2
 		require.LessOrEqual(t, admitted(reports, i), int64((1+changes)*rate))
 		// What an owner did of which the cut took the answer is spent though nobody has it.
@@ -350,7 +352,7 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 			most := int64(rate)
 			if !exact {
 				most *= 2
-				if q.Limit.Partition == FailOpen {
+				if q.Limit.Partition == weir.FailOpen {
 					most *= hosts
 				}
 			}
@@ -364,8 +366,8 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 				relayed = asked.Rounds
 			}
 			require.EqualValues(t, rate, admitted(reports, i))
-			require.Equal(t, map[Source]int{Owner: asked.Rounds, Forwarded: 2*asked.Rounds - relayed, Relayed: relayed},
-				withNone(ways(reports, i), Relayed), "the owner alone decides: %v", decided)
+			require.Equal(t, map[weir.Source]int{weir.Owner: asked.Rounds, weir.Forwarded: 2*asked.Rounds - relayed, weir.Relayed: relayed},
+				withNone(ways(reports, i), weir.Relayed), "the owner alone decides: %v", decided)
 		}
 		if exact {
 			t.Log(slowest(reports))
@@ -376,7 +378,7 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 }
 
 // withNone is the map with an entry for source, also if that is 0.
-func withNone(m map[Source]int, source Source) map[Source]int {
+func withNone(m map[weir.Source]int, source weir.Source) map[weir.Source]int {
 	m = maps.Clone(m)
 	m[source] += 0
 	return m
@@ -395,7 +397,7 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			t.Logf("host %d has a slow and lossy link, by %s: %v ± %v and %v %% of frames lost", slow, l.slow(slow), linkDelay, linkJitter, 100*linkLoss)
 			nodes := l.runAll(timeout)
 			owners := []int{0, slow}
-			limits := slices.DeleteFunc(logs(rate), func(l Limit) bool { return l.Partition == FailOpen })
+			limits := slices.DeleteFunc(logs(rate), func(l weir.Limit) bool { return l.Partition == weir.FailOpen })
 			// They ask on until what was lent and not spent is back, and denials are asked again.
 			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
 			reports := l.all(nodes, asked)

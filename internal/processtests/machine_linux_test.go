@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"flag"
@@ -22,9 +22,9 @@ func wantsTheMachine(t *testing.T) {
 }
 
 func TestWhatWantsTheMachineIsRunByMakeAndByCI(t *testing.T) {
-	for _, file := range []string{"Makefile", ".ci/run"} {
+	for _, file := range []string{"../../Makefile", "../../.ci/run"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Contains(t, string(text), "-run '"+machineTests+"' .", file)
+		require.Contains(t, string(text), "-run '"+machineTests+"' ./internal/processtests", file)
 	}
 }

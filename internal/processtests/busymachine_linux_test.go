@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -57,7 +58,7 @@ func TestBusyMachineAdmitsTheLimit(t *testing.T) {
 }
 
 // busyLimit has a window that outlasts a round, so that each burst has the limit once.
-var busyLimit = Limit{Name: "busy", Algorithm: SlidingLog, Rate: 100, Per: time.Minute}
+var busyLimit = weir.Limit{Name: "busy", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}
 
 // busyRound starts a cluster, and returns how many requests it admitted in each burst.
 func busyRound(t *testing.T, round int) (admitted map[string]int64) {

@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // The procedure of docs/rotation.md for RegionSecrets, on sockets: an operator restarts
@@ -22,9 +24,9 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 	oldSecret, newSecret := []byte("the old one of both regions....."), []byte("the new one of both regions.....")
 	other := map[string]string{"eu": "us", "us": "eu"}
 	at := map[string][]string{"eu": {freeport.Addr(t), freeport.Addr(t)}, "us": {freeport.Addr(t), freeport.Addr(t)}}
-	start := func(region string, i int, secrets ...[]byte) *Node {
+	start := func(region string, i int, secrets ...[]byte) *node {
 		t.Helper()
-		cfg := Config{
+		cfg := weir.Config{
 			Name: region, Bind: at[region][i], Join: at[region], Region: region, Timeout: 2 * time.Second, Logger: quiet,
 			Regions: map[string][]string{other[region]: at[other[region]]},
 			Secrets: [][]byte{[]byte(region + " alone.....................")[:16]}, RegionSecrets: map[string][][]byte{other[region]: secrets},
@@ -32,18 +34,18 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		return startAt(t, cfg)
 	}
 	var mu sync.RWMutex             // each check holds it for reading, so that Lock waits for all checks
-	serving := map[string][]*Node{} // those that requests are sent to
+	serving := map[string][]*node{} // those that requests are sent to
 	for region := range at {
-		serving[region] = []*Node{start(region, 0, oldSecret), start(region, 1, oldSecret)}
+		serving[region] = []*node{start(region, 0, oldSecret), start(region, 1, oldSecret)}
 	}
 	whole := func(reached bool) {
 		t.Helper()
-		eventually(t, "every node has the other of its region, and the key's owner reaches the other region", func() bool {
+		realtime.Eventually(t, "every node has the other of its region, and the key's owner reaches the other region", func() bool {
 			for region, nodes := range serving {
-				if reached && !slices.ContainsFunc(nodes, func(n *Node) bool { return n.Stats().Regions[other[region]].Reached }) {
+				if reached && !slices.ContainsFunc(nodes, func(n *node) bool { return n.Stats().Regions[other[region]].Reached }) {
 					return false // the key's owner is to reach it
 				}
-				if slices.ContainsFunc(nodes, func(n *Node) bool { return !n.Ready() || len(n.Members()) != 2 }) {
+				if slices.ContainsFunc(nodes, func(n *node) bool { return !n.Ready() || len(n.Members()) != 2 }) {
 					return false
 				}
 			}
@@ -72,8 +74,8 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 				}
 				mu.RLock()
 				n := serving[region][turn%len(serving[region])]
-				l, err := n.Limiter(Limit{Name: "global", Algorithm: SlidingLog, Rate: rate, Per: time.Hour, Scope: Global})
-				var d Decision
+				l, err := n.Limiter(weir.Limit{Name: "global", Algorithm: weir.SlidingLog, Rate: rate, Per: time.Hour, Scope: weir.Global})
+				var d weir.Decision
 				if err == nil {
 					d, err = l.Allow(context.Background(), "key")
 				}
@@ -100,7 +102,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 				mu.Unlock()
 				require.NoError(t, leaving.Close())
 				n := start(region, i, secrets...)
-				eventually(t, "the node is ready", n.Ready)
+				realtime.Eventually(t, "the node is ready", n.Ready)
 				mu.Lock()
 				serving[region] = append(serving[region], n)
 				mu.Unlock()
@@ -109,7 +111,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		}
 		whole(true)
 	}
-	eventually(t, "the limit is asked for", func() bool { return asked.Load() > rate })
+	realtime.Eventually(t, "the limit is asked for", func() bool { return asked.Load() > rate })
 	end()
 	t.Logf("%d of %d admitted", admitted.Load(), asked.Load())
 	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/guarantees.md)")
@@ -121,5 +123,5 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": {oldSecret}}, Regions: map[string][]string{"eu": at["eu"][:1]},
 	})
 	require.NoError(t, err)
-	eventually(t, "the old one opens nothing any more", func() bool { return n.Stats().Cluster.Refused["authentication"] > before })
+	realtime.Eventually(t, "the old one opens nothing any more", func() bool { return n.Stats().Cluster.Refused["authentication"] > before })
 }

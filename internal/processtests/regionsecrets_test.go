@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"context"
@@ -12,20 +12,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // securedRegions are three regions as docs/regions.md configures them: each has secrets
 // of its own, and each two of them.
-func securedRegions() map[string]Config {
+func securedRegions() map[string]weir.Config {
 	secret := func(name string) []byte { return fmt.Appendf(nil, "%-32s", name) }
 	eu, us, ap := secret("eu"), secret("us"), secret("ap")
 	apEU, apUS, euUS := secret("ap and eu"), secret("ap and us"), secret("eu and us")
-	secured := map[string]Config{
+	secured := map[string]weir.Config{
 		"eu": {
 			Region:        "eu",
 			Regions:       map[string][]string{"us": {"limits.us.example:7946"}, "ap": {"limits.ap.example:7946"}},
@@ -58,7 +61,7 @@ func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 		}
 		return lines
 	}
-	document, test := read("docs/regions.md"), read("regionsecrets_test.go")
+	document, test := read("../../docs/regions.md"), read("regionsecrets_test.go")
 	begin := strings.Index(document, "secured := map[string]Config{")
 	require.GreaterOrEqual(t, begin, 0)
 	shown := document[begin : begin+strings.Index(document[begin:], "```")]
@@ -70,14 +73,16 @@ func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 }
 
 // asked counts what a node is asked, and answers it with nothing.
-type asked struct {
-	foreignNode
-	requests atomic.Int64
-}
+type asked struct{ requests atomic.Int64 }
 
+func (*asked) Changed()                          {}
+func (*asked) Heard()                            {}
+func (*asked) Late(cluster.Peer, []byte, []byte) {}
 func (a *asked) Serve(b *cluster.Batch) {
 	a.requests.Add(int64(len(b.Requests)))
-	a.foreignNode.Serve(b)
+	for i := range b.Requests {
+		b.Reply(i, nil)
+	}
 }
 
 // outsider is somebody who has secrets of a region, and says what it likes.
@@ -87,9 +92,15 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error)
 	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", identity.New(nil).Fingerprint(), quiet
 	c, is := cluster.NewGossip(cfg), new(asked)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	ctx, cancel := context.WithTimeout(t.Context(), giveUp)
+	ctx, cancel := context.WithTimeout(t.Context(), realtime.GiveUp)
 	defer cancel()
 	return c, is, c.Start(ctx, is)
+}
+
+// resetting is a reset of a limit's key at a time, of whose limit the numbers do not matter.
+func resetting(l *weir.Limiter, key string, at time.Time) []byte {
+	a := wire.Ask{ID: identity.FromBytes(l.ID(key)), Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Units: at.UnixNano()}
+	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
 
 // With secrets by region a Global limit is one of all regions, and who holds those of
@@ -98,7 +109,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
 	secured := securedRegions()
 	at := map[string]string{"eu": freeport.Addr(t), "us": freeport.Addr(t), "ap": freeport.Addr(t)}
-	nodes := map[string]*Node{}
+	nodes := map[string]*node{}
 	for _, region := range []string{"eu", "us"} {
 		cfg := secured[region]
 		cfg.Name, cfg.Bind, cfg.Timeout, cfg.Logger = region, at[region], 2*time.Second, quiet
@@ -111,8 +122,8 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		nodes[region] = startAt(t, cfg)
 	}
 	eu, us := nodes["eu"], nodes["us"]
-	regional := limiter(t, eu, Limit{Name: "regional", Algorithm: SlidingLog, Rate: 10, Per: time.Hour})
-	global := limiter(t, eu, Limit{Name: "global", Algorithm: SlidingLog, Rate: 10, Per: time.Hour, Scope: Global})
+	regional := limiter(t, eu, weir.Limit{Name: "regional", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour})
+	global := limiter(t, eu, weir.Limit{Name: "global", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour, Scope: weir.Global})
 	require.True(t, allow(t, regional, "key", 10).Allowed)
 	spend := func() {
 		t.Helper()
@@ -120,20 +131,20 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	spend()
-	_, err := limiter(t, us, global.limit).Debit(t.Context(), "another", 10)
+	_, err := limiter(t, us, global.Limit()).Debit(t.Context(), "another", 10)
 	require.NoError(t, err)
-	eventually(t, "both regions reach each other", func() bool {
+	realtime.Eventually(t, "both regions reach each other", func() bool {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
 	})
 	requests := map[string][]byte{
-		"a reset of a Regional count":   resetting(regional, "key", eu.env.Now()),
-		"a reset of a Global count":     resetting(global, "key", eu.env.Now()),
+		"a reset of a Regional count":   resetting(regional, "key", time.Now()),
+		"a reset of a Global count":     resetting(global, "key", time.Now()),
 		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(wire.Header{Op: wire.OpExchange}.Append(nil)),
 	}
 	untouched := func() {
 		t.Helper()
-		require.EqualValues(t, 10, used(eu, regional, "key"))
-		require.EqualValues(t, 10, used(eu, global, "key"))
+		require.EqualValues(t, 10, eu.Used(regional.ID("key")))
+		require.EqualValues(t, 10, eu.Used(global.ID("key")))
 		require.Len(t, eu.Members(), 1)
 	}
 	held := secured["ap"].RegionSecrets["eu"]
@@ -147,7 +158,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		says.Regions = map[string][]string{"eu": {at["eu"]}}
 		c, _, err := outsider(t, says)
 		require.NoError(t, err)
-		eventually(t, "the identity is refused", func() bool {
+		realtime.Eventually(t, "the identity is refused", func() bool {
 			for _, request := range requests {
 				_, err := c.Region("eu").Ask(t.Context(), request, nil, time.Second)
 				require.ErrorIs(t, err, cluster.ErrUnheard)
@@ -156,7 +167,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		})
 		untouched()
 	}
-	eventually(t, "the member refuses it", func() bool {
+	realtime.Eventually(t, "the member refuses it", func() bool {
 		var c cluster.Cluster
 		if c, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}}); err == nil {
 			require.Len(t, c.View().Members, 1, "it joined")
@@ -174,11 +185,11 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	misled := secured["eu"]
 	misled.Name, misled.Bind, misled.Logger = "eu", "127.0.0.1:0", quiet
 	misled.Regions = map[string][]string{"us": {self.Members[self.Self].Addr}, "ap": {"127.0.0.1:1"}}
-	n, err := Start(t.Context(), misled)
+	n, err := weir.Start(t.Context(), misled)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	require.ErrorAs(t, limiter(t, n, global.limit).Reset(t.Context(), "key"), new(*ErrPartial))
-	eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
+	require.ErrorAs(t, limiter(t, n, global.Limit()).Reset(t.Context(), "key"), new(*weir.ErrPartial))
+	realtime.Eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
 	require.Zero(t, is.requests.Load())
 	require.False(t, n.Stats().Regions["us"].Reached)
 
@@ -189,7 +200,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(about string) (answer []byte) {
 		t.Helper()
-		eventually(t, "the region answers "+about, func() bool {
+		realtime.Eventually(t, "the region answers "+about, func() bool {
 			answer, err = c.Region("eu").Ask(t.Context(), requests[about], nil, 5*time.Second)
 			return err == nil
 		})
@@ -199,17 +210,17 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.Empty(t, ask("an exchange in a third's name"))
 	untouched()
 	require.NotEmpty(t, ask("a reset of a Global count"))
-	require.Zero(t, used(eu, global, "key"))
-	require.EqualValues(t, 10, used(eu, regional, "key"))
+	require.Zero(t, eu.Used(global.ID("key")))
+	require.EqualValues(t, 10, eu.Used(regional.ID("key")))
 
 	// And so has us, from its own nodes.
 	spend()
-	eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
-		partial := new(ErrPartial)
-		require.ErrorAs(t, limiter(t, us, global.limit).Reset(t.Context(), "key"), &partial)
+	realtime.Eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
+		partial := new(weir.ErrPartial)
+		require.ErrorAs(t, limiter(t, us, global.Limit()).Reset(t.Context(), "key"), &partial)
 		return slices.Equal(partial.Members, []string{"region ap"})
 	})
-	require.Zero(t, used(eu, global, "key"))
-	require.NoError(t, limiter(t, us, regional.limit).Reset(t.Context(), "key"))
-	require.EqualValues(t, 10, used(eu, regional, "key"))
+	require.Zero(t, eu.Used(global.ID("key")))
+	require.NoError(t, limiter(t, us, regional.Limit()).Reset(t.Context(), "key"))
+	require.EqualValues(t, 10, eu.Used(regional.ID("key")))
 }

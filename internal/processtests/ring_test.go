@@ -1,9 +1,11 @@
-package weir
+package processtests
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestTheRingIsSharedOutWhole(t *testing.T) {
@@ -21,7 +23,7 @@ func TestTheRingIsSharedOutWhole(t *testing.T) {
 		require.Equal(t, parts, n.Ring())
 	}
 
-	l, err := nodes[0].Limiter(Limit{Name: "l", Rate: 1, Per: 1e9})
+	l, err := nodes[0].Limiter(weir.Limit{Name: "l", Rate: 1, Per: 1e9})
 	require.NoError(t, err)
 	owned := make(map[string]float64)
 	for i := range 20_000 {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"context"
@@ -18,8 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/snapshot"
 )
 
@@ -30,7 +32,7 @@ const keeperVariable = "WEIR_TEST_KEEPER"
 type keeper struct {
 	Name, Bind, Dir string
 	Join            []string
-	Limits          []Limit
+	Limits          []weir.Limit
 	Keys            int
 }
 
@@ -122,8 +124,8 @@ func runKeeper(ctx, _ context.Context, k keeper, orders <-chan string, tell func
 		return err
 	}
 	store := &reportingStore{Store: dir, say: say}
-	n, err := Start(ctx, Config{
-		Name: k.Name, Bind: k.Bind, Join: k.Join, JoinTimeout: giveUp, Timeout: time.Second,
+	n, err := weir.Start(ctx, weir.Config{
+		Name: k.Name, Bind: k.Bind, Join: k.Join, JoinTimeout: realtime.GiveUp, Timeout: time.Second,
 		Snapshots: store, SnapshotEvery: time.Second, Logger: quiet,
 	})
 	if err != nil {
@@ -136,7 +138,7 @@ func runKeeper(ctx, _ context.Context, k keeper, orders <-chan string, tell func
 		}
 		time.Sleep(time.Millisecond)
 	}
-	limiters := make([]*Limiter, len(k.Limits))
+	limiters := make([]*weir.Limiter, len(k.Limits))
 	for i, l := range k.Limits {
 		if limiters[i], err = n.Limiter(l); err != nil {
 			return err
@@ -164,7 +166,7 @@ func runKeeper(ctx, _ context.Context, k keeper, orders <-chan string, tell func
 		case leaveOrder:
 			hangUp()
 			callers.Wait()
-			leaving, cancel := context.WithTimeout(ctx, giveUp)
+			leaving, cancel := context.WithTimeout(ctx, realtime.GiveUp)
 			if err := n.Leave(leaving); err != nil {
 				done.Left = err.Error()
 			}
@@ -176,14 +178,14 @@ func runKeeper(ctx, _ context.Context, k keeper, orders <-chan string, tell func
 }
 
 // call checks keys at random, and reports each unit that is admitted.
-func call(ctx context.Context, limiters []*Limiter, keys int, say func(keeperReport)) {
+func call(ctx context.Context, limiters []*weir.Limiter, keys int, say func(keeperReport)) {
 	for ctx.Err() == nil {
 		at := spot{rand.IntN(len(limiters)), rand.IntN(keys)}
 		d, err := limiters[at.Limit].Allow(context.Background(), fmt.Sprint(at.Key))
 		if err == nil && d.Allowed {
 			say(keeperReport{Unit: &at, At: time.Now().UnixNano()})
 		}
-		if err != nil || (decisions{d.Source: 1}).strayed() {
+		if err != nil || (decisions{d.Source: 1}).Strayed() {
 			say(keeperReport{Strayed: true})
 		}
 		time.Sleep(500 * time.Microsecond) // the load of a caller that does other work as well
@@ -191,7 +193,7 @@ func call(ctx context.Context, limiters []*Limiter, keys int, say func(keeperRep
 }
 
 // takeAll takes one unit of each key, or all that is left of it.
-func takeAll(ctx context.Context, limiters []*Limiter, keys int, all bool) (admitted map[spot]int64, err error) {
+func takeAll(ctx context.Context, limiters []*weir.Limiter, keys int, all bool) (admitted map[spot]int64, err error) {
 	admitted = make(map[spot]int64)
 	for i, l := range limiters {
 		for key := range keys {
@@ -232,7 +234,7 @@ func startKeeper(t *testing.T, k keeper) *kept {
 	var err error
 	c.Child, err = lab.StartJSON(keeperVariable, k, c.take)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Stop(giveUp) })
+	t.Cleanup(func() { _ = c.Stop(realtime.GiveUp) })
 	return c
 }
 
@@ -258,7 +260,7 @@ func (c *kept) take(r keeperReport) {
 // await waits until something is reported.
 func (c *kept) await(t *testing.T, what string, reported func() bool) {
 	t.Helper()
-	eventually(t, what, func() bool {
+	realtime.Eventually(t, what, func() bool {
 		select {
 		case <-c.Ended():
 			t.Fatalf("waiting for: %s: the process has ended: %s %s", what, c.done["failed"].Failed, c.How())
@@ -296,7 +298,7 @@ func (c *kept) awaitSaved(t *testing.T, n int) {
 }
 
 // startKeepers starts one with each directory, at one moment, and waits until all are ready.
-func startKeepers(t *testing.T, names string, dirs []string, limits []Limit, keys int) (all []*kept) {
+func startKeepers(t *testing.T, names string, dirs []string, limits []weir.Limit, keys int) (all []*kept) {
 	t.Helper()
 	addrs := freePorts(t, len(dirs))
 	for i, dir := range dirs {
@@ -335,10 +337,10 @@ func freePorts(t *testing.T, n int) (addrs []string) {
 
 // keptLimits are of each algorithm, of hot keys that owners lend and of keys that they do not.
 // They recover nothing while a test lasts.
-func keptLimits(rate int64) (limits []Limit) {
+func keptLimits(rate int64) (limits []weir.Limit) {
 	for _, a := range algorithms {
 		for _, exact := range []bool{false, true} {
-			limits = append(limits, Limit{
+			limits = append(limits, weir.Limit{
 				Name: fmt.Sprint(a, exact), Algorithm: a, Rate: rate, Per: 365 * 24 * time.Hour, NoLeases: exact,
 			})
 		}
@@ -348,7 +350,7 @@ func keptLimits(rate int64) (limits []Limit) {
 
 // stopped is what a stop of all processes has come to.
 type stopped struct {
-	limits  []Limit
+	limits  []weir.Limit
 	keys    int
 	before  map[spot]int64 // what was admitted before the stop
 	since   map[spot]int64 // of that, since the last snapshots were begun
@@ -360,7 +362,7 @@ type stopped struct {
 func (o *stopped) excess(at spot) int64 { return o.before[at] + o.after[at] - o.limits[at.Limit].Rate }
 
 // each calls f with each key of each limit.
-func (o *stopped) each(f func(at spot, l Limit)) {
+func (o *stopped) each(f func(at spot, l weir.Limit)) {
 	for i, l := range o.limits {
 		for key := range o.keys {
 			f(spot{i, key}, l)
@@ -371,7 +373,7 @@ func (o *stopped) each(f func(at spot, l Limit)) {
 // log logs what was admitted of all keys together.
 func (o *stopped) log(t *testing.T) {
 	var before, since, again, lost int64
-	o.each(func(at spot, _ Limit) {
+	o.each(func(at spot, _ weir.Limit) {
 		before, since = before+o.before[at], since+o.since[at]
 		again, lost = again+max(0, o.excess(at)), lost+max(0, -o.excess(at))
 	})
@@ -436,7 +438,7 @@ func TestAKillOfAllProcessesAdmitsAgainWhatWasSpentSinceTheLastSnapshotsAtMost(t
 				}
 			})
 			o.log(t)
-			o.each(func(at spot, l Limit) {
+			o.each(func(at spot, l weir.Limit) {
 				require.Greater(t, o.before[at], o.since[at], "%s: the snapshots have something of it", l.Name)
 				require.LessOrEqual(t, o.excess(at), o.since[at], "%s: %d before, %d after", l.Name, o.before[at], o.after[at])
 				if l.NoLeases { // what the killed callers asked for may be spent
@@ -461,11 +463,11 @@ func TestAnOrderlyStopOfAllProcessesAdmitsNothingAgain(t *testing.T) {
 					require.Empty(t, c.awaitDone(t, leaveOrder).Left)
 				}
 				for _, c := range all {
-					require.NoError(t, c.Stop(giveUp))
+					require.NoError(t, c.Stop(realtime.GiveUp))
 				}
 			})
 			o.log(t)
-			o.each(func(at spot, l Limit) {
+			o.each(func(at spot, l weir.Limit) {
 				require.LessOrEqual(t, o.excess(at), int64(0), "%s: %d before, %d after", l.Name, o.before[at], o.after[at])
 				if l.NoLeases { // of others, what is lent to a node that leaves may stay spent
 					require.GreaterOrEqual(t, o.excess(at), -o.strayed, "%s: nothing counts twice", l.Name)
@@ -479,7 +481,7 @@ func TestAKillWhileASnapshotIsWrittenLeavesTheOneBefore(t *testing.T) {
 	full.Only(t, "package snapshot, whose tests kill a process that saves")
 	t.Parallel()
 	const keys = 10_000
-	limits := []Limit{{Name: "once", Algorithm: FixedWindow, Rate: 2, Per: 365 * 24 * time.Hour}}
+	limits := []weir.Limit{{Name: "once", Algorithm: weir.FixedWindow, Rate: 2, Per: 365 * 24 * time.Hour}}
 	dir := t.TempDir()
 	c := startKeeper(t, keeper{Name: "old", Dir: dir, Limits: limits, Keys: keys})
 	c.awaitDone(t, "ready")
@@ -513,7 +515,7 @@ func TestASecondProcessOnADirectoryEndsWithTheReason(t *testing.T) {
 	second := startKeeper(t, k)
 	select {
 	case <-second.Ended():
-	case <-time.After(giveUp):
+	case <-time.After(realtime.GiveUp):
 		t.Fatal("the second process runs on")
 	}
 	require.False(t, second.Well())

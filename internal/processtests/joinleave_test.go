@@ -1,4 +1,4 @@
-package weir
+package processtests
 
 import (
 	"fmt"
@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // The first frame may come to who has just joined before it has turned to its new view.
@@ -16,9 +18,9 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 	for run := range full.Pick(t, 10, 40) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
-			limit := Limit{Name: "test", Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
-			start := func(join ...string) (*Node, *Limiter) {
-				n, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: join, Timeout: 10 * time.Second, Logger: quiet})
+			limit := weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour}
+			start := func(join ...string) (*weir.Node, *weir.Limiter) {
+				n, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: 10 * time.Second, Logger: quiet})
 				require.NoError(t, err)
 				t.Cleanup(func() { n.Close() })
 				return n, limiter(t, n, limit)
@@ -28,7 +30,7 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 9, d.Remaining)
 			second, l := start(first.Members()[0].Addr)
-			eventually(t, "both are members and ready", func() bool {
+			realtime.Eventually(t, "both are members and ready", func() bool {
 				return len(first.Members()) == 2 && len(second.Members()) == 2 && first.Ready() && second.Ready()
 			})
 			_, err = l.Allow(t.Context(), "key")

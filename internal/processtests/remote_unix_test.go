@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"bytes"
@@ -17,7 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // order is what a test has a node in another process do, as a line of JSON on
@@ -32,11 +34,11 @@ type order struct {
 	Keep      int  // units of each question that the node holds or reserves, one by one, and keeps
 	Leave     bool // in order, before the process is stopped
 	Load      *load
-	Gateway   *Limit // the limit of the HTTP requests that the node answers until it ends
+	Gateway   *weir.Limit // the limit of the HTTP requests that the node answers until it ends
 }
 
 type question struct {
-	Limit Limit
+	Limit weir.Limit
 	Key   string
 }
 
@@ -60,7 +62,7 @@ type tally struct {
 	Owner    string // its address
 	Admitted int64
 	Granted  int64 // of these, by the owner
-	Sources  map[Source]int
+	Sources  map[weir.Source]int
 	Used     int64    // units that the count holds afterwards, a debt included
 	Errors   []string // of checks
 }
@@ -68,8 +70,8 @@ type tally struct {
 // failures counts the requests to other members that were not answered in time.
 type failures struct{ atomic.Int64 }
 
-func (*failures) Decided(context.Context, DecisionEvent) {}
-func (f *failures) Hopped(ctx context.Context, e HopEvent) {
+func (*failures) Decided(context.Context, weir.DecisionEvent) {}
+func (f *failures) Hopped(ctx context.Context, e weir.HopEvent) {
 	addHop(ctx, e)
 	if e.Err != nil {
 		f.Add(1)
@@ -77,7 +79,7 @@ func (f *failures) Hopped(ctx context.Context, e HopEvent) {
 }
 
 // obey carries out orders, each at once, until there are no more.
-func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
+func obey(n *node, failed *failures, orders io.Reader, reports io.Writer) {
 	for d := json.NewDecoder(orders); ; {
 		var o order
 		if d.Decode(&o) != nil {
@@ -93,7 +95,7 @@ func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
 	}
 }
 
-func carryOut(n *Node, failed *failures, o order) report {
+func carryOut(n *node, failed *failures, o order) report {
 	if o.Load != nil {
 		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
 	}
@@ -115,10 +117,10 @@ func carryOut(n *Node, failed *failures, o order) report {
 		return keep(n, o)
 	}
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
-	limiters, wider := make([]*Limiter, len(o.Questions)), make([]*Limiter, len(o.Questions))
+	limiters, wider := make([]*weir.Limiter, len(o.Questions)), make([]*weir.Limiter, len(o.Questions))
 	for i, q := range o.Questions {
 		t := &r.Tallies[i]
-		t.Sources = make(map[Source]int)
+		t.Sources = make(map[weir.Source]int)
 		var err error
 		if limiters[i], err = n.Limiter(q.Limit); err == nil {
 			q.Limit.Rate *= 100 // the same count by another number, of which a debt leaves something
@@ -137,7 +139,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 			defer close(stopped)
 			r.Calm = watch(n, stop)
 		}()
-		late := runningLate()
+		late := realtime.MeasureLateness()
 		for range o.Rounds {
 			for i, l := range limiters {
 				t := &r.Tallies[i]
@@ -150,7 +152,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 				}
 				if d.Allowed {
 					t.Admitted++
-					if d.Source <= Relayed {
+					if d.Source <= weir.Relayed {
 						t.Granted++
 					}
 				}
@@ -171,7 +173,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 		}
 		r.Tallies[i].Used = d.Limit - d.Remaining
 	}
-	v := n.handover.View()
+	v := n.View()
 	r.Members, r.Direct, r.Hears = len(v.Members), true, true
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
@@ -184,22 +186,22 @@ func carryOut(n *Node, failed *failures, o order) report {
 }
 
 // keep has a node take units that it does not give back.
-func keep(n *Node, o order) report {
+func keep(n *node, o order) report {
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
 	for i, q := range o.Questions {
 		t := &r.Tallies[i]
-		t.Sources = make(map[Source]int)
+		t.Sources = make(map[weir.Source]int)
 		l, err := n.Limiter(q.Limit)
 		for range o.Keep {
-			var d Decision
+			var d weir.Decision
 			switch {
 			case err != nil:
-			case q.Limit.Algorithm == InFlight:
-				var h *Hold
+			case q.Limit.Algorithm == weir.InFlight:
+				var h *weir.Hold
 				h, err = l.Hold(context.Background(), q.Key, 1)
 				d = h.Decision()
 			default:
-				var v *Reservation
+				var v *weir.Reservation
 				v, err = l.Reserve(context.Background(), q.Key, 1)
 				d = v.Decision()
 			}
@@ -218,8 +220,8 @@ func keep(n *Node, o order) report {
 
 // watch reports whether whom the node hears stayed the same, and those whom it does not
 // hear have been lost for long enough to be asked through others.
-func watch(n *Node, stop <-chan struct{}) (calm bool) {
-	v, now := n.handover.View(), n.env.Steady()
+func watch(n *node, stop <-chan struct{}) (calm bool) {
+	v, now := n.View(), n.Steady()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.Lost[i] == 0 || v.Overdue(i, now))
@@ -230,7 +232,7 @@ func watch(n *Node, stop <-chan struct{}) (calm bool) {
 			return calm
 		case <-time.After(time.Millisecond):
 		}
-		calm = calm && slices.Equal(direct, n.handover.View().Direct)
+		calm = calm && slices.Equal(direct, n.View().Direct)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package weir
+package processtests
 
 import (
 	"context"
@@ -14,33 +14,35 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 // joinRemote starts another process with a node that joins these, at an address or any, and
 // waits until all hear each other, of so many members.
-func joinRemote(t *testing.T, nodes []*Node, addr string, members int) (r *remote, name string) {
+func joinRemote(t *testing.T, nodes []*node, addr string, members int) (r *remote, name string) {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	known := make(map[string]bool)
 	cmd := exec.Command(program)
-	v := nodes[0].handover.View()
+	v := nodes[0].View()
 	for _, m := range v.Members {
 		known[m.Name] = true
 	}
 	cmd.Env = append(os.Environ(), joinVariable+"="+v.Members[v.Self].Addr, bindVariable+"="+addr, timeoutVariable+"=2s")
 	r = newRemote(t, cmd)
-	eventually(t, "the process serves, and all hear each other", func() bool {
+	realtime.Eventually(t, "the process serves, and all hear each other", func() bool {
 		for _, n := range nodes {
-			if v := n.handover.View(); len(v.Points) != members || len(v.Members) != members || !v.HearsAll() || !v.Settled {
+			if v := n.View(); len(v.Points) != members || len(v.Members) != members || !v.HearsAll() || !v.Settled {
 				return false
 			}
 		}
 		return true
 	})
-	for _, m := range nodes[0].handover.View().Members {
+	for _, m := range nodes[0].View().Members {
 		if !known[m.Name] {
 			name = m.Name
 		}
@@ -53,11 +55,11 @@ func joinRemote(t *testing.T, nodes []*Node, addr string, members int) (r *remot
 func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 	full.Only(t, "TestUnitsOfAHolderThatDiesComeBack and TestHoldsOutliveTheirOwner, in virtual time")
 	t.Parallel()
-	whileHealthy(t, func(t *testing.T) decisions {
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, nil)
 		child, name := joinRemote(t, nodes, "", 3)
-		held := Limit{Name: "held", Algorithm: InFlight, Rate: 10}
-		tokens := Limit{Name: "tokens", Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
+		held := weir.Limit{Name: "held", Algorithm: weir.InFlight, Rate: 10}
+		tokens := weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour}
 		hs, ts := limiters(t, nodes, held), limiters(t, nodes, tokens)
 		// The process holds 4 of 10 units of two keys, of which it owns one. It also owns a key of
 		// which these nodes hold all units.
@@ -75,8 +77,8 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 				decided[source] += n
 			}
 		}
-		var holds []*Hold // of nodes
-		take := func(l *Limiter, key string) bool {
+		var holds []*weir.Hold // of nodes
+		take := func(l *weir.Limiter, key string) bool {
 			h, err := l.Hold(t.Context(), key, 1)
 			require.NoError(t, err)
 			if h.Decision().Allowed {
@@ -87,25 +89,25 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 		}
 		for i := range 12 {
 			for key, left := range map[string]int{others: 6, its: 6, full: 10} {
-				if got := take(hs[i%2], key); !decided.strayed() {
+				if got := take(hs[i%2], key); !decided.Strayed() {
 					require.Equal(t, i < left, got)
 				}
 			}
 		}
-		if !inTouch(hs) || decided.strayed() {
+		if !inTouch(nodes) || decided.Strayed() {
 			return unanswered()
 		}
-		id := ts[0].id(itsTokens)
-		eventually(t, "there is a copy of the count that the process owns", func() bool {
+		id := ts[0].ID(itsTokens)
+		realtime.Eventually(t, "there is a copy of the count that the process owns", func() bool {
 			for _, n := range nodes {
-				if used, _, _ := n.counts.Used(id, n.env.Now()); used == 4 {
+				if n.Used(id) == 4 {
 					return true
 				}
 			}
 			return false
 		})
 
-		late := runningLate()
+		late := realtime.MeasureLateness()
 		defer late.Stop()
 		require.NoError(t, child.Kill())
 		killed := time.Now()
@@ -118,16 +120,16 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 			back <- time.Since(killed)
 		}()
 		begun := len(holds)
-		eventually(t, "what it held of its own key is back", func() bool {
+		realtime.Eventually(t, "what it held of its own key is back", func() bool {
 			for _, l := range hs {
 				require.False(t, take(l, full), "10 are held already")
 			}
 			take(hs[len(holds)%2], its)
 			return len(holds) == begun+4
 		})
-		require.Less(t, time.Since(killed), HoldTerm-2*time.Second+late.Total(), "the new owner asks what is held, and waits for no term")
+		require.Less(t, time.Since(killed), weir.HoldTerm-2*time.Second+late.Total(), "the new owner asks what is held, and waits for no term")
 		var took time.Duration
-		for took == 0 || time.Since(killed) < HoldTerm+2*time.Second { // by then the holds would be lost if nobody renewed them
+		for took == 0 || time.Since(killed) < weir.HoldTerm+2*time.Second { // by then the holds would be lost if nobody renewed them
 			for _, key := range []string{its, full} {
 				require.False(t, take(hs[0], key), "10 are held already")
 			}
@@ -137,8 +139,8 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 			}
 		}
 		t.Logf("what it held came back after %v, with this process up to %v late", took, late.Worst())
-		require.GreaterOrEqual(t, took, HoldTerm-time.Second-3*late.Worst())
-		require.LessOrEqual(t, took, HoldTerm+2*time.Second+3*late.Worst())
+		require.GreaterOrEqual(t, took, weir.HoldTerm-time.Second-3*late.Worst())
+		require.LessOrEqual(t, took, weir.HoldTerm+2*time.Second+3*late.Worst())
 		for _, h := range holds {
 			select {
 			case <-h.Lost():
@@ -155,8 +157,8 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 // roll is a rolling restart under load of holds.
 type roll struct {
 	t     *testing.T
-	nodes []*Node
-	limit Limit
+	nodes []*node
+	limit weir.Limit
 	keys  []string
 	held  []atomic.Int64 // of each key, at least
 	most  atomic.Int64   // of held
@@ -180,7 +182,7 @@ func (r *roll) load(ctx context.Context, caller int) {
 		return
 	}
 	type one struct {
-		*Hold
+		*weir.Hold
 		key int
 	}
 	var mine []one
@@ -223,17 +225,17 @@ func TestARollingRestartKeepsHoldsWithinTheLimit(t *testing.T) {
 	for _, how := range []string{"leave", "killed"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			whileHealthy(t, func(t *testing.T) decisions { return playRoll(t, how == "killed") })
+			realtime.WhileHealthy(t, func(t *testing.T) decisions { return playRoll(t, how == "killed") })
 		})
 	}
 }
 
 func playRoll(t *testing.T, kill bool) decisions {
 	const rate, keys, callers, replaced, rounds = 5, 6, 4, 2, 4
-	r := &roll{t: t, nodes: fleet(t, 2, nil), limit: Limit{Name: "held", Algorithm: InFlight, Rate: rate}, held: make([]atomic.Int64, keys), by: make(decisions)}
+	r := &roll{t: t, nodes: fleet(t, 2, nil), limit: weir.Limit{Name: "held", Algorithm: weir.InFlight, Rate: rate}, held: make([]atomic.Int64, keys), by: make(decisions)}
 	ls := limiters(t, r.nodes, r.limit)
 	var (
-		lasting   []*Hold
+		lasting   []*weir.Hold
 		questions []question
 	)
 	for i := range keys {
@@ -266,7 +268,7 @@ func playRoll(t *testing.T, kill bool) decisions {
 	for range replaced {
 		start(freeport.Addr(t))
 	}
-	late := runningLate()
+	late := realtime.MeasureLateness()
 	defer late.Stop()
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
@@ -275,7 +277,7 @@ func playRoll(t *testing.T, kill bool) decisions {
 	}
 	for range rounds * replaced {
 		before := r.took.Load()
-		eventually(t, "units are held and released", func() bool { return r.took.Load() > before+100 })
+		realtime.Eventually(t, "units are held and released", func() bool { return r.took.Load() > before+100 })
 		old := children[0]
 		children = children[1:]
 		for _, key := range old.has {
@@ -294,7 +296,7 @@ func playRoll(t *testing.T, kill bool) decisions {
 	load.Wait()
 	ended := time.Now()
 	for i, key := range r.keys {
-		eventually(t, "all that was released is there again", func() bool {
+		realtime.Eventually(t, "all that was released is there again", func() bool {
 			return remaining(t, ls[0], key) == rate-r.held[i].Load()
 		})
 	}
@@ -309,11 +311,11 @@ func playRoll(t *testing.T, kill bool) decisions {
 	most, strayed := int64(rate), r.by
 	if kill {
 		most += callers
-		delete(strayed, StandIn) // which is to decide until the process is restarted
+		delete(strayed, weir.StandIn) // which is to decide until the process is restarted
 	}
-	if !strayed.strayed() {
+	if !strayed.Strayed() {
 		require.LessOrEqual(t, r.most.Load(), most)
-		require.Less(t, time.Since(ended), HoldTerm+2*time.Second+late.Total())
+		require.Less(t, time.Since(ended), weir.HoldTerm+2*time.Second+late.Total())
 	}
 	require.LessOrEqual(t, r.most.Load(), int64(2*rate), "where an owner is late")
 	return strayed

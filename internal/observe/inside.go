@@ -1,0 +1,31 @@
+package observe
+
+import (
+	"context"
+
+	"github.com/weir-go/weir/internal/view"
+)
+
+// Inside is the state of a node that tests outside of package weir read, beyond its API. An
+// id is the one that Limiter.ID returns.
+type Inside struct {
+	View        func() *view.View
+	Steady      func() int64            // monotonic time in nanoseconds, as in View
+	Used        func(id [16]byte) int64 // units of the count that this node holds, as the owner or as a replica
+	EndPushback func(id [16]byte)       // makes the node ask the owner again
+}
+
+type insideKey struct{}
+
+// WithInside returns a context for weir.Start, which fills in the Inside of the node that it
+// starts.
+func WithInside(ctx context.Context, in *Inside) context.Context {
+	return context.WithValue(ctx, insideKey{}, in)
+}
+
+// Fill sets the Inside that a context has, if it has one.
+func Fill(ctx context.Context, node Inside) {
+	if in, ok := ctx.Value(insideKey{}).(*Inside); ok {
+		*in = node
+	}
+}

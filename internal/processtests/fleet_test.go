@@ -1,0 +1,454 @@
+package processtests
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/observe"
+	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/view"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// defaultTimeout is the default of Config.Timeout.
+const defaultTimeout = 100 * time.Millisecond
+
+var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
+
+type decisions = realtime.Decisions[weir.Source]
+
+// node is a node whose view and counts a test can read.
+type node struct {
+	*weir.Node
+	observe.Inside
+}
+
+// start starts a node that the caller must close.
+func start(ctx context.Context, cfg weir.Config) (*node, error) {
+	n := new(node)
+	var err error
+	n.Node, err = weir.Start(observe.WithInside(ctx, &n.Inside), cfg)
+	return n, err
+}
+
+// inTouch reports whether each of these nodes hears the others, and none of them has stalled.
+func inTouch(nodes []*node) bool {
+	for _, n := range nodes {
+		v := n.View()
+		for i, m := range v.Members {
+			if slices.ContainsFunc(nodes, func(o *node) bool { return o.name() == m.Name }) && (!v.Direct[i] || v.Stalled[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unanswered is what play returns if a member did not answer in time.
+func unanswered() decisions { return decisions{0: 1} }
+
+// name is what other nodes call this one.
+func (n *node) name() string { v := n.View(); return v.Members[v.Self].Name }
+
+// byOwners skips this attempt of realtime.WhileHealthy unless an owner, its lease or its denial made each
+// of these decisions. Nodes of a fleet relay a check only if one of them stood still.
+func byOwners(t *testing.T, ds ...weir.Decision) {
+	t.Helper()
+	decided := make(decisions)
+	for _, d := range ds {
+		decided[d.Source]++
+	}
+	if decided.Strayed() || decided[weir.Relayed] > 0 {
+		t.Skipf("a member did not answer in time: decided by %v", decided)
+	}
+}
+
+// fleet starts nodes on loopback sockets and waits until all hear each other.
+// Timeout is two seconds, so that only a fault makes a check time out.
+func fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*node {
+	t.Helper()
+	var fleet []*node
+	for i := range nodes {
+		cfg := weir.Config{Name: fmt.Sprintf("node%d", i), Bind: "127.0.0.1:0", Timeout: 2 * time.Second, Logger: quiet}
+		for _, n := range fleet {
+			v := n.View()
+			cfg.Join = append(cfg.Join, v.Members[v.Self].Addr)
+		}
+		if edit != nil {
+			edit(i, &cfg)
+		}
+		n, err := start(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		fleet = append(fleet, n)
+	}
+	realtime.Eventually(t, "all are ready and hear each other", func() bool {
+		for _, n := range fleet {
+			if !n.Ready() {
+				return false
+			}
+		}
+		return hearEachOther(fleet)
+	})
+	return fleet
+}
+
+// startAt starts a node at a port that is held for it, and tries again while the port is in use. A
+// process that another test starts has copies of this one's sockets until it executes its program.
+func startAt(t testing.TB, cfg weir.Config) *node {
+	t.Helper()
+	var n *node
+	var err error
+	realtime.Eventually(t, "the port is free again", func() bool {
+		n, err = start(t.Context(), cfg)
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	return n
+}
+
+func hearEachOther(nodes []*node) bool {
+	for _, n := range nodes {
+		v := n.View()
+		if len(v.Members) != len(nodes) {
+			return false
+		}
+		for i := range v.Members {
+			for j := range v.Members {
+				if !v.Hears[i][j] {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// limiters are one limit on every node.
+func limiters(t testing.TB, nodes []*node, l weir.Limit) []*weir.Limiter {
+	t.Helper()
+	var ls []*weir.Limiter
+	for _, n := range nodes {
+		one, err := n.Limiter(l)
+		require.NoError(t, err)
+		ls = append(ls, one)
+	}
+	return ls
+}
+
+// limiter is one limit on one node.
+func limiter(t *testing.T, n interface {
+	Limiter(weir.Limit) (*weir.Limiter, error)
+}, l weir.Limit) *weir.Limiter {
+	t.Helper()
+	l.Name = cmp.Or(l.Name, "test")
+	limiter, err := n.Limiter(l)
+	require.NoError(t, err)
+	return limiter
+}
+
+func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, units)
+	require.NoError(t, err)
+	require.True(t, d.Allowed, "%+v", d)
+	return d
+}
+
+func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// ownedBy finds a key that a node owns.
+func ownedBy(t testing.TB, l *weir.Limiter, owner *node) string {
+	t.Helper()
+	v := owner.View()
+	return keyOf(t, l, v.Members[v.Self].Name)
+}
+
+// keyOf finds a key that the member of a name owns.
+func keyOf(t testing.TB, l *weir.Limiter, name string) string {
+	t.Helper()
+	for i := range 10_000 {
+		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {
+			return key
+		}
+	}
+	t.Fatal("no key of 10,000 is owned by ", name)
+	return ""
+}
+
+func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			ls := limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			for run := range full.Pick(t, 5, 20) {
+				attempt := 0
+				realtime.WhileHealthy(t, func(t *testing.T) decisions {
+					attempt++
+					return admitsTheLimit(t, ls, fmt.Sprint("run ", run, ", attempt ", attempt), 64, 10_000)
+				})
+			}
+		})
+	}
+}
+
+// admitsTheLimit has so many callers, each with one of these limiters, ask for a key of a limit
+// of 100, so often together.
+func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks int) decisions {
+	var (
+		mu       sync.Mutex
+		admitted int
+		decided  = make(decisions)
+		wait     sync.WaitGroup
+	)
+	for g := range callers {
+		wait.Go(func() {
+			own, allowed := make(decisions), 0
+			for i := g; i < asks; i += callers {
+				d, err := ls[g%len(ls)].Allow(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				own[d.Source]++
+				if d.Allowed {
+					allowed++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			admitted += allowed
+			for source, n := range own {
+				decided[source] += n
+			}
+		})
+	}
+	wait.Wait()
+	if !decided.Strayed() {
+		require.Equal(t, 100, admitted)
+	}
+	require.LessOrEqual(t, admitted, 200, "twice the limit where the owner is late")
+	return decided
+}
+
+func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	few := limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})
+	many := limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 1000, Per: 365 * 24 * time.Hour})
+	for i, owner := range nodes {
+		realtime.WhileHealthy(t, func(t *testing.T) decisions {
+			asks := []weir.Ask{
+				{Limiter: few[0], Key: ownedBy(t, few[0], owner)},
+				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+1)%3]), Units: 10},
+				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+2)%3]), Units: 10},
+			}
+			for _, a := range asks {
+				realtime.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
+			}
+			for range 5 {
+				ds, err := nodes[0].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				byOwners(t, ds...)
+				require.True(t, ds.Allowed())
+			}
+			for range 20 {
+				ds, err := nodes[0].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				byOwners(t, ds...)
+				require.False(t, ds.Allowed())
+				require.EqualValues(t, 950, ds[1].Remaining)
+			}
+			for _, a := range asks[1:] {
+				realtime.Eventually(t, fmt.Sprintf("owner %d: a denial costs the others nothing", i), func() bool {
+					d, err := many[0].Peek(t.Context(), a.Key)
+					require.NoError(t, err)
+					byOwners(t, d)
+					return d.Remaining == 950
+				})
+			}
+			return nil
+		})
+	}
+}
+
+// Many AllowAlls at once, over limits of three owners of which the tightest is
+// full after 50: never more, and what was refunded is all back.
+func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
+	t.Parallel()
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		nodes := fleet(t, 3, nil)
+		tight := limiters(t, nodes, weir.Limit{Name: "tight", Algorithm: weir.SlidingLog, Rate: 50, Per: time.Hour})
+		loose := limiters(t, nodes, weir.Limit{Name: "loose", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
+		keys := []string{ownedBy(t, tight[0], nodes[0]), ownedBy(t, loose[0], nodes[1]), ownedBy(t, loose[0], nodes[2])}
+		var (
+			mu       sync.Mutex
+			admitted int
+			decided  = make(decisions)
+			wait     sync.WaitGroup
+		)
+		for g := range 16 {
+			wait.Go(func() {
+				for range 40 {
+					ds, err := nodes[g%3].AllowAll(t.Context(),
+						weir.Ask{Limiter: tight[g%3], Key: keys[0], Units: 1}, weir.Ask{Limiter: loose[g%3], Key: keys[1], Units: 1}, weir.Ask{Limiter: loose[g%3], Key: keys[2], Units: 1})
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					for _, d := range ds {
+						decided[d.Source]++
+					}
+					if ds.Allowed() {
+						admitted++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wait.Wait()
+		require.LessOrEqual(t, admitted, 100, "twice the limit where the owner is late")
+		if decided.Strayed() {
+			return decided
+		}
+		require.Equal(t, 50, admitted)
+		for _, key := range keys[1:] {
+			realtime.Eventually(t, "what was refunded is back", func() bool { return remaining(t, loose[0], key) == 950 })
+		}
+		return decided
+	})
+}
+
+func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+	key := ownedBy(t, ls[0], nodes[1])
+	allow(t, ls[0], key, 10)
+	realtime.Eventually(t, "the reset reaches all", func() bool { return ls[2].Reset(t.Context(), key) == nil })
+	realtime.Eventually(t, "nothing of it is left", func() bool { return remaining(t, ls[0], key) == 10 })
+
+	v := nodes[2].View()
+	gone := v.Members[v.Self].Name
+	require.NoError(t, nodes[2].Close())
+	realtime.Eventually(t, "it is not heard any more", func() bool {
+		v := nodes[0].View()
+		return !v.Direct[v.Named[view.NameHash(gone)]]
+	})
+	realtime.Eventually(t, "the reset names the one that has gone, and no other", func() bool {
+		var partial *weir.ErrPartial
+		require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
+		require.Contains(t, partial.Members, gone)
+		return len(partial.Members) == 1
+	})
+}
+
+func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy weir.PartitionPolicy
+		source weir.Source
+		admits int64 // of 100, in a fleet of 2
+	}{
+		{weir.MajorityShare, weir.Budget, 50},
+		{weir.FairShare, weir.Budget, 50},
+		{weir.FailOpen, weir.FailedOpen, 100},
+		{weir.FailClosed, weir.FailedClosed, 0},
+	} {
+		t.Run(fmt.Sprint(c.source, c.policy), func(t *testing.T) {
+			t.Parallel()
+			nodes := fleet(t, 2, nil)
+			ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: c.policy})
+			key := ownedBy(t, ls[0], nodes[1])
+			require.NoError(t, nodes[1].Close())
+			var admitted int64
+			for range 200 {
+				d, err := ls[0].Allow(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, c.source, d.Source)
+				if d.Allowed {
+					admitted++
+				}
+			}
+			require.Equal(t, c.admits, admitted)
+		})
+	}
+}
+
+// Callers with deadlines that are shorter than the way: what they are told and
+// what the owner counts in the end agree: its own late answers are refunded, and
+// it is told what budgets granted instead.
+// What is lent too late may stay spent, so nothing is lent.
+func TestImpatientCallersSpendNothingTwice(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 2, nil)
+	ls := limiters(t, nodes, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100_000, Per: time.Hour, NoLeases: true})
+	key := ownedBy(t, ls[0], nodes[1])
+	var forwarded, budget atomic.Int64
+	var wait sync.WaitGroup
+	for range 500 {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+			defer cancel()
+			d, err := ls[0].Allow(ctx, key)
+			if err != nil || !d.Allowed {
+				t.Error(d, err)
+			}
+			if d.Source == weir.Forwarded {
+				forwarded.Add(1)
+			} else {
+				budget.Add(1)
+			}
+		})
+	}
+	wait.Wait()
+	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
+	defer func() {
+		s := nodes[0].Stats()
+		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; outages %d, timeouts %d, late %d, dropped %d",
+			spent(), forwarded.Load(), budget.Load(), s.LateUnits, s.Outage.Count, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped)
+	}()
+	settled := 0 // since when the owner counts each unit that a caller was granted, and no other
+	realtime.Eventually(t, "the owner counts each unit that was granted, and no other", func() bool {
+		if settled++; spent() != 500 {
+			settled = 0
+		}
+		return settled == 300
+	})
+}
+
+func TestMembersAreTheRoster(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	for i, n := range nodes {
+		members := n.Members()
+		require.Len(t, members, 3)
+		for j, m := range members {
+			require.True(t, strings.HasPrefix(m.Name, fmt.Sprintf("node%d-", j)))
+			require.Equal(t, i == j, m.Self)
+			require.Equal(t, cluster.Serving, m.State)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package processtests
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/realtime"
+)
+
+// Each of these is asked for on one node that owns all, on one that owns none, and
+// on one that owns some.
+func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	few := limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 2, Per: time.Hour})[0]
+	many := limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 100, Per: 365 * 24 * time.Hour})[0]
+	for where, owners := range map[string][2]*node{
+		"owned":          {nodes[0], nodes[0]},
+		"forwarded":      {nodes[1], nodes[1]},
+		"of two owners":  {nodes[1], nodes[2]},
+		"here and there": {nodes[0], nodes[1]},
+		"there and here": {nodes[1], nodes[0]},
+	} {
+		t.Run(where, func(t *testing.T) {
+			realtime.WhileHealthy(t, func(t *testing.T) decisions {
+				f, m := weir.Ask{Limiter: few, Key: ownedBy(t, few, owners[0])}, weir.Ask{Limiter: many, Key: ownedBy(t, many, owners[1])}
+				fs, ms := f, m
+				fs.Shadow, ms.Shadow = true, true
+				left := func(fewLeft, manyLeft int64) {
+					t.Helper()
+					realtime.Eventually(t, fmt.Sprintf("%d and %d are left", fewLeft, manyLeft), func() bool {
+						df, err := few.Peek(t.Context(), f.Key)
+						require.NoError(t, err)
+						dm, err := many.Peek(t.Context(), m.Key)
+						require.NoError(t, err)
+						byOwners(t, df, dm)
+						return df.Remaining == fewLeft && dm.Remaining == manyLeft
+					})
+				}
+				ask := func(asks ...weir.Ask) weir.Decisions {
+					t.Helper()
+					ds, err := nodes[0].AllowAll(t.Context(), asks...)
+					require.NoError(t, err)
+					byOwners(t, ds...)
+					return ds
+				}
+				for _, a := range []weir.Ask{f, m} {
+					realtime.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
+				}
+
+				for range 2 {
+					ds := ask(fs, m)
+					require.True(t, ds.Allowed() && ds[0].Allowed && ds[0].Shadow && !ds[1].Shadow)
+				}
+				left(0, 98)
+				ds := ask(fs, m)
+				require.True(t, ds.Allowed(), "a shadow denies nothing")
+				require.False(t, ds[0].Allowed, "and says that it would have")
+				require.Positive(t, ds[0].RetryAfter)
+				require.Equal(t, "many", ds.Strictest().Name, "of those that are enforced")
+				left(0, 97)
+
+				ds = ask(f, ms)
+				require.False(t, ds.Allowed())
+				require.True(t, ds[1].Allowed, "it would have been")
+				left(0, 97)
+				ds = ask(f, ms, ms)
+				require.False(t, ds.Allowed())
+				left(0, 97)
+
+				require.True(t, ask(fs).Allowed(), "a shadow alone")
+				require.Zero(t, ask(fs).Strictest())
+				ds = ask(ms, ms)
+				require.True(t, ds[0].Shadow && ds[1].Shadow && ds[0].Allowed)
+				require.EqualValues(t, 95, ds[1].Remaining, "the two are summed")
+				ds = ask(ms, m)
+				require.False(t, ds[0].Shadow || ds[1].Shadow, "enforced if one of them is")
+				left(0, 93)
+
+				huge := ms
+				huge.Units = 1_000
+				ds = ask(huge, weir.Ask{Limiter: few, Key: "of its own " + t.Name()})
+				require.True(t, ds.Allowed(), "what can never be granted is a denial, of a shadow")
+				require.False(t, ds[0].Allowed)
+				left(0, 93)
+				huge.Shadow = false
+				_, err := nodes[0].AllowAll(t.Context(), huge, f)
+				require.ErrorIs(t, err, weir.ErrInvalid)
+				ds, err = nodes[0].AllowAll(t.Context(), weir.Ask{Limiter: many, Key: m.Key, Units: -1, Shadow: true})
+				require.ErrorIs(t, err, weir.ErrInvalid)
+				require.False(t, ds.Allowed(), "with an error everything is a denial")
+				return nil
+			})
+		})
+	}
+	total := nodes[0].Stats().Shadows
+	require.Positive(t, total.Allowed)
+	require.Positive(t, total.Denied)
+}
+
+func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
+	t.Parallel()
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		nodes := fleet(t, 2, nil)
+		flights := limiters(t, nodes, weir.Limit{Name: "flights", Algorithm: weir.InFlight, Rate: 2})[0]
+		tokens := limiters(t, nodes, weir.Limit{Name: "tokens", Rate: 2, Per: time.Hour})[0]
+		for name, ask := range map[string]func(l *weir.Limiter, key string) (weir.Decision, error){
+			"Hold": func(l *weir.Limiter, key string) (weir.Decision, error) {
+				h, err := l.Hold(t.Context(), key, 2)
+				return h.Decision(), err
+			},
+			"HoldFor": func(l *weir.Limiter, key string) (weir.Decision, error) {
+				_, d, err := l.HoldFor(t.Context(), key, 2, time.Minute)
+				return d, err
+			},
+			"Reserve": func(l *weir.Limiter, key string) (weir.Decision, error) {
+				v, err := l.Reserve(t.Context(), key, 2)
+				return v.Decision(), err
+			},
+			"AllowN": func(l *weir.Limiter, key string) (weir.Decision, error) { return l.AllowN(t.Context(), key, 2) },
+			"AllowAll": func(l *weir.Limiter, key string) (weir.Decision, error) {
+				ds, err := nodes[0].AllowAll(t.Context(), weir.Ask{Limiter: l, Key: key, Units: 2})
+				require.True(t, ds.Allowed(), "a shadow denies nothing")
+				return ds[0], err
+			},
+		} {
+			l := flights
+			if name == "Reserve" || strings.HasPrefix(name, "Allow") {
+				l = tokens
+			}
+			for _, owner := range nodes {
+				key, before := "", nodes[0].Stats()
+				for i := 0; key == "" || l.Owner(key).Name != owner.name(); i++ {
+					key = fmt.Sprint(name, i)
+				}
+				for _, allowed := range []bool{true, false} {
+					d, err := ask(l.Shadow(), key)
+					require.NoError(t, err)
+					byOwners(t, d)
+					require.True(t, d.Shadow, name)
+					require.Equal(t, allowed, d.Allowed, name)
+				}
+				after := nodes[0].Stats()
+				require.Equal(t, weir.Outcomes{Allowed: before.Shadows.Allowed + 1, Denied: before.Shadows.Denied + 1}, after.Shadows, name)
+				require.Equal(t, before.Limits, after.Limits, name)
+				d, err := l.Peek(t.Context(), key)
+				require.NoError(t, err)
+				byOwners(t, d)
+				require.Zero(t, d.Remaining, "what a shadow has is spent or held")
+			}
+		}
+		v, err := tokens.Shadow().Reserve(t.Context(), "key", 3)
+		require.NoError(t, err, "more than there can ever be")
+		require.False(t, v.Decision().Allowed)
+		_, err = tokens.Reserve(t.Context(), "key", 3)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		return nil
+	})
+}

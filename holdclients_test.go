@@ -703,7 +703,10 @@ func (s *clientSchedule) leave(name string, rest time.Duration) {
 // another host.
 func (s *clientSchedule) deploy(random *rand.Rand) {
 	name := s.names[random.IntN(len(s.names))]
-	other := fmt.Sprintf("%s%d", name[:1], random.IntN(1000))
+	other := name
+	for s.nodes[other] != nil {
+		other = fmt.Sprintf("%s%d", name[:1], random.IntN(1000))
+	}
 	kind := random.IntN(6)
 	rest := time.Duration(0)
 	if random.IntN(2) == 0 {

@@ -7,10 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -30,62 +27,48 @@ func TestTheChartsCopiesAreThoseOfContrib(t *testing.T) {
 func TestTheChartMonitorsIfToldTo(t *testing.T) {
 	m, err := read(rendered(t, "helm/envoy"))
 	require.NoError(t, err)
-	require.Len(t, m.monitors, 1)
-	monitor := m.monitors[0]
-	require.Equal(t, "prometheus", monitor.Labels["release"])
-	selector := labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels)
-	var monitored []*corev1.Service
-	for _, s := range m.services {
-		if selector.Matches(labels.Set(s.Labels)) {
+	monitors := m.of("ServiceMonitor")
+	require.Len(t, monitors, 1)
+	monitor := monitors[0]
+	require.Equal(t, "prometheus", monitor.Metadata.Labels["release"])
+	var monitored []*object
+	for _, s := range m.of("Service") {
+		if selects(monitor.Spec.Selector["matchLabels"].(map[string]any), s.Metadata.Labels) {
 			monitored = append(monitored, s)
 		}
 	}
 	require.Len(t, monitored, 1, "each node is scraped once")
-	require.Equal(t, "limits-weir", monitored[0].Labels[monitor.Spec.JobLabel])
+	require.Equal(t, "limits-weir", monitored[0].Metadata.Labels[monitor.Spec.JobLabel])
 	require.Equal(t, monitored[0].Spec.Ports[0].Name, monitor.Spec.Endpoints[0].Port)
-	require.EqualValues(t, 8082, monitored[0].Spec.Ports[0].Port)
-	require.NotContains(t, m.deployments[0].Spec.Template.Annotations, "prometheus.io/scrape", "each node is scraped once")
+	require.Equal(t, 8082, monitored[0].Spec.Ports[0].Port)
+	require.NotContains(t, m.workload(t).Spec.Template.Metadata.Annotations, "prometheus.io/scrape", "each node is scraped once")
 
 	alerts, err := os.ReadFile("../contrib/prometheus/weir.rules.yaml")
 	require.NoError(t, err)
-	var want monitoringv1.PrometheusRuleSpec
-	require.NoError(t, yaml.UnmarshalStrict(alerts, &want))
-	require.Equal(t, want, m.rules[0].Spec)
+	var want struct{ Groups any }
+	require.NoError(t, yaml.Unmarshal(alerts, &want))
+	require.Equal(t, want.Groups, m.of("PrometheusRule")[0].Spec.Groups)
 	dashboard, err := os.ReadFile("../contrib/prometheus/dashboard.json")
 	require.NoError(t, err)
-	i := slices.IndexFunc(m.configMaps, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
+	configMaps := m.of("ConfigMap")
+	i := slices.IndexFunc(configMaps, func(c *object) bool { return c.Metadata.Labels["grafana_dashboard"] == "1" })
 	require.GreaterOrEqual(t, i, 0)
-	require.JSONEq(t, string(dashboard), m.configMaps[i].Data["weir.json"])
+	require.JSONEq(t, string(dashboard), configMaps[i].Data["weir.json"])
 
 	require.NotContains(t, string(rendered(t, "helm/default")), "monitoring.coreos.com", "nothing of it is there without the operator")
-}
-
-// Weir expects the least number of replicas: fewer are a fault, and more are the autoscaler's.
-func TestAutoscalerOwnsTheNumberOfReplicas(t *testing.T) {
-	for name, c := range map[string]struct {
-		least, most int32
-		expect      string
-	}{"helm/autoscaling": {2, 12, "2"}, "helm/autoscaling-snapshots": {3, 9, "3"}} {
-		m, err := read(rendered(t, name))
-		require.NoError(t, err)
-		w := m.workloads()[0]
-		require.Nil(t, w.Spec.Replicas, "%s: an upgrade would reset the autoscaler", name)
-		require.Equal(t, c.expect, w.options["expect"], name)
-		require.Len(t, m.autoscalers, 1)
-		require.Equal(t, []int32{c.least, c.most}, []int32{*m.autoscalers[0].Spec.MinReplicas, m.autoscalers[0].Spec.MaxReplicas}, name)
-	}
 }
 
 func TestServicesHaveTheFamiliesThatAreAskedFor(t *testing.T) {
 	m, err := read(rendered(t, "helm/envoy"))
 	require.NoError(t, err)
-	require.Len(t, m.services, 3)
-	for _, s := range m.services {
-		if strings.HasSuffix(s.Name, "-peers") {
-			require.Nil(t, s.Spec.IPFamilyPolicy, "nodes advertise their pods' own family")
+	services := m.of("Service")
+	require.Len(t, services, 3)
+	for _, s := range services {
+		if strings.HasSuffix(s.Metadata.Name, "-peers") {
+			require.Empty(t, s.Spec.IPFamilyPolicy, "nodes advertise their pods' own family")
 			continue
 		}
-		require.Equal(t, corev1.IPFamilyPolicyPreferDualStack, *s.Spec.IPFamilyPolicy, s.Name)
-		require.Equal(t, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}, s.Spec.IPFamilies, s.Name)
+		require.Equal(t, "PreferDualStack", s.Spec.IPFamilyPolicy, s.Metadata.Name)
+		require.Equal(t, []string{"IPv6", "IPv4"}, s.Spec.IPFamilies, s.Metadata.Name)
 	}
 }

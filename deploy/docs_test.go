@@ -21,7 +21,7 @@ func TestPortsAreThoseOfTheDocuments(t *testing.T) {
 	for _, name := range []string{"kustomize/server", "helm/default", "helm/envoy"} {
 		m, err := read(rendered(t, name))
 		require.NoError(t, err)
-		ports := m.workloads()[0].ports()
+		ports := m.workload(t).ports()
 		require.Equal(t, documented["peersBind"], fmt.Sprint(ports["peers/TCP"]), name)
 		for _, flag := range []string{"checks", "admin", "health", "envoy"} {
 			if port, ok := ports[flag+"/TCP"]; ok || flag != "envoy" {
@@ -41,5 +41,5 @@ func TestPortsAreThoseOfTheDocuments(t *testing.T) {
 func TestTheDocumentSizesMemoryAsTheManifestsAre(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
-	require.Contains(t, string(text), fmt.Sprintf("Memory of a node: %d bytes for each count, and %d MiB.", keyBytes, baseBytes>>20))
+	require.Contains(t, string(text), fmt.Sprintf("Memory of a node: %d bytes for each count, and %d MiB.", keyBytes, baseMebibytes))
 }

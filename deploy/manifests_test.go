@@ -2,97 +2,261 @@ package deploy
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
-	"github.com/yannh/kubeconform/pkg/validator"
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects of one installation.
-type manifests struct {
-	deployments []*appsv1.Deployment
-	stateful    []*appsv1.StatefulSet
-	services    []*corev1.Service
-	configMaps  []*corev1.ConfigMap
-	accounts    []*corev1.ServiceAccount
-	policies    []*networkingv1.NetworkPolicy
-	budgets     []*policyv1.PodDisruptionBudget
-	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
-	monitors    []*monitoringv1.ServiceMonitor
-	rules       []*monitoringv1.PrometheusRule
+// object is an object of Kubernetes, as far as the tests read it. The tests with the tag
+// render hold objects to the schemas of Kubernetes.
+type object struct {
+	Kind     string
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Data map[string]string
+	Spec struct {
+		Replicas                 *int
+		MinReplicas, MaxReplicas int
+		Template                 template
+		ClusterIP                string
+		PublishNotReadyAddresses bool
+		IPFamilyPolicy           string
+		IPFamilies               []string
+		Ports                    []struct {
+			Name, Protocol string
+			Port           int
+		}
+		Selector    map[string]any // labels; matchLabels has them where Kubernetes has a LabelSelector
+		PodSelector labelSelector
+		Ingress     []struct {
+			Ports []struct {
+				Port     any // a number or a name
+				Protocol string
+			}
+		}
+		JobLabel  string
+		Endpoints []struct{ Port string }
+		Groups    any
+	}
 }
 
-// read reads objects, and refuses fields that their types do not have.
-func read(text []byte) (*manifests, error) {
-	m := new(manifests)
+type labelSelector struct{ MatchLabels map[string]string }
+
+type template struct {
+	Metadata struct{ Labels, Annotations map[string]string }
+	Spec     struct {
+		TerminationGracePeriodSeconds int
+		InitContainers, Containers    []*container
+		Volumes                       []struct{ ConfigMap struct{ Name string } }
+	}
+}
+
+type container struct {
+	Name, Image string
+	Args        []string
+	Env         []struct {
+		Name, Value string
+		ValueFrom   *struct {
+			FieldRef         struct{ FieldPath string }
+			ResourceFieldRef struct{ Resource string }
+		}
+	}
+	Ports []struct {
+		Name, Protocol string
+		ContainerPort  int
+	}
+	Resources struct{ Requests struct{ Memory string } }
+	Lifecycle struct {
+		PreStop struct{ Sleep struct{ Seconds int } }
+	}
+	ReadinessProbe, LivenessProbe struct{ HTTPGet struct{ Port, Path string } }
+}
+
+// manifests are the objects of one installation.
+type manifests []*object
+
+func read(text []byte) (m manifests, err error) {
 	for part := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		if len(bytes.TrimSpace(part)) == 0 {
-			continue
-		}
-		var of struct{ APIVersion, Kind string }
-		if err := yaml.Unmarshal(part, &of); err != nil {
+		o := new(object)
+		if err := yaml.Unmarshal(part, o); err != nil {
 			return nil, fmt.Errorf("%w:\n%s", err, part)
 		}
-		var err error
-		switch of.APIVersion + " " + of.Kind {
-		case "apps/v1 Deployment":
-			m.deployments, err = appended(m.deployments, part)
-		case "apps/v1 StatefulSet":
-			m.stateful, err = appended(m.stateful, part)
-		case "v1 Service":
-			m.services, err = appended(m.services, part)
-		case "v1 ConfigMap":
-			m.configMaps, err = appended(m.configMaps, part)
-		case "v1 ServiceAccount":
-			m.accounts, err = appended(m.accounts, part)
-		case "networking.k8s.io/v1 NetworkPolicy":
-			m.policies, err = appended(m.policies, part)
-		case "policy/v1 PodDisruptionBudget":
-			m.budgets, err = appended(m.budgets, part)
-		case "autoscaling/v2 HorizontalPodAutoscaler":
-			m.autoscalers, err = appended(m.autoscalers, part)
-		case "monitoring.coreos.com/v1 ServiceMonitor":
-			m.monitors, err = appended(m.monitors, part)
-		case "monitoring.coreos.com/v1 PrometheusRule":
-			m.rules, err = appended(m.rules, part)
-		default:
-			err = fmt.Errorf("%s %s is no kind that is expected", of.APIVersion, of.Kind)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w:\n%s", err, part)
+		if o.Kind != "" {
+			m = append(m, o)
 		}
 	}
 	return m, nil
 }
 
-func appended[T any](all []*T, text []byte) ([]*T, error) {
-	one := new(T)
-	err := yaml.UnmarshalStrict(text, one)
-	return append(all, one), err
-}
-
-// conforms reports what kubeconform says is wrong, by the schemas of testdata. The operator's
-// types are held to its own package, by read.
-func conforms(t *testing.T, text []byte) (wrong []string) {
-	t.Helper()
-	v, err := validator.New([]string{"testdata/schemas/{{.ResourceKind}}{{.KindSuffix}}.json"}, validator.Opts{Strict: true, SkipKinds: map[string]struct{}{"ServiceMonitor": {}, "PrometheusRule": {}}})
-	require.NoError(t, err)
-	results := v.ValidateWithContext(context.Background(), "manifests", io.NopCloser(bytes.NewReader(text)))
-	require.NotEmpty(t, results)
-	for _, r := range results {
-		if r.Status != validator.Valid && r.Status != validator.Skipped {
-			wrong = append(wrong, fmt.Sprintf("%v\n%s", r.Err, r.Resource.Bytes))
+// of returns the objects of a kind.
+func (m manifests) of(kind string) (found []*object) {
+	for _, o := range m {
+		if o.Kind == kind {
+			found = append(found, o)
 		}
 	}
-	return wrong
+	return found
+}
+
+// selects reports whether the labels have all of a selector, which is not empty.
+func selects[V any](selector map[string]V, labels map[string]string) bool {
+	for name, value := range selector {
+		if labels[name] != fmt.Sprint(value) {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// workload is a Deployment or a StatefulSet, and the container of its pods that is the node.
+type workload struct {
+	*object
+	node    *container
+	options map[string]string // of the node, by flag
+}
+
+// workload returns the one that the installation has.
+func (m manifests) workload(t *testing.T) *workload {
+	t.Helper()
+	found := append(m.of("Deployment"), m.of("StatefulSet")...)
+	require.Len(t, found, 1)
+	w := &workload{object: found[0]}
+	for _, c := range w.containers() {
+		for _, p := range c.Ports {
+			if p.Name == "peers" {
+				w.node, w.options = c, optionsOf(c)
+			}
+		}
+	}
+	require.NotNil(t, w.node, "no container has a port named peers")
+	return w
+}
+
+func (w *workload) containers() []*container {
+	return slices.Concat(w.Spec.Template.Spec.InitContainers, w.Spec.Template.Spec.Containers)
+}
+
+// ports are those that the pods declare, as "name/protocol".
+func (w *workload) ports() map[string]int {
+	all := make(map[string]int)
+	for _, c := range w.containers() {
+		for _, p := range c.Ports {
+			all[p.Name+"/"+p.Protocol] = p.ContainerPort
+		}
+	}
+	return all
+}
+
+// optionsOf are the flags of a container, those of the environment too.
+func optionsOf(c *container) map[string]string {
+	options := make(map[string]string)
+	for _, e := range c.Env {
+		if name, ok := strings.CutPrefix(e.Name, "WEIR_"); ok {
+			options[strings.ToLower(name)] = e.Value
+		}
+	}
+	for _, arg := range c.Args {
+		if name, value, ok := strings.Cut(strings.TrimPrefix(arg, "-"), "="); ok {
+			options[name] = value
+		}
+	}
+	return options
+}
+
+// preStop is the longest that any container waits before SIGTERM.
+func (w *workload) preStop() (longest time.Duration) {
+	for _, c := range w.containers() {
+		longest = max(longest, time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second)
+	}
+	return longest
+}
+
+// mebibytes reads a memory such as 640Mi or 10Gi.
+func mebibytes(t *testing.T, memory string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimRight(memory, "MGi"))
+	require.NoError(t, err, memory)
+	if strings.HasSuffix(memory, "Gi") {
+		n <<= 10
+	}
+	return n
+}
+
+// A port that no NetworkPolicy admits, or a Service of -join that hides nodes which are not
+// ready, keeps nodes apart. The processes of TestEachContainerRunsAsItsManifestSays have no
+// such network.
+func TestNodesReachEachOther(t *testing.T) {
+	for name, m := range all(t) {
+		w := m.workload(t)
+		admitted := make(map[string]bool)
+		for _, p := range m.of("NetworkPolicy") {
+			if !selects(p.Spec.PodSelector.MatchLabels, w.Spec.Template.Metadata.Labels) {
+				continue
+			}
+			for _, rule := range p.Spec.Ingress {
+				for _, port := range rule.Ports {
+					admitted[fmt.Sprint(port.Port)+"/"+port.Protocol] = true
+				}
+			}
+		}
+		ports := w.ports()
+		for _, port := range slices.Sorted(maps.Keys(ports)) {
+			_, protocol, _ := strings.Cut(port, "/")
+			require.True(t, admitted[port] || admitted[fmt.Sprint(ports[port])+"/"+protocol], "%s: no NetworkPolicy admits %s", name, port)
+		}
+
+		host, port, _ := strings.Cut(w.options["join"], ":")
+		services := m.of("Service")
+		i := slices.IndexFunc(services, func(s *object) bool { return s.Metadata.Name == host })
+		require.GreaterOrEqual(t, i, 0, "%s: -join is %q, which is no Service here", name, w.options["join"])
+		peers := services[i].Spec
+		require.True(t, peers.ClusterIP == "None" && peers.PublishNotReadyAddresses && selects(peers.Selector, w.Spec.Template.Metadata.Labels),
+			"%s: %s does not lead to all nodes", name, host)
+		var has []string
+		for _, p := range peers.Ports {
+			if fmt.Sprint(p.Port) == port {
+				has = append(has, p.Protocol)
+			}
+		}
+		require.ElementsMatch(t, []string{"TCP", "UDP"}, has, "%s: %s at %s", name, host, port)
+	}
+}
+
+// keyBytes and baseMebibytes are the memory that docs/deploy.md gives a node.
+const (
+	keyBytes      = 96
+	baseMebibytes = 128
+)
+
+// Fewer nodes than -expect spend only a share, and a node with less memory than its counts
+// need is killed.
+func TestOptionsMatchReplicasAndMemory(t *testing.T) {
+	for name, m := range all(t) {
+		w := m.workload(t)
+		least := w.Spec.Replicas
+		for _, a := range m.of("HorizontalPodAutoscaler") {
+			require.Nil(t, w.Spec.Replicas, "%s: each upgrade would reset the autoscaler", name)
+			least = &a.Spec.MinReplicas
+		}
+		require.NotNil(t, least, name)
+		require.Equal(t, strconv.Itoa(*least), w.options["expect"], name)
+
+		memory := w.node.Resources.Requests.Memory
+		keys := 5_000_000 // without -max_keys
+		if text := w.options["max_keys"]; text != "" {
+			var err error
+			keys, err = strconv.Atoi(text)
+			require.NoError(t, err)
+		}
+		require.GreaterOrEqual(t, mebibytes(t, memory), keys*keyBytes>>20+baseMebibytes, "%s: %s for %d counts", name, memory, keys)
+	}
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
@@ -36,7 +35,7 @@ func binaries(t *testing.T) string {
 }
 
 // command is what a container runs.
-func command(t *testing.T, binaries string, c *corev1.Container, args ...string) *exec.Cmd {
+func command(t *testing.T, binaries string, c *container, args ...string) *exec.Cmd {
 	t.Helper()
 	name, _, _ := strings.Cut(filepath.Base(c.Image), ":")
 	return exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)
@@ -67,9 +66,9 @@ func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
 
 // understood starts each command where the files that it names are missing. A command that
 // looks for them has understood its flags, and exits with 1. A wrong flag exits with 2.
-func understood(t *testing.T, built string, all map[string]*manifests) {
+func understood(t *testing.T, built string, all map[string]manifests) {
 	for name, m := range all {
-		w := m.workloads()[0]
+		w := m.workload(t)
 		c := command(t, built, w.node, w.node.Args...)
 		for _, e := range w.node.Env {
 			if e.ValueFrom == nil {
@@ -106,15 +105,12 @@ func mount(t *testing.T, dir string, files map[string]string) {
 }
 
 // mounted is the folder that stands for /etc/weir.
-func mounted(t *testing.T, m *manifests, w *workload) string {
+func mounted(t *testing.T, m manifests, w *workload) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, v := range w.pod().Volumes {
-		if v.ConfigMap == nil {
-			continue
-		}
-		for _, c := range m.configMaps {
-			if c.Name == v.ConfigMap.Name {
+	for _, v := range w.Spec.Template.Spec.Volumes {
+		for _, c := range m.of("ConfigMap") {
+			if c.Metadata.Name == v.ConfigMap.Name {
 				mount(t, filepath.Join(dir, "rules"), c.Data)
 			}
 		}
@@ -163,9 +159,8 @@ func startJoining(t *testing.T, binaries, mounts string, w *workload, ip string,
 		switch {
 		case e.ValueFrom == nil:
 			c.Env = append(c.Env, e.Name+"="+e.Value)
-		case e.ValueFrom.ResourceFieldRef != nil:
-			memory := w.node.Resources.Requests[corev1.ResourceMemory]
-			c.Env = append(c.Env, fmt.Sprintf("%s=%d", e.Name, memory.Value()))
+		case e.ValueFrom.ResourceFieldRef.Resource == "requests.memory":
+			c.Env = append(c.Env, fmt.Sprintf("%s=%dMiB", e.Name, mebibytes(t, w.node.Resources.Requests.Memory)))
 		case e.ValueFrom.FieldRef.FieldPath == "metadata.name":
 			c.Env = append(c.Env, e.Name+"=weir-"+strings.ReplaceAll(ip, ":", "-"))
 		}
@@ -286,7 +281,7 @@ func (r *replica) requireLeft(t *testing.T, want int, says string) {
 func (r *replica) leave(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Leave())
-	grace := time.Duration(*r.w.pod().TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
+	grace := time.Duration(r.w.Spec.Template.Spec.TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
 	var late lab.Lateness
 	late.Start(time.Millisecond, 0)
 	defer late.Stop()
@@ -305,9 +300,9 @@ func (r *replica) leave(t *testing.T) {
 	}
 }
 
-func together(t *testing.T, built string, m *manifests, network string) {
-	w := m.workloads()[0]
-	require.EqualValues(t, 3, *w.Spec.Replicas)
+func together(t *testing.T, built string, m manifests, network string) {
+	w := m.workload(t)
+	require.Equal(t, 3, *w.Spec.Replicas)
 	mounts := mounted(t, m, w)
 	ips := []string{network + "1", network + "2", network + "3"}
 	var nodes []*replica
@@ -316,8 +311,8 @@ func together(t *testing.T, built string, m *manifests, network string) {
 	}
 	ready, live := w.node.ReadinessProbe.HTTPGet, w.node.LivenessProbe.HTTPGet
 	for _, n := range nodes {
-		require.Eventually(t, func() bool { status, _ := n.get(ready.Port.String(), ready.Path); return status == http.StatusOK }, patience, 20*time.Millisecond, "it is not ready")
-		status, body := n.get(live.Port.String(), live.Path)
+		require.Eventually(t, func() bool { status, _ := n.get(ready.Port, ready.Path); return status == http.StatusOK }, patience, 20*time.Millisecond, "it is not ready")
+		status, body := n.get(live.Port, live.Path)
 		require.Equal(t, http.StatusOK, status, body)
 	}
 	if w.node.Args[0] != "serve" {
@@ -326,7 +321,7 @@ func together(t *testing.T, built string, m *manifests, network string) {
 		}
 		return
 	}
-	status, body := nodes[0].get("health", w.Spec.Template.Annotations["prometheus.io/path"])
+	status, body := nodes[0].get("health", w.Spec.Template.Metadata.Annotations["prometheus.io/path"])
 	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, "weir_ready 1\n")
 	for _, n := range nodes {

@@ -41,7 +41,7 @@ func TestNodesOfIPv6FindEachOther(t *testing.T) {
 		require.NoError(t, err)
 		m, err := read([]byte(text))
 		require.NoError(t, err)
-		w := m.workloads()[0]
+		w := m.workload(t)
 		all, join, mounts = append(all, w), append(join, fmt.Sprintf("[::1]:%d", ports["peers"])), mounted(t, m, w)
 	}
 	var nodes []*replica

@@ -31,9 +31,9 @@ func rendered(t *testing.T, name string) []byte {
 }
 
 // all are the manifests of each kustomization and of the chart with each values.
-func all(t *testing.T) map[string]*manifests {
+func all(t *testing.T) map[string]manifests {
 	t.Helper()
-	found := make(map[string]*manifests)
+	found := make(map[string]manifests)
 	for file := range files(t, renderedFolder) {
 		name, ok := strings.CutSuffix(filepath.ToSlash(file), ".yaml")
 		if !ok {
@@ -81,23 +81,4 @@ func TestManifestsAreRenderedFromTheSourcesAsTheyAre(t *testing.T) {
 	was, err := os.ReadFile(filepath.Join(renderedFolder, digestFile))
 	require.NoError(t, err, toRender)
 	require.Equal(t, string(was), digest(t), toRender)
-}
-
-func TestEachInstallationIsWhatKubernetesTakes(t *testing.T) {
-	names := all(t)
-	for _, name := range []string{"kustomize/server", "kustomize/snapshots", "kustomize/sidecar", "kustomize/embedded", "helm/default", "helm/snapshots", "helm/snapshots-sidecar", "helm/bucket", "helm/bucket-sidecar", "helm/envoy", "helm/autoscaling", "helm/autoscaling-snapshots", "helm/region", "helm/sidecar", "helm/embedded"} {
-		require.Contains(t, names, name)
-	}
-	for name := range names {
-		t.Run(name, func(t *testing.T) { sound(t, rendered(t, name)) })
-	}
-}
-
-// sound holds objects to the schemas of Kubernetes, to its types, and to each other.
-func sound(t *testing.T, text []byte) {
-	t.Helper()
-	require.Empty(t, conforms(t, text))
-	m, err := read(text)
-	require.NoError(t, err)
-	require.Empty(t, m.problems())
 }

@@ -114,8 +114,8 @@ bench:
 # gofmt, go vet, staticcheck and known vulnerabilities.
 lint:
 	gofmt -l . | (! grep .)
-	go vet -tags render work
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags render $$(go list work)
+	go vet -tags render,browser work
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags render,browser $$(go list work)
 	./.ci/vulncheck
 
 # Gateways under traffic and faults, with a verdict at the end.

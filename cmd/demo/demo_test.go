@@ -32,6 +32,10 @@ import (
 // process that it is. Its gateways are this program once more.
 const runEnv = "WEIR_DEMO_RUN"
 
+// endChromium ends the browser, if a test has started one. The tag browser compiles the tests
+// that do.
+var endChromium = func() {}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) != "" || os.Getenv(gatewayEnv) != "" {
 		leastDuration = time.Second

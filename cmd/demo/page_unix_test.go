@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && browser
 
 package main
 
@@ -39,7 +39,7 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// go test ./cmd/demo -run Drawn -pictures "$PWD/docs" draws those of the documents.
+// go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws those of the documents.
 var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
 // browser is a Chromium with one page open, and what it complains of and asks for.
@@ -56,15 +56,7 @@ type browser struct {
 var chromium struct {
 	once sync.Once
 	ctx  context.Context // nil if it has not started
-	end  func()
 	err  error
-}
-
-// endChromium ends it, if a test has started it.
-func endChromium() {
-	if chromium.end != nil {
-		chromium.end()
-	}
 }
 
 // openBrowser opens a tab, or skips the test where there is no Chromium.
@@ -104,7 +96,7 @@ func startChromium(t *testing.T, program string) {
 		allocated, end := chromedp.NewExecAllocator(context.Background(), options...)
 		ctx, closed := chromedp.NewContext(allocated)
 		if chromium.err = chromedp.Do(ctx); chromium.err == nil {
-			chromium.ctx, chromium.end = ctx, func() { closed(); end() }
+			chromium.ctx, endChromium = ctx, func() { closed(); end() }
 			return
 		}
 		closed()

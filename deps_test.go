@@ -116,7 +116,7 @@ var mayImport = map[string][]string{
 	"rules":               {".", "internal/jsonscan", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"httplimit":           {".", "rules", "internal/adminapi", "internal/jsonscan", "internal/release", "internal/pace", "internal/pathform", "internal/secretname", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net", "net/http", "time"},
 	"page":                {".", "internal/adminapi", "internal/release", "rules", "net/http", "time"},
-	"service":             {".", "rules", "net/http", "time"},
+	"service":             {".", "internal/secrettext", "rules", "net/http", "time"},
 	"snapshot":            {"time"},
 	"examples/gateway":    {".", "httplimit", "rules", "service", "net/http", "time"},
 

@@ -1,5 +1,6 @@
 // Package service starts a node for a service, and ends it in order. A service may use it or
-// do the same itself: it calls nothing that is not exported.
+// do the same itself by exported calls. Only the package warns if other users of the machine can
+// read the file of secrets.
 //
 //	o, err := service.FromEnv()
 //	s, err := service.Start(ctx, o)
@@ -12,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
@@ -21,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/secrettext"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -72,6 +75,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		if secrets == nil {
 			return nil, fmt.Errorf("service: %s has no line that begins with secret: write one that weir secret prints", o.Shared)
 		}
+		secrettext.WarnOfReaders(cmp.Or(o.Node.Logger, slog.Default()), o.Shared)
 		o.Node.Secrets = secrets
 		if seed != nil {
 			o.Node.Seed = seed

@@ -1,11 +1,14 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +60,18 @@ func TestStartReadsWhatWeirSecretPrints(t *testing.T) {
 	require.Equal(t, of(a), of(b), "by one seed")
 	_, err = Start(t.Context(), Options{Shared: write(t, "seed: 0f0e0d0c0b0a09080706050403020100\n")})
 	require.ErrorContains(t, err, "no line that begins with secret")
+}
+
+func TestStartWarnsOfSecretsThatOthersRead(t *testing.T) {
+	for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o644: 1} {
+		name := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n")
+		require.NoError(t, os.Chmod(name, mode))
+		var out bytes.Buffer
+		s, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&out, nil))}, Shared: name})
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.Equal(t, warnings, strings.Count(out.String(), `msg="every user of this machine can read a file of secrets; run chmod 600" path=`+name), out.String())
+	}
 }
 
 func TestStartNamesWhatIsWrong(t *testing.T) {

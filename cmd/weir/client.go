@@ -35,6 +35,9 @@ type reaching struct {
 	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
 }
 
+// clientSecrets returns the files of secrets that the flags name. Names may be empty.
+func (a *reaching) clientSecrets() []string { return []string{a.TokenFile, a.Key} }
+
 // asking are the flags of those that print an answer.
 type asking struct {
 	reaching

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"reflect"
 	"strconv"
@@ -21,6 +22,8 @@ import (
 	"unicode"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weir-go/weir/internal/secrettext"
 )
 
 // The exit codes.
@@ -93,6 +96,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		fmt.Fprintln(stderr, err)
 		return usage
+	}
+	if client, is := c.(interface{ clientSecrets() []string }); is {
+		secrettext.WarnOfReaders(slog.New(slog.NewTextHandler(stderr, nil)), client.clientSecrets()...)
 	}
 	code, err := c.run(stdout, stderr)
 	if err != nil {

@@ -87,6 +87,29 @@ func TestServeWarnsOfSecretsThatOthersRead(t *testing.T) {
 	require.ElementsMatch(t, []string{"shared", "admin"}, warned)
 }
 
+func TestClientsWarnOfSecretsThatOthersRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "secret")
+	require.NoError(t, os.WriteFile(name, []byte("secret: 00\n"), 0o600))
+	asking := []string{"-admin", "unix:" + dir + "/none", "-token_file", name}
+	for _, command := range [][]string{
+		append([]string{"status"}, asking...), append([]string{"top"}, asking...), append([]string{"check", "l", "k"}, asking...),
+		append([]string{"peek", "l", "k"}, asking...), append([]string{"reset", "l", "k"}, asking...),
+		append([]string{"override", "l", "k", "-remove"}, asking...), append([]string{"reserve", "l", "k"}, asking...),
+		append([]string{"settle", "l", "k", "r", "1"}, asking...), append(append([]string{"hold"}, asking...), "l", "k", "--", "true"),
+		{"status", "-admin", "unix:" + dir + "/none", "-cert", "none", "-key", name},
+		{"snapshot", "show", "none", "-shared", name}, {"snapshot", "verify", "none", "-shared", name},
+	} {
+		for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o644: 1} {
+			require.NoError(t, os.Chmod(name, mode))
+			var stdout, stderr strings.Builder
+			require.Equal(t, bad, run(command, &stdout, &stderr), "%v: %s", command, &stderr)
+			require.Equal(t, warnings, strings.Count(stderr.String(), `msg="every user of this machine can read a file of secrets; run chmod 600" path=`+name), "%v: %s", command, &stderr)
+		}
+	}
+}
+
 func TestAllSecretFilesOfServeAreJudged(t *testing.T) {
 	t.Parallel()
 	var o serveOptions

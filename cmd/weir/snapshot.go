@@ -56,6 +56,9 @@ type opening struct {
 	Shared string `placeholder:"FILE" env:"WEIR_SHARED" help:"file with the nodes' secrets, as weir serve has it; none if the snapshots are not sealed"`
 }
 
+// clientSecrets returns the file of secrets that the flags name. The name may be empty.
+func (o *opening) clientSecrets() []string { return []string{o.Shared} }
+
 func (o *opening) keys() (snapshots.Keys, error) {
 	if o.Shared == "" {
 		return snapshots.Keys{}, nil

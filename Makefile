@@ -83,7 +83,7 @@ HOLD_SCHEDULES ?= 10000
 schedules:
 	go test ./sync -count=1 -timeout 0 -run '^TestWhateverHappensEveryUnitCountsOnce$$' \
 		-rapid.checks $(SCHEDULES) -rapid.nofailfile -rapid.seed $(or $(SEED),0)
-	go test . -count=1 -timeout 0 -run SchedulesOfHolds \
+	go test ./internal/clustertests -count=1 -timeout 0 -run SchedulesOfHolds \
 		-schedules $(HOLD_SCHEDULES) $(if $(SEED),-first $(SEED))
 
 # Targets that no client library would send, for each router, and through nginx and Caddy: each

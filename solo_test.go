@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -376,6 +377,33 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.Zero(t, n.owner.Lines())
 		require.Zero(t, n.clients.lines.Len())
 	})
+}
+
+// Many come at once, in real time, where the order in which they read the
+// clock is not the one in which they enter.
+func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
+	t.Parallel()
+	n, err := Start(t.Context(), Config{Logger: quiet})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(Limit{Name: "test", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 1000})
+	require.NoError(t, err)
+	placed := func(key string) int64 {
+		var a wire.Ask
+		require.NoError(t, l.ask(t.Context(), key, 1, &a))
+		return n.clients.lines.Placed(&a)
+	}
+	for try := range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		key := fmt.Sprint(try)
+		for range 50 {
+			clients.Go(func() { _ = l.Wait(ctx, key, 1) })
+		}
+		require.Eventually(t, func() bool { return placed(key) == 49 }, time.Minute, time.Millisecond, "one is served, and all others have a place")
+		cancel()
+		clients.Wait()
+	}
 }
 
 func TestWaitAsksAgainWhenItCouldBeAdmitted(t *testing.T) {

@@ -1,0 +1,115 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// alteredNetwork is that of a node whose path to others is under an attacker, which
+// makes a yes of each denial that comes back alone.
+type alteredNetwork struct {
+	cluster.Network
+	altered *atomic.Int64
+}
+
+func (n alteredNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := n.Network.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return alteredConn{conn, n.altered}, nil
+}
+
+type alteredConn struct {
+	net.Conn
+	altered *atomic.Int64
+}
+
+// Read knows where the verdict of one answer is, in the clear and sealed: the cipher
+// keeps places, and the attacker knows what a denial is.
+func (c alteredConn) Read(b []byte) (int, error) {
+	const header, answer, verdict, length, tag = 14, 2 + 60, 2, 4, 16
+	n, err := c.Conn.Read(b)
+	switch n {
+	case header + answer:
+		if b[header+verdict] != 1 {
+			b[header+verdict] = 1
+			c.altered.Add(1)
+		}
+	case length + header + answer + tag:
+		b[length+header+verdict] ^= 2 ^ 1 // a denial that is firm is 2, a yes is 1
+		c.altered.Add(1)
+	}
+	return n, err
+}
+
+// An attacker on the path had 20 of 20 admitted at a limit of 5 while connections were
+// not sealed.
+func TestAnAttackerOnThePathMakesNoYesOfADenial(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		var altered atomic.Int64
+		nodes := map[string]*weir.Node{}
+		for _, name := range []string{"a", "b"} {
+			reach := network.Host(name).Network()
+			if name == "a" {
+				reach = alteredNetwork{reach, &altered}
+			}
+			node, err := weir.Start(t.Context(), weir.Config{
+				Replicas: -1, Logger: quiet,
+				Cluster: cluster.NewGossip(cluster.Config{
+					Name: fmt.Sprint(name, "-1"), Bind: name + ":7946", Network: reach, Join: []string{"b:7946"},
+					Secrets: [][]byte{[]byte("0123456789abcdef")}, Logger: quiet,
+				}),
+			})
+			require.NoError(t, err)
+			defer node.Close()
+			nodes[name] = node
+		}
+		whole := func() bool {
+			for _, n := range nodes {
+				for _, m := range n.Members() {
+					if m.State != weir.Serving {
+						return false
+					}
+				}
+				if len(n.Members()) != 2 {
+					return false
+				}
+			}
+			return true
+		}
+		require.True(t, within(time.Minute, whole))
+		l, err := nodes["a"].Limiter(weir.Limit{Name: "test", Rate: 5, Per: time.Hour, Partition: weir.FailClosed})
+		require.NoError(t, err)
+		key := ""
+		for i := 0; key == ""; i++ {
+			if k := fmt.Sprint("key ", i); !l.Owner(k).Self {
+				key = k
+			}
+		}
+		admitted := 0
+		for range 20 {
+			require.True(t, within(time.Minute, whole), "it is connected again")
+			d, err := l.Allow(t.Context(), key)
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+			time.Sleep(time.Second) // no denial is remembered so long
+		}
+		require.LessOrEqual(t, admitted, 5)
+		require.NotZero(t, altered.Load(), "the attacker was there")
+	})
+}

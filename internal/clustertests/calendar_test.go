@@ -1,0 +1,124 @@
+package clustertests
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+)
+
+// calendarWorld is three nodes whose clocks differ, and jump together to where the
+// test wants them: to live through whole days would take too long.
+type calendarWorld struct {
+	*world
+	zone  *time.Location
+	ahead atomic.Int64 // of the true time, before each node's own skew
+}
+
+func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	c := &calendarWorld{zone: berlin}
+	c.world = emptyWorld(hosts(3), false)
+	c.jump(2026, time.March, 28, 12, 0)
+	for _, name := range c.names {
+		c.network.Host(name)
+	}
+	for i, name := range c.names {
+		skew := skew * time.Duration(i-1)
+		c.start(t, name, false, weir.Config{Now: func() time.Time { return c.now().Add(skew) }})
+	}
+	c.ready(t, c.names...)
+	return c
+}
+
+func (c *calendarWorld) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *calendarWorld) jump(year int, month time.Month, day, hour, minute int) {
+	c.ahead.Store(int64(time.Until(time.Date(year, month, day, hour, minute, 0, 0, c.zone))))
+}
+
+var daily = weir.Limit{Name: "daily", Algorithm: weir.FixedWindow, Rate: 50, Calendar: weir.Day, Zone: "Europe/Berlin"}
+
+// Every node asks through the midnights at both ends of a day of 23 hours, and
+// names alternate there.
+func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
+		t.Run(skew.String(), func(t *testing.T) {
+			if skew == 0 {
+				full.Only(t, "the clocks that differ")
+			}
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				c := newCalendarWorld(t, skew)
+				ls := c.limiters(t, daily)
+				const keys = 5
+				var admitted [keys]int
+				for day := range 3 {
+					c.jump(2026, time.March, 28+day, 23, 59)
+					for range 90 {
+						for i := range c.names {
+							for k := range admitted {
+								d, err := ls[c.names[(i+k)%len(c.names)]].Allow(t.Context(), string(rune('a'+k)))
+								require.NoError(t, err)
+								require.LessOrEqual(t, d.Source, weir.Forwarded)
+								if d.Allowed {
+									admitted[k]++
+								}
+							}
+						}
+						time.Sleep(time.Second)
+					}
+					for k := range admitted {
+						require.Equal(t, 50*(day+2), admitted[k], "key %d at %v: one limit for each day that was asked in", k, c.now())
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestADaysCountOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		c := newCalendarWorld(t, 3*time.Second)
+		ls := c.limiters(t, daily)
+		owner := ls["a"].Owner("key").Name[:1]
+		var asker *weir.Limiter
+		for _, name := range c.names {
+			if name != owner {
+				asker = ls[name]
+			}
+		}
+		denied := func() {
+			d, err := asker.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.False(t, d.Allowed, "at %v", c.now())
+			require.InDelta(t, time.Until(time.Date(2026, time.March, 29, 0, 0, 0, 0, c.zone))-time.Duration(c.ahead.Load()), d.RetryAfter, float64(6*time.Second))
+		}
+		for range 50 {
+			d, err := asker.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}
+		time.Sleep(time.Second)
+		c.network.Host(owner).Kill()
+		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers, and then whoever owns it when the dead one is forgotten
+			denied()
+			time.Sleep(time.Second)
+		}
+		c.jump(2026, time.March, 28, 23, 59)
+		denied()
+		c.jump(2026, time.March, 29, 0, 1)
+		d, err := asker.Allow(t.Context(), "key")
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.EqualValues(t, 49, d.Remaining)
+		require.InDelta(t, 23*time.Hour-time.Minute, d.ResetAfter, float64(6*time.Second))
+	})
+}

@@ -1,0 +1,410 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+)
+
+// carried is clients' holds, one of each key, in a world whose nodes can open each other's texts.
+type carried struct {
+	t     *testing.T
+	w     *world
+	limit weir.Limit
+	cfg   weir.Config
+	texts map[string]string // by key
+}
+
+func newCarried(t *testing.T, nodes int, gossip bool, limit weir.Limit) *carried {
+	cfg := weir.Config{Seed: []byte("a seed of sixteen bytes")}
+	limit.Name, limit.Algorithm = "in flight", weir.InFlight
+	return &carried{t, newWorldOf(t, nodes, gossip, cfg), limit, cfg, make(map[string]string)}
+}
+
+func (c *carried) at(name string) *weir.Limiter {
+	c.t.Helper()
+	l, err := c.w.nodes[name].Limiter(c.limit)
+	require.NoError(c.t, err)
+	return l
+}
+
+// take has a node hold a unit of a key for a client.
+func (c *carried) take(name, key string, ttl time.Duration) {
+	c.t.Helper()
+	text, d, err := c.at(name).HoldFor(c.t.Context(), key, 1, ttl)
+	require.NoError(c.t, err)
+	require.True(c.t, d.Allowed, key)
+	c.texts[key] = text
+}
+
+func (c *carried) renew(name, key string, ttl time.Duration) error {
+	c.t.Helper()
+	return c.at(name).RenewHold(c.t.Context(), key, c.texts[key], ttl)
+}
+
+func (c *carried) release(name, key string) {
+	c.t.Helper()
+	require.NoError(c.t, c.at(name).ReleaseHold(c.t.Context(), key, c.texts[key]))
+}
+
+// free reports whether a node grants one more unit of a key, which it returns.
+func (c *carried) free(name, key string) bool {
+	c.t.Helper()
+	h, err := c.at(name).Hold(c.t.Context(), key, 1)
+	require.NoError(c.t, err)
+	h.Release()
+	return h.Decision().Allowed
+}
+
+// replace starts a node under a new name, and ends another one.
+func (c *carried) replace(gossip bool, by, old string, leaves bool) {
+	c.t.Helper()
+	c.w.start(c.t, by, gossip, c.cfg)
+	c.w.names = append(c.w.names, by)
+	require.True(c.t, within(time.Minute, c.w.nodes[by].Ready))
+	c.end(old, leaves)
+}
+
+func (c *carried) end(name string, leaves bool) {
+	c.t.Helper()
+	if leaves {
+		require.NoError(c.t, c.w.nodes[name].Leave(c.t.Context()))
+	}
+	require.NoError(c.t, c.w.nodes[name].Close())
+	delete(c.w.nodes, name)
+}
+
+func (c *carried) some() string {
+	for name := range c.w.nodes {
+		return name
+	}
+	return ""
+}
+
+func TestClientHoldsOutliveDeploys(t *testing.T) {
+	t.Parallel()
+	many, looks := full.Pick(t, 15, 60), full.Pick(t, 4, 20) // looks at each key after a deploy
+	for _, row := range []struct {
+		name   string
+		keys   int
+		ttl    time.Duration
+		renews time.Duration // 0 if no client does
+		leaves bool
+	}{
+		{"renewed", 12, 30 * time.Second, 5 * time.Second, true},
+		{"renewed by commands", 6, 20 * time.Second, 20 * time.Second / 3, true},
+		{"not renewed", many, 10 * time.Minute, 0, true},
+		{"not renewed, nodes close", many, 10 * time.Minute, 0, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
+				for key := range row.keys {
+					c.take(c.some(), fmt.Sprint(key), row.ttl)
+				}
+				renewed := time.Now()
+				renew := func() {
+					if row.renews == 0 || time.Since(renewed) < row.renews {
+						return
+					}
+					renewed = time.Now()
+					for key := range c.texts {
+						require.NoError(t, c.renew(c.some(), key, row.ttl), key)
+					}
+				}
+				old := []string{"a", "b", "c", "d", "e", "f"} // two rounds
+				for i, by := range []string{"d", "e", "f", "g", "h", "i"} {
+					c.replace(gossip, by, old[i], row.leaves)
+					for range looks {
+						time.Sleep(5 * time.Second / time.Duration(looks))
+						renew()
+						for key := range c.texts {
+							require.False(t, c.free(c.some(), key), "%s of %d, after %s", key, row.keys, old[i])
+						}
+					}
+				}
+				for key := range c.texts {
+					require.NoError(t, c.renew(c.some(), key, time.Minute), key)
+					c.release(c.some(), key)
+					time.Sleep(2 * latency)
+					require.Equal(t, row.leaves, c.free(c.some(), key), "without a majority the share of 1 unit is 0")
+				}
+			})
+		})
+	}
+}
+
+// One of two nodes stands in for the owner. It asks the other nodes before it grants.
+func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})
+		keys := keysOf(c.at("b"), 8)
+		for _, key := range keys {
+			c.take("b", key, time.Hour)
+		}
+		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+		c.w.network.Host("b").Freeze()
+		var (
+			all  sync.WaitGroup
+			done [2]atomic.Int32 // holds and renewals
+		)
+		for i, key := range keys {
+			asks := c.at("ac"[i%2:][:1])
+			for op, f := range []func() bool{
+				func() bool {
+					_, d, err := asks.HoldFor(t.Context(), key, 1, time.Hour)
+					return err == nil && d.Allowed
+				},
+				func() bool { return asks.RenewHold(t.Context(), key, c.texts[key], time.Hour) == nil },
+			} {
+				all.Go(func() {
+					begun := time.Now()
+					if f() {
+						done[op].Add(1)
+					}
+					assert.LessOrEqual(t, time.Since(begun), timeout, "op %d of %q", op, key)
+				})
+			}
+		}
+		all.Wait()
+		require.NotZero(t, done[0].Load(), "a node that stands in itself has the time to")
+		require.NotZero(t, done[1].Load())
+		c.w.close(t)
+	})
+}
+
+// The owner, the node that asked and each other one freezes in turn.
+func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, whileFrozen := range []bool{false, true} {
+			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
+			for _, frozen := range []string{"a", "b", "c"} {
+				key := keyOf(t, c.at("b"))
+				c.take("a", key, time.Hour)
+				c.w.network.Host(frozen).Freeze()
+				time.Sleep(3 * time.Second)
+				require.NoError(t, c.renew("d", key, time.Hour))
+				require.False(t, c.free("d", key))
+				if whileFrozen {
+					c.release("d", key)
+					require.True(t, within(10*time.Millisecond, func() bool { return c.free("d", key) }), "%s is frozen", frozen)
+				}
+				c.w.network.Host(frozen).Thaw()
+				time.Sleep(3 * time.Second)
+				if !whileFrozen {
+					require.False(t, c.free("d", key))
+					c.release("d", key)
+				}
+				for range 20 {
+					time.Sleep(time.Second)
+					require.True(t, c.free("d", key), "%s was frozen", frozen)
+				}
+				require.ErrorIs(t, c.renew("a", key, time.Hour), weir.ErrExpired)
+			}
+			c.w.close(t)
+		}
+	})
+}
+
+// A share of the limit is nothing, and revokes nothing.
+func TestClientHoldGoesOnBesideDeadNode(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, rate := range []int64{1, 100} {
+			c := newCarried(t, 2, gossip, weir.Limit{Rate: rate})
+			for key := range 10 {
+				c.take("ab"[key%2:][:1], fmt.Sprint(key), 30*time.Second)
+			}
+			c.w.network.Host("a").Kill()
+			for range 10 {
+				time.Sleep(10 * time.Second)
+				for key := range c.texts {
+					require.NoError(t, c.renew("b", key, 30*time.Second), key)
+				}
+			}
+			for key := range c.texts {
+				require.Equal(t, rate > 1, c.free("b", key))
+			}
+			c.w.close(t)
+		}
+	})
+}
+
+func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys, rate = 300, 4
+		c := newCarried(t, 4, gossip, weir.Limit{Rate: rate})
+		for key := range keys * rate {
+			c.take(string("abcd"[key%4]), fmt.Sprint(key/rate), time.Minute)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			c.end(name, true)
+			granted := 0
+			for key := range keys {
+				if c.free("d", fmt.Sprint(key)) {
+					granted++
+				}
+			}
+			require.Zero(t, granted, "%s has left, of %d units", name, keys*rate)
+		}
+	})
+}
+
+// A hold is as long as its last renewal allows, wherever a node dies.
+func TestShortenedClientHoldStaysShort(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, dies := range []string{"a", "b", "c"} {
+			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
+			key := keyOf(t, c.at("b"))
+			c.take("a", key, time.Hour)
+			time.Sleep(time.Second)
+			require.NoError(t, c.renew("c", key, time.Second))
+			renewed := time.Now()
+			c.w.network.Host(dies).Kill()
+			require.False(t, c.free("d", key))
+			require.True(t, within(time.Minute, func() bool { return c.free("d", key) }))
+			require.InDelta(t, time.Second, time.Since(renewed), float64(timeout+20*time.Millisecond), "%s died", dies)
+			for range 20 {
+				time.Sleep(time.Second)
+				require.True(t, c.free("d", key), "%s died", dies)
+			}
+			c.w.close(t)
+		}
+	})
+}
+
+func TestClientHoldEndsAtItsTime(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
+		for _, name := range []string{"a", "b"} {
+			key := keyOf(t, c.at("a"))
+			begun := time.Now()
+			c.take(name, key, time.Second)
+			waited := make(chan time.Duration)
+			go func() {
+				h, err := c.at("c").WaitHold(t.Context(), key, 1)
+				if err == nil && h.Decision().Allowed {
+					waited <- time.Since(begun)
+					h.Release()
+				}
+				close(waited)
+			}()
+			time.Sleep(time.Second - time.Since(begun) - 2*time.Millisecond)
+			require.NoError(t, c.renew("b", key, time.Second))
+			begun = time.Now()
+			require.InDelta(t, time.Second, <-waited-2*time.Millisecond, float64(1020*time.Millisecond), "the one that waits")
+			<-waited
+			require.InDelta(t, time.Second, time.Since(begun), float64(20*time.Millisecond))
+			time.Sleep(200 * time.Millisecond)
+			for _, other := range c.w.names {
+				require.ErrorIs(t, c.renew(other, key, time.Minute), weir.ErrExpired)
+			}
+			require.True(t, c.free("b", key))
+		}
+	})
+}
+
+// A crash of the owner loses neither a hold after HoldFor has returned, nor its release
+// after ReleaseHold has returned.
+func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for i, asks := range []string{"a", "b"} { // the owner itself, and another
+			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
+			held, ended := "", ""
+			for _, key := range keysOf(c.at("a"), 2) {
+				held, ended = ended, key
+			}
+			c.take(asks, ended, time.Hour)
+			begun := time.Now()
+			c.take(asks, held, time.Hour)
+			require.LessOrEqual(t, time.Since(begun), 5*latency, "a round trip, and the work")
+			c.release(asks, ended)
+			c.w.network.Host("a").Kill()
+			time.Sleep(time.Duration(i) * 3 * time.Second)
+			for _, name := range []string{"b", "c", "d"} {
+				require.False(t, c.free(name, held))
+			}
+			require.NoError(t, c.renew("c", held, time.Hour))
+			require.True(t, within(3*time.Second, func() bool { return c.free("c", ended) }))
+			c.w.close(t)
+		}
+	})
+}
+
+func TestWaitersThatGaveUpDelayNone(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, owner := range []string{"a", "b"} {
+			c := newCarried(t, 3, gossip, weir.Limit{Rate: 8})
+			key := keyOf(t, c.at(owner))
+			ctx := t.Context()
+			all, err := c.at("a").Hold(ctx, key, 8)
+			require.NoError(t, err)
+			require.True(t, all.Decision().Allowed)
+			gone := make(chan struct{})
+			waits, cancel := context.WithCancel(ctx)
+			for _, name := range []string{"b", "b", "c"} {
+				go func() {
+					_, _ = c.at(name).WaitHold(waits, key, 1)
+					gone <- struct{}{}
+				}()
+				time.Sleep(20 * time.Millisecond)
+			}
+			behind := make(chan time.Time)
+			go func() {
+				h, err := c.at("a").WaitHold(ctx, key, 8)
+				if err == nil {
+					behind <- time.Now()
+					h.Release()
+				}
+				close(behind)
+			}()
+			time.Sleep(100 * time.Millisecond)
+			cancel()
+			for range 3 {
+				<-gone
+			}
+			begun := time.Now()
+			all.Release()
+			require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "behind a head that has gone")
+			<-behind
+			time.Sleep(2 * latency)
+			h, err := c.at("a").Hold(ctx, key, 4)
+			require.NoError(t, err)
+			require.True(t, h.Decision().Allowed)
+			c.w.close(t)
+		}
+	})
+}
+
+// FailClosed grants nothing without a majority, and renews nothing.
+func TestFailClosedRenewsClientHoldWithMajorityOnly(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1, Partition: weir.FailClosed})
+		c.take("a", "key", 20*time.Second)
+		c.w.network.Split([]string{"a"}, []string{"b", "c"})
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, c.renew("a", "key", 20*time.Second), weir.ErrUnavailable)
+		require.NoError(t, c.renew("b", "key", 20*time.Second))
+		c.w.network.Heal()
+		time.Sleep(16 * time.Second)
+		require.False(t, c.free("a", "key"))
+		require.NoError(t, c.renew("a", "key", 20*time.Second))
+	})
+}

@@ -1,0 +1,484 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+)
+
+// holding is holds of one key by the nodes of a world.
+type holding struct {
+	t     *testing.T
+	w     *world
+	ls    map[string]*weir.Limiter
+	key   string
+	rate  int64
+	holds map[string][]*weir.Hold // by the node that has them
+	units int64
+}
+
+func (w *world) hold(t *testing.T, key string, rate int64) *holding {
+	return &holding{t: t, w: w, ls: w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: rate}), key: key, rate: rate, holds: make(map[string][]*weir.Hold)}
+}
+
+// take has a node ask for units, and reports whether it has them.
+func (h *holding) take(name string, units int64) bool {
+	h.t.Helper()
+	hold, err := h.ls[name].Hold(h.t.Context(), h.key, units)
+	require.NoError(h.t, err)
+	if !hold.Decision().Allowed {
+		return false
+	}
+	h.holds[name] = append(h.holds[name], hold)
+	h.units += units
+	require.LessOrEqual(h.t, h.units, h.rate, "held at once, and the limit")
+	return true
+}
+
+// takeAll has nodes take turns until nothing is left, and returns what they took.
+func (h *holding) takeAll(names ...string) (taken int64) {
+	h.t.Helper()
+	for i, denied := 0, 0; denied < len(names); i++ {
+		if h.take(names[i%len(names)], 1) {
+			taken, denied = taken+1, 0
+		} else {
+			denied++
+		}
+	}
+	return taken
+}
+
+// release ends a node's oldest hold.
+func (h *holding) release(name string) {
+	hold := h.holds[name][0]
+	h.holds[name] = h.holds[name][1:]
+	hold.Release()
+	h.units--
+}
+
+func (h *holding) lost(name string) (lost int) {
+	for _, hold := range h.holds[name] {
+		select {
+		case <-hold.Lost():
+			lost++
+		default:
+		}
+	}
+	return lost
+}
+
+// A held unit is nobody else's, whichever nodes ask; once it is released it is there again
+// as soon as its owner has heard of it.
+func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
+	t.Parallel()
+	const steps = 200
+	for seed := range full.Pick(t, 2, 10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(uint64(seed), 1))
+				w := newWorld(t, 3+random.IntN(3), false)
+				for key := range 5 {
+					h := w.hold(t, fmt.Sprint(key), 1+random.Int64N(20))
+					for range steps {
+						name := w.names[random.IntN(len(w.names))]
+						if len(h.holds[name]) > 0 && random.IntN(2) == 0 {
+							h.release(name)
+							time.Sleep(2 * latency)
+							continue
+						}
+						free := h.rate - h.units
+						require.Equal(t, free > 0, h.take(name, 1), "with %d of %d free", free, h.rate)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestHoldsOutliveTheirOwner(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		for i := range 20 {
+			h := w.hold(t, fmt.Sprint(i), 10)
+			owner := ""
+			for name, l := range h.ls {
+				if l.Owner(h.key).Self {
+					owner = name
+				}
+			}
+			if owner != "b" {
+				continue
+			}
+			require.EqualValues(t, 10, h.takeAll("a", "c", "d"))
+			w.network.Host("b").Kill()
+			for range 100 {
+				time.Sleep(200 * time.Millisecond)
+				require.Zero(t, h.takeAll("a", "c", "d"))
+			}
+			h.release("a")
+			time.Sleep(2 * latency)
+			require.EqualValues(t, 1, h.takeAll("c", "d"))
+			require.Zero(t, h.lost("a")+h.lost("c")+h.lost("d"))
+			return
+		}
+		t.Fatal("b owns none of 20 keys")
+	})
+}
+
+// The node that stands in may be the one that asks, and knows then of its own holds alone.
+func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
+		names, keys := []string{"a", "c", "d"}, keysOf(ls["b"], 12)
+		for k, key := range keys {
+			h := &holding{t: t, w: w, ls: ls, key: key, rate: 10, holds: make(map[string][]*weir.Hold)}
+			for i := range 9 + k%2 {
+				require.True(t, h.take(names[i%len(names)], 1))
+			}
+		}
+		w.network.Host("b").Kill()
+		var all sync.WaitGroup
+		for i, key := range keys {
+			all.Go(func() {
+				for _, left := range []bool{i%2 == 0, false} {
+					h, err := ls[names[i%len(names)]].Hold(t.Context(), key, 1)
+					assert.NoError(t, err)
+					assert.Equal(t, left, h.Decision().Allowed, key)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		h := w.hold(t, "", 5)
+		h.key = keyOf(t, h.ls["b"]) // of a key that the holder owns, nobody else knows that it holds anything
+		require.EqualValues(t, 5, h.takeAll("a"))
+		time.Sleep(time.Minute)
+		require.Zero(t, h.takeAll("b", "c"))
+		w.network.Host("a").Kill()
+		died := time.Now()
+		h.units = 0
+		require.True(t, within(time.Minute, func() bool { return h.take("b", 1) }))
+		require.GreaterOrEqual(t, time.Since(died), weir.HoldTerm-time.Second) // it was renewed within a second before
+		require.LessOrEqual(t, time.Since(died), weir.HoldTerm+2*time.Second)
+	})
+}
+
+func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		h := w.hold(t, "key", 5)
+		require.EqualValues(t, 5, h.takeAll("a"))
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		h.units = 0
+		require.True(t, within(time.Second, func() bool { return h.take("b", 1) }))
+	})
+}
+
+// The owner asks the holder to confirm what it does not renew.
+func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		h := w.hold(t, "", 3)
+		h.key = keyOf(t, h.ls["b"])
+		require.EqualValues(t, 3, h.takeAll("a"))
+		w.network.Cut("a", "b")
+		h.release("a")
+		time.Sleep(100 * time.Millisecond)
+		w.network.Heal()
+		require.True(t, within(3*time.Second, func() bool { return h.take("c", 1) }))
+	})
+}
+
+// Nodes join, leave and are replaced, one after the other, while holds are taken and
+// released. What is held is never above the limit, and none is lost.
+func TestADeployKeepsHolds(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		const keys, rate = 30, 4
+		var hs []*holding
+		for i := range keys {
+			hs = append(hs, w.hold(t, fmt.Sprint(i), rate))
+		}
+		client := "a"
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() { // the holder stays while the others are replaced
+			defer close(done)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				h := hs[i%keys]
+				if i/keys%3 == 2 && len(h.holds[client]) > 0 {
+					h.release(client)
+				} else {
+					h.take(client, 1)
+				}
+			}
+		}()
+		for _, name := range []string{"d", "e"} {
+			w.names = append(w.names, name)
+			w.start(t, name, gossip, weir.Config{})
+			require.True(t, within(time.Minute, w.nodes[name].Ready))
+		}
+		for _, name := range []string{"b", "c"} {
+			require.NoError(t, w.nodes[name].Leave(t.Context()))
+			require.NoError(t, w.nodes[name].Close())
+			delete(w.nodes, name)
+		}
+		close(stop)
+		<-done
+		time.Sleep(time.Second)
+		for _, h := range hs {
+			held := h.units
+			h.ls = w.limiters(t, h.ls["a"].Limit())
+			require.Equal(t, rate-held, h.takeAll("d", "e"), "beside %d of %d that are held", held, rate)
+			require.Zero(t, h.lost("a"))
+		}
+	})
+}
+
+func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		{
+			h := w.hold(t, "", 10)
+			h.key = keyOf(t, h.ls["a"])
+			require.EqualValues(t, 10, h.takeAll("d", "e"))
+			w.network.Split([]string{"a", "b", "c"}, []string{"d", "e"})
+			time.Sleep(5 * time.Second)
+			require.Zero(t, h.takeAll("a", "b", "c"), "the owner knows of them still")
+			time.Sleep(10 * time.Second)
+			h.units = 0
+			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority does not hear the holders")
+			require.Zero(t, h.lost("d")+h.lost("e"), "their side renews them")
+			require.Zero(t, h.takeAll("d", "e"), "more than its share of 4 is held")
+			w.network.Heal()
+			time.Sleep(10 * time.Second)
+			for _, name := range []string{"a", "b", "c"} {
+				for len(h.holds[name]) > 0 {
+					h.release(name)
+				}
+			}
+			h.units = 10
+			time.Sleep(time.Second)
+			require.Zero(t, h.takeAll("a", "b", "c"), "the others hold 10 still")
+		}
+	})
+}
+
+func TestAClientsHoldGoesOnOnAnyNode(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorldOf(t, 4, gossip, weir.Config{Seed: []byte("a seed of sixteen bytes")})
+		h := w.hold(t, "key", 1)
+		ctx := t.Context()
+		text, d, err := h.ls["a"].HoldFor(ctx, h.key, 1, 30*time.Second)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.False(t, h.take("b", 1))
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			require.NoError(t, h.ls["c"].RenewHold(ctx, h.key, text, 30*time.Second))
+			require.False(t, h.take("b", 1))
+		}
+		w.network.Host("a").Kill()
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			require.NoError(t, h.ls["c"].RenewHold(ctx, h.key, text, 30*time.Second), "its node is gone")
+			require.False(t, h.take("b", 1))
+		}
+		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, "another", text, time.Minute), weir.ErrInvalid)
+		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, h.key, text[1:], time.Minute), weir.ErrInvalid)
+		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, h.key, text, 0), weir.ErrInvalid)
+		require.NoError(t, h.ls["d"].ReleaseHold(ctx, h.key, text))
+		require.NoError(t, h.ls["b"].ReleaseHold(ctx, h.key, text), "again")
+		require.ErrorIs(t, h.ls["d"].RenewHold(ctx, h.key, text, time.Minute), weir.ErrExpired)
+		time.Sleep(2 * latency)
+		require.True(t, h.take("b", 1))
+		h.release("b")
+		time.Sleep(2 * latency)
+
+		text, _, err = h.ls["c"].HoldFor(ctx, h.key, 1, 5*time.Second)
+		require.NoError(t, err)
+		time.Sleep(7 * time.Second)
+		require.True(t, h.take("b", 1), "nobody has renewed it")
+		require.ErrorIs(t, h.ls["d"].RenewHold(ctx, h.key, text, time.Minute), weir.ErrExpired)
+	})
+}
+
+func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		h := w.hold(t, "key", 1)
+		require.True(t, h.take("a", 1))
+		var served []int
+		done := make(chan struct{})
+		for i := range 5 {
+			go func() {
+				hold, err := h.ls["b"].WaitHold(t.Context(), h.key, 1)
+				if err != nil || !hold.Decision().Allowed {
+					panic(err)
+				}
+				served = append(served, i) // one at a time, as the limit is 1
+				time.Sleep(time.Second)
+				require.Less(t, served[len(served)-1], 6)
+				hold.Release()
+				done <- struct{}{}
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		require.False(t, h.take("c", 1), "others wait")
+		h.release("a")
+		for range 5 {
+			<-done
+		}
+		require.Equal(t, []int{0, 1, 2, 3, 4}, served)
+
+		require.True(t, within(time.Second, func() bool { return h.take("c", 1) }))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := h.ls["a"].WaitHold(ctx, h.key, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 1, false)
+		ctx := t.Context()
+		n := w.nodes["a"]
+		for _, l := range []weir.Limit{
+			{Name: "per", Algorithm: weir.InFlight, Rate: 1, Per: time.Second},
+			{Name: "burst", Algorithm: weir.InFlight, Rate: 1, Burst: 1},
+			{Name: "global", Algorithm: weir.InFlight, Rate: 1, Scope: weir.Global},
+			{Name: "rate", Algorithm: weir.InFlight},
+		} {
+			_, err := n.Limiter(l)
+			require.ErrorIs(t, err, weir.ErrInvalid, l.Name)
+		}
+		h := w.hold(t, "key", 3)
+		l := h.ls["a"]
+		for name, f := range map[string]func() error{
+			"Allow":       func() error { _, err := l.Allow(ctx, "key"); return err },
+			"AllowN":      func() error { _, err := l.AllowN(ctx, "key", 2); return err },
+			"Debit":       func() error { _, err := l.Debit(ctx, "key", 2); return err },
+			"Refund":      func() error { return l.Refund(ctx, "key", 2) },
+			"Reset":       func() error { return l.Reset(ctx, "key") },
+			"Wait":        func() error { return l.Wait(ctx, "key", 1) },
+			"AllowAll":    func() error { _, err := n.AllowAll(ctx, weir.Ask{Limiter: l, Key: "key", Units: 1}); return err },
+			"no units":    func() error { _, err := l.Hold(ctx, "key", 0); return err },
+			"too many":    func() error { _, err := l.Hold(ctx, "key", 4); return err },
+			"a long wait": func() error { _, _, err := l.HoldFor(ctx, "key", 1, 2*time.Hour); return err },
+			"not InFlight": func() error {
+				o, _ := n.Limiter(weir.Limit{Name: "o", Rate: 1, Per: time.Second})
+				_, err := o.Hold(ctx, "key", 1)
+				return err
+			},
+		} {
+			require.ErrorIs(t, f(), weir.ErrInvalid, name)
+		}
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.EqualValues(t, 3, d.Remaining)
+		require.EqualValues(t, 3, h.takeAll("a"))
+		d, err = l.Peek(ctx, "key")
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+
+		lower, err := n.Limiter(weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 2, Version: 1})
+		require.NoError(t, err)
+		hold, err := lower.Hold(ctx, "key", 1)
+		require.NoError(t, err)
+		require.False(t, hold.Decision().Allowed)
+		h.release("a")
+		h.release("a")
+		hold, err = lower.Hold(ctx, "key", 1)
+		require.NoError(t, err)
+		require.True(t, hold.Decision().Allowed)
+		hold.Release()
+		hold.Release()
+		require.Equal(t, 1, n.Stats().Holds.Held)
+	})
+}
+
+// A holder that reaches nobody, and may grant as much to nobody, learns that it has lost what
+// it holds before others have it.
+func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		h := w.hold(t, "", 1)
+		h.key = keyOf(t, h.ls["b"])
+		require.True(t, h.take("a", 1))
+		lost := h.holds["a"][0].Lost()
+		w.network.Host("a").Freeze()
+		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			hold, err := h.ls["c"].Hold(t.Context(), h.key, 1)
+			require.NoError(t, err)
+			if hold.Decision().Allowed {
+				require.Less(t, time.Since(begun), weir.HoldTerm+2*time.Second)
+				break
+			}
+		}
+		select {
+		case <-lost:
+		default:
+			t.Fatal("its holder does not know yet")
+		}
+		w.network.Host("a").Thaw()
+		time.Sleep(3 * time.Second)
+		h.units = 0
+		require.False(t, h.take("a", 1))
+	})
+}
+
+// An owner that was frozen knows of no hold that its stand-in granted meanwhile, until it
+// has asked.
+func TestAnOwnerThatWasFrozenAsksWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		h := w.hold(t, "", 4)
+		h.key = keyOf(t, h.ls["b"])
+		require.True(t, h.take("a", 1))
+		w.network.Host("b").Freeze()
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 3, h.takeAll("a", "c"), "a has one already")
+		w.network.Host("b").Thaw()
+		for range 50 {
+			require.Zero(t, h.takeAll("a", "c", "d"))
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package clustertests
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+const (
+	unmet   = "no other member has answered"
+	partial = "no member answered at some Join addresses"
+)
+
+// startJoining starts a node on a host of a network, with this Join.
+func startJoining(t *testing.T, n *weirtest.Network, name string, gossip bool, cfg weir.Config, join ...string) *weir.Node {
+	host := n.Host(name)
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Join: join, Logger: cfg.Logger}
+	if gossip {
+		c.Bind, c.Network = name+":7946", host.Network()
+		cfg.Cluster = cluster.NewGossip(c)
+	} else {
+		cfg.Cluster = host.Cluster(c)
+	}
+	node, err := weir.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	return node
+}
+
+// readyAfter returns how long it takes from now on until a node is ready, to 10 ms.
+func readyAfter(t *testing.T, n *weir.Node) time.Duration {
+	begun := time.Now()
+	for !n.Ready() {
+		require.Less(t, time.Since(begun), time.Minute)
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set    time.Duration
+		expect int
+		want   time.Duration
+	}{
+		"by default":  {0, 0, 10 * time.Second},
+		"as told":     {30 * time.Second, 0, 30 * time.Second},
+		"with Expect": {0, 3, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+				network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
+				for _, host := range []string{"a", "refuses", "hangs"} {
+					network.Host(host)
+				}
+				network.Host("hangs").Freeze()
+				join := []string{"nowhere.internal", "refuses:7946", "hangs:7946"}
+				log := new(logbook)
+				begun := time.Now()
+				node := startJoining(t, network, "a", gossip, weir.Config{JoinTimeout: c.set, Expect: c.expect, Logger: slog.New(log)}, join...)
+				require.LessOrEqual(t, time.Since(begun), 4*time.Second, "Start does not wait for it")
+				require.False(t, node.Ready())
+				l, err := node.Limiter(weir.Limit{Name: "test", Rate: 3, Per: time.Hour})
+				require.NoError(t, err)
+				d, err := l.Allow(t.Context(), "key")
+				require.NoError(t, err)
+				require.True(t, d.Allowed, "checks are answered all the same")
+
+				readyAfter(t, node)
+				require.InDelta(t, c.want, time.Since(begun), float64(50*time.Millisecond))
+				synctest.Wait()
+				lines := log.logged(unmet)
+				require.Len(t, lines, 1)
+				require.Equal(t, slog.LevelWarn, lines[0].level)
+				require.Equal(t, c.want, lines[0].duration("waited"))
+				for _, entry := range join {
+					require.Contains(t, lines[0].attrs["unanswered"].String(), entry+": ")
+				}
+				require.Contains(t, lines[0].attrs["unanswered"].String(), "does not resolve")
+				if c.expect > 0 {
+					require.Contains(t, lines[0].message, "granting a share of Expect")
+				} else {
+					require.Contains(t, lines[0].message, "counting alone")
+				}
+
+				time.Sleep(10 * time.Minute)
+				s := node.Stats()
+				require.Equal(t, time.Since(begun), s.Unjoined, "it goes on showing")
+				require.Len(t, s.Cluster.Unanswered, len(join))
+				require.Len(t, log.logged(unmet), 1, "and is logged once")
+
+				startJoining(t, network, "refuses", gossip, weir.Config{Logger: quiet})
+				require.True(t, within(30*time.Second, func() bool { return len(node.Members()) == 2 }))
+				require.True(t, within(30*time.Second, node.Ready))
+				require.Zero(t, node.Stats().Unjoined)
+				require.True(t, within(10*time.Second, func() bool { return len(node.Stats().Cluster.Unanswered) == 2 }), "with the next attempt")
+			})
+		})
+	}
+}
+
+// So it is for the first of a cluster, whose others come soon after.
+func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
+		network.Host("a")
+		network.Host("b")
+		log := new(logbook)
+		join := []string{"a:7946", "b:7946"}
+		begun := time.Now()
+		a := startJoining(t, network, "a", gossip, weir.Config{Logger: slog.New(log)}, join...)
+		require.False(t, a.Ready())
+		time.Sleep(4 * time.Second)
+		require.False(t, a.Ready())
+		b := startJoining(t, network, "b", gossip, weir.Config{Logger: slog.New(log)}, join...)
+		readyAfter(t, a)
+		readyAfter(t, b)
+		require.Less(t, time.Since(begun), 6*time.Second)
+		time.Sleep(time.Minute)
+		require.Empty(t, log.logged(unmet))
+		require.Empty(t, log.logged(partial))
+	})
+}
+
+func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		for name, join := range map[string][]string{"nobody": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
+			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
+			network.Host("a")
+			network.Host("b")
+			network.SetName("service", "a")
+			log := new(logbook)
+			node := startJoining(t, network, "a", gossip, weir.Config{Logger: slog.New(log)}, join...)
+			require.True(t, node.Ready(), name)
+			network.SetName("service", "a", "b") // where nothing answers yet
+			for range 30 {
+				time.Sleep(time.Second)
+				require.True(t, node.Ready(), "%s: it does not go back", name)
+			}
+			require.Empty(t, log.logged(unmet), name)
+			require.NoError(t, node.Close())
+		}
+	})
+}
+
+func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
+		network.Host("a")
+		startJoining(t, network, "a", gossip, weir.Config{Logger: quiet}, "a:7946")
+		log := new(logbook)
+		node := startJoining(t, network, "b", gossip, weir.Config{Logger: slog.New(log)}, "a:7946", "nowhere.internal")
+		require.Less(t, readyAfter(t, node), time.Second)
+		time.Sleep(3 * time.Minute)
+		lines := log.logged(partial)
+		require.Len(t, lines, 1)
+		require.Equal(t, slog.LevelWarn, lines[0].level)
+		require.Contains(t, lines[0].attrs["unanswered"].String(), "nowhere.internal: ")
+		require.NotContains(t, lines[0].attrs["unanswered"].String(), "a:7946")
+		require.Empty(t, log.logged(unmet))
+		require.Zero(t, node.Stats().Unjoined)
+	})
+}

@@ -1,0 +1,651 @@
+package clustertests
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// flood has nodes ask for a key so often a second, each at moments of its own, and calls
+// with what is decided, and when.
+func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, with func(name string, d weir.Decision, asked time.Time)) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))
+	end := time.Now().Add(lasts)
+	for time.Now().Before(end) {
+		time.Sleep(time.Duration(rng.Int64N(2 * int64(time.Second) / int64(perSecond))))
+		name, asked := names[rng.IntN(len(names))], time.Now()
+		d, err := ls[name].Allow(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with(name, d, asked)
+	}
+}
+
+// withoutHop is the part of decisions that cost no hop.
+func withoutHop(of map[weir.Source]int) float64 {
+	sum := 0
+	for _, n := range of {
+		sum += n
+	}
+	return float64(of[weir.Owner]+of[weir.Leased]+of[weir.Pushback]) / float64(sum)
+}
+
+// Four nodes ask for twice what the limit grants.
+func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				const rate = 1000
+				per, few := time.Second, 6
+				if algorithm == weir.SlidingLog {
+					per, few = 10*time.Second, 20 // two windows
+				}
+				seconds := full.Pick(t, few, 30)
+				w := newWorld(t, 4, false)
+				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
+				ls := w.limiters(t, l)
+				key := keyOf(t, ls["a"])
+				var at []time.Time
+				sources := make(map[weir.Source]int)
+				flood(t, ls, key, 2*rate, time.Duration(seconds)*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {
+					sources[d.Source]++
+					if d.Allowed {
+						at = append(at, asked)
+					}
+				})
+				most := l.Rate // in any Per
+				due := rate * seconds
+				switch algorithm {
+				case weir.FixedWindow, weir.SlidingWindow:
+					most *= 2
+				case weir.TokenBucket, weir.LeakyBucket:
+					most *= 2
+					due += rate
+				}
+				for i := range at {
+					j, _ := slices.BinarySearchFunc(at, at[i].Add(per-time.Millisecond), time.Time.Compare) // an ask is on its way for as long
+					require.LessOrEqual(t, int64(j-i), most)
+				}
+				t.Logf("%d admitted of %d due, %.1f %% without a hop: %v", len(at), due, 100*withoutHop(sources), sources)
+				require.LessOrEqual(t, len(at), due+rate/100)
+				require.GreaterOrEqual(t, float64(len(at)), 0.99*float64(due))
+				if algorithm == weir.FixedWindow || algorithm == weir.SlidingLog {
+					require.Greater(t, withoutHop(sources), 0.9)
+				} else { // what recovers unit by unit is never enough to lend: it costs as many hops as it is units
+					require.Less(t, float64(sources[weir.Forwarded]), 1.2*float64(len(at)))
+				}
+			})
+		})
+	}
+}
+
+// A key that half of what it is granted is asked of is never denied.
+func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				const rate = 2000
+				per := 5 * time.Second
+				if algorithm == weir.SlidingLog {
+					per *= 2
+				}
+				w := newWorld(t, 4, false)
+				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
+				ls := w.limiters(t, l)
+				key := keyOf(t, ls["a"])
+				sources := make(map[weir.Source]int)
+				flood(t, ls, key, rate/2, 2*per, w.names, func(name string, d weir.Decision, _ time.Time) {
+					require.True(t, d.Allowed, name)
+					require.LessOrEqual(t, d.Remaining, l.Rate)
+					require.Positive(t, d.ResetAfter)
+					sources[d.Source]++
+				})
+				t.Logf("%.1f %% without a hop: %v", 100*withoutHop(sources), sources)
+				require.Greater(t, withoutHop(sources), 0.97)
+			})
+		})
+	}
+}
+
+// Keys that are asked for a few times a second cost few hops as well.
+func TestALukewarmKeyIsKeptLent(t *testing.T) {
+	t.Parallel()
+	for perSecond, least := range map[int]float64{16: 0.75, 40: 0.93, 400: 0.97} { // of all four nodes
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorld(t, 4, false)
+				ls := w.limiters(t, weir.Limit{Name: "warm", Rate: 100_000, Per: time.Minute})
+				key := keyOf(t, ls["a"])
+				sources := make(map[weir.Source]int)
+				lasts := min(4000/time.Duration(perSecond)*time.Second, time.Minute)
+				flood(t, ls, key, perSecond, lasts, w.names, func(_ string, d weir.Decision, _ time.Time) {
+					require.True(t, d.Allowed)
+					sources[d.Source]++
+				})
+				t.Logf("%.1f %% without a hop: %v", 100*withoutHop(sources), sources)
+				require.Greater(t, withoutHop(sources), least)
+			})
+		})
+	}
+}
+
+// heat has a node ask for a key until it has a lease of it.
+func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
+	t.Helper()
+	for range 100 {
+		d := allowed(t, l, key, 1)
+		require.True(t, d.Allowed)
+		if asked++; d.Source == weir.Leased {
+			return asked
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("nothing is lent")
+	return 0
+}
+
+// What one node holds another is denied, until it comes back, and no longer than that.
+func TestWhatLiesInLeasesComesBack(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				w := newWorld(t, 3, gossip)
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
+				key := keyOf(t, ls["a"])
+				admitted := heat(t, ls["b"], key)
+				for _, name := range []string{"c", "a"} {
+					for {
+						d := allowed(t, ls[name], key, 1)
+						if !d.Allowed {
+							require.NotEqual(t, weir.Pushback, d.Source)
+							require.LessOrEqual(t, d.RetryAfter, 750*time.Millisecond, "until what is lent ends")
+							require.GreaterOrEqual(t, d.ResetAfter, d.RetryAfter)
+							require.False(t, allowed(t, ls[name], key, 1).Source == weir.Pushback, "it is not remembered")
+							break
+						}
+						admitted++
+					}
+				}
+				require.Less(t, admitted, 100)
+				d, err := ls["c"].Peek(t.Context(), key)
+				require.NoError(t, err)
+				require.LessOrEqual(t, d.RetryAfter, 750*time.Millisecond)
+				ds, err := w.nodes["c"].AllowAll(t.Context(), weir.Ask{Limiter: ls["c"], Key: key}, weir.Ask{Limiter: ls["c"], Key: "another"})
+				require.NoError(t, err)
+				require.LessOrEqual(t, ds[0].RetryAfter, 750*time.Millisecond)
+				time.Sleep(d.RetryAfter)
+				admitted += ask(t, ls, key, 100, "c", "a")
+				require.Equal(t, 100, admitted)
+				require.Equal(t, weir.Pushback, allowed(t, ls["c"], key, 1).Source, "now it is firm")
+				require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 100).Source)
+				require.Equal(t, weir.Pushback, allowed(t, ls["b"], key, 100).Source)
+			})
+		})
+	}
+}
+
+// It comes back as well where another member is missing by then.
+func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
+		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		missing := func(m weir.Member) bool { return m.State != weir.Serving }
+		for begun := time.Now(); !slices.ContainsFunc(w.nodes["a"].Members(), missing); time.Sleep(5 * time.Millisecond) {
+			require.Less(t, time.Since(begun), 5*time.Second, "c is missed")
+			d := allowed(t, ls["b"], key, 1)
+			require.True(t, d.Allowed)
+			if admitted++; d.Source == weir.Leased {
+				leased++
+			}
+		}
+		require.NotZero(t, leased)
+		time.Sleep(750 * time.Millisecond) // no lease lasts for longer
+		d, err := ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100_000, d.Limit)
+		require.EqualValues(t, admitted, d.Limit-d.Remaining)
+	})
+}
+
+// It comes back as well where the node that has it, or the way to its owner, is late: of a
+// key that is asked for often the owner waits six times as long as it may be spent.
+func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
+		key, admitted := keyOf(t, ls["a"]), 0
+		for w.nodes["b"].Stats().Leases.HeldUnits < 50 {
+			require.True(t, allowed(t, ls["b"], key, 1).Allowed)
+			admitted++
+			time.Sleep(time.Millisecond)
+		}
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 400 * time.Millisecond})
+		time.Sleep(750 * time.Millisecond)
+		d, err := ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, admitted, d.Limit-d.Remaining)
+	})
+}
+
+// With leases a node that asks for all that there is leaves others as much as without.
+func TestAGreedyNodeStarvesNobody(t *testing.T) {
+	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
+	t.Parallel()
+	lasts := time.Duration(full.Pick(t, 8, 20)) * time.Second
+	granted := func(noLeases bool) (modest float64) {
+		inBubble(t, func(t *testing.T) {
+			w := newWorld(t, 4, false)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Second, Burst: 5000, NoLeases: noLeases})
+			key := keyOf(t, ls["a"])
+			rng := rand.New(rand.NewPCG(1, 2))
+			asks, of := 0, make(map[string]int)
+			for begun := time.Now(); time.Since(begun) < lasts; {
+				time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Microsecond)))) // 5,000 a second
+				name := "b"
+				if rng.IntN(50) == 0 {
+					name = "c"
+					asks++
+				}
+				if allowed(t, ls[name], key, 1).Allowed {
+					of[name]++
+				}
+			}
+			modest = float64(of["c"]) / float64(asks)
+			t.Logf("without leases %v: the modest node was granted %.1f %% of %d asks, all %d units", noLeases, 100*modest, asks, of["b"]+of["c"])
+		})
+		return modest
+	}
+	require.Greater(t, granted(false), 0.8*granted(true))
+}
+
+func TestAResetEndsLeases(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 100, Calendar: weir.Day})
+		key := keyOf(t, ls["a"])
+		heat(t, ls["b"], key)
+		require.NoError(t, ls["c"].Reset(t.Context(), key))
+		require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
+		exhaustAll(t, map[string]*weir.Limiter{"c": ls["c"]}, key, 99, "c") // nothing is given back to the count that follows
+		time.Sleep(time.Second)
+		require.False(t, allowed(t, ls["b"], key, 1).Allowed)
+	})
+}
+
+// A reset reaches the node that borrows and the owner one after the other, and in between
+// the borrower asks on.
+func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
+	t.Parallel()
+	const slow, limit = 60 * time.Millisecond, 1000
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for name, c := range map[string]struct {
+			resets string      // the node that resets; a owns the key, and b borrows of it
+			slow   [][2]string // links
+		}{
+			"the borrower, by a little":        {"c", nil},
+			"the borrower":                     {"c", [][2]string{{"c", "a"}}},
+			"the owner":                        {"c", [][2]string{{"c", "b"}}},
+			"the borrower, which resets it":    {"b", [][2]string{{"b", "c"}}},
+			"the owner, which resets it":       {"a", [][2]string{{"a", "b"}}},
+			"the borrower, far from its owner": {"c", [][2]string{{"c", "a"}, {"b", "a"}, {"a", "b"}}},
+		} {
+			for _, algorithm := range []weir.Algorithm{weir.FixedWindow, weir.SlidingWindow} {
+				w := newWorld(t, 3, gossip)
+				if len(c.slow) == 0 {
+					w.network.SetLink("c", "a", weirtest.Link{Latency: latency + time.Millisecond})
+				}
+				for _, link := range c.slow {
+					w.network.SetLink(link[0], link[1], weirtest.Link{Latency: slow})
+				}
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: time.Hour})
+				key := keyOf(t, ls["a"])
+				heat(t, ls["b"], key)
+				var (
+					asking          sync.WaitGroup
+					done            = make(chan struct{})
+					began, returned atomic.Bool
+					all, admitted   atomic.Int64 // since Reset was called, and has returned
+					leased          atomic.Int64
+				)
+				for range 4 {
+					asking.Go(func() {
+						for {
+							select {
+							case <-done:
+								return
+							case <-time.After(200 * time.Microsecond):
+							}
+							since, after := began.Load(), returned.Load()
+							d, err := ls["b"].Allow(t.Context(), key)
+							if err != nil {
+								t.Error(err)
+							}
+							if d.Allowed && since {
+								all.Add(1)
+							}
+							if d.Allowed && after {
+								admitted.Add(1)
+							}
+							if d.Source == weir.Leased {
+								leased.Add(1)
+							}
+							if !d.Allowed { // five seconds of denials at full speed show no more
+								time.Sleep(5 * time.Millisecond)
+							}
+						}
+					})
+				}
+				time.Sleep(20 * time.Millisecond)
+				began.Store(true)
+				require.NoError(t, ls[c.resets].Reset(t.Context(), key))
+				returned.Store(true)
+				time.Sleep(5 * time.Second)
+				close(done)
+				asking.Wait()
+				time.Sleep(time.Second) // until nothing is lent
+				left := int64(ask(t, ls, key, limit, "a"))
+				require.LessOrEqual(t, admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
+				require.GreaterOrEqual(t, all.Load()+left, int64(limit-4), "but for asks under way: "+"%s hears first, %v", name, algorithm)
+				require.NotZero(t, leased.Load())
+				w.close(t)
+			}
+		}
+	})
+}
+
+// The same of random links, askers and resets, several of a key.
+func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
+	t.Parallel()
+	runs := race.Pick(3, full.Pick(t, 12, 100))
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for run := range runs {
+			rng := rand.New(rand.NewPCG(uint64(run), 35))
+			w := newWorld(t, 3+rng.IntN(3), gossip)
+			for _, from := range w.names {
+				for _, to := range w.names {
+					if from != to {
+						w.network.SetLink(from, to, weirtest.Link{Latency: time.Duration(rng.Int64N(int64(30 * time.Millisecond)))})
+					}
+				}
+			}
+			limit := 200 + rng.Int64N(2000)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: limit, Per: 24 * time.Hour})
+			key := fmt.Sprint("key ", run)
+			var (
+				asking   sync.WaitGroup
+				done     = make(chan struct{})
+				returned atomic.Bool
+				admitted atomic.Int64 // since the last Reset has returned
+			)
+			for _, name := range w.names {
+				pause := time.Duration(100+rng.IntN(20_000)) * time.Microsecond
+				asking.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						case <-time.After(pause):
+						}
+						after := returned.Load()
+						d, err := ls[name].Allow(t.Context(), key)
+						if err != nil {
+							t.Error(err)
+						}
+						if d.Allowed && after {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			for range 1 + rng.IntN(4) {
+				time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
+				require.NoError(t, ls[w.names[rng.IntN(len(w.names))]].Reset(t.Context(), key))
+			}
+			returned.Store(true)
+			time.Sleep(3 * time.Second)
+			close(done)
+			asking.Wait()
+			time.Sleep(time.Second) // until nothing is lent
+			left := ask(t, ls, key, int(limit), w.names[rng.IntN(len(w.names))])
+			require.LessOrEqual(t, admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
+			w.close(t)
+		}
+	})
+}
+
+func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		spent := heat(t, ls["b"], key)
+		served := w.nodes["a"].Stats().Served
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 1))
+		require.Equal(t, served, w.nodes["a"].Stats().Served)
+		time.Sleep(time.Second)
+		d, err := ls["b"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100-spent+1, d.Remaining)
+		heat(t, ls["b"], key)
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 90))
+		time.Sleep(time.Second)
+		d, err = ls["b"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, d.Remaining, "what is left of the lease comes back as well")
+	})
+}
+
+// Other numbers are asked for at the owner at once.
+func TestAnOverrideEndsLeases(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		heat(t, ls["b"], key)
+		l.Rate, l.Version = 10, 1
+		ls = w.limiters(t, l)
+		require.False(t, allowed(t, ls["b"], key, 10).Allowed)
+		time.Sleep(time.Second)
+		d := allowed(t, ls["b"], key, 1)
+		require.NotEqual(t, weir.Leased, d.Source)
+		require.EqualValues(t, 10, d.Limit)
+	})
+}
+
+func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true}
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		for range 500 {
+			require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
+			time.Sleep(time.Millisecond)
+		}
+		l.NoLeases = false
+		heat(t, w.limiters(t, l)["c"], key)
+		require.Equal(t, weir.Forwarded, allowed(t, ls["c"], key, 1).Source, "what another Limiter has asked for is not spent either")
+	})
+}
+
+// The last units of a window are lent to nobody beyond its end.
+func TestNoLeaseOutlivesItsWindow(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // at whole seconds
+		key := keyOf(t, ls["a"])
+		admitted := make(map[int64]int)
+		flood(t, ls, key, 3000, 20*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {
+			if d.Allowed {
+				admitted[asked.Unix()]++
+			}
+		})
+		delete(admitted, time.Now().Unix()) // it has just begun
+		for second, n := range admitted {
+			require.LessOrEqual(t, n, 502, "second %d", second) // an ask on its way counts in the window in which it arrives
+			require.GreaterOrEqual(t, n, 490, "second %d", second)
+		}
+	})
+}
+
+// A node that has units lent that nobody has a copy of, loses them; nobody has them twice.
+func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{"a", "b"} { // the owner, and who has most leases of it
+		for _, algorithm := range algorithms {
+			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
+				t.Parallel()
+				inBubbles(t, func(t *testing.T, gossip bool) {
+					const rate = 3200
+					w := newWorld(t, 4, gossip)
+					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: rate, Per: time.Hour})
+					key := keyOf(t, ls["a"])
+					admitted := 0
+					count := func(_ string, d weir.Decision, _ time.Time) {
+						if d.Allowed {
+							admitted++
+						}
+					}
+					flood(t, ls, key, 4000, 400*time.Millisecond, []string{"b", "b", "b", "c"}, count)
+					w.network.Host(lost).Kill()
+					var left []string
+					for _, name := range w.names {
+						if name != lost {
+							left = append(left, name)
+						}
+					}
+					flood(t, ls, key, 4000, 400*time.Millisecond, left, count)
+					flood(t, ls, key, 1000, 2*time.Second, left, count) // what was lent is back within one
+					t.Logf("%d of %d admitted", admitted, rate)
+					require.LessOrEqual(t, admitted, rate+rate/16+4000*4*int(latency)/int(time.Second)+2)
+					require.GreaterOrEqual(t, admitted, rate-rate/16*2)
+				})
+			})
+		}
+	}
+}
+
+// A side that its owner is not on spends what was lent to it, and its share.
+func TestASplitDoublesNoLease(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				const rate = 3000
+				w := newWorld(t, 4, gossip)
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour, Partition: policy})
+				key := keyOf(t, ls["a"])
+				admitted := 0
+				count := func(_ string, d weir.Decision, _ time.Time) {
+					if d.Allowed {
+						admitted++
+					}
+				}
+				flood(t, ls, key, 4000, 300*time.Millisecond, w.names, count)
+				w.network.Split([]string{"a", "b"}, []string{"c", "d"})
+				flood(t, ls, key, 2000, 10*time.Second, w.names, count)
+				w.network.Heal()
+				time.Sleep(20 * time.Second)
+				flood(t, ls, key, 2000, time.Second, w.names, count)
+				t.Logf("%d of %d admitted", admitted, rate)
+				require.LessOrEqual(t, admitted, 2*rate) // the split, and a window that holds it
+				require.GreaterOrEqual(t, admitted, rate-rate/16*4)
+			})
+		})
+	}
+}
+
+// A node that stood still for longer than its leases last spends nothing of them.
+func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		heat(t, ls["b"], key)
+		require.Equal(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
+		w.network.Host("b").Freeze()
+		time.Sleep(600 * time.Millisecond)
+		w.network.Host("b").Thaw()
+		require.NotEqual(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
+	})
+}
+
+// Deploys move counts while they are lent of.
+func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for run := range 5 {
+			w := newWorld(t, 3, gossip)
+			l := weir.Limit{Name: "test", Algorithm: algorithms[run], Rate: 1600, Per: time.Hour}
+			ls := w.limiters(t, l)
+			key := keyOf(t, ls["a"])
+			admitted := 0
+			count := func(_ string, d weir.Decision, _ time.Time) {
+				if d.Allowed {
+					admitted++
+				}
+			}
+			flood(t, ls, key, 1000, 200*time.Millisecond, w.names, count)
+			left := make(chan error)
+			go func() { left <- w.nodes["a"].Leave(t.Context()) }()
+			flood(t, ls, key, 300, 3*time.Second, w.names, count)
+			require.NoError(t, <-left)
+			flood(t, ls, key, 1000, 3*time.Second, []string{"b", "c"}, count)
+			require.InDelta(t, 1600, admitted, 4, "%v", algorithms[run]) // three come back meanwhile
+			w.close(t)
+		}
+	})
+}
+
+func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "limit", Rate: 1e6, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		for range 200 {
+			allowed(t, ls["b"], key, 1)
+			time.Sleep(time.Millisecond)
+		}
+		lender, borrower := w.nodes["a"].Stats().Leases, w.nodes["b"].Stats().Leases
+		require.Positive(t, borrower.HeldUnits)
+		require.GreaterOrEqual(t, lender.LentUnits, borrower.HeldUnits, "what may be spent is known to be lent")
+		require.Zero(t, lender.HeldUnits)
+		require.Zero(t, borrower.LentUnits)
+		time.Sleep(2 * time.Second)
+		require.Zero(t, w.nodes["a"].Stats().Leases)
+		require.Zero(t, w.nodes["b"].Stats().Leases)
+	})
+}

@@ -1,0 +1,1054 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// Nodes that start together may meet each other before they hear of anybody who
+// serves. In a split they weigh nothing all the same.
+func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		newcomers := []string{"f", "g", "h", "i"}
+		side := append([]string{"a", "b"}, newcomers...)
+		for _, name := range newcomers {
+			w.network.Host(name)
+		}
+		w.network.Split(side, []string{"c", "d", "e"})
+		time.Sleep(3 * time.Second)
+		w.startTogether(t, gossip, weir.Config{}, newcomers...)
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			for _, name := range side {
+				for _, m := range w.nodes[name].Members() {
+					if host := m.Name[:1]; host > "e" {
+						require.NotEqual(t, weir.Serving, m.State, "%s, to %s", host, name)
+					}
+				}
+			}
+		}
+		for _, name := range newcomers {
+			require.True(t, w.nodes[name].Ready(), "%s has nothing to wait for", name)
+		}
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FairShare})
+		for _, owner := range []string{"a", "c"} {
+			key := keyOf(t, ls[owner])
+			require.Equal(t, 40, ask(t, ls, key, 100, side...))
+			require.Equal(t, 60, ask(t, ls, key, 100, "c", "d", "e"))
+		}
+		w.network.Heal()
+		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }), "now they join")
+		w.close(t)
+	})
+}
+
+// A node that starts alone serves at once; of nodes that start together one begins when it
+// has had the time to hear of nodes that serve, and the others join it.
+func TestAFirstStartIsReadySoon(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
+			for _, expect := range []int{0, n} {
+				w := emptyWorld(nil, gossip)
+				begun := time.Now()
+				w.startTogether(t, gossip, weir.Config{Expect: expect}, hosts(n)...)
+				ready := func() bool {
+					for _, node := range w.nodes {
+						if !node.Ready() {
+							return false
+						}
+					}
+					return w.agree(w.names...)
+				}
+				if soon == 0 {
+					require.True(t, ready(), "who is alone")
+					require.Zero(t, time.Since(begun))
+				}
+				require.True(t, within(20*time.Second, ready))
+				t.Log(n, "nodes are ready after", time.Since(begun))
+				require.LessOrEqual(t, time.Since(begun), soon)
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+				require.Equal(t, 10, ask(t, ls, "key", 10, w.names...))
+				w.close(t)
+			}
+		}
+	})
+}
+
+// Sides that have forgotten each other come back without authority, all at once. None
+// of them serves before it has had the time to hear of the others: each would begin by
+// itself, and some without a copy of what its own side has granted.
+func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 6, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
+		sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
+		names := make(map[string]string)
+		for host, l := range ls {
+			names[host] = l.Owner(keyOf(t, l)).Name
+		}
+		w.network.Split(sides...)
+		for i, side := range sides {
+			for _, other := range sides[1-i] {
+				require.True(t, within(2*time.Minute, func() bool { return w.nodes[side[0]].Forget(names[other]) == nil }))
+			}
+			require.True(t, within(time.Minute, func() bool { return w.agree(side...) }))
+		}
+		admitted := make([]int, 20)
+		for _, side := range sides {
+			fill(t, ls, admitted, 20, side...)
+		}
+		time.Sleep(200 * time.Millisecond)
+		w.network.Heal()
+		met := false
+		for end := time.Now().Add(time.Minute); time.Now().Before(end) && !met; time.Sleep(time.Millisecond) {
+			fill(t, ls, admitted, 1, w.names...)
+			met = w.agree(w.names...)
+		}
+		require.True(t, met)
+		fill(t, ls, admitted, 1, w.names...)
+		for i, units := range admitted {
+			require.GreaterOrEqual(t, units, 2*20, "key %d", i)
+			require.LessOrEqual(t, units, 2*20+len(w.names), "key %d: more than what is in flight as authority moves", i)
+		}
+		w.close(t)
+	})
+}
+
+// Soon after a heal nobody holds the ranges of a member that crashed in the split. A node
+// that starts then would wait for them at a member that does not have them, and that member
+// would take the joiner for their owner. Checks find the member that answers, now and later.
+func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		w.network.Heal()
+		time.Sleep(time.Second)
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		w.start(t, "d", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		passed := func() (n uint64) {
+			for _, name := range w.names {
+				n += w.nodes[name].Stats().Passed
+			}
+			return n
+		}
+		keys := race.Pick(16, full.Pick(t, 32, 80)) // for as long, as they join meanwhile
+		for round := range 10 {
+			for key := range keys {
+				for _, name := range w.names {
+					before := passed()
+					_, err := ls[name].Allow(t.Context(), fmt.Sprint(key))
+					require.NoError(t, err)
+					require.LessOrEqual(t, passed()-before, uint64(3), "key %d of %s, round %d", key, name, round)
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		require.True(t, w.agree(w.names...), "all have joined")
+		w.close(t)
+	})
+}
+
+// Where all members of a side have crashed and started again, one of the newcomers
+// answers for it: a side has one FailOpen limit, not one for each of them.
+func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.network.Split([]string{"a"}, []string{"b", "c"})
+		for _, name := range []string{"b", "c"} {
+			time.Sleep(3 * time.Second)
+			w.network.Host(name).Kill()
+			time.Sleep(3 * time.Second)
+			w.start(t, name, gossip, weir.Config{})
+		}
+		time.Sleep(3 * time.Second)
+		ls := w.limiters(t, weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen})
+		shared := w.limiters(t, weir.Limit{Name: "shared", Rate: 100, Per: time.Hour})
+		for i := range 10 {
+			require.Equal(t, 100, ask(t, ls, fmt.Sprint(i), 100, "b", "c"))
+			require.Equal(t, 0, ask(t, shared, fmt.Sprint(i), 1, "b", "c"), "they weigh nothing")
+		}
+		w.network.Heal()
+		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }))
+		for i := range 10 {
+			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "what it admitted counts")
+		}
+		w.close(t)
+	})
+}
+
+func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := emptyWorld(hosts(3), false)
+		for _, name := range w.names {
+			w.network.Host(name)
+		}
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		for _, name := range w.names {
+			w.start(t, name, true, weir.Config{Expect: 3})
+		}
+		admitted := func(l weir.Limit) (total int64) {
+			for _, limiter := range w.limiters(t, l) {
+				for range 200 {
+					d, err := limiter.Allow(t.Context(), "k")
+					require.NoError(t, err)
+					if d.Allowed {
+						total++
+					}
+				}
+			}
+			return total
+		}
+		require.EqualValues(t, 99, admitted(weir.Limit{Name: "shared", Rate: 100, Per: time.Hour}))
+		require.EqualValues(t, 0, admitted(weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed}))
+		require.EqualValues(t, 300, admitted(weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen}))
+		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
+
+		w.network.Heal()
+		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "it keeps trying")
+		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
+	})
+}
+
+// A node that starts again where it reaches nobody begins with nothing. When it meets the
+// others, what either side has counted is there, once.
+func TestAStartOutOfSightLosesNothing(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		const keys = 60 // so that every node is a successor of some
+		for _, n := range []int{3, 2, 5}[:race.Pick(1, 3)] {
+			w := newWorld(t, n, gossip)
+			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
+			ls := w.limiters(t, limit)
+			admitted := make([]int, keys)
+			fill(t, ls, admitted, 3, w.names...)
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			w.network.Split([]string{"a"}, w.names[1:])
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names[1:]...)
+			w.start(t, "a", gossip, weir.Config{})
+			ls = w.limiters(t, limit)
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names...)
+			w.network.Heal()
+			w.ready(t, w.names...)
+			time.Sleep(20 * time.Second)
+			for i := range admitted {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s of %d: %v", i, name, n, d.Source)
+				}
+			}
+			w.close(t)
+		}
+	})
+}
+
+// However many counts those have who begin apart and meet, what all that live have counted
+// is there in the end, once.
+func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
+	race.SkipAlike(t, "TestAStartOutOfSightLosesNothing")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		const keys = 60
+		counts := full.Pick(t, 10_000, 60_000) // some dozens of frames to each member, or more
+		w := newWorld(t, 3, false)
+		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		others := func(of string) {
+			for i := range counts {
+				require.Equal(t, 1, ask(t, ls, fmt.Sprint("other ", i), 1, of))
+			}
+		}
+		others("a")
+		admitted, lost := make([]int, keys), make([]int, keys)
+		fill(t, ls, admitted, 3, w.names...)
+		time.Sleep(time.Second)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		time.Sleep(2 * time.Second)
+		fill(t, ls, admitted, 3, "b", "c")
+		fill(t, ls, lost, 3, "a")
+		w.network.Host("a").Kill()
+		require.NoError(t, w.nodes["a"].Close())
+		w.start(t, "a", false, weir.Config{})
+		ls = w.limiters(t, limit)
+		time.Sleep(3 * time.Second)
+		others("a")
+		fill(t, ls, admitted, 3, w.names...)
+		w.network.Heal()
+		w.ready(t, w.names...)
+		time.Sleep(30 * time.Second)
+		for i := range admitted {
+			for _, name := range w.names {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
+			}
+		}
+		for i := range counts {
+			d, err := ls["b"].Peek(t.Context(), fmt.Sprint("other ", i))
+			require.NoError(t, err)
+			require.EqualValues(t, 2, 10_000-d.Remaining, "other %d: %v", i, d.Source)
+		}
+	})
+}
+
+// A joiner owns nothing before it has the counts of what it will own and stand in
+// for.
+func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys = 4000
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		for i := range keys {
+			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 1, "a"))
+		}
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		d := w.start(t, "d", gossip, weir.Config{})
+		require.True(t, within(10*time.Second, func() bool {
+			for _, m := range d.Members() {
+				if m.Self {
+					return m.State == weir.Serving
+				}
+			}
+			return false
+		}))
+		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "a quarter to own, a quarter to stand in for")
+		w.ready(t, w.names...)
+	})
+}
+
+// Wherever on its way a joiner dies, every key has somebody who counts it.
+func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		moments := race.Pick(5, full.Pick(t, 7, 18))
+		for moment := range moments {
+			after := time.Duration(moment) * 400 * time.Millisecond / time.Duration(moments)
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
+			const keys = 20
+			for i := range keys {
+				require.Equal(t, 10, ask(t, ls, fmt.Sprint(i), 5, "a", "b"))
+			}
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("d")
+			w.names = append(w.names, "d")
+			time.AfterFunc(after, w.network.Host("d").Kill)
+			var starting sync.WaitGroup
+			starting.Go(func() { w.tryStart(t, "d", gossip, weir.Config{}) }) // which the kill may cut short
+			time.Sleep(after + time.Second)
+			for i := range keys {
+				require.LessOrEqual(t, ask(t, ls, fmt.Sprint(i), 10, "a", "b", "c"), 10, "killed after %v", after)
+			}
+			time.Sleep(10 * time.Second)
+			for i := range keys {
+				for _, name := range []string{"a", "b", "c"} {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.Zero(t, d.Remaining, "killed after %v", after)
+					require.Less(t, d.Source, weir.Budget, "killed after %v: somebody answers for key %d", after, i)
+				}
+			}
+			starting.Wait()
+			w.close(t)
+		}
+	})
+}
+
+// A node that leaves has its counts with the next owners when Leave returns, and goes on
+// to answer its own callers, and whoever still asks it, by asking.
+func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			const keys = 100
+			for i := range keys {
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			require.False(t, w.nodes["a"].Ready())
+			for i := range keys {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, 15, d.Remaining, "replicas %d, at %s", replicas, name)
+				}
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()), "to leave again does nothing")
+			w.close(t)
+		}
+	})
+}
+
+// It runs on real sockets, not in virtual time.
+func TestANodeThatHasLeftStillAsks(t *testing.T) {
+	w := &world{names: hosts(3), nodes: make(map[string]*weir.Node)}
+	var join []string
+	for _, name := range w.names {
+		n, err := weir.Start(t.Context(), weir.Config{
+			Name: name, Bind: "127.0.0.1:0", Join: slices.Clone(join), Timeout: 2 * time.Second, Logger: quiet,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		w.nodes[name] = n
+		for _, m := range n.Members() {
+			if m.Self {
+				join = append(join, m.Addr)
+			}
+		}
+	}
+	w.ready(t, w.names...)
+	ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+	require.NoError(t, w.nodes["c"].Leave(t.Context()))
+	require.False(t, w.nodes["c"].Ready())
+	require.True(t, within(time.Minute, func() bool { return w.agree("a", "b") }))
+	for i := range 100 {
+		require.True(t, within(time.Minute, func() bool { // a member that stood still is heard again first
+			d, err := ls["c"].Allow(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			return d.Source == weir.Forwarded
+		}), "it does not ask the owner of key %d", i)
+	}
+	require.Len(t, w.nodes["a"].Members(), 2)
+	require.Len(t, w.nodes["c"].Members(), 2)
+}
+
+// A node that leaves while the next owner is away hands over to who stands in for it.
+func TestLeaverInASplitHandsOverToTheStandIn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		w.network.Split([]string{"a", "c"}, []string{"b"})
+		time.Sleep(3 * time.Second)
+		const keys = 60
+		admitted := make(map[string]int)
+		for i := range keys {
+			admitted[fmt.Sprint(i)] = ask(t, ls, fmt.Sprint(i), 60, "a", "c")
+		}
+		begun := time.Now()
+		if err := w.nodes["a"].Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		t.Log("Leave took", time.Since(begun))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(time.Second)
+		w.network.Heal()
+		require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
+		time.Sleep(2 * time.Second)
+		fresh := 0
+		for i := range keys {
+			require.Equal(t, 100, admitted[fmt.Sprint(i)])
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			if d.Remaining > 0 {
+				fresh++
+			}
+		}
+		require.Zero(t, fresh, "keys with a fresh quota of %d", keys)
+	})
+}
+
+// A node that leaves while the next owner is away hands over to another, which may end before
+// that owner is back: any node that has a copy then gives it that.
+func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		w.network.Split([]string{"a", "b", "c"}, []string{"d"})
+		time.Sleep(3 * time.Second)
+		for i := range keys {
+			require.Equal(t, 60, ask(t, ls, fmt.Sprint(i), 20, "a", "b", "c"))
+		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(time.Second)
+		w.network.Host("b").Kill()
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		time.Sleep(20 * time.Second)
+		for i := range keys {
+			for _, name := range []string{"c", "d"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.LessOrEqual(t, d.Remaining, int64(40), "key %d at %s", i, name)
+			}
+		}
+	})
+}
+
+// A clock that steps back makes nobody heard again: a node that was cut off still knows that
+// others may have what a member left with.
+func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := emptyWorld(hosts(3), false)
+		var back atomic.Int64
+		for _, name := range w.names {
+			w.network.Host(name)
+		}
+		for _, name := range w.names {
+			w.start(t, name, false, weir.Config{Now: func() time.Time {
+				if name == "c" {
+					return time.Now().Add(-time.Duration(back.Load()))
+				}
+				return time.Now()
+			}})
+		}
+		w.ready(t, w.names...)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		for i := range keys {
+			require.Equal(t, 30, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+		}
+		time.Sleep(time.Second)
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		cut := time.Now()
+		time.Sleep(3 * time.Second)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(time.Second)
+		back.Store(int64(time.Since(cut) - 800*time.Millisecond))
+		time.AfterFunc(200*time.Millisecond, w.network.Heal)
+		w.startTogether(t, false, weir.Config{}, "d") // which has c look again whom it hears
+		require.True(t, within(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
+		time.Sleep(2 * time.Second)
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.EqualValues(t, 70, d.Remaining, "key %d", i)
+		}
+	})
+}
+
+// A member that was slow to answer a check is not gone: any node that leaves waits for it.
+func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := newWorldOf(t, 2, gossip, weir.Config{Replicas: replicas})
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
+			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
+			w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
+			_, err := ls["a"].Allow(t.Context(), other)
+			require.NoError(t, err)
+			w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+			begun := time.Now()
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			t.Log("Leave took", time.Since(begun))
+			require.NoError(t, w.nodes["a"].Close())
+			w.network.Host("a").Kill()
+			time.Sleep(3 * time.Second)
+			require.Zero(t, ask(t, ls, key, 30, "b"), "replicas %d", replicas)
+			w.close(t)
+		}
+	})
+}
+
+// A Leave that cannot end loses nothing: the node keeps what it counts, whether it
+// still holds it or has just given it away, and goes on handing over until Close.
+func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
+	t.Parallel()
+	for cut, noticed := range map[string]time.Duration{"as it begins": 0, "before": 3 * time.Second} {
+		t.Run(cut, func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				for _, replicas := range []int{1, -1} {
+					w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+					others := w.limiters(t, weir.Limit{Name: "other", Rate: 1000, Per: time.Hour})
+					const keys = 60
+					used := make(map[string]int)
+					spend := func() {
+						for i := range keys {
+							key := fmt.Sprint(i)
+							used[key] += ask(t, ls, key, 2, w.names...)
+							_, err := ls["a"].Debit(t.Context(), key, 1)
+							require.NoError(t, err)
+							used[key]++
+						}
+					}
+					spend()
+					w.network.Split([]string{"a"}, []string{"b", "c"})
+					time.Sleep(noticed)
+					begun := time.Now()
+					require.Error(t, w.nodes["a"].Leave(t.Context()))
+					t.Log("Leave took", time.Since(begun))
+					spend()
+					time.Sleep(2 * time.Second)
+					spend()
+					w.network.Heal()
+					for range 20 { // their answers may come late, and be given back: they are not counted here
+						ask(t, others, "key", 2, w.names...)
+						time.Sleep(20 * time.Millisecond)
+					}
+					require.True(t, within(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
+					require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
+					spend()
+					time.Sleep(2 * time.Second)
+					for i := range keys {
+						key := fmt.Sprint(i)
+						for _, name := range w.names {
+							d, err := ls[name].Peek(t.Context(), key)
+							require.NoError(t, err)
+							require.EqualValues(t, 1000-used[key], d.Remaining, "replicas %d, key %s at %s", replicas, key, name)
+							require.LessOrEqual(t, d.Source, weir.Forwarded, "key %s at %s", key, name)
+						}
+					}
+					w.close(t)
+				}
+			})
+		})
+	}
+}
+
+// A goodbye that is lost on its way is said again, and until it has come the leaver
+// may be asked: what it grants on its own then is told although it is off the roster.
+func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		w.network.Host("b").Kill()
+		time.Sleep(3 * time.Second)
+		w.start(t, "c", gossip, weir.Config{}) // while b is missing it holds nothing
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FailOpen})
+		w.network.Split([]string{"a"}, []string{"c"})
+		left := make(chan error, 1)
+		go func() { left <- w.nodes["c"].Leave(t.Context()) }()
+		time.Sleep(100 * time.Millisecond)
+		for range 7 {
+			d, err := ls["c"].Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			require.Equal(t, weir.FailedOpen, d.Source)
+		}
+		w.network.Heal()
+		require.NoError(t, <-left)
+		require.True(t, within(2*time.Second, func() bool {
+			d, err := ls["a"].Peek(t.Context(), "key")
+			return err == nil && d.Remaining == 93
+		}))
+	})
+}
+
+// A Leave that its context ends goes on all the same, and can be waited for again.
+func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			const keys = 100
+			for i := range keys {
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), latency)
+			require.ErrorIs(t, w.nodes["a"].Leave(ctx), context.DeadlineExceeded)
+			cancel()
+			for i := range keys {
+				require.Equal(t, 3, ask(t, ls, fmt.Sprint(i), 1, w.names...))
+			}
+			time.Sleep(time.Second)
+			for i := range keys {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, 12, d.Remaining, "replicas %d, at %s", replicas, name)
+				}
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
+			w.close(t)
+		}
+	})
+}
+
+// A hand-over that takes longer than Leave waits goes on to its end.
+func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		keys := keysOf(ls["a"], 10_000)
+		for _, key := range keys {
+			_, err := ls["a"].Debit(t.Context(), key, 3)
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Second)
+		slow := func(latency time.Duration) {
+			for _, other := range w.names[1:] {
+				w.network.SetLink("a", other, weirtest.Link{Latency: latency})
+				w.network.SetLink(other, "a", weirtest.Link{Latency: latency})
+			}
+		}
+		slow(400 * time.Millisecond)
+		begun := time.Now()
+		require.ErrorContains(t, w.nodes["a"].Leave(t.Context()), "in time")
+		require.GreaterOrEqual(t, time.Since(begun), 10*time.Second)
+		time.Sleep(8 * time.Second)
+		slow(latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		time.Sleep(time.Second)
+		for i, key := range keys {
+			d, err := ls[w.names[i%3]].Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.EqualValues(t, 7, d.Remaining, key)
+		}
+	})
+}
+
+// The next owner of what a node leaves may be on the other side of a split. It waits
+// for what that node gave to who stands in on this one.
+func TestALeaveDuringASplitLosesNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, into := range []time.Duration{time.Second, 3 * time.Second, 8 * time.Second} {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FailOpen})
+			w.network.Split([]string{"a", "b"}, []string{"c"})
+			time.Sleep(into)
+			var keys []string
+			for i := 0; len(keys) < 30; i++ {
+				if key := fmt.Sprint("key ", i); ls["b"].Owner(key).Self {
+					keys = append(keys, key)
+					require.Equal(t, 20, ask(t, ls, key, 10, "a", "b"))
+				}
+			}
+			require.NoError(t, w.nodes["b"].Leave(t.Context()))
+			require.NoError(t, w.nodes["b"].Close())
+			time.Sleep(2 * time.Second)
+			w.network.Heal()
+			time.Sleep(5 * time.Second)
+			for _, key := range keys {
+				for _, name := range []string{"a", "c"} {
+					d, err := ls[name].Peek(t.Context(), key)
+					require.NoError(t, err)
+					require.EqualValues(t, 980, d.Remaining, "%s of %s, %v into the split", key, name, into)
+				}
+			}
+			w.close(t)
+		}
+	})
+}
+
+// What a leaver still admits once it holds nothing, as nobody else answers for all of
+// the asks together, it tells before it says goodbye: then it may be closed at once.
+func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+		var keys []string
+		for i := 0; len(keys) < 20; i++ {
+			if key := fmt.Sprint(i); ls["a"].Owner(key).Self {
+				keys = append(keys, key)
+			}
+		}
+		require.Equal(t, len(keys), askAll(t, w.nodes["b"], ls["b"], keys...))
+		time.Sleep(time.Second)
+		var asking sync.WaitGroup
+		for i := range 40 {
+			asking.Go(func() {
+				time.Sleep(time.Duration(i+1) * latency / 8)
+				assert.Equal(t, len(keys), askAll(t, w.nodes["b"], ls["b"], keys...))
+			})
+		}
+		time.Sleep(2 * latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		asking.Wait()
+		time.Sleep(time.Second)
+		for _, key := range keys {
+			for _, name := range []string{"b", "c"} {
+				d, err := ls[name].Peek(t.Context(), key)
+				require.NoError(t, err)
+				require.EqualValues(t, 1000-41, d.Remaining, "key %s at %s", key, name)
+			}
+		}
+	})
+}
+
+// A node that leaves while the next owner is missing hands over to who stands in for that one,
+// and has it answer what it is still asked itself.
+func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+		const keys = 60
+		time.Sleep(time.Second)
+		w.network.Host("d").Kill()
+		time.Sleep(3 * time.Second)
+		used := make([]int, keys)
+		var asking sync.WaitGroup
+		for i := range keys {
+			asking.Go(func() {
+				time.Sleep(time.Duration(i+1) * latency / 15)
+				used[i] = ask(t, ls, fmt.Sprint(i), 1, "b")
+			})
+		}
+		time.Sleep(2 * latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		asking.Wait()
+		time.Sleep(time.Second)
+		for i := range keys {
+			for _, name := range []string{"b", "c"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, 1000-used[i], d.Remaining, "key %d at %s", i, name)
+			}
+		}
+	})
+}
+
+// A check that a node has asked for before it leaves may time out after its goodbye. The node
+// stands in for nobody then, as it could tell no member what it granted.
+func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
+	t.Parallel()
+	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
+		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
+			return ask(t, map[string]*weir.Limiter{"a": l}, key, 1, "a")
+		},
+		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
+			return askAll(t, n, l, key, key+" too") / 2
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 3, false, weir.Config{Timeout: time.Second})
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true})
+				time.Sleep(time.Second)
+				w.network.Cut("c", "b")
+				slow := weirtest.Link{Latency: 760 * time.Millisecond} // more than an owner is waited for
+				w.network.SetLink("a", "b", slow)
+				keys := keysOf(ls["b"], 20)
+				granted := make([]int, len(keys))
+				var asking sync.WaitGroup
+				for i, key := range keys {
+					asking.Go(func() { granted[i] = asks(t, w.nodes["a"], ls["a"], key) })
+				}
+				time.Sleep(time.Millisecond)
+				w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+				require.NoError(t, w.nodes["a"].Leave(t.Context()))
+				left := time.Now()
+				asking.Wait()
+				require.Greater(t, time.Since(left), 100*time.Millisecond, "it has left before it decides")
+				require.NoError(t, w.nodes["a"].Close())
+				w.network.Heal()
+				time.Sleep(2 * time.Second)
+				for i, key := range keys {
+					d, err := ls["b"].Peek(t.Context(), key)
+					require.NoError(t, err)
+					require.EqualValues(t, granted[i], d.Limit-d.Remaining, "%s", key)
+				}
+			})
+		})
+	}
+}
+
+// All leave at one moment, and b hands over to c. D has not heard of a's goodbye yet, and asks a as
+// the last of the ring. A has heard of all goodbyes, holds nothing, and knows nobody to pass the check on to.
+func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
+	t.Parallel()
+	const (
+		near = time.Millisecond
+		far  = 20 * time.Millisecond // from a to d
+	)
+	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
+		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
+			return ask(t, map[string]*weir.Limiter{"d": l}, key, 1, "d")
+		},
+		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
+			return askAll(t, n, l, key, key+" too")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 4, false, weir.Config{Replicas: -1})
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
+				time.Sleep(time.Second)
+				keys := keysOf(ls["b"], 40) // of which c gets a part
+				for _, key := range keys {
+					require.Equal(t, 1, ask(t, ls, key, 1, "b"), "%s", key)
+				}
+				for _, from := range w.names {
+					for _, to := range w.names {
+						w.network.SetLink(from, to, weirtest.Link{Latency: near})
+					}
+				}
+				w.network.SetLink("a", "d", weirtest.Link{Latency: far})
+				var leaving sync.WaitGroup
+				for name, after := range map[string]time.Duration{"a": 0, "d": 0, "b": far - near, "c": far - near} {
+					leaving.Go(func() {
+						time.Sleep(after) // each calls the roll before its goodbye
+						assert.NoError(t, w.nodes[name].Leave(t.Context()))
+					})
+				}
+				for len(w.nodes["d"].Ring()) > 1 {
+					time.Sleep(near / 10)
+				}
+				require.Contains(t, fmt.Sprint(w.nodes["d"].Ring()), "map[a-", "d has not heard of a's goodbye")
+				granted := make([]int, len(keys))
+				var asking sync.WaitGroup
+				for i, key := range keys {
+					asking.Go(func() { granted[i] = asks(t, w.nodes["d"], ls["d"], key) })
+				}
+				asking.Wait()
+				leaving.Wait()
+				require.Equal(t, make([]int, len(keys)), granted)
+			})
+		})
+	}
+}
+
+// A member starts again at once, and before its successor knows that nobody gives
+// it what the one before had, it leaves: its copies are all there is.
+func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		for i := range keys {
+			exhaustAll(t, ls, fmt.Sprint(i), 100, "a", "b", "c")
+		}
+		time.Sleep(time.Second)
+		w.network.Host("a").Kill()
+		require.NoError(t, w.nodes["a"].Close())
+		w.start(t, "a", gossip, weir.Config{})
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		require.NoError(t, w.nodes["b"].Close())
+		time.Sleep(3 * time.Second)
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, "key %d", i)
+		}
+	})
+}
+
+// A node that leaves as a lost member's next process joins is still the one that has what the
+// lost one was to own.
+func TestASuccessorOfTheLostWaitsForTheLeaver(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
+}
+
+// A node that is the last to serve, and leaves as another joins, waits until that one serves,
+// and gives it what it has of the lost, too.
+func TestTheLastServingMemberHandsOverToAJoiner(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 2) })
+}
+
+// leaveAsAnotherJoins has b lost, and a leave as b starts again.
+func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
+	w := newWorld(t, nodes, gossip)
+	l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
+	const keys = 60
+	ls := w.limiters(t, l)
+	for i := range keys {
+		require.Equal(t, 20, ask(t, ls, fmt.Sprint(i), 10, "a", "b"))
+	}
+	time.Sleep(time.Second)
+	require.NoError(t, w.nodes["b"].Close())
+	w.network.Host("b").Kill()
+	delete(w.nodes, "b")
+	time.Sleep(500 * time.Millisecond) // it is lost, and may come back
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		_, err := w.tryStart(t, "b", gossip, weir.Config{})
+		assert.NoError(t, err)
+	}()
+	require.NoError(t, w.nodes["a"].Leave(t.Context()))
+	<-started
+	require.NoError(t, w.nodes["a"].Close())
+	time.Sleep(3 * time.Second)
+	limiter, err := w.nodes["b"].Limiter(l)
+	require.NoError(t, err)
+	for i := range keys {
+		d, err := limiter.Peek(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.EqualValues(t, 80, d.Remaining, "of key %d", i)
+	}
+}
+
+// askAll asks one node for a unit of each key at once, and says how many it granted.
+func askAll(t *testing.T, n *weir.Node, l *weir.Limiter, keys ...string) (granted int) {
+	asks := make([]weir.Ask, len(keys))
+	for i, key := range keys {
+		asks[i] = weir.Ask{Limiter: l, Key: key}
+	}
+	ds, err := n.AllowAll(t.Context(), asks...)
+	assert.NoError(t, err)
+	if ds.Allowed() {
+		granted = len(ds)
+	}
+	return granted
+}
+
+func TestAClosedNodeSaysSo(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	l, err := n.Limiter(weir.Limit{Name: "test", Rate: 10, Per: time.Second})
+	require.NoError(t, err)
+	require.True(t, n.Ready())
+	require.NoError(t, n.Close())
+	require.NoError(t, n.Close(), "again")
+	_, err = l.Allow(t.Context(), "k")
+	require.ErrorIs(t, err, weir.ErrClosed)
+	_, err = n.AllowAll(t.Context(), weir.Ask{Limiter: l})
+	require.ErrorIs(t, err, weir.ErrClosed)
+	require.ErrorIs(t, l.Wait(t.Context(), "k", 1), weir.ErrClosed)
+	require.ErrorIs(t, l.Refund(t.Context(), "k", 1), weir.ErrClosed)
+	require.ErrorIs(t, l.Reset(t.Context(), "k"), weir.ErrClosed)
+	_, err = n.Limiter(l.Limit())
+	require.ErrorIs(t, err, weir.ErrClosed)
+	require.False(t, n.Ready())
+}

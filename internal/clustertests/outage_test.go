@@ -1,0 +1,458 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// stalls is how long a node waits for a frozen member at most, from its first check on:
+// it has stalled by then.
+const stalls = 200*time.Millisecond + timeout
+
+func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3, 7} {
+		for fault, strike := range map[string]func(*weirtest.Host){
+			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
+		} {
+			t.Run(fmt.Sprint(fault, " of ", n), func(t *testing.T) {
+				t.Parallel()
+				inBubbles(t, func(t *testing.T, gossip bool) {
+					w := newWorld(t, n, gossip)
+					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
+					key := keyOf(t, ls["a"])
+					host := w.network.Host("a")
+					time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+					strike(host)
+					sources := []weir.Source{weir.StandIn}
+					if n == 2 { // half a roster is no majority, once the owner is missing
+						sources = []weir.Source{weir.StandIn, weir.Budget}
+					}
+					began := make(map[string]time.Time)
+					for round := range 1000 {
+						for _, name := range w.names[1:] {
+							begun := time.Now()
+							if round == 0 {
+								began[name] = begun
+							}
+							d, err := ls[name].Allow(t.Context(), key)
+							took := time.Since(begun)
+							require.NoError(t, err)
+							require.True(t, d.Allowed)
+							require.LessOrEqual(t, took, timeout, "round %d at %s", round, name)
+							if fault == "killed" && round > 0 || begun.Sub(began[name]) > stalls {
+								require.Contains(t, sources, d.Source, "round %d at %s", round, name)
+								require.LessOrEqual(t, took, 4*latency, "round %d at %s waits for more than the stand-in", round, name)
+							}
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+					d, err := ls["b"].Allow(t.Context(), key)
+					require.NoError(t, err)
+					require.Equal(t, sources[len(sources)-1], d.Source)
+					host.Thaw()
+				})
+			})
+		}
+	}
+}
+
+// Nodes that live take each other for a way to the dead one, until each has heard of
+// the other that it is not. What they send each other for it is no reason to take
+// each other for dead.
+func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		for _, from := range w.names {
+			for _, to := range w.names {
+				if from != to {
+					w.network.SetLink(from, to, weirtest.Link{Latency: 900 * time.Microsecond, Jitter: 400 * time.Microsecond})
+				}
+			}
+		}
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
+		for i := range 200 {
+			if i == 100 {
+				w.network.Host("a").Kill()
+			}
+			for k := range 10 {
+				ask(t, ls, fmt.Sprint(k), 1, "b", "c")
+			}
+			time.Sleep(10 * time.Millisecond)
+			for _, name := range []string{"b", "c"} {
+				for _, m := range w.nodes[name].Members() {
+					require.True(t, m.Name[0] == 'a' || m.State == weir.Serving, "%s takes %s for %v, %v after the death", name, m.Name, m.State, time.Duration(i-99)*10*time.Millisecond)
+				}
+			}
+		}
+		w.close(t)
+	})
+}
+
+func TestALinkThatIsDownCostsAHop(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true})
+		key := keyOf(t, ls["a"])
+		w.network.Cut("a", "b")
+		w.network.Cut("b", "a")
+		_, err := ls["b"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		admitted := 0
+		denied := make(map[string]bool)
+		for range 100 {
+			for name, l := range ls {
+				d, err := l.Allow(t.Context(), key)
+				require.NoError(t, err)
+				way := map[string]weir.Source{"a": weir.Owner, "b": weir.Relayed, "c": weir.Forwarded}[name]
+				if denied[name] && name != "a" {
+					way = weir.Pushback
+				}
+				require.Equal(t, way, d.Source)
+				if d.Allowed {
+					admitted++
+				}
+				denied[name] = !d.Allowed
+			}
+		}
+		require.Equal(t, 100, admitted)
+	})
+}
+
+func TestASplitHealsByItself(t *testing.T) {
+	t.Parallel()
+	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + time.Minute}
+	if race.Enabled {
+		splits = splits[1:2] // the same goroutines meet in each
+	}
+	for _, split := range splits {
+		t.Run(split.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := newWorld(t, 5, true)
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+				w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
+				time.Sleep(split)
+				w.network.Heal()
+				hear := func() bool {
+					for _, l := range ls {
+						for _, key := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+							if d, err := l.Peek(t.Context(), key); err != nil || d.Source == weir.Budget {
+								return false
+							}
+						}
+					}
+					return true
+				}
+				require.True(t, within(5*time.Second, hear), "they hear each other")
+				require.True(t, within(10*time.Second, func() bool { return w.agree(w.names...) }), "they have one roster, not:\n%s", w.rosters())
+			})
+		})
+	}
+}
+
+// Impatient callers: each ask is sent once, and what arrives after its caller
+// gave up is refunded where it was spent.
+func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 90_000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		var wait sync.WaitGroup
+		for range 500 {
+			wait.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+				defer cancel()
+				begun := time.Now()
+				d, err := ls["b"].Allow(ctx, key)
+				if err != nil || !d.Allowed || d.Source != weir.Budget || time.Since(begun) > 100*time.Microsecond {
+					t.Error(d, err, time.Since(begun))
+				}
+			})
+		}
+		wait.Wait()
+		time.Sleep(time.Second)
+		var spent int64
+		for _, l := range ls {
+			d, err := l.Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.NotEqual(t, weir.Budget, d.Source, "short deadlines blame nobody")
+			spent = d.Limit - d.Remaining
+		}
+		require.EqualValues(t, 500, spent, "what the owner granted too late is refunded, and what the budget gave instead is counted")
+		require.EqualValues(t, 500, w.nodes["b"].Stats().LateUnits)
+		require.EqualValues(t, 500, w.nodes["b"].Stats().Decisions[weir.Budget].Allowed)
+	})
+}
+
+func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(latency, cancel)
+		d, err := ls["b"].Allow(ctx, key)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, d.Allowed)
+		time.Sleep(time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, d.Remaining)
+	})
+}
+
+func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
+		begun := time.Now()
+		d, err := ls["b"].AllowN(t.Context(), key, 7)
+		require.NoError(t, err)
+		require.Equal(t, weir.StandIn, d.Source)
+		require.LessOrEqual(t, time.Since(begun), timeout)
+		time.Sleep(time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 93, d.Remaining, "the owner's yes is refunded, and told what the stand-in gave")
+		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
+	})
+}
+
+// An owner that hears no member still takes back what it granted too late. No other member can.
+func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		// Its answer, and the pings that it sends, arrive after it has heard nobody for a second.
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
+		d, err := ls["b"].AllowN(t.Context(), key, 7)
+		require.NoError(t, err)
+		require.NotEqual(t, weir.Forwarded, d.Source)
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
+		w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+		w.ready(t, w.names...)
+		time.Sleep(time.Second)
+		require.EqualValues(t, 93, remaining(t, ls["a"], key))
+	})
+}
+
+// Callers give up before answers come, and members lose each other time and again. NoLeases, as
+// units that are lent too late may stay spent.
+func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(full.Pick(t, 20, 300)) {
+		inBubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			drawn := func(mean time.Duration) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
+			w := newWorld(t, 2, false)
+			l := weir.Limit{Name: "test", Algorithm: algorithms[seed%2], Rate: 100_000, Per: time.Hour, NoLeases: true}
+			ls := w.limiters(t, l)
+			key := keyOf(t, ls["a"])
+			var wait sync.WaitGroup
+			var granted atomic.Int64
+			for range 5 {
+				w.network.SetLink("a", "b", weirtest.Link{Latency: drawn(400 * time.Millisecond)})
+				w.network.SetLink("b", "a", weirtest.Link{Latency: drawn(400 * time.Millisecond)})
+				for range 40 {
+					at, patience := time.Duration(r.Int64N(int64(500*time.Millisecond))), drawn(20*time.Millisecond)
+					wait.Go(func() {
+						time.Sleep(at)
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						defer cancel()
+						if d, err := ls["b"].Allow(ctx, key); err != nil || !d.Allowed {
+							t.Errorf("seed %d: %v is not granted: %v", seed, d, err)
+						}
+						granted.Add(1)
+					})
+				}
+				time.Sleep(500 * time.Millisecond)
+			}
+			w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
+			w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+			wait.Wait()
+			time.Sleep(20 * time.Second)
+			require.EqualValues(t, granted.Load(), l.Rate-remaining(t, ls["a"], key), "%v with the seed %d", l.Algorithm, seed)
+		})
+	}
+}
+
+// Over a link that is slower than checks wait, members hear each other all the same,
+// and copies get through.
+func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
+		own, others := keyOf(t, ls["a"]), keyOf(t, ls["b"])
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 170 * time.Millisecond})
+		const every, last = 25 * time.Millisecond, time.Second
+		const asks = 10 * int64(time.Second/every)
+		for range asks {
+			for _, key := range []string{own, others} {
+				_, err := ls["a"].Allow(t.Context(), key)
+				require.NoError(t, err)
+			}
+			time.Sleep(every)
+		}
+		require.NoError(t, w.nodes["a"].Close())
+		time.Sleep(2 * time.Second)
+		d, err := ls["b"].Peek(t.Context(), own)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, d.Limit-d.Remaining, asks-int64(last/every))
+	})
+}
+
+// So they do where there are others that hear it: a frame that goes round among these
+// would be late.
+func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
+		for i, a := range w.names {
+			for _, b := range w.names[i+1:] {
+				w.network.SetLink(a, b, weirtest.Link{Latency: 70 * time.Millisecond, Jitter: 17 * time.Millisecond})
+			}
+		}
+		for begun, i := time.Now(), 0; time.Since(begun) < 20*time.Second; i++ {
+			for _, name := range w.names {
+				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%100))
+				require.NoError(t, err)
+			}
+			time.Sleep(25 * time.Millisecond)
+			for _, n := range w.nodes {
+				require.LessOrEqual(t, n.Stats().Stream.Lag, time.Second, "until it is acknowledged")
+			}
+		}
+	})
+}
+
+// An owner that stalls carries out what it was sent when it goes on: a refund
+// must not have been made elsewhere meanwhile.
+func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		d, err := ls["b"].AllowN(t.Context(), key, 50)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 10))
+		w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+		time.Sleep(2 * time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 60, d.Remaining)
+	})
+}
+
+func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		d, err := ls["b"].Debit(t.Context(), key, 300)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		require.False(t, d.Allowed)
+		require.NoError(t, ls["c"].Refund(t.Context(), key, 300))
+		d, err = ls["a"].AllowN(t.Context(), key, 100)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.Zero(t, d.Remaining, "what the debt did not count is not given back")
+	})
+}
+
+// A neighbour that a check is relayed through has not stalled because of what lies
+// behind it.
+func TestASlowRelayIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, NoLeases: true})
+		far, near := keyOf(t, ls["a"]), keyOf(t, ls["c"])
+		w.network.Cut("a", "b")
+		w.network.Cut("b", "a")
+		time.Sleep(3 * time.Second)
+		for range 20 {
+			w.network.SetLink("c", "b", weirtest.Link{Latency: 75 * time.Millisecond})
+			begun := time.Now()
+			d, err := ls["b"].Allow(t.Context(), far)
+			require.NoError(t, err)
+			require.Contains(t, []weir.Source{weir.StandIn, weir.Budget}, d.Source)
+			require.LessOrEqual(t, time.Since(begun), timeout)
+			w.network.SetLink("c", "b", weirtest.Link{Latency: latency})
+			time.Sleep(100 * time.Millisecond)
+			d, err = ls["b"].Allow(t.Context(), near)
+			require.NoError(t, err)
+			require.Equal(t, weir.Forwarded, d.Source)
+		}
+	})
+}
+
+// An outage is no full queue: Wait asks again until the owner is back.
+func TestWaitOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed})
+		key := keyOf(t, ls["a"])
+		w.network.Host("a").Freeze()
+		begun := time.Now()
+		time.AfterFunc(3*time.Second, w.network.Host("a").Thaw)
+		time.Sleep(time.Second) // it is missing from then on
+		require.NoError(t, ls["b"].Wait(t.Context(), key, 1))
+		require.GreaterOrEqual(t, time.Since(begun), 3*time.Second)
+		require.LessOrEqual(t, time.Since(begun), 6*time.Second)
+	})
+}
+
+// A share says when it could admit, which may be an hour off; the owner is back
+// in seconds.
+func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.LeakyBucket} {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			w.network.Host("a").Freeze()
+			time.Sleep(time.Second)
+			time.AfterFunc(2*time.Second, w.network.Host("a").Thaw)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			begun := time.Now()
+			require.NoError(t, ls["b"].Wait(ctx, key, 5), "above b's share")
+			require.LessOrEqual(t, time.Since(begun), 5*time.Second)
+			cancel()
+			require.True(t, within(15*time.Second, func() bool { return w.agree(w.names...) }))
+		}
+	})
+}

@@ -1,0 +1,318 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// The lines of the log.
+const (
+	anyOutage     = "outage "
+	outageBegan   = "outage began"
+	outageGrew    = "outage grew"
+	outageShrank  = "outage shrank"
+	outageEnded   = "outage ended"
+	outageNoticed = 3 * time.Second // until a member counts as missing, and the next look
+	outageOver    = 9 * time.Second // until all hear each other again, and five seconds
+)
+
+// watched is a world of n nodes of which the last keeps its log.
+func watched(t *testing.T, n int, gossip bool, cfg weir.Config) (w *world, last string, log *logbook) {
+	w = newWorldOf(t, n-1, gossip, cfg)
+	last, log = hosts(n)[n-1], new(logbook)
+	cfg.Logger = slog.New(log)
+	w.network.Host(last)
+	w.names = append(w.names, last)
+	w.start(t, last, gossip, cfg)
+	w.ready(t, w.names...)
+	time.Sleep(outageOver)
+	return w, last, log
+}
+
+// makeshift is how many decisions of a node its keys' owners have not made.
+func makeshift(n *weir.Node) (sum int64) {
+	of := n.Stats().Decisions
+	for _, source := range []weir.Source{weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed} {
+		sum += int64(of[source].Allowed + of[source].Denied)
+	}
+	return sum
+}
+
+// knock asks for ten keys every 50 ms.
+func knock(t *testing.T, l *weir.Limiter, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for i := range 10 {
+			_, err := l.Allow(t.Context(), fmt.Sprint("secret key ", i))
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
+	t.Parallel()
+	for _, partition := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed} {
+		t.Run(fmt.Sprint("policy ", partition), func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				w, c, log := watched(t, 3, gossip, weir.Config{})
+				node := w.nodes[c]
+				l := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Minute, Partition: partition})[c]
+				knock(t, l, 3*time.Second)
+				require.Empty(t, log.logged(anyOutage), "in good health")
+				require.Zero(t, node.Stats().Outage)
+
+				cut := time.Now()
+				w.network.Split([]string{"a", "b"}, []string{c})
+				knock(t, l, outageNoticed)
+				lines := log.logged(anyOutage)
+				require.NotEmpty(t, lines)
+				begun := lines[0]
+				require.True(t, strings.HasPrefix(begun.message, outageBegan))
+				require.Equal(t, slog.LevelWarn, begun.level)
+				require.WithinDuration(t, cut, begun.attrs["since"].Time(), 2*time.Second)
+				require.Positive(t, begun.number("decisions"))
+				knock(t, l, 30*time.Second)
+				for _, line := range log.logged(anyOutage) {
+					require.Equal(t, slog.LevelWarn, line.level, "it lasts")
+				}
+				now := node.Stats().Outage
+				require.Equal(t, begun.attrs["since"].Time(), now.Since)
+				require.Equal(t, "a b", hostsOf(now.Missing))
+				require.InDelta(t, makeshift(node), now.Decisions, 200, "of a second ago")
+				require.EqualValues(t, 1, now.Count)
+
+				w.network.Heal()
+				healed := time.Now()
+				knock(t, l, outageOver+5*time.Second)
+				synctest.Wait()
+				lines = log.logged(outageEnded)
+				require.Len(t, lines, 1)
+				ended := lines[0]
+				require.Equal(t, slog.LevelInfo, ended.level)
+				require.Equal(t, begun.attrs["since"], ended.attrs["since"])
+				require.InDelta(t, healed.Sub(cut), ended.duration("lasted"), float64(5*time.Second))
+				require.Equal(t, "a b", ended.names("missing"))
+				require.EqualValues(t, 3, ended.number("roster"))
+				require.EqualValues(t, 3, ended.number("reached"))
+				require.Equal(t, makeshift(node), ended.number("decisions"))
+				for attr, source := range map[string]weir.Source{"stand_in": weir.StandIn, "budget": weir.Budget, "failed_open": weir.FailedOpen, "failed_closed": weir.FailedClosed} {
+					of := node.Stats().Decisions[source]
+					require.EqualValues(t, of.Allowed+of.Denied, ended.number(attr), attr)
+				}
+				require.Equal(t, weir.OutageStats{Count: 1}, node.Stats().Outage)
+				for _, line := range log.logged("") {
+					require.NotContains(t, fmt.Sprint(line), "secret")
+				}
+				pacedBySeconds(t, log)
+			})
+		})
+	}
+}
+
+// pacedBySeconds holds that no two lines about outages are within a second.
+func pacedBySeconds(t *testing.T, log *logbook) {
+	t.Helper()
+	lines := log.logged(anyOutage)
+	for i := range lines[:max(0, len(lines)-1)] {
+		require.GreaterOrEqual(t, lines[i+1].time.Sub(lines[i].time), time.Second)
+	}
+}
+
+// Also where nobody asks for anything.
+func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 3, gossip, weir.Config{})
+		w.network.Host("a").Kill()
+		time.Sleep(outageNoticed)
+		lines := log.logged(outageBegan)
+		require.Len(t, lines, 1)
+		require.Equal(t, "a", lines[0].names("missing"))
+		require.EqualValues(t, 2, lines[0].number("reached"))
+		require.EqualValues(t, 3, lines[0].number("roster"))
+		require.Zero(t, lines[0].number("decisions"))
+		time.Sleep(forget - 30*time.Second)
+		require.Equal(t, "a", hostsOf(w.nodes[c].Stats().Outage.Missing))
+		time.Sleep(90 * time.Second)
+		lines = log.logged(outageEnded)
+		require.Len(t, lines, 1)
+		require.GreaterOrEqual(t, lines[0].duration("lasted"), forget)
+		require.Len(t, log.logged(anyOutage), 2)
+	})
+}
+
+// It is in the roster, and heard again with each of its pongs; only no check is
+// answered in time, and there is no third node that could ask it.
+func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, b, log := watched(t, 2, gossip, weir.Config{})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
+		l := ls[b]
+		knock := func(d time.Duration) {
+			key := keyOf(t, ls["a"])
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				_, err := l.Allow(t.Context(), key)
+				require.NoError(t, err)
+			}
+		}
+		w.slow("a", b, 200*time.Millisecond)
+		begun := time.Now()
+		knock(20 * time.Second)
+		lines := log.logged(outageBegan)
+		require.Len(t, lines, 1)
+		require.Equal(t, slog.LevelWarn, lines[0].level)
+		require.Equal(t, "a", lines[0].names("missing"))
+		require.LessOrEqual(t, lines[0].time.Sub(begun), outageNoticed)
+		require.Positive(t, lines[0].number("decisions"))
+		require.Empty(t, log.logged(outageEnded))
+		w.slow("a", b, latency)
+		knock(outageOver)
+		lines = log.logged(outageEnded)
+		require.Len(t, lines, 1)
+		require.Equal(t, makeshift(w.nodes[b]), lines[0].number("decisions"))
+		require.Len(t, log.logged(anyOutage), 2)
+	})
+}
+
+// Such as of callers with short deadlines, which are no member's fault.
+func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 3, gossip, weir.Config{})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, NoLeases: true})
+		key := keyOf(t, ls["a"])
+		for range 40 {
+			ctx, cancel := context.WithTimeout(t.Context(), latency)
+			d, err := ls[c].Allow(ctx, key)
+			require.NoError(t, err)
+			require.Equal(t, weir.Budget, d.Source)
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+		}
+		lines := log.logged(outageBegan)
+		require.Len(t, lines, 1)
+		require.Empty(t, lines[0].names("missing"))
+		require.EqualValues(t, 3, lines[0].number("reached"))
+		require.Positive(t, lines[0].number("decisions"))
+		time.Sleep(outageOver)
+		lines = log.logged(outageEnded)
+		require.Len(t, lines, 1)
+		require.EqualValues(t, 40, lines[0].number("decisions"))
+		require.EqualValues(t, 40, lines[0].number("budget"))
+	})
+}
+
+func TestFlappingIsOneOutage(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 3, gossip, weir.Config{})
+		l := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Minute})[c]
+		for range race.Pick(8, 30) {
+			w.network.Split([]string{"a", "b"}, []string{c})
+			knock(t, l, 2*time.Second)
+			w.network.Heal()
+			knock(t, l, 2*time.Second)
+		}
+		require.Len(t, log.logged(outageBegan), 1)
+		require.LessOrEqual(t, len(log.logged(outageGrew)), 2)
+		require.Empty(t, log.logged(outageEnded))
+		knock(t, l, outageOver+5*time.Second)
+		lines := log.logged(outageEnded)
+		require.Len(t, lines, 1)
+		require.Equal(t, makeshift(w.nodes[c]), lines[0].number("decisions"), "all of it is summed up")
+		require.Equal(t, "a b", lines[0].names("missing"))
+		pacedBySeconds(t, log)
+	})
+}
+
+func TestFurtherMissingMembersAreLogged(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, e, log := watched(t, 5, gossip, weir.Config{})
+		w.network.Split([]string{"a"}, []string{"b", "c", "d", e})
+		time.Sleep(10 * time.Second)
+		w.network.Split([]string{"b"}, []string{"c", "d", e})
+		time.Sleep(20 * time.Second)
+		lines := log.logged(outageGrew)
+		require.Len(t, lines, 1)
+		require.Equal(t, slog.LevelWarn, lines[0].level)
+		require.Equal(t, "a b", lines[0].names("missing"))
+		w.network.Heal()
+		w.network.Split([]string{"a"}, []string{"b", "c", "d", e})
+		time.Sleep(20 * time.Second)
+		lines = log.logged(outageShrank)
+		require.Len(t, lines, 1)
+		require.Equal(t, slog.LevelInfo, lines[0].level)
+		require.Equal(t, "a", lines[0].names("missing"))
+		require.EqualValues(t, 4, lines[0].number("reached"))
+		w.network.Heal()
+		time.Sleep(20 * time.Second)
+		require.Len(t, log.logged(outageEnded), 1)
+		require.Len(t, log.logged(anyOutage), 4)
+		require.EqualValues(t, 1, w.nodes[e].Stats().Outage.Count)
+	})
+}
+
+func TestARosterBelowExpectIsLogged(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 2, gossip, weir.Config{Expect: 3})
+		lines := log.logged(outageBegan)
+		require.Len(t, lines, 1)
+		require.EqualValues(t, 3, lines[0].number("expect"))
+		require.EqualValues(t, 2, lines[0].number("roster"))
+		require.EqualValues(t, 2, lines[0].number("reached"))
+		require.Empty(t, lines[0].names("missing"))
+		require.NotZero(t, w.nodes[c].Stats().Outage.Since)
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		w.start(t, "d", gossip, weir.Config{Expect: 3})
+		w.ready(t, w.names...)
+		time.Sleep(outageOver)
+		require.Len(t, log.logged(outageEnded), 1)
+		require.Len(t, log.logged(anyOutage), 2)
+	})
+}
+
+func TestADeployIsNoOutage(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 3, gossip, weir.Config{})
+		l := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})[c]
+		for _, name := range []string{"a", "b"} {
+			w.network.Host(name + "'")
+			w.names = append(w.names, name+"'")
+			w.start(t, name+"'", gossip, weir.Config{})
+			knock(t, l, 5*time.Second)
+			require.True(t, w.nodes[name+"'"].Ready())
+			left := make(chan error)
+			go func() { left <- w.nodes[name].Leave(t.Context()) }()
+			knock(t, l, 5*time.Second)
+			require.NoError(t, <-left)
+			require.NoError(t, w.nodes[name].Close())
+			knock(t, l, 5*time.Second)
+		}
+		for _, line := range log.logged(anyOutage) {
+			t.Error(line)
+		}
+		require.Zero(t, makeshift(w.nodes[c]))
+	})
+}
+
+// slow sets the latency of the link between two hosts, both ways.
+func (w *world) slow(a, b string, latency time.Duration) {
+	w.network.SetLink(a, b, weirtest.Link{Latency: latency})
+	w.network.SetLink(b, a, weirtest.Link{Latency: latency})
+}

@@ -1,0 +1,385 @@
+package clustertests
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// exhaust asks for one unit after the other until one is denied.
+func exhaust(t *testing.T, l *weir.Limiter, key string) {
+	t.Helper()
+	for {
+		if d, err := l.Allow(t.Context(), key); err != nil || !d.Allowed {
+			require.NoError(t, err)
+			return
+		}
+	}
+}
+
+func allowed(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, units)
+	require.NoError(t, err)
+	return d
+}
+
+func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
+	t.Parallel()
+	for _, l := range []weir.Limit{
+		{Name: "hour", Rate: 100, Per: time.Hour},
+		{Name: "minute", Algorithm: weir.TokenBucket, Rate: 100, Per: time.Minute},
+		{Name: "log", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Second},
+	} {
+		t.Run(l.Name, func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				w := newWorld(t, 3, gossip)
+				ls := w.limiters(t, l)
+				key := keyOf(t, ls["a"])
+				exhaust(t, ls["a"], key)
+				before := w.nodes["a"].Stats().Served
+				const rounds = 5_000
+				for range rounds { // for five seconds
+					for _, name := range w.names {
+						allowed(t, ls[name], key, 1)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				served := w.nodes["a"].Stats().Served - before
+				t.Logf("of %d asks from three nodes, %d of them from others, %d reached the owner", 3*rounds, 2*rounds, served)
+				require.LessOrEqual(t, served, uint64(3*rounds*2/100))
+				require.Positive(t, served)
+				denied := w.nodes["b"].Stats().Decisions[weir.Pushback]
+				require.Zero(t, denied.Allowed)
+				require.GreaterOrEqual(t, denied.Denied, uint64(rounds*95/100))
+			})
+		})
+	}
+}
+
+// step is one of a schedule of asks: so long after the one before, or when that one's
+// RetryAfter is over, a little before or after.
+type step struct {
+	node   string
+	op     int // take, take, take, refund, peek, debit
+	units  int64
+	after  time.Duration
+	again  bool
+	offset time.Duration
+	at     time.Duration // since the first
+}
+
+// play asks by a schedule: with pushbacks remembered, or without, which says when each
+// step is.
+func play(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, steps []step, remember bool) (ds []weir.Decision) {
+	ctx, begun := t.Context(), time.Now()
+	var at time.Duration
+	var last weir.Decision
+	for i := range steps {
+		s := &steps[i]
+		if !remember {
+			wait := s.after
+			if back := last.RetryAfter + s.offset; s.again && back >= time.Millisecond {
+				wait = back
+			}
+			at += wait
+			s.at = at
+			w.inside(ls[s.node].Node()).EndPushback(ls[s.node].ID(key))
+		}
+		time.Sleep(time.Until(begun.Add(s.at)))
+		var d weir.Decision
+		var err error
+		switch l := ls[s.node]; s.op {
+		case 3:
+			err = l.Refund(ctx, key, s.units)
+		case 4:
+			d, err = l.Peek(ctx, key)
+		case 5:
+			d, err = l.Debit(ctx, key, s.units)
+		default:
+			d, err = l.AllowN(ctx, key, s.units)
+			last = d
+		}
+		require.NoError(t, err)
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+// schedule is random asks. What is given back on another node may go unnoticed, so
+// several nodes give nothing back.
+func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
+	nodes, ops, single := []string{"b"}, 6, rng.IntN(2) == 0
+	if rng.IntN(2) == 0 {
+		nodes, ops = []string{"b", "c"}, 3
+	}
+	for range 60 {
+		s := step{
+			node:   nodes[rng.IntN(len(nodes))],
+			op:     rng.IntN(ops),
+			units:  1,
+			after:  time.Millisecond + time.Duration(rng.Int64N(int64(l.Per/2))),
+			again:  rng.IntN(2) == 0,
+			offset: time.Duration(rng.IntN(2)*40-20) * time.Microsecond,
+		}
+		if !single {
+			s.units = 1 + rng.Int64N(l.Rate)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// On this network a message takes up to a microsecond more or less than the one before.
+// TestAPushbackEndsToTheNanosecond leaves the network out.
+func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	const off = 10 * time.Microsecond
+	runs, remembered := race.Pick(3, full.Pick(t, 3, 15)), 0
+	for _, algorithm := range algorithms {
+		inBubble(t, func(t *testing.T) {
+			w := newWorld(t, 3, false)
+			for run := range runs {
+				rng := rand.New(rand.NewPCG(uint64(algorithm), uint64(run)))
+				l := weir.Limit{Name: fmt.Sprint("run ", run), Algorithm: algorithm, Rate: 1 + rng.Int64N(6)}
+				l.Per = []time.Duration{50 * time.Millisecond, 700*time.Millisecond + 13, 2 * time.Second}[rng.IntN(3)]
+				ls, steps := w.limiters(t, l), schedule(rng, &l)
+				var keys []string
+				for i := 0; len(keys) < 2; i++ {
+					if key := fmt.Sprint(i); ls["a"].Owner(key).Self {
+						keys = append(keys, key)
+					}
+				}
+				want := play(t, w, ls, keys[0], steps, false)
+				got := play(t, w, ls, keys[1], steps, true)
+				debited := false // then units are there later than was said
+				for i, w := range want {
+					g, what := got[i], fmt.Sprintf("%v, run %d, step %d, %+v: %+v, and without pushbacks %+v", algorithm, run, i, steps[i], got[i], want[i])
+					if g.Source == weir.Pushback {
+						remembered++
+						require.LessOrEqual(t, steps[i].op, 2, what)
+					}
+					require.NotEqual(t, weir.Pushback, w.Source, what)
+					require.Equal(t, w.Allowed, g.Allowed, what)
+					require.Equal(t, w.Limit, g.Limit, what)
+					require.LessOrEqual(t, g.RetryAfter, w.RetryAfter+off, what)
+					if debited = debited || steps[i].op == 5; l.Rate == 1 && !debited {
+						require.GreaterOrEqual(t, g.RetryAfter, w.RetryAfter-off, what)
+					}
+				}
+			}
+		})
+	}
+	require.Greater(t, remembered, 12*runs)
+}
+
+func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		key, b := keyOf(t, ls["a"]), ls["b"]
+		require.True(t, allowed(t, b, key, 7).Allowed)
+		first := allowed(t, b, key, 5)
+		require.Equal(t, weir.Forwarded, first.Source)
+		time.Sleep(100 * time.Millisecond)
+		again := allowed(t, b, key, 5)
+		require.Equal(t, weir.Pushback, again.Source)
+		require.False(t, again.Allowed)
+		require.EqualValues(t, 3, again.Remaining)
+		require.EqualValues(t, 10, again.Limit)
+		require.InDelta(t, first.RetryAfter-100*time.Millisecond, again.RetryAfter, float64(time.Millisecond))
+		require.GreaterOrEqual(t, again.ResetAfter, again.RetryAfter)
+		require.Equal(t, weir.Pushback, allowed(t, b, key, 6).Source, "a larger one is")
+		d, err := b.Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		d = allowed(t, b, key, 3)
+		require.True(t, d.Allowed)
+		require.Equal(t, weir.Forwarded, d.Source)
+		d, err = b.Debit(t.Context(), key, 5)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		require.Equal(t, weir.Pushback, allowed(t, b, key, 5).Source)
+		time.Sleep(time.Second)
+		require.Equal(t, weir.Forwarded, allowed(t, b, key, 5).Source, "after a second the owner is asked again")
+	})
+}
+
+func TestWhatGivesBackEndsAPushback(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		l := weir.Limit{Name: "test", Rate: 5, Per: time.Hour}
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		exhausted := func() {
+			t.Helper()
+			for _, name := range []string{"b", "c"} {
+				exhaust(t, ls[name], key)
+				require.Equal(t, weir.Pushback, allowed(t, ls[name], key, 1).Source)
+			}
+		}
+		exhausted()
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 1))
+		require.True(t, allowed(t, ls["b"], key, 1).Allowed, "at once where it was given back")
+		exhausted()
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 2))
+		time.Sleep(time.Second)
+		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "elsewhere within a second")
+		exhausted()
+		require.NoError(t, ls["b"].Reset(t.Context(), key))
+		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "a reset at once on all that it reaches")
+		exhausted()
+		l.Rate, l.Version = 6, 1
+		override, err := w.nodes["c"].Limiter(l)
+		require.NoError(t, err)
+		require.True(t, allowed(t, override, key, 1).Allowed, "other numbers at once")
+		require.Equal(t, weir.Forwarded, allowed(t, override, key, 1).Source)
+		require.Equal(t, weir.Pushback, allowed(t, override, key, 1).Source)
+	})
+}
+
+func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		few := w.limiters(t, weir.Limit{Name: "few", Rate: 2, Per: time.Hour})
+		many := w.limiters(t, weir.Limit{Name: "many", Rate: 100, Per: time.Hour})
+		a := w.nodes["a"]
+		asks := []weir.Ask{{Limiter: few["a"], Key: keyOf(t, few["b"])}, {Limiter: many["a"], Key: keyOf(t, many["c"])}, {Limiter: many["a"], Key: keyOf(t, many["a"])}}
+		served := func() uint64 { return w.nodes["b"].Stats().Served + w.nodes["c"].Stats().Served }
+		ask := func(asks ...weir.Ask) weir.Decisions {
+			t.Helper()
+			ds, err := a.AllowAll(t.Context(), asks...)
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond) // until what it gave back is there
+			return ds
+		}
+		for range 2 {
+			require.True(t, ask(asks...).Allowed())
+		}
+		time.Sleep(2 * timeout) // until what was kept is known to be so
+		ds := ask(asks...)
+		require.False(t, ds.Allowed())
+		require.Equal(t, weir.Forwarded, ds[0].Source)
+		before := served()
+		for range 100 {
+			ds = ask(asks...)
+			require.False(t, ds.Allowed())
+			require.Equal(t, weir.Pushback, ds[0].Source)
+			require.Equal(t, "few", ds.Strictest().Name)
+			require.Equal(t, weir.Decision{Allowed: true, Limit: 100, Name: "many"}, ds[1], "it was not asked, and denied nothing")
+		}
+		require.Equal(t, before, served())
+		require.EqualValues(t, 100, a.Stats().Decisions[weir.Pushback].Denied)
+		for i, left := range []int64{0, 98, 98} {
+			d, err := asks[i].Limiter.Peek(t.Context(), asks[i].Key)
+			require.NoError(t, err)
+			require.Equal(t, left, d.Remaining)
+		}
+
+		shadow := asks[1]
+		shadow.Shadow = true
+		ds = ask(asks[0], shadow)
+		require.False(t, ds.Allowed())
+		require.True(t, ds[1].Allowed && ds[1].Shadow)
+		require.Equal(t, weir.Forwarded, ds[1].Source, "a shadow is asked")
+		shadow = asks[0]
+		shadow.Shadow = true
+		require.True(t, ask(shadow, asks[1]).Allowed(), "a denied shadow denies nothing")
+		require.EqualValues(t, 2, a.Stats().Shadows.Allowed+a.Stats().Shadows.Denied)
+	})
+}
+
+// a takes at b and, slowly, at c, which denies: until a knows that, b denies d as well.
+func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorldOf(t, 4, gossip, weir.Config{Timeout: 100 * time.Millisecond})
+		one := w.limiters(t, weir.Limit{Name: "one", Rate: 1, Per: time.Hour})
+		key, other := keyOf(t, one["b"]), keyOf(t, one["c"])
+		exhaust(t, one["c"], other)
+		w.network.SetLink("a", "c", weirtest.Link{Latency: 20 * time.Millisecond})
+		done := make(chan weir.Decisions)
+		both := func() {
+			ds, err := w.nodes["a"].AllowAll(t.Context(), weir.Ask{Limiter: one["a"], Key: key}, weir.Ask{Limiter: one["a"], Key: other})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- ds
+		}
+		go both()
+		time.Sleep(5 * time.Millisecond)
+		for range 3 {
+			d := allowed(t, one["d"], key, 1)
+			require.False(t, d.Allowed)
+			require.Equal(t, weir.Forwarded, d.Source)
+		}
+		require.False(t, (<-done).Allowed())
+		time.Sleep(time.Millisecond)
+		require.True(t, allowed(t, one["d"], key, 1).Allowed, "what was given back is there")
+		require.False(t, allowed(t, one["d"], key, 1).Allowed)
+		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "and from then on denials are remembered")
+
+		require.NoError(t, one["a"].Reset(t.Context(), key))
+		require.NoError(t, one["a"].Reset(t.Context(), other))
+		time.Sleep(time.Second)
+		go both()
+		time.Sleep(5 * time.Millisecond)
+		require.Equal(t, weir.Forwarded, allowed(t, one["d"], key, 1).Source)
+		require.Equal(t, weir.Forwarded, allowed(t, one["d"], key, 1).Source)
+		require.True(t, (<-done).Allowed())
+		time.Sleep(time.Millisecond)
+		require.Equal(t, weir.Forwarded, allowed(t, one["d"], key, 1).Source)
+		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "what is kept is known to be so")
+	})
+}
+
+func TestALateDenialIsRemembered(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 5, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		exhaust(t, ls["a"], key)
+		for _, to := range []string{"b", "c"} {
+			w.network.SetLink("a", to, weirtest.Link{Latency: 200 * time.Millisecond})
+		}
+		begun := time.Now()
+		d := allowed(t, ls["b"], key, 1)
+		require.NotEqual(t, weir.Forwarded, d.Source, "the owner is too late")
+		require.NotEqual(t, weir.Relayed, d.Source)
+		time.Sleep(200 * time.Millisecond)
+		d = allowed(t, ls["b"], key, 1)
+		require.Equal(t, weir.Pushback, d.Source)
+		require.LessOrEqual(t, d.RetryAfter, time.Hour-time.Since(begun), "it began when the ask was sent")
+		time.Sleep(time.Until(begun.Add(time.Second)))
+		require.NotEqual(t, weir.Pushback, allowed(t, ls["b"], key, 1).Source, "for a second from then on")
+	})
+}
+
+func TestADenialOfAGlobalLimitIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		c := planet(t, 2, weir.Config{})
+		settled()
+		l := weir.Limit{Name: "global", Rate: 5, Per: time.Minute, Scope: weir.Global}
+		drain(t, c, "eu1", l, "user")
+		drain(t, c, "eu2", l, "user")
+		for range 3 {
+			for _, node := range []string{"eu1", "eu2"} {
+				require.NotEqual(t, weir.Pushback, allow(t, c, node, l, "user").Source, "each is demand that units follow")
+			}
+		}
+	})
+}

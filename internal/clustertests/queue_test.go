@@ -1,0 +1,285 @@
+package clustertests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+)
+
+// overload has clients come at three times a queue's rate to these nodes in turn, and
+// returns how much of what the rate allows is served meanwhile. client is one of them.
+func overload(names []string, ls map[string]*weir.Limiter, key string, rate int64, lasts time.Duration, client func(wait func(ctx context.Context) error)) float64 {
+	var (
+		clients sync.WaitGroup
+		served  atomic.Int64
+	)
+	begun := time.Now()
+	for i := 0; time.Since(begun) < lasts; i++ {
+		l := ls[names[i%len(names)]]
+		clients.Go(func() {
+			client(func(ctx context.Context) error {
+				err := l.Wait(ctx, key, 1)
+				if err == nil && time.Since(begun) < lasts {
+					served.Add(1)
+				}
+				return err
+			})
+		})
+		time.Sleep(time.Second / time.Duration(3*rate))
+	}
+	clients.Wait()
+	return float64(served.Load()) / (float64(rate) * lasts.Seconds())
+}
+
+// Clients come at three times the rate to three nodes, and leave when they have waited for
+// their patience, a part of what the whole queue takes.
+func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
+	t.Parallel()
+	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
+	parts = parts[:full.Pick(t, 2, len(parts))]
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, c := range []struct {
+			rate, burst int64 // in a second
+			lasts       time.Duration
+		}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}} {
+			for _, part := range parts {
+				patience := time.Duration(part * float64(c.burst) / float64(c.rate) * float64(time.Second))
+				w := newWorld(t, 3, gossip)
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: c.rate, Per: time.Second, Burst: c.burst})
+				key := keyOf(t, ls["a"])
+				part := overload(w.names, ls, key, c.rate, c.lasts, func(wait func(ctx context.Context) error) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					defer time.AfterFunc(patience, cancel).Stop()
+					_ = wait(ctx)
+				})
+				what := fmt.Sprintf("%d a second, %d at most, patience %v", c.rate, c.burst, patience)
+				t.Logf("%s: %.1f %% of the rate", what, 100*part)
+				require.GreaterOrEqual(t, part, 0.95, what)
+				require.LessOrEqual(t, part, 1.01, what)
+				w.close(t)
+			}
+		}
+	})
+}
+
+// The whole queue is a few milliseconds, or no more than an ask and its answer take.
+func TestAShortQueueServesAtItsRate(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, c := range []struct {
+			rate, burst int64
+			lasts       time.Duration
+		}{{1000, 4, time.Second}, {1000, 8, time.Second}, {10_000, 40, time.Second / 4}, {1000, 100, time.Second}} {
+			w := newWorld(t, 3, gossip)
+			w.slow("a", "b", 2*time.Millisecond)
+			w.slow("a", "c", 2*time.Millisecond)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: c.rate, Per: time.Second, Burst: c.burst})
+			key := keyOf(t, ls["a"])
+			part := overload(w.names[1:], ls, key, c.rate, c.lasts, func(wait func(ctx context.Context) error) { // none is the owner's
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				if err := wait(ctx); err != nil && !errors.Is(err, weir.ErrFull) {
+					t.Error(err)
+				}
+			})
+			require.GreaterOrEqual(t, part, 0.95, "%d a second, %d at most", c.rate, c.burst)
+			require.LessOrEqual(t, part, 1.02, "%d a second, %d at most", c.rate, c.burst)
+			w.close(t)
+		}
+	})
+}
+
+// What waits in one region is wanted of the others, and a flood of takes that do not wait
+// passes nobody.
+func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		c := planet(t, 1, weir.Config{})
+		settled()
+		l, err := c.Node("eu1").Limiter(weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 30, Per: time.Second, Burst: 60, Scope: weir.Global})
+		require.NoError(t, err)
+		var (
+			clients sync.WaitGroup
+			served  atomic.Int64
+			passed  atomic.Int64
+		)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 50 {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					if l.Wait(ctx, "key", 1) == nil {
+						served.Add(1)
+					} else {
+						time.Sleep(50 * time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if d, err := l.Allow(ctx, "key"); err == nil && d.Allowed {
+					passed.Add(1)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		served.Store(0)
+		time.Sleep(10 * time.Second)
+		require.GreaterOrEqual(t, served.Load(), int64(285), "of 300")
+		require.LessOrEqual(t, served.Load(), int64(301))
+		require.Zero(t, passed.Load())
+		cancel()
+		clients.Wait()
+	})
+}
+
+// Those that stay are served in order of arrival, whichever node they wait on and whoever
+// leaves meanwhile.
+func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 50, Per: time.Second, Burst: 100})
+		key := keyOf(t, ls["a"])
+		var (
+			clients sync.WaitGroup
+			mu      sync.Mutex
+			order   []int
+		)
+		for i := range 90 {
+			name, leaves := w.names[i*7%3], i%3 == 1
+			clients.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if leaves {
+					defer time.AfterFunc(time.Duration(100+i*3)*time.Millisecond, cancel).Stop()
+				}
+				err := ls[name].Wait(ctx, key, 1)
+				if leaves {
+					return
+				}
+				if err != nil {
+					t.Error(i, err)
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+			})
+			time.Sleep(12 * time.Millisecond)
+		}
+		clients.Wait()
+		require.Len(t, order, 60)
+		for at := 1; at < len(order); at++ {
+			require.Less(t, order[at-1], order[at], "%v", order)
+		}
+	})
+}
+
+// At most Burst units wait or are being served, on all nodes together.
+func TestAQueueIsFullOverAllNodes(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
+		key := keyOf(t, ls["a"])
+		ctx, cancel := context.WithCancel(t.Context())
+		var (
+			clients      sync.WaitGroup
+			full, served atomic.Int64
+		)
+		for i := range 30 {
+			clients.Go(func() {
+				switch err := ls[w.names[i%3]].Wait(ctx, key, 1); {
+				case err == nil:
+					served.Add(1)
+				case ctx.Err() == nil:
+					require.ErrorIs(t, err, weir.ErrFull)
+					full.Add(1)
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.EqualValues(t, 20, full.Load())
+		require.EqualValues(t, 1, served.Load())
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 4, served.Load())
+		cancel()
+		clients.Wait()
+		time.Sleep(5 * time.Second)
+		d, err := ls["c"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 10, d.Remaining, "all that left have left no trace")
+	})
+}
+
+// What is refused does not wait: there is room for what fits within a tenth of a second.
+func TestARefusedWaiterTakesNoRoom(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
+		key := keyOf(t, ls["a"])
+		d, err := ls["a"].AllowN(t.Context(), key, 2)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.ErrorIs(t, ls["b"].Wait(t.Context(), key, 9), weir.ErrFull)
+		time.Sleep(100 * time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, ls["c"].Wait(short, key, 8), context.DeadlineExceeded, "two come before it")
+		time.Sleep(100 * time.Millisecond)
+		d, err = ls["b"].AllowN(t.Context(), key, 8)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// What waits is known to the waiters' own nodes: they ask whoever answers by then.
+func TestWaitersOutliveTheOwner(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, units := range []int64{1, 3} {
+			w := newWorld(t, 5, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Burst: 120})
+			key := keyOf(t, ls["a"])
+			var (
+				clients sync.WaitGroup
+				mu      sync.Mutex
+				served  []time.Time
+			)
+			begun := time.Now()
+			for i := range 40 / units {
+				clients.Go(func() {
+					if err := ls[w.names[1+i%4]].Wait(t.Context(), key, units); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					served = append(served, time.Now())
+				})
+				time.Sleep(12 * time.Millisecond)
+			}
+			time.Sleep(500 * time.Millisecond)
+			w.network.Host("a").Kill()
+			clients.Wait()
+			for at := 1; at < len(served); at++ {
+				apart := served[at].Sub(served[at-1])
+				require.GreaterOrEqual(t, apart, time.Duration(units)*100*time.Millisecond-10*time.Millisecond, "the rate is kept to")
+			}
+			require.Less(t, time.Since(begun), 8*time.Second, "a few seconds without an owner")
+			w.close(t)
+		}
+	})
+}

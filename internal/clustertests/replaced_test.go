@@ -1,0 +1,155 @@
+package clustertests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+)
+
+// launchAs starts a node on a host, with real gossip, that advertises an address.
+func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...func(*cluster.Config)) {
+	t.Helper()
+	c := cluster.Config{
+		Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Bind: host + ":7946", Advertise: advertise,
+		Network: w.network.Host(host).Network(), Logger: quiet, Forget: forget,
+	}
+	for _, other := range w.names {
+		c.Join = append(c.Join, other+":7946")
+	}
+	for _, e := range edit {
+		e(&c)
+	}
+	n, err := weir.Start(t.Context(), weir.Config{Cluster: cluster.NewGossip(c), Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	w.nodes[name] = n
+}
+
+// sideGrants returns what each side admits of 100 units of a fresh limit, with each policy.
+func (w *world) sideGrants(t *testing.T, sides ...[]string) map[weir.PartitionPolicy][]int {
+	grants := make(map[weir.PartitionPolicy][]int)
+	for _, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
+		ls := w.limiters(t, weir.Limit{Name: policy.String(), Rate: 100, Per: time.Hour, Partition: policy})
+		for _, side := range sides {
+			grants[policy] = append(grants[policy], ask(t, ls, "key", 110, side...))
+		}
+	}
+	return grants
+}
+
+// A member is dead at once if another member has replaced it at its address. An address proves
+// this only if a member answers there, and if only one member at a time has the address.
+func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
+	t.Parallel()
+	const vip = "vip.internal:7946"
+	for _, c := range []struct {
+		name   string
+		played func(t *testing.T, w *world)
+		sides  [][]string
+		want   map[weir.PartitionPolicy][]int // of 100, by side
+	}{
+		{
+			name: "it restarts",
+			played: func(t *testing.T, w *world) {
+				w.network.Host("b").Kill()
+				w.launchAs(t, "b", "b", "")
+				time.Sleep(time.Second / 2)
+			},
+			sides: [][]string{{"a", "b"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100}, weir.FairShare: {100}, weir.FailClosed: {100}},
+		},
+		{
+			name: "another node of its host takes its port",
+			played: func(t *testing.T, w *world) {
+				w.network.Host("b").Kill()
+				w.launchAs(t, "e", "b", "")
+				time.Sleep(time.Second / 2)
+			},
+			sides: [][]string{{"a", "e"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100}, weir.FairShare: {100}, weir.FailClosed: {100}},
+		},
+		{
+			name: "another advertises its address and does not listen there",
+			played: func(t *testing.T, w *world) {
+				w.network.Split([]string{"a", "d"}, []string{"b"})
+				time.Sleep(10 * time.Second)
+				w.launchAs(t, "d", "d", "10.0.0.2:7946")
+				time.Sleep(30 * time.Second)
+			},
+			sides: [][]string{{"a"}, {"b"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {50, 50}, weir.FairShare: {50, 50}, weir.FailClosed: {0, 0}},
+		},
+		{
+			name: "a balancer shares its address with another",
+			played: func(t *testing.T, w *world) {
+				w.network.SetName("vip.internal", "d")
+				w.launchAs(t, "d", "d", vip)
+				w.network.SetName("vip.internal", "e")
+				w.launchAs(t, "e", "e", vip)
+				time.Sleep(10 * time.Second)
+				w.network.SetName("vip.internal", "d")
+				time.Sleep(10 * time.Second)
+				w.network.SetName("vip.internal", "e")
+				w.network.Split([]string{"a", "b", "e"}, []string{"d"})
+				time.Sleep(30 * time.Second)
+			},
+			sides: [][]string{{"a", "b", "e"}, {"d"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 25}, weir.FairShare: {75, 25}, weir.FailClosed: {100, 0}},
+		},
+		{
+			name: "it is frozen as its address is given to another",
+			played: func(t *testing.T, w *world) {
+				w.network.SetName("vip.internal", "d")
+				w.launchAs(t, "d", "d", vip)
+				time.Sleep(10 * time.Second)
+				w.network.Host("d").Freeze()
+				w.network.SetName("vip.internal", "e")
+				w.launchAs(t, "e", "e", vip)
+				time.Sleep(10 * time.Second)
+				w.network.Split([]string{"a", "b", "e"}, []string{"d"})
+				w.network.Host("d").Thaw()
+				time.Sleep(5 * time.Second)
+			},
+			sides: [][]string{{"a", "b", "e"}, {"d"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 33}, weir.FairShare: {100, 33}, weir.FailClosed: {100, 0}},
+		},
+		{
+			name: "a majority is cut off as its addresses are given to others",
+			played: func(t *testing.T, w *world) {
+				for i, name := range []string{"d", "e", "f"} {
+					w.network.SetName(fmt.Sprint("vip", i), name)
+					w.launchAs(t, name, name, fmt.Sprint("vip", i, ":7946"))
+				}
+				time.Sleep(10 * time.Second)
+				w.network.Split([]string{"a", "b", "g", "h", "i"}, []string{"d", "e", "f"})
+				for i, name := range []string{"g", "h", "i"} {
+					w.network.SetName(fmt.Sprint("vip", i), name)
+					w.launchAs(t, name, name, fmt.Sprint("vip", i, ":7946"))
+				}
+				time.Sleep(30 * time.Second)
+			},
+			sides: [][]string{{"a", "b", "g", "h", "i"}, {"d", "e", "f"}},
+			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 100}, weir.FairShare: {100, 60}, weir.FailClosed: {100, 100}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				w := emptyWorld([]string{"a", "b"}, true)
+				for _, name := range hosts(9) {
+					w.network.Host(name)
+				}
+				w.launchAs(t, "a", "a", "")
+				w.launchAs(t, "b", "b", "")
+				w.ready(t, "a", "b")
+				c.played(t, w)
+				require.Equal(t, c.want, w.sideGrants(t, c.sides...))
+			})
+		})
+	}
+}

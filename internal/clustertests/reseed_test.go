@@ -1,0 +1,322 @@
+package clustertests
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// Another Seed is another cluster, as the ids that counts go by are others. So a leaked
+// one is replaced by a second cluster beside the first, in the same processes: for a
+// while each check has to be admitted by both. The procedure is in docs/rotation.md, and
+// played here.
+
+const (
+	reseedPer   = 15 * time.Second
+	reseedRate  = 15
+	reseedKeys  = 10
+	reseedEvery = 250 * time.Millisecond // each key is asked for: four times what it is granted
+)
+
+// stage is what a process does.
+type stage int
+
+const (
+	oldAlone stage = iota
+	oldFirst       // the old cluster decides, and the next one counts what that admits
+	both           // both have to admit
+	nextAlone
+)
+
+// instance is one process of a service, with a node of one cluster or of both.
+type instance struct {
+	stage     stage
+	old, next *weir.Node // nil: none
+}
+
+// allow is what a service does in the place of Limiter.Allow, and all that has decided.
+func (i *instance) allow(ctx context.Context, limit weir.Limit, key string) (by []weir.Decision, err error) {
+	var old, next *weir.Limiter
+	if i.old != nil {
+		if old, err = i.old.Limiter(limit); err != nil {
+			return nil, err
+		}
+	}
+	if i.next != nil {
+		if next, err = i.next.Limiter(limit); err != nil {
+			return nil, err
+		}
+	}
+	if i.stage == nextAlone {
+		d, err := next.Allow(ctx, key)
+		return []weir.Decision{d}, err
+	}
+	d, err := old.Allow(ctx, key)
+	if i.stage == oldAlone || err != nil || !d.Allowed {
+		return []weir.Decision{d}, err
+	}
+	if i.stage == oldFirst {
+		_, err = i.next.AllowAll(ctx, weir.Ask{Limiter: next, Key: key, Shadow: true})
+		return []weir.Decision{d}, err
+	}
+	other, err := next.Allow(ctx, key)
+	if !other.Allowed {
+		_ = old.Refund(ctx, key, 1)
+	}
+	return []weir.Decision{d, other}, err
+}
+
+// reseeding is a service that goes from one cluster to another.
+type reseeding struct {
+	t         *testing.T
+	network   *weirtest.Network
+	names     []string
+	started   int
+	instances map[string]*instance
+
+	mu      sync.Mutex
+	serving []*instance
+	failed  []string
+	end     func()
+	keys    []*reseededKey
+}
+
+type reseededKey struct {
+	name  string
+	limit weir.Limit
+	when  []time.Time // it was admitted
+}
+
+var oldSeed, nextSeed = []byte("a seed that leaked"), []byte("a seed of tomorrow")
+
+func newReseeding(t *testing.T) *reseeding {
+	r := &reseeding{
+		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: hosts(3),
+		instances: make(map[string]*instance),
+	}
+	for _, name := range r.names {
+		r.network.Host(name)
+	}
+	r.network.SetName("weir.internal", r.names...)
+	for _, name := range r.names {
+		r.serve(name, oldAlone)
+	}
+	r.whole()
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	r.end = sync.OnceFunc(func() {
+		close(stop)
+		asking.Wait()
+	})
+	t.Cleanup(r.end)
+	for k := range reseedKeys {
+		algorithm := algorithms[k%len(algorithms)]
+		key := &reseededKey{name: fmt.Sprint("key ", k), limit: weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: reseedRate, Per: reseedPer}}
+		r.keys = append(r.keys, key)
+		asking.Go(func() { r.ask(k, key, stop) })
+	}
+	return r
+}
+
+func (r *reseeding) ask(k int, key *reseededKey, stop <-chan struct{}) {
+	time.Sleep(time.Duration(k) * reseedEvery / reseedKeys)
+	tick := time.NewTicker(reseedEvery)
+	defer tick.Stop()
+	for turn := k; ; turn++ {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		i := r.serving[turn%len(r.serving)]
+		r.mu.Unlock()
+		by, err := i.allow(r.t.Context(), key.limit, key.name)
+		allowed := err == nil
+		for _, d := range by {
+			allowed = allowed && d.Allowed
+			if err != nil || !slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
+				r.mu.Lock()
+				r.failed = append(r.failed, fmt.Sprintf("%s: %v, error %v", key.name, d.Source, err))
+				r.mu.Unlock()
+			}
+		}
+		if allowed {
+			key.when = append(key.when, time.Now())
+		}
+	}
+}
+
+// node starts a node at a port of a host, which stands for its cluster.
+func (r *reseeding) node(name, port string, seed []byte) (*weir.Node, error) {
+	r.started++
+	sum := sha256.Sum256(seed)
+	n, err := weir.Start(r.t.Context(), weir.Config{Seed: seed, Logger: quiet, Cluster: cluster.NewGossip(cluster.Config{
+		Name: fmt.Sprintf("%s-%d", name, r.started), Bind: name + ":" + port, Join: []string{"weir.internal:" + port},
+		Seed: [16]byte(sum[:]), Secrets: [][]byte{older}, Network: r.network.Host(name).Network(), Logger: quiet,
+	})})
+	if err == nil {
+		r.t.Cleanup(func() { require.NoError(r.t, n.Close()) })
+	}
+	return n, err
+}
+
+const oldPort, nextPort = "7946", "7947"
+
+// serve starts an instance, which is sent requests once its nodes are ready.
+func (r *reseeding) serve(name string, s stage) {
+	r.t.Helper()
+	i := &instance{stage: s}
+	var err error
+	if s != nextAlone {
+		i.old, err = r.node(name, oldPort, oldSeed)
+		require.NoError(r.t, err)
+	}
+	if s != oldAlone {
+		i.next, err = r.node(name, nextPort, nextSeed)
+		require.NoError(r.t, err)
+	}
+	r.instances[name] = i
+	for _, n := range i.nodes() {
+		require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
+	}
+	r.mu.Lock()
+	r.serving = append(slices.Clone(r.serving), i)
+	r.mu.Unlock()
+}
+
+func (i *instance) nodes() []*weir.Node {
+	return slices.DeleteFunc([]*weir.Node{i.old, i.next}, func(n *weir.Node) bool { return n == nil })
+}
+
+// rollOut restarts all instances, one after the other. Requests end before nodes leave,
+// since the last one of a cluster has nobody to ask once it has left.
+func (r *reseeding) rollOut(s stage) {
+	r.t.Helper()
+	for _, name := range r.names {
+		i := r.instances[name]
+		r.mu.Lock()
+		r.serving = slices.DeleteFunc(slices.Clone(r.serving), func(one *instance) bool { return one == i })
+		r.mu.Unlock()
+		time.Sleep(drained)
+		for _, n := range i.nodes() {
+			require.NoError(r.t, n.Leave(r.t.Context()))
+			require.NoError(r.t, n.Close())
+		}
+		r.serve(name, s)
+		time.Sleep(restartEvery / 2)
+	}
+	r.whole()
+}
+
+// whole waits until all nodes of each cluster see each other.
+func (r *reseeding) whole() {
+	r.t.Helper()
+	for _, of := range []func(*instance) *weir.Node{func(i *instance) *weir.Node { return i.old }, func(i *instance) *weir.Node { return i.next }} {
+		var nodes []*weir.Node
+		for _, i := range r.instances {
+			if n := of(i); n != nil {
+				nodes = append(nodes, n)
+			}
+		}
+		require.True(r.t, within(time.Minute, func() bool {
+			return !slices.ContainsFunc(nodes, func(n *weir.Node) bool { return !n.Ready() || !sees(n, len(nodes)) })
+		}))
+	}
+}
+
+// most is how many were admitted in any window of Per. What is timed here is the answer:
+// the network has the owner's time differ by some milliseconds.
+func (k *reseededKey) most() (most int) {
+	from := 0
+	for i := range k.when {
+		for k.when[i].Sub(k.when[from]) >= k.limit.Per-5*time.Millisecond {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// above is by how many units, at most, more were admitted in any time than a burst of
+// the limit and its rate since.
+func (k *reseededKey) above() (most float64) {
+	floor := 0.0 // the lowest of what was admitted before a moment, less what the rate grants until then
+	for i, at := range k.when {
+		granted := float64(k.limit.Rate) * float64(at.Sub(k.when[0])) / float64(k.limit.Per)
+		floor = min(floor, float64(i)-granted)
+		most = max(most, float64(i+1)-granted-floor-float64(k.limit.Rate))
+	}
+	return most
+}
+
+// The bounds are those of docs/rotation.md, of keys that are asked for without end: none
+// beyond the algorithm's own, and of a bucket one burst more, once.
+func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
+	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+	full.Only(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newReseeding(t)
+		begun := time.Now()
+		time.Sleep(2 * reseedPer)
+		r.rollOut(oldFirst)
+		r.rollOut(oldAlone)
+		r.rollOut(oldFirst)
+		time.Sleep(2 * reseedPer)
+		r.rollOut(both)
+		r.rollOut(oldFirst)
+		r.rollOut(both)
+		r.rollOut(nextAlone)
+		time.Sleep(2 * reseedPer)
+		r.end()
+		whole := float64(time.Since(begun)) / float64(reseedPer) * reseedRate
+		require.Empty(t, r.failed[:min(len(r.failed), 5)], "the first of %d", len(r.failed))
+		for _, k := range r.keys {
+			t.Logf("%v: %d at most in a window, %.1f above burst and rate, %d in all", k.limit.Algorithm, k.most(), k.above(), len(k.when))
+			switch k.limit.Algorithm {
+			case weir.SlidingLog:
+				require.LessOrEqual(t, k.most(), reseedRate)
+			case weir.SlidingWindow, weir.FixedWindow:
+				require.Less(t, k.most(), 2*reseedRate)
+			default:
+				require.LessOrEqual(t, k.above(), float64(reseedRate))
+			}
+			require.GreaterOrEqual(t, float64(len(k.when)), 0.97*whole, "%v", k.limit.Algorithm)
+		}
+		_, err := r.node("z", nextPort, oldSeed)
+		require.ErrorContains(t, err, "another Seed")
+	})
+}
+
+// What is lost without the time in which both count.
+func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
+	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newReseeding(t)
+		time.Sleep(2 * reseedPer)
+		r.rollOut(nextAlone)
+		time.Sleep(2 * reseedPer)
+		r.end()
+		for _, k := range r.keys {
+			t.Logf("%v: %d at most in a window, %.1f above burst and rate", k.limit.Algorithm, k.most(), k.above())
+			if k.limit.Algorithm == weir.SlidingLog {
+				require.Greater(t, k.most(), reseedRate)
+				require.LessOrEqual(t, k.most(), 2*reseedRate)
+			}
+		}
+	})
+}

@@ -1,0 +1,481 @@
+package clustertests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
+)
+
+var seeded = weir.Config{Seed: []byte("a seed of sixteen bytes or more")}
+
+// delivered is time for what nobody waits for.
+const delivered = 2 * time.Millisecond
+
+func reserve(t *testing.T, l *weir.Limiter, key string, estimate int64) *weir.Reservation {
+	t.Helper()
+	v, err := l.Reserve(t.Context(), key, estimate)
+	require.NoError(t, err)
+	require.True(t, v.Decision().Allowed)
+	require.Equal(t, estimate, v.Units())
+	return v
+}
+
+func opened(t *testing.T, l *weir.Limiter, key, text string) *weir.Reservation {
+	t.Helper()
+	v, err := l.OpenReservation(key, text)
+	require.NoError(t, err)
+	return v
+}
+
+func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+func TestReservationsAreExactInAHealthyCluster(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			schedules := full.Pick(t, 60, 2000)
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 3, false, seeded)
+				ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour})
+				for i := range schedules {
+					reservations(t, w, ls, fmt.Sprint("key ", i), rand.New(rand.NewPCG(uint64(algorithm), uint64(i))))
+				}
+				w.close(t)
+			})
+		})
+	}
+}
+
+// reservations plays one schedule on a key, of which 1000 units are granted, and holds each
+// decision to what is used by then.
+func reservations(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, random *rand.Rand) {
+	const limit = 1000
+	type pending struct {
+		*weir.Reservation
+		by string
+	}
+	var (
+		used int64
+		open []pending
+	)
+	any := func() string { return w.names[random.IntN(len(w.names))] }
+	for step := range 40 {
+		if step < 30 && (len(open) == 0 || random.IntN(2) == 0) {
+			by, estimate := any(), 1+random.Int64N(limit/4)
+			v, err := ls[by].Reserve(t.Context(), key, estimate)
+			require.NoError(t, err)
+			fits := used+estimate <= limit
+			if d := v.Decision(); d.Allowed || d.Source != weir.Pushback {
+				require.Equal(t, fits, d.Allowed, "%s: %d used, and %d asked for", key, used, estimate)
+			}
+			if v.Decision().Allowed {
+				used += estimate
+				open = append(open, pending{v, by})
+			}
+			continue
+		}
+		if len(open) == 0 {
+			return
+		}
+		k := random.IntN(len(open))
+		v := open[k]
+		open = append(open[:k], open[k+1:]...)
+		if random.IntN(4) == 0 {
+			text := v.Text()
+			v = pending{opened(t, ls[any()], key, text), v.by}
+		}
+		if random.IntN(4) == 0 {
+			require.NoError(t, v.Cancel(t.Context()))
+			used -= v.Units()
+		} else {
+			actual := random.Int64N(v.Units() + v.Units()/2 + 1)
+			require.NoError(t, v.Settle(t.Context(), actual))
+			used += actual - v.Units()
+		}
+		require.ErrorIs(t, v.Settle(t.Context(), 1), weir.ErrSettled)
+		time.Sleep(delivered)
+		require.Equal(t, max(0, limit-used), remaining(t, ls[any()], key), key)
+	}
+}
+
+func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		served := func() (all uint64) {
+			for _, n := range w.nodes {
+				all += n.Stats().Served + n.Stats().Passed
+			}
+			return all
+		}
+		for name, c := range map[string]struct {
+			by       string
+			actual   int64
+			messages uint64
+		}{
+			"given back":         {"b", 10, 2},
+			"debited":            {"b", 150, 2},
+			"as estimated":       {"b", 100, 1},
+			"at the owner":       {"a", 10, 0},
+			"debited at the one": {"a", 150, 0},
+		} {
+			was, left, begun := served(), remaining(t, ls["a"], key), time.Now()
+			v := reserve(t, ls[c.by], key, 100)
+			reserved := time.Now()
+			require.NoError(t, v.Settle(t.Context(), c.actual))
+			require.Equal(t, reserved, time.Now(), "%s: it waits for nobody", name)
+			time.Sleep(delivered)
+			require.Equal(t, left-c.actual, remaining(t, ls["a"], key), name)
+			require.Equal(t, c.messages, served()-was, name)
+			require.LessOrEqual(t, reserved.Sub(begun), 3*latency, name)
+		}
+		w.close(t)
+	})
+}
+
+// A context that is done is how a request ends whose client went away.
+func TestAReservationIsSettledThoughItsContextIsDone(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		ctx, cancel := context.WithCancel(t.Context())
+		v, err := ls["b"].Reserve(ctx, key, 100)
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, v.Settle(ctx, 30))
+		time.Sleep(delivered)
+		require.EqualValues(t, 970, remaining(t, ls["a"], key))
+		w.close(t)
+	})
+}
+
+// What is spent of a lease has no receipt.
+func TestAReservationIsOfNoLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		for leased := false; !leased; {
+			d, err := ls["b"].Allow(t.Context(), key)
+			require.NoError(t, err)
+			leased = d.Source == weir.Leased
+		}
+		v := reserve(t, ls["b"], key, 10)
+		require.Equal(t, weir.Forwarded, v.Decision().Source)
+		require.NoError(t, v.Cancel(t.Context()))
+		w.close(t)
+	})
+}
+
+func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		for algorithm, over := range map[weir.Algorithm]time.Duration{
+			weir.FixedWindow: 10 * time.Second, weir.SlidingLog: 10 * time.Second, weir.SlidingWindow: 20 * time.Second,
+		} {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: 10 * time.Second})
+			key := keyOf(t, ls["a"])
+			less, more := reserve(t, ls["b"], key, 20), reserve(t, ls["b"], key, 20)
+			require.WithinDuration(t, time.Now().Add(time.Minute), less.Expires(), time.Second)
+			time.Sleep(over + time.Second)
+			later := reserve(t, ls["a"], key, 60)
+			require.NoError(t, less.Settle(t.Context(), 5))
+			require.NoError(t, more.Settle(t.Context(), 50))
+			time.Sleep(delivered)
+			require.EqualValues(t, 40, remaining(t, ls["a"], key), algorithm)
+			time.Sleep(time.Minute)
+			require.ErrorIs(t, later.Settle(t.Context(), 1), weir.ErrExpired)
+		}
+		w.close(t)
+	})
+}
+
+func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, false)
+		for _, algorithm := range algorithms {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			less, more := reserve(t, ls["b"], key, 20), reserve(t, ls["b"], key, 20)
+			time.Sleep(delivered)
+			require.NoError(t, ls["c"].Reset(t.Context(), key))
+			reserve(t, ls["b"], key, 30)
+			require.NoError(t, less.Settle(t.Context(), 5))
+			require.NoError(t, more.Settle(t.Context(), 50))
+			time.Sleep(delivered)
+			require.EqualValues(t, 70, remaining(t, ls["a"], key), algorithm)
+		}
+		w.close(t)
+	})
+}
+
+// Counts move to another member with their windows, which begin there at other times.
+func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorldOf(t, 3, gossip, seeded)
+		type one struct {
+			l        map[string]*weir.Limiter
+			v        *weir.Reservation
+			key      string
+			actual   int64
+			by, text string
+		}
+		var all []one
+		for _, algorithm := range algorithms {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour})
+			for i, key := range keysOf(ls["a"], 12) {
+				by := []string{"a", "b", "c"}[i%3]
+				reserve(t, ls[by], key, 50) // which stays
+				v := reserve(t, ls[by], key, 100)
+				reserve(t, ls["c"], key, 50)
+				all = append(all, one{ls, v, key, []int64{0, 40, 130, 200}[i%4], by, ""})
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+		for i := range all {
+			if all[i].by == "a" {
+				all[i].text = all[i].v.Text()
+			}
+		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		time.Sleep(time.Second)
+		for _, r := range all {
+			if r.text != "" {
+				r.v = opened(t, r.l["b"], r.key, r.text)
+			}
+			require.NoError(t, r.v.Settle(t.Context(), r.actual))
+		}
+		time.Sleep(time.Second)
+		for _, r := range all {
+			for _, name := range []string{"b", "c"} {
+				require.Equal(t, 900-r.actual, remaining(t, r.l[name], r.key), "%s of %s by %s", r.key, r.l[name].Limit().Name, r.by)
+			}
+		}
+		w.close(t)
+	})
+}
+
+// While nobody knows of the crash, what is given back may be lost, as the owner could have
+// counted it: to say it again could give it back twice. What is debited is not lost.
+func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorldOf(t, 3, gossip, seeded)
+		type one struct {
+			l      *weir.Limiter
+			v      *weir.Reservation
+			key    string
+			actual int64
+		}
+		var all []one
+		for _, algorithm := range algorithms {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour})
+			for i, key := range keysOf(ls["a"], 8) {
+				all = append(all, one{ls["b"], reserve(t, ls["b"], key, 100), key, []int64{0, 40, 130, 200}[i%4]})
+			}
+		}
+		time.Sleep(300 * time.Millisecond) // the copies are there
+		w.network.Host("a").Kill()
+		known := func(i int) bool { return i%8 >= 4 }
+		for _, after := range []bool{false, true} {
+			for i, r := range all {
+				if known(i) == after {
+					require.NoError(t, r.v.Settle(t.Context(), r.actual))
+				}
+			}
+			time.Sleep(5 * time.Second)
+		}
+		for i, r := range all {
+			left, about := remaining(t, r.l, r.key), fmt.Sprint(r.key, " of ", r.l.Limit().Name)
+			if known(i) || r.actual >= 100 {
+				require.Equal(t, 1000-r.actual, left, about)
+			} else {
+				require.Contains(t, []int64{1000 - r.actual, 900}, left, about)
+			}
+		}
+		w.close(t)
+	})
+}
+
+func TestACarriedReservationIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, seeded)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Minute})
+		texts := make(map[string]string)
+		for i := range 20 {
+			key := fmt.Sprint("key ", i)
+			v := reserve(t, ls["a"], key, 100)
+			text := v.Text()
+			texts[key] = text
+			var (
+				all      sync.WaitGroup
+				settled  atomic.Int32
+				together = []*weir.Reservation{v}
+			)
+			for i := range 9 {
+				together = append(together, opened(t, ls[w.names[i%3]], key, text))
+			}
+			for _, v := range together {
+				all.Go(func() {
+					switch err := v.Settle(t.Context(), 30); {
+					case err == nil:
+						settled.Add(1)
+					case !errors.Is(err, weir.ErrSettled):
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			require.EqualValues(t, 1, settled.Load())
+			require.Empty(t, v.Text(), "it is settled")
+			time.Sleep(delivered)
+			require.EqualValues(t, 970, remaining(t, ls["b"], key))
+		}
+		time.Sleep(50 * time.Second)
+		for key, text := range texts {
+			require.ErrorIs(t, opened(t, ls["b"], key, text).Cancel(t.Context()), weir.ErrSettled)
+		}
+		time.Sleep(10 * time.Second)
+		for key, text := range texts {
+			_, err := ls["c"].OpenReservation(key, text)
+			require.ErrorIs(t, err, weir.ErrExpired)
+		}
+		w.close(t)
+	})
+}
+
+func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 2, false, seeded)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
+		others := w.limiters(t, weir.Limit{Name: "bytes", Rate: 1000, Per: time.Hour})
+		v := reserve(t, ls["a"], "alice", 100)
+		text := v.Text()
+		alone, err := weir.Start(t.Context(), weir.Config{Cluster: w.network.Host("z").Cluster(cluster.Config{Name: "z", Logger: quiet}), Seed: []byte("another seed of some bytes"), Logger: quiet})
+		require.NoError(t, err)
+		defer alone.Close()
+		foreign, err := alone.Limiter(ls["a"].Limit())
+		require.NoError(t, err)
+		for name, open := range map[string]func() (*weir.Reservation, error){
+			"another key":     func() (*weir.Reservation, error) { return ls["b"].OpenReservation("bob", text) },
+			"another limit":   func() (*weir.Reservation, error) { return others["b"].OpenReservation("alice", text) },
+			"another cluster": func() (*weir.Reservation, error) { return foreign.OpenReservation("alice", text) },
+			"truncated":       func() (*weir.Reservation, error) { return ls["b"].OpenReservation("alice", text[:len(text)-1]) },
+			"none":            func() (*weir.Reservation, error) { return ls["b"].OpenReservation("alice", "") },
+			"changed":         func() (*weir.Reservation, error) { return ls["b"].OpenReservation("alice", "AQ"+text[:len(text)-2]) },
+		} {
+			_, err := open()
+			require.ErrorIs(t, err, weir.ErrInvalid, name)
+		}
+		require.EqualValues(t, 900, remaining(t, ls["a"], "alice"))
+		require.ErrorIs(t, v.Settle(t.Context(), -1), weir.ErrInvalid)
+		require.NoError(t, v.Settle(t.Context(), 1), "what was refused has taken nothing")
+		denied, err := ls["a"].Reserve(t.Context(), "alice", 1000)
+		require.NoError(t, err)
+		require.False(t, denied.Decision().Allowed)
+		require.ErrorIs(t, denied.Cancel(t.Context()), weir.ErrInvalid)
+		require.Empty(t, denied.Text())
+		require.Zero(t, denied.Expires())
+		_, err = ls["a"].Reserve(t.Context(), "alice", 1001)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		w.close(t)
+	})
+}
+
+func TestAMinorityCannotSettleACarriedReservation(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, seeded)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
+		for range 5 { // of which each has another owner
+			key := keyOf(t, ls["a"])
+			left := remaining(t, ls["a"], key)
+			v := reserve(t, ls["c"], key, 100)
+			require.NotEmpty(t, v.Text())
+			time.Sleep(300 * time.Millisecond)
+			w.network.Split([]string{"a", "b"}, []string{"c"})
+			time.Sleep(5 * time.Second)
+			require.ErrorIs(t, v.Settle(t.Context(), 30), weir.ErrUnavailable)
+			w.network.Heal()
+			w.ready(t, w.names...)
+			time.Sleep(time.Second)
+			require.NoError(t, v.Settle(t.Context(), 30))
+			time.Sleep(delivered)
+			require.Equal(t, left-30, remaining(t, ls["a"], key))
+		}
+		w.close(t)
+	})
+}
+
+func TestStatsCountReservations(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, 2, false, seeded)
+		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: 2 * time.Minute})
+		key := keyOf(t, ls["a"])
+		require.NoError(t, reserve(t, ls["a"], key, 100).Settle(t.Context(), 30))
+		require.NoError(t, reserve(t, ls["a"], key, 100).Settle(t.Context(), 140))
+		require.NoError(t, reserve(t, ls["a"], key, 100).Cancel(t.Context()))
+		reserve(t, ls["a"], key, 100)
+		text := reserve(t, ls["a"], key, 100).Text()
+		require.NoError(t, opened(t, ls["b"], key, text).Settle(t.Context(), 100))
+		want := weir.ReservationStats{Made: 5, Settled: 2, Canceled: 1, Carried: 1, UnitsReturned: 170, UnitsDebited: 40}
+		require.Equal(t, want, w.nodes["a"].Stats().Reservations)
+		require.Equal(t, weir.ReservationStats{Settled: 1}, w.nodes["b"].Stats().Reservations)
+		time.Sleep(5 * time.Minute)
+		want.Unsettled = 1
+		require.Equal(t, want, w.nodes["a"].Stats().Reservations)
+		w.close(t)
+	})
+}
+
+// BenchmarkReservation is beside a check of the same key on the same node.
+func BenchmarkReservation(b *testing.B) {
+	n, err := weir.Start(b.Context(), weir.Config{Bind: "127.0.0.1:0", Logger: quiet})
+	require.NoError(b, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "tokens", Rate: 1_000_000_000, Per: time.Hour})
+	require.NoError(b, err)
+	b.Run("check", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = l.AllowN(b.Context(), "key", 10)
+		}
+	})
+	b.Run("reserve and settle", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			v, _ := l.Reserve(b.Context(), "key", 10)
+			_ = v.Settle(b.Context(), 3)
+		}
+	})
+}

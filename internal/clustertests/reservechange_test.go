@@ -1,0 +1,126 @@
+package clustertests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// A bucket's numbers change between an estimate and its settlement: what the estimate exceeds
+// the cost by is given back, to the unit that a level is rounded up by.
+func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, seeded)
+		for _, algorithm := range []weir.Algorithm{weir.TokenBucket, weir.LeakyBucket} {
+			for i, c := range []struct {
+				from, to  int64 // Rate, an hour
+				reserved  int64
+				taken     int64 // by others, after the change
+				actual    int64
+				settledBy string // as a text, or where it was made if empty
+				late      bool   // the node that reserves hears of the change late: the owner judges by the new numbers
+			}{
+				{1000, 500, 450, 0, 0, "", false},
+				{1000, 500, 450, 0, 0, "c", false},
+				{1000, 500, 450, 40, 0, "", false},
+				{1000, 500, 450, 40, 100, "c", false},
+				{1000, 500, 400, 40, 450, "c", false},
+				{500, 1000, 450, 0, 0, "", false},
+				{500, 1000, 450, 300, 50, "c", false},
+				{1000, 500, 450, 0, 0, "", true},
+				{1000, 500, 450, 0, 0, "c", true},
+			} {
+				name := fmt.Sprint(algorithm, " ", i)
+				before := weir.Limit{Name: name, Algorithm: algorithm, Rate: c.from, Per: time.Hour, Version: 1}
+				after := before
+				after.Rate, after.Version = c.to, 2
+				old, new := w.limiters(t, before), w.limiters(t, after)
+				key := keyOf(t, old["a"])
+				if c.late {
+					require.Equal(t, 1, ask(t, new, key, 1, "a"))
+				}
+				v := reserve(t, old["b"], key, c.reserved)
+				require.EqualValues(t, c.taken, ask(t, new, key, int(c.taken), "a"))
+				remaining(t, new["a"], key)
+				if c.settledBy != "" {
+					v = opened(t, new[c.settledBy], key, v.Text())
+				}
+				require.NoError(t, v.Settle(t.Context(), c.actual))
+				time.Sleep(delivered)
+				require.InDelta(t, c.to-c.taken-c.actual, remaining(t, new["a"], key), 1, "%v %+v", algorithm, c)
+			}
+		}
+		w.close(t)
+	})
+}
+
+// A node that asks with old numbers gets a receipt with the numbers of the owner. Units that have
+// drained by the owner's numbers are not returned.
+func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, seeded)
+		before := weir.Limit{Name: "tokens", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Minute, Version: 1}
+		after := before
+		after.Rate, after.Version = 500, 2
+		old, new := w.limiters(t, before), w.limiters(t, after)
+		key := keyOf(t, old["a"])
+		require.Equal(t, 1, ask(t, new, key, 1, "a"))
+		v := reserve(t, old["b"], key, 450)
+		time.Sleep(30 * time.Second) // 250 drain
+		require.Equal(t, 250, ask(t, new, key, 250, "a"))
+		require.NoError(t, v.Cancel(t.Context()))
+		time.Sleep(delivered)
+		require.InDelta(t, 250, remaining(t, new["a"], key), 1)
+		w.close(t)
+	})
+}
+
+// The owner crashes, and then a node whose clock differs by ten minutes opens the text. The
+// member that decides then relies on the age of the estimate.
+func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		t.Run(skew.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newWorldOf(t, 2, false, seeded)
+				skewed := seeded
+				skewed.Now = func() time.Time { return time.Now().Add(skew) }
+				w.network.Host("c")
+				w.names = append(w.names, "c")
+				w.start(t, "c", false, skewed)
+				w.ready(t, w.names...)
+				time.Sleep(time.Minute) // the cluster has begun its epoch
+				type one struct {
+					l    map[string]*weir.Limiter
+					key  string
+					text string
+				}
+				var all []one
+				for _, algorithm := range algorithms {
+					ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: 30 * time.Minute, NoLeases: true})
+					for _, key := range keysOf(ls["a"], 3) {
+						v := reserve(t, ls["b"], key, 20)
+						all = append(all, one{ls, key, v.Text()})
+					}
+				}
+				time.Sleep(300 * time.Millisecond)
+				w.network.Host("a").Kill()
+				time.Sleep(2 * time.Second)
+				for _, r := range all {
+					require.NoError(t, opened(t, r.l["c"], r.key, r.text).Settle(t.Context(), 10))
+				}
+				time.Sleep(10 * time.Millisecond)
+				for _, r := range all {
+					require.InDelta(t, 90, remaining(t, r.l["b"], r.key), 0.5, r.l["b"].Limit().Name)
+				}
+				w.close(t)
+			})
+		})
+	}
+}

@@ -1,0 +1,524 @@
+package clustertests
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+)
+
+// Nothing resets: what these tests state of a crash, a freeze, a deploy and a
+// scale-out is what the guarantees table promises.
+
+func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
+	runs := race.Pick(2, full.Pick(t, len(algorithms), 20))
+	for _, n := range []int{2, 3, 5} {
+		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				for run := range runs {
+					w := newWorld(t, n, gossip)
+					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
+					key := keyOf(t, ls["a"])
+					exhaustAll(t, ls, key, 100, w.names...)
+					time.Sleep(200 * time.Millisecond)
+					w.network.Host("a").Kill()
+					admitted := 0
+					for range 20 {
+						admitted += ask(t, ls, key, 5, w.names[1:]...)
+						time.Sleep(500 * time.Millisecond)
+					}
+					require.LessOrEqual(t, admitted, 1, "%v, run %d", algorithms[run%len(algorithms)], run)
+					w.close(t)
+				}
+			})
+		})
+	}
+}
+
+// L + L/16 + 2a·RTT, where a is what all nodes ask for.
+func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const limit, rtt = 1600, 2 * latency
+		for run := range race.Pick(2, 5) {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run], Rate: limit, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			var mu sync.Mutex
+			admitted := 0
+			var wait sync.WaitGroup
+			for _, name := range w.names[1:] {
+				for range 8 {
+					wait.Go(func() {
+						for range 400 {
+							d, err := ls[name].Allow(t.Context(), key)
+							if err != nil {
+								t.Error(err)
+							}
+							mu.Lock()
+							if d.Allowed {
+								admitted++
+							}
+							mu.Unlock()
+							time.Sleep(100 * time.Microsecond)
+						}
+					})
+				}
+			}
+			time.Sleep(time.Duration(5+run) * time.Millisecond)
+			w.network.Host("a").Kill()
+			wait.Wait()
+			rate := 16 * float64(time.Second) / float64(100*time.Microsecond+rtt) // units a second, all nodes together
+			time.Sleep(time.Second)                                               // until nothing is lent
+			admitted += ask(t, ls, key, limit/8, w.names[1:]...)
+			bound := limit + limit/16 + int(2*rate*rtt.Seconds()) + 1
+			require.LessOrEqual(t, admitted, bound, "%v", algorithms[run])
+			lost := len(w.names[1:]) * limit / 16 // a lease for each, in answers that did not arrive
+			require.GreaterOrEqual(t, admitted, limit*97/100-lost)
+			w.close(t)
+		}
+	})
+}
+
+func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for run := range full.Pick(t, len(algorithms), 10) {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			require.Equal(t, 100, ask(t, ls, key, 100, w.names...))
+			time.Sleep(200 * time.Millisecond)
+			host := w.network.Host("a")
+			host.Freeze()
+			admitted := 0
+			for range 30 {
+				admitted += ask(t, ls, key, 1, "b", "c")
+				time.Sleep(100 * time.Millisecond)
+			}
+			host.Thaw()
+			for range 30 {
+				admitted += ask(t, ls, key, 1, w.names...)
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.LessOrEqual(t, admitted, 1)
+			w.close(t)
+		}
+	})
+}
+
+// What a stand-in admitted is in the owner's count soon after it is heard again.
+func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, algorithm := range algorithms {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			require.Equal(t, 30, ask(t, ls, key, 10, w.names...))
+			time.Sleep(200 * time.Millisecond)
+			host := w.network.Host("a")
+			host.Freeze()
+			require.Equal(t, 40, ask(t, ls, key, 20, "b", "c"))
+			time.Sleep(3 * time.Second)
+			host.Thaw()
+			require.True(t, within(5*time.Second, func() bool { return w.agree(w.names...) }))
+			time.Sleep(time.Second)
+			for name, l := range ls {
+				d, err := l.Peek(t.Context(), key)
+				require.NoError(t, err)
+				require.EqualValues(t, 30, d.Remaining, "%v at %s", algorithm, name)
+			}
+			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
+			w.close(t)
+		}
+	})
+}
+
+// admissions are when each key was admitted.
+type admissions struct {
+	mu   sync.Mutex
+	when map[string][]time.Time
+}
+
+// load asks for keys on whichever nodes are up, until stop is closed, and wants
+// every answer without an error.
+type load struct {
+	admissions
+	t     *testing.T
+	world *world
+	limit weir.Limit
+	keys  []string
+	nodes map[string]*weir.Node // as mu guards them; world.nodes is the test's
+	up    []string              // those that are asked, in order; guarded by mu
+	stop  chan struct{}
+	wait  sync.WaitGroup
+}
+
+// load has each of some clients ask for one random key after another, of a
+// random node, so often that every key is asked for more than it is granted.
+func (w *world) load(t *testing.T) *load {
+	keys := race.Pick(40, full.Pick(t, 150, 1000)) // enough for some to be asked for while authority moves
+	const clients = 10
+	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 75 asks for each key in Per
+	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}
+	ld.limit = weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 50, Per: 30 * time.Second}
+	ld.when = make(map[string][]time.Time)
+	for i := range keys {
+		ld.keys = append(ld.keys, fmt.Sprint("key ", i))
+	}
+	for c := range clients {
+		random := rand.New(rand.NewPCG(uint64(c), 1))
+		ld.wait.Go(func() {
+			tick := time.NewTicker(pause)
+			defer tick.Stop()
+			limiters := make(map[*weir.Node]*weir.Limiter)
+			for {
+				select {
+				case <-ld.stop:
+					return
+				case <-tick.C:
+				}
+				node := ld.node(random)
+				if limiters[node] == nil {
+					var err error
+					if limiters[node], err = node.Limiter(ld.limit); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				key := ld.keys[random.IntN(len(ld.keys))]
+				d, err := limiters[node].Allow(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					ld.mu.Lock()
+					ld.when[key] = append(ld.when[key], time.Now())
+					ld.mu.Unlock()
+				}
+			}
+		})
+	}
+	return ld
+}
+
+func (ld *load) node(random *rand.Rand) *weir.Node {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	return ld.nodes[ld.up[random.IntN(len(ld.up))]]
+}
+
+func (ld *load) down(name string) {
+	ld.mu.Lock()
+	ld.up = slices.DeleteFunc(ld.up, func(up string) bool { return up == name })
+	ld.mu.Unlock()
+	time.Sleep(50 * time.Millisecond) // what is under way there ends
+}
+
+func (ld *load) back(name string) {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	ld.nodes[name] = ld.world.nodes[name]
+	ld.up = append(ld.up, name)
+	slices.Sort(ld.up)
+}
+
+// worst is the most that any key got in any window of the limit's Per.
+func (a *admissions) worst(per time.Duration) (worst int) {
+	for _, when := range a.when {
+		slices.SortFunc(when, time.Time.Compare)
+		from := 0
+		for i := range when {
+			for when[i].Sub(when[from]) >= per {
+				from++
+			}
+			worst = max(worst, i-from+1)
+		}
+	}
+	return worst
+}
+
+// restart replaces the process on a host as a deploy does.
+func (w *world) restart(t *testing.T, ld *load, name string, gossip bool) {
+	ld.down(name)
+	require.NoError(t, w.nodes[name].Leave(t.Context()))
+	require.NoError(t, w.nodes[name].Close())
+	w.network.Host(name).Kill()
+	w.start(t, name, gossip, weir.Config{})
+	require.True(t, within(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
+	ld.back(name)
+}
+
+func (ld *load) judge(begun time.Time) {
+	close(ld.stop)
+	ld.wait.Wait()
+	worst, sum := ld.worst(ld.limit.Per), 0
+	for _, when := range ld.when {
+		sum += len(when)
+	}
+	windows := time.Since(begun) / ld.limit.Per
+	grants := int(windows) * len(ld.keys) * int(ld.limit.Rate)
+	ld.t.Logf("the most in a window: %d; the sum: %d, %.1f %% of what %d whole windows grant", worst, sum, 100*float64(sum)/float64(grants), windows)
+	require.LessOrEqual(ld.t, worst, int(ld.limit.Rate)+1)
+	require.GreaterOrEqual(ld.t, sum, grants*97/100)
+}
+
+func TestARollingRestartResetsNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		w.ready(t, w.names...)
+		begun := time.Now()
+		ld := w.load(t)
+		time.Sleep(20 * time.Second)
+		for _, name := range w.names {
+			w.restart(t, ld, name, gossip)
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(time.Minute + time.Second - time.Since(begun))
+		ld.judge(begun)
+	})
+}
+
+func TestScalingOutAndInResetsNothing(t *testing.T) {
+	race.SkipAlike(t, "TestARollingRestartResetsNothing")
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.ready(t, w.names...)
+		begun := time.Now()
+		ld := w.load(t)
+		time.Sleep(20 * time.Second)
+		w.names = hosts(6)
+		for _, name := range w.names[3:] { // all at once
+			w.start(t, name, gossip, weir.Config{})
+		}
+		w.ready(t, w.names...)
+		for _, name := range w.names[3:] {
+			ld.back(name)
+		}
+		time.Sleep(10 * time.Second)
+		var leaving sync.WaitGroup
+		for _, name := range w.names[:4] {
+			ld.down(name)
+		}
+		for _, name := range w.names[:4] {
+			leaving.Go(func() {
+				if err := w.nodes[name].Leave(t.Context()); err != nil {
+					t.Error(name, err)
+				}
+			})
+		}
+		leaving.Wait()
+		for _, name := range w.names[:4] {
+			require.NoError(t, w.nodes[name].Close())
+		}
+		w.ready(t, w.names[4:]...)
+		time.Sleep(90*time.Second + time.Second - time.Since(begun))
+		ld.judge(begun)
+	})
+}
+
+func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, pair := range [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}} {
+			for _, owner := range []string{"a", "b", "c"} {
+				w := newWorld(t, 3, gossip)
+				w.ready(t, w.names...)
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+				key := keyOf(t, ls[owner])
+				w.network.Cut(pair[0], pair[1])
+				w.network.Cut(pair[1], pair[0])
+				ask(t, ls, "another "+key, 1, w.names...)
+				time.Sleep(2 * time.Second)
+				require.Equal(t, 100, ask(t, ls, key, 100, w.names...), "%v down, owner %s", pair, owner)
+				w.close(t)
+			}
+		}
+	})
+}
+
+// A node that is replaced faster than the dead are forgotten ends with the full limit
+// all the same, and is never denied for long.
+func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
+	race.SkipAlike(t, "TestARollingRestartResetsNothing")
+	t.Parallel()
+	size := full.Pick(t, 3, 5)
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, size, gossip)
+		w.ready(t, w.names...)
+		for i, name := range hosts(size) {
+			w.network.Host(name).Kill()
+			require.NoError(t, w.nodes[name].Close())
+			delete(w.nodes, name)
+			time.Sleep(20 * time.Second)
+			fresh := string(rune('f' + i)) // no host of before
+			w.names = append(w.names, fresh)
+			w.network.Host(fresh)
+			w.start(t, fresh, gossip, weir.Config{})
+		}
+		last := time.Now()
+		names := slices.Sorted(maps.Keys(w.nodes))
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: 10 * time.Second})
+		require.True(t, within(forget+30*time.Second, func() bool { return w.agree(names...) }), "the dead are forgotten %v after", time.Since(last))
+		w.ready(t, names...)
+		require.Equal(t, 100, ask(t, ls, "key", 100, names...))
+	})
+}
+
+func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		w.ready(t, w.names...)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: 10 * time.Second})
+		w.network.Host("a").Kill()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 50, ask(t, ls, "key", 100, "b"), "its share meanwhile")
+		time.Sleep(forget + 10*time.Second)
+		require.Equal(t, 100, ask(t, ls, "key", 100, "b"))
+	})
+}
+
+// Clocks differ by minutes and step while states move between them.
+func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for run, algorithm := range algorithms {
+			w := emptyWorld(hosts(3), false)
+			var mu sync.Mutex
+			offset := map[string]time.Duration{"a": 0, "b": 7 * time.Minute, "c": -3 * time.Minute}
+			for _, name := range w.names {
+				w.network.Host(name)
+			}
+			for _, name := range w.names {
+				w.start(t, name, gossip, weir.Config{Now: func() time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Now().Add(offset[name])
+				}})
+			}
+			w.ready(t, w.names...)
+			step := func(name string, by time.Duration) {
+				mu.Lock()
+				offset[name] += by
+				mu.Unlock()
+				time.Sleep(time.Second)
+			}
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 60, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			admitted := ask(t, ls, key, 10, w.names...)
+			step("b", -5*time.Minute)
+			step("c", 4*time.Minute)
+			admitted += ask(t, ls, key, 5, w.names...)
+			step("a", -2*time.Minute)
+			admitted += ask(t, ls, key, 5, w.names...)
+			require.Equal(t, 60, admitted, "run %d", run)
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			time.Sleep(time.Second)
+			refilled := 0 // in the buckets, what the minutes that passed let drain
+			if algorithm == weir.TokenBucket || algorithm == weir.LeakyBucket {
+				refilled = 1
+			}
+			require.LessOrEqual(t, ask(t, ls, key, 60, "b", "c"), refilled, "%v", algorithm)
+			w.close(t)
+		}
+	})
+}
+
+// A limit that changes converts what is used once, wherever its state goes.
+func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.ready(t, w.names...)
+		old := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingWindow, Rate: 100, Per: time.Hour, Version: 1})
+		key := keyOf(t, old["a"])
+		require.Equal(t, 60, ask(t, old, key, 20, w.names...))
+		changed := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 90, Per: time.Hour, Burst: 90, Version: 2})
+		require.Equal(t, 3, ask(t, changed, key, 1, w.names...))
+		time.Sleep(time.Second) // until nothing is lent
+		w.network.Host("a").Kill()
+		d, err := changed["b"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 27, d.Remaining)
+		d, err = old["c"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 27, d.Remaining, "the higher Version holds also for who asks by the old one")
+	})
+}
+
+func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.ready(t, w.names...)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		require.Equal(t, 30, ask(t, ls, key, 20, w.names...))
+		time.Sleep(200 * time.Millisecond)
+		require.NoError(t, ls["c"].Reset(t.Context(), key))
+		require.Equal(t, 30, ask(t, ls, key, 20, w.names...))
+		time.Sleep(200 * time.Millisecond)
+
+		// The owner misses a Reset, and learns of it when it thaws.
+		w.network.Host("a").Freeze()
+		time.Sleep(2 * time.Second)
+		var partial *weir.ErrPartial
+		require.ErrorAs(t, ls["c"].Reset(t.Context(), key), &partial)
+		require.Len(t, partial.Members, 1)
+		require.Equal(t, 12, ask(t, ls, key, 6, "b", "c"))
+		w.network.Host("a").Thaw()
+		require.True(t, within(5*time.Second, func() bool { return w.agree(w.names...) }))
+		time.Sleep(time.Second)
+		require.Equal(t, 18, ask(t, ls, key, 20, w.names...))
+	})
+}
+
+// A node that was taken off the roster while it lived yields to whom its keys went to,
+// and nothing that either has counted is lost.
+func TestAForgottenOwnerThatThawsYields(t *testing.T) {
+	t.Parallel()
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		name := ls["a"].Owner(key).Name
+		admitted := ask(t, ls, key, 10, w.names...)
+		time.Sleep(200 * time.Millisecond)
+		w.network.Host("a").Freeze()
+		require.True(t, within(time.Minute, func() bool { return w.nodes["b"].Forget(name) == nil }))
+		require.True(t, within(10*time.Second, func() bool { return w.agree("b", "c") }))
+		admitted += ask(t, ls, key, 20, "b", "c")
+		require.Equal(t, 70, admitted)
+		w.network.Host("a").Thaw()
+		for range 50 {
+			admitted += ask(t, ls, key, 1, "b", "c")
+			time.Sleep(100 * time.Millisecond)
+			if d, err := ls["a"].Peek(t.Context(), key); err == nil && d.Source < weir.Budget {
+				admitted += ask(t, ls, key, 2, "a")
+			}
+		}
+		require.Equal(t, 100, admitted)
+		w.ready(t, w.names...)
+		for name, l := range ls {
+			d, err := l.Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, "at %s", name)
+		}
+	})
+}

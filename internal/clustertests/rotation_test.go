@@ -1,0 +1,454 @@
+package clustertests
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// Each procedure of docs/rotation.md is played here: an operator restarts nodes one
+// after the other, as a rolling deploy does, while those that serve are asked all the
+// time, and every check counts. What rotates is in the cluster.Config that each node
+// starts with.
+
+const (
+	rotatedKeys  = 40
+	rotatedEvery = 200 * time.Millisecond // each key is asked for
+	lifetime     = 366 * 24 * time.Hour   // nothing recovers meanwhile
+	// restartEvery is from one node to the next. Each start exchanges gossip's whole state
+	// over a connection of its own, and so does one of three nodes every ten seconds.
+	restartEvery = 4 * time.Second
+	// drained is longer than any check takes.
+	drained = 2 * timeout
+)
+
+// rotation is a cluster of real gossip and real connections, on a network in memory.
+type rotation struct {
+	t       *testing.T
+	network *weirtest.Network
+	names   []string
+	started int
+	nodes   map[string]*weir.Node
+
+	mu      sync.Mutex
+	serving []*weir.Node // those that requests are sent to; each change is a new slice
+	failed  []string     // checks that nobody answered, or another than the key's owner
+
+	end  func() // ends the requests
+	keys []*rotatedKey
+}
+
+// rotatedKey is what came of the checks of a key.
+type rotatedKey struct {
+	name            string
+	limit           weir.Limit
+	asked, admitted int64
+}
+
+// newRotation starts nodes as configure says, and has them asked from then on.
+func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) *rotation {
+	r := &rotation{
+		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: names,
+		nodes: make(map[string]*weir.Node),
+	}
+	for _, name := range names {
+		r.network.Host(name)
+	}
+	r.network.SetName("weir.internal", names...)
+	for _, name := range names {
+		r.nodes[name] = r.start(name, configure)
+	}
+	r.whole()
+	for _, name := range names {
+		r.serving = append(r.serving, r.nodes[name])
+	}
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	r.end = sync.OnceFunc(func() {
+		close(stop)
+		asking.Wait()
+	})
+	t.Cleanup(r.end)
+	for k := range rotatedKeys {
+		key := &rotatedKey{name: fmt.Sprint("key ", k)}
+		algorithm := algorithms[k%len(algorithms)]
+		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64((k + 1) * (k + 1)), Per: lifetime}
+		every := rotatedEvery
+		if race.Enabled {
+			key.limit.Rate = max(key.limit.Rate/5, 1)
+			every *= 5
+		}
+		r.keys = append(r.keys, key)
+		asking.Go(func() { r.ask(k, key, every, stop) })
+	}
+	return r
+}
+
+// start starts a node on a host, that its test's end closes.
+func (r *rotation) start(name string, configure func(*cluster.Config)) *weir.Node {
+	r.t.Helper()
+	n, err := r.tryStart(name, configure)
+	require.NoError(r.t, err)
+	return n
+}
+
+func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir.Node, error) {
+	r.started++
+	c := cluster.Config{
+		Name: fmt.Sprintf("%s-%d", name, r.started), Bind: name + ":7946", Join: []string{"weir.internal"},
+		Network: r.network.Host(name).Network(), Logger: quiet,
+	}
+	configure(&c)
+	n, err := weir.Start(r.t.Context(), weir.Config{Cluster: cluster.NewGossip(c), Logger: quiet})
+	if err == nil {
+		r.t.Cleanup(func() { require.NoError(r.t, n.Close()) })
+	}
+	return n, err
+}
+
+// whole waits until all nodes are ready and see each other, and nobody else.
+func (r *rotation) whole() {
+	r.t.Helper()
+	require.True(r.t, within(time.Minute, func() bool {
+		for _, n := range r.nodes {
+			if !n.Ready() || !sees(n, len(r.nodes)) {
+				return false
+			}
+		}
+		return true
+	}), "all nodes see each other")
+}
+
+// sees reports whether n has a roster of so many, all of which serve.
+func sees(n *weir.Node, members int) bool {
+	all := n.Members()
+	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
+}
+
+// ask asks one node after the other for a key, until it is told to stop. A check has
+// failed if it has an error, or the key's owner has not decided it.
+func (r *rotation) ask(k int, key *rotatedKey, every time.Duration, stop <-chan struct{}) {
+	time.Sleep(time.Duration(k) * every / rotatedKeys)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for turn := k; ; turn++ {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		n := r.serving[turn%len(r.serving)]
+		r.mu.Unlock()
+		l, err := n.Limiter(key.limit)
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		d, err := l.Allow(r.t.Context(), key.name)
+		if err != nil || !slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
+			r.mu.Lock()
+			r.failed = append(r.failed, fmt.Sprintf("%s: %v, error %v", key.name, d.Source, err))
+			r.mu.Unlock()
+		}
+		key.asked++
+		if d.Allowed {
+			key.admitted++
+		}
+	}
+}
+
+// stop ends the node on a host: it is sent requests until it has left.
+func (r *rotation) stop(name string) {
+	r.t.Helper()
+	n := r.nodes[name]
+	require.NoError(r.t, n.Leave(r.t.Context()))
+	r.mu.Lock()
+	r.serving = slices.DeleteFunc(slices.Clone(r.serving), func(one *weir.Node) bool { return one == n })
+	r.mu.Unlock()
+	time.Sleep(drained)
+	require.NoError(r.t, n.Close())
+	delete(r.nodes, name)
+}
+
+// serve starts one there, which is sent requests once it is ready.
+func (r *rotation) serve(name string, configure func(*cluster.Config)) {
+	r.t.Helper()
+	n := r.start(name, configure)
+	r.nodes[name] = n
+	require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
+	r.mu.Lock()
+	r.serving = append(slices.Clone(r.serving), n)
+	r.mu.Unlock()
+}
+
+// rollOut restarts every node with what configure says, one after the other.
+func (r *rotation) rollOut(configure func(*cluster.Config)) {
+	r.t.Helper()
+	for _, name := range r.names {
+		r.stop(name)
+		r.serve(name, configure)
+		time.Sleep(restartEvery)
+	}
+	r.wellRotated()
+}
+
+// wellRotated holds what docs/rotation.md has an operator look at before the next step.
+func (r *rotation) wellRotated() {
+	r.t.Helper()
+	r.whole()
+	require.Empty(r.t, r.refused())
+	for name, n := range r.nodes {
+		s := n.Stats()
+		require.Empty(r.t, s.Cluster.JoinError, name)
+		require.Zero(r.t, s.Unjoined, name)
+		require.Zero(r.t, s.Outage.Since, name)
+	}
+}
+
+// judge ends the requests. No check has failed, and each key was granted its limit, and
+// not one unit more.
+func (r *rotation) judge() {
+	r.t.Helper()
+	r.end()
+	require.Empty(r.t, r.failed[:min(len(r.failed), 5)], "the first of %d", len(r.failed))
+	usedUp := 0
+	for _, key := range r.keys {
+		require.Equal(r.t, min(key.limit.Rate, key.asked), key.admitted, "%s under %v, asked for %d times", key.name, key.limit.Algorithm, key.asked)
+		if key.asked > key.limit.Rate {
+			usedUp++
+		}
+	}
+	r.t.Logf("%d keys, %d of them used up, asked for %d times each; %v", len(r.keys), usedUp, r.keys[0].asked, r.refused())
+	require.NotZero(r.t, usedUp)
+	require.Less(r.t, usedUp, len(r.keys), "some are used up later than the last node is restarted")
+}
+
+// refused is what the nodes' ports have turned away, of all that run now.
+func (r *rotation) refused() map[string]uint64 {
+	sum := make(map[string]uint64)
+	for _, n := range r.nodes {
+		for reason, times := range n.Stats().Cluster.Refused {
+			if times > 0 {
+				sum[reason] += times
+			}
+		}
+	}
+	return sum
+}
+
+// isRefused has one more node try to join: it does not start, and says why.
+func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
+	r.t.Helper()
+	before := r.refused()[reason]
+	_, err := r.tryStart("z", configure)
+	require.ErrorContains(r.t, err, says)
+	require.True(r.t, within(time.Second, func() bool { return r.refused()[reason] > before }), "%v", r.refused())
+	for _, n := range r.nodes {
+		require.True(r.t, sees(n, len(r.nodes)))
+	}
+}
+
+// joins has such a node join, and leave.
+func (r *rotation) joins(configure func(*cluster.Config)) {
+	r.t.Helper()
+	n := r.start("z", configure)
+	require.True(r.t, within(time.Minute, func() bool { return n.Ready() && sees(n, len(r.nodes)+1) }))
+	require.NoError(r.t, n.Leave(r.t.Context()))
+	require.NoError(r.t, n.Close())
+	r.whole()
+}
+
+var older, newer = []byte("old-old-old-old-"), []byte("new-new-new-new-")
+
+func secrets(all ...[]byte) func(*cluster.Config) {
+	return func(c *cluster.Config) { c.Secrets = all }
+}
+
+// The way back is the steps in reverse, as long as the old secret is in all lists.
+func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRotation(t, hosts(3), secrets(older))
+		r.rollOut(secrets(older, newer))
+		r.joins(secrets(older))
+		r.rollOut(secrets(newer, older))
+		r.rollOut(secrets(older, newer))
+		r.rollOut(secrets(newer, older))
+		r.rollOut(secrets(newer))
+		r.isRefused(secrets(older), "authentication", "share no secret")
+		r.judge()
+	})
+}
+
+// The others go on, and the way back is to start it as it was.
+func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRotation(t, hosts(3), secrets(older))
+		r.stop("a")
+		_, err := r.tryStart("a", secrets(newer))
+		require.ErrorContains(t, err, "share no secret")
+		require.NotZero(t, r.refused()["authentication"])
+		time.Sleep(restartEvery)
+		r.whole()
+		r.serve("a", secrets(older))
+		r.whole()
+		time.Sleep(restartEvery)
+		r.judge()
+	})
+}
+
+// certified is both: the secret, which does not change here, and TLS.
+func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config) {
+	return func(c *cluster.Config) {
+		c.Secrets = [][]byte{older}
+		c.TLS = &tls.Config{Certificates: []tls.Certificate{*leaf}, RootCAs: roots, ServerName: memberName}
+	}
+}
+
+// Each node has a certificate of its own, as most have; what one authority has signed
+// is good until it has run out.
+func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
+	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ca := newAuthority(t, "the only one")
+		stolen := ca.leaf(t, 2*time.Minute)
+		fresh := func(c *cluster.Config) { certified(ca.leaf(t, 24*time.Hour), bundle(ca))(c) }
+		r := newRotation(t, hosts(3), certified(stolen, bundle(ca)))
+		r.rollOut(fresh)
+		r.joins(certified(stolen, bundle(ca)))
+		r.rollOut(fresh)
+		r.judge()
+		time.Sleep(2 * time.Minute)
+		r.isRefused(certified(stolen, bundle(ca)), "tls", "trust each other's certificates")
+		r.whole()
+	})
+}
+
+// The way back is the steps in reverse, as long as both authorities are trusted.
+func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
+		r := newRotation(t, hosts(3), certified(old, bundle(before)))
+		r.rollOut(certified(old, bundle(before, after)))
+		r.joins(certified(old, bundle(before)))
+		r.rollOut(certified(fresh, bundle(before, after)))
+		for range full.Pick(t, 0, 1) { // the way back, as TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck goes it
+			r.rollOut(certified(old, bundle(before, after)))
+			r.rollOut(certified(fresh, bundle(before, after)))
+		}
+		r.rollOut(certified(fresh, bundle(after)))
+		r.isRefused(certified(old, bundle(before, after)), "tls", "trust each other's certificates")
+		r.isRefused(certified(old, bundle(before)), "tls", "trust each other's certificates")
+		r.judge()
+	})
+}
+
+func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
+		r := newRotation(t, hosts(3), certified(old, bundle(before)))
+		r.stop("a")
+		_, err := r.tryStart("a", certified(fresh, bundle(after)))
+		require.ErrorContains(t, err, "trust each other's certificates")
+		time.Sleep(restartEvery)
+		require.NotZero(t, r.refused()["tls"])
+		r.serve("a", certified(old, bundle(before)))
+		r.whole()
+		r.judge()
+	})
+}
+
+// reloading is a rotation of nodes that have their credentials from files.
+func reloading(t *testing.T, first func() *credentials) (r *rotation, reload func(func() *credentials)) {
+	files := make(map[string]*atomic.Pointer[credentials])
+	for _, name := range hosts(3) {
+		files[name] = new(atomic.Pointer[credentials])
+		files[name].Store(first())
+	}
+	r = newRotation(t, hosts(3), func(c *cluster.Config) {
+		name, _, _ := strings.Cut(c.Bind, ":")
+		c.Secrets, c.TLS = [][]byte{older}, reloaded(files[name])
+	})
+	return r, func(next func() *credentials) {
+		for _, name := range r.names {
+			files[name].Store(next())
+			time.Sleep(restartEvery)
+		}
+	}
+}
+
+// No node is restarted: what each has is replaced while it runs, as files are. What is
+// open stays open; whatever is opened from then on has the new ones.
+func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		of := func(ca *authority, roots *x509.CertPool) func() *credentials {
+			return func() *credentials { return &credentials{ca.leaf(t, lifetime), roots} }
+		}
+		r, reload := reloading(t, of(before, bundle(before)))
+		nodes := maps.Clone(r.nodes)
+		step := func(ca *authority, roots *x509.CertPool) {
+			t.Helper()
+			reload(of(ca, roots))
+			r.wellRotated()
+		}
+		step(before, bundle(before))
+		step(before, bundle(before, after))
+		r.joins(certified(before.leaf(t, lifetime), bundle(before)))
+		r.joins(certified(after.leaf(t, lifetime), bundle(before, after)))
+		step(after, bundle(before, after))
+		step(before, bundle(before, after))
+		step(after, bundle(before, after))
+		step(after, bundle(after))
+		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
+		r.isRefused(certified(before.leaf(t, lifetime), bundle(before, after)), "tls", "trust each other's certificates")
+		r.judge()
+		require.Equal(t, nodes, r.nodes)
+	})
+}
+
+func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
+	full.Only(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck, where what is open stays open, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ca := newAuthority(t, "the only one")
+		of := func(valid time.Duration) func() *credentials {
+			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }
+		}
+		r, reload := reloading(t, of(time.Minute/2))
+		time.Sleep(75 * time.Second) // each node's gossip dials once in half a minute
+		require.NotZero(t, r.refused()["tls"])
+		reload(of(lifetime))
+		before := r.refused()["tls"]
+		time.Sleep(45 * time.Second)
+		require.Equal(t, before, r.refused()["tls"])
+		r.joins(certified(ca.leaf(t, lifetime), bundle(ca)))
+		r.judge()
+	})
+}

@@ -1,0 +1,91 @@
+package clustertests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// A member that leaves and has much to hand over, far away, has authority for as long
+// as that takes: any node that waits for it takes nothing meanwhile.
+func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		const limit = 100
+		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1, Timeout: 5 * time.Second})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: limit, Per: time.Hour})
+		keys := keysOf(ls["a"], 20_000)
+		for _, key := range keys[1:] {
+			_, err := ls["a"].Debit(t.Context(), key, 1)
+			require.NoError(t, err)
+		}
+		key := keys[0]
+		time.Sleep(time.Second)
+		for _, other := range w.names[1:] {
+			w.network.SetLink("a", other, weirtest.Link{Latency: 250 * time.Millisecond})
+			w.network.SetLink(other, "a", weirtest.Link{Latency: 250 * time.Millisecond})
+		}
+		admitted := ask(t, ls, key, 45, "a", "b")
+		begun := time.Now()
+		require.ErrorContains(t, w.nodes["a"].Leave(t.Context()), "in time")
+		for time.Since(begun) < 20*time.Second {
+			admitted += ask(t, ls, key, 1, w.names...)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, limit, admitted)
+		require.False(t, w.nodes["b"].Ready() && w.nodes["c"].Ready(), "they wait")
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.True(t, within(time.Second, func() bool { return w.nodes["b"].Ready() && w.nodes["c"].Ready() }))
+		require.Zero(t, ask(t, ls, key, 1, w.names[1:]...))
+	})
+}
+
+// A member that leaves gives its copies to whoever is to have them in its place: the
+// member that they are from may be cut off from that one, and end, before it knows.
+func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys, each = 40, 6
+		w := newWorld(t, 3, gossip)
+		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		fill(t, ls, make([]int, keys), each/len(w.names), w.names...)
+		time.Sleep(200 * time.Millisecond)
+		w.network.Cut("a", "c")
+		w.network.Cut("c", "a")
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		w.network.Host("a").Kill()
+		require.True(t, within(10*time.Second, func() bool {
+			d, err := ls["c"].Peek(t.Context(), keyOf(t, ls["a"]))
+			return err == nil && d.Source == weir.FailedOpen
+		}), "c is alone")
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.EqualValues(t, each, d.Limit-d.Remaining, "key %d", i)
+		}
+		w.close(t)
+	})
+}
+
+// The copies of a leaver are known to the owner that they are from: nobody has to tell it.
+func TestNobodyTellsTheOwnerOfALeaversCopies(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
+		fill(t, ls, make([]int, 200), 1, w.names...)
+		time.Sleep(200 * time.Millisecond)
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		time.Sleep(500 * time.Millisecond)
+		for _, name := range []string{"a", "c", "d"} {
+			require.Zero(t, w.nodes[name].Stats().Stream.Tallies, "at %s", name)
+		}
+		w.close(t)
+	})
+}

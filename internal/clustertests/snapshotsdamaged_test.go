@@ -1,0 +1,123 @@
+package clustertests
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+)
+
+// damagedKeys is how many keys a snapshot has that is damaged.
+const damagedKeys = 300
+
+var damagedLimit = weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}
+
+// aloneOn starts a node that has met nobody, with what keeps its snapshots.
+func aloneOn(t *testing.T, s *shelf, log io.Writer) (*weir.Node, *weir.Limiter) {
+	n, err := weir.Start(t.Context(), weir.Config{Name: "a", MaxKeys: 1000, Snapshots: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = n.Close() })
+	l, err := n.Limiter(damagedLimit)
+	require.NoError(t, err)
+	return n, l
+}
+
+// usedOfAll returns what is used of each key.
+func usedOfAll(t *testing.T, l *weir.Limiter) (used []int64) {
+	for i := range damagedKeys {
+		d, err := l.Peek(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		used = append(used, d.Limit-d.Remaining)
+	}
+	return used
+}
+
+// twoSnapshots returns what a node has written, the newest last, and what was used then.
+func twoSnapshots(t *testing.T) (files [][]byte, used [][]int64) {
+	s := new(shelf)
+	n, l := aloneOn(t, s, io.Discard)
+	for round := range 2 {
+		for i := range damagedKeys {
+			d, err := l.AllowN(t.Context(), fmt.Sprint(i), int64(1+i%9))
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}
+		require.NoError(t, n.Publish("override", uint64(1+round), []byte(fmt.Sprint("value ", round))))
+		used = append(used, usedOfAll(t, l))
+		for saved := n.Stats().Snapshots.Saved; n.Stats().Snapshots.Saved == saved; {
+			time.Sleep(time.Second)
+		}
+	}
+	require.NoError(t, n.Close())
+	return s.of["a"], used
+}
+
+func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		files, used := twoSnapshots(t)
+		require.Len(t, files, 2)
+		// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots has every bit.
+		step := len(files[1]) / race.Pick(40, full.Pick(t, 40, 400))
+		requireRefused := func(what string, damaged []byte) {
+			for kept, before := range map[*shelf][]int64{
+				{of: map[string][][]byte{"a": {damaged}}}:           make([]int64, damagedKeys),
+				{of: map[string][][]byte{"a": {files[0], damaged}}}: used[0],
+			} {
+				var log bytes.Buffer
+				n, l := aloneOn(t, kept, &log)
+				require.True(t, n.Ready(), what)
+				require.Equal(t, 1, n.Stats().Snapshots.Refused, what)
+				require.Equal(t, before, usedOfAll(t, l), what)
+				values, _ := n.Published("override")
+				require.Len(t, values, len(kept.of["a"])-1, what)
+				require.NoError(t, n.Close())
+				require.Contains(t, log.String(), "a snapshot was refused", what)
+				require.Regexp(t, `error="weir: the `, log.String(), what)
+			}
+		}
+		newest := files[1]
+		for i := 0; i < len(newest); i += step {
+			damaged := slices.Clone(newest)
+			damaged[i] ^= 1 << (i % 8)
+			requireRefused(fmt.Sprintf("bit %d of byte %d flipped", i%8, i), damaged)
+			requireRefused(fmt.Sprintf("cut to %d", i), newest[:i])
+		}
+		for i := range 100 { // the header
+			damaged := slices.Clone(newest)
+			damaged[i] ^= 1 << (i % 8)
+			requireRefused(fmt.Sprintf("bit %d of byte %d flipped", i%8, i), damaged)
+		}
+		requireRefused("a byte longer", append(slices.Clone(newest), 0))
+
+		n, l := aloneOn(t, &shelf{of: map[string][][]byte{"a": files}}, io.Discard)
+		require.Zero(t, n.Stats().Snapshots.Refused)
+		require.Equal(t, used[1], usedOfAll(t, l))
+		require.NoError(t, n.Close())
+	})
+}
+
+func TestASnapshotOfALaterFormatIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		files, _ := twoSnapshots(t)
+		later := slices.Clone(files[1])
+		later[len("weirsnap")]++
+		s := &shelf{of: map[string][][]byte{"a": {later}}}
+		n, _ := aloneOn(t, s, io.Discard)
+		time.Sleep(5 * time.Minute)
+		require.NotZero(t, n.Stats().Snapshots.Failures)
+		require.Contains(t, n.Stats().Snapshots.Error, "later format")
+		require.NoError(t, n.Close())
+		require.Equal(t, [][]byte{later}, s.of["a"])
+	})
+}

@@ -1,0 +1,166 @@
+package clustertests
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// hung is a store that does not return.
+type hung struct{ end chan struct{} }
+
+func (h hung) Save(context.Context, string, func(io.Writer) error) error {
+	<-h.end
+	return nil
+}
+
+func (h hung) Load(context.Context, func(string) bool, func(string, io.Reader) error) error {
+	<-h.end
+	return nil
+}
+
+// hungSave is one that hangs once it has loaded.
+type hungSave struct {
+	shelf
+	hung hung
+}
+
+func (h *hungSave) Save(ctx context.Context, node string, write func(io.Writer) error) error {
+	return h.hung.Save(ctx, node, write)
+}
+
+func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, l *weir.Limiter) {
+		t.Helper()
+		began := time.Now()
+		d, err := l.Allow(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.Zero(t, time.Since(began))
+	}
+	bounded := func(t *testing.T, most time.Duration, what string, f func()) {
+		t.Helper()
+		began := time.Now()
+		f()
+		require.LessOrEqual(t, time.Since(began), most, what)
+	}
+	limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: 24 * time.Hour}
+	launch := func(t *testing.T, ctx context.Context, cfg weir.Config) (*weir.Node, *weir.Limiter) {
+		cfg.Name, cfg.Logger = "a", quiet
+		n, err := weir.Start(ctx, cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = n.Close() })
+		l, err := n.Limiter(limit)
+		require.NoError(t, err)
+		return n, l
+	}
+	t.Run("loading", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			h := hung{make(chan struct{})}
+			defer close(h.end)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			var n *weir.Node
+			var l *weir.Limiter
+			bounded(t, 3*time.Second, "Start", func() { n, l = launch(t, ctx, weir.Config{Snapshots: h}) })
+			check(t, l)
+			require.True(t, n.Stats().Snapshots.Loading)
+			require.False(t, n.Ready())
+			time.Sleep(11 * time.Minute)
+			check(t, l)
+			require.False(t, n.Stats().Snapshots.Loading)
+			require.True(t, n.Ready(), "it serves without what cannot be read")
+			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, n.Close()) })
+		})
+	})
+	t.Run("writing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			h := &hungSave{hung: hung{make(chan struct{})}}
+			defer close(h.hung.end)
+			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
+			for range 25 {
+				time.Sleep(time.Minute)
+				check(t, l)
+			}
+			s := n.Stats().Snapshots
+			require.NotZero(t, s.Failures)
+			require.Zero(t, s.Saved)
+			require.NotEmpty(t, s.Error)
+			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, n.Close()) })
+		})
+	})
+	t.Run("leaving", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			h := &hungSave{hung: hung{make(chan struct{})}}
+			defer close(h.hung.end)
+			w := newWorld(t, 1, true)
+			w.network.Host("b")
+			w.names = append(w.names, "b")
+			b := w.start(t, "b", true, weir.Config{Name: "b", Snapshots: h})
+			w.ready(t, "a", "b")
+			require.Equal(t, 5, ask(t, w.limiters(t, limit), "k", 5, "b"))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			bounded(t, 10*time.Second, "Leave", func() { require.ErrorContains(t, b.Leave(ctx), "writing a snapshot") })
+			require.True(t, within(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "it has said goodbye")
+			require.Equal(t, uint64(1), b.Stats().Snapshots.Failures)
+			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, b.Close()) })
+		})
+	})
+	t.Run("leaving without a deadline", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			h := &hungSave{hung: hung{make(chan struct{})}}
+			defer close(h.hung.end)
+			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
+			check(t, l)
+			bounded(t, 62*time.Second, "Leave", func() {
+				require.ErrorContains(t, n.Leave(context.WithoutCancel(t.Context())), "what keeps snapshots does not end: it took nothing for 1m0s")
+			})
+		})
+	})
+	t.Run("leaving slowly without a deadline", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			slow := &slowSave{each: 40 * time.Second}
+			n, l := launch(t, t.Context(), weir.Config{Snapshots: slow})
+			check(t, l)
+			began := time.Now()
+			require.NoError(t, n.Leave(context.WithoutCancel(t.Context())))
+			require.Greater(t, time.Since(began), 2*time.Minute-time.Second, "it went on for as long as something was taken")
+			time.Sleep(10 * time.Minute) // one that was due meanwhile has nothing to replace it by
+			require.Equal(t, uint64(1), n.Stats().Snapshots.Saved)
+			require.Zero(t, n.Stats().Snapshots.Failures)
+			require.NoError(t, n.Close())
+
+			_, l = launch(t, t.Context(), weir.Config{Snapshots: &slow.shelf})
+			d, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			require.EqualValues(t, limit.Rate-1, d.Remaining)
+		})
+	})
+}
+
+// slowSave takes its time for each write.
+type slowSave struct {
+	shelf
+	each time.Duration
+}
+
+func (s *slowSave) Save(ctx context.Context, node string, write func(io.Writer) error) error {
+	return s.shelf.Save(ctx, node, func(w io.Writer) error { return write(slowWriter{w, s.each}) })
+}
+
+type slowWriter struct {
+	io.Writer
+	each time.Duration
+}
+
+func (w slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(w.each)
+	return w.Writer.Write(p)
+}

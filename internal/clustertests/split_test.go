@@ -1,0 +1,152 @@
+package clustertests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+)
+
+// The rows of the guarantees table on splits, each in a window in which nothing
+// changes (c = 0): a split has gone on for 2 s when the sides begin to spend.
+
+func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	for _, c := range []struct {
+		name   string
+		policy weir.PartitionPolicy
+		sides  []int // how many nodes each has
+		admit  []int // of 100, of any key
+	}{
+		{"fair, three and two", weir.FairShare, []int{3, 2}, []int{60, 40}},
+		{"fair, two, two and one", weir.FairShare, []int{2, 2, 1}, []int{40, 40, 20}},
+		{"majority, three and two", weir.MajorityShare, []int{3, 2}, []int{100, 40}},
+		{"majority, half and half", weir.MajorityShare, []int{2, 2}, []int{50, 50}},
+		{"majority, two, two and one", weir.MajorityShare, []int{2, 2, 1}, []int{40, 40, 20}},
+		{"closed, three and two", weir.FailClosed, []int{3, 2}, []int{100, 0}},
+		{"open, three and two", weir.FailOpen, []int{3, 2}, []int{100, 100}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				n := 0
+				for _, k := range c.sides {
+					n += k
+				}
+				w := newWorld(t, n, gossip)
+				sides := w.sides(c.sides...)
+				w.network.Split(sides...)
+				time.Sleep(2 * time.Second)
+				for _, algorithm := range algorithms {
+					ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: limit, Per: time.Hour, Partition: c.policy})
+					for _, owner := range w.names {
+						key := keyOf(t, ls[owner])
+						for i, side := range sides {
+							require.Equal(t, c.admit[i], ask(t, ls, key, limit/len(side)+1, side...), "%v, owner %s, side %v", algorithm, owner, side)
+						}
+					}
+				}
+				w.close(t)
+			})
+		})
+	}
+}
+
+// What each side admitted is in the owner's count within 200 ms of everybody
+// hearing everybody, once, and there is none more to be had.
+func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.MajorityShare, weir.FailOpen} {
+		for _, sizes := range [][]int{{3, 2}, {2, 2, 1}} {
+			t.Run(fmt.Sprint(policy, sizes), func(t *testing.T) {
+				if len(sizes) > 2 && policy != weir.MajorityShare {
+					full.Only(t, "the same policy of two sides, and three sides with a majority share")
+				}
+				t.Parallel()
+				inBubbles(t, func(t *testing.T, gossip bool) {
+					w := newWorld(t, 5, gossip)
+					sides := w.sides(sizes...)
+					w.network.Split(sides...)
+					time.Sleep(3 * time.Second)
+					spent := make(map[weir.Algorithm]map[string]int)
+					ls := make(map[weir.Algorithm]map[string]*weir.Limiter)
+					for i, a := range algorithms {
+						spent[a] = make(map[string]int)
+						ls[a] = w.limiters(t, weir.Limit{Name: a.String(), Algorithm: a, Rate: limit, Per: 24 * time.Hour, Partition: policy})
+						for _, owner := range w.names {
+							key := keyOf(t, ls[a][owner])
+							for j, side := range sides {
+								spent[a][key] += ask(t, ls[a], key, 7+2*i+3*j, side...)
+							}
+						}
+					}
+					time.Sleep(time.Second)
+					w.network.Heal()
+					require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }), "they hear each other")
+					time.Sleep(200 * time.Millisecond)
+					for _, a := range algorithms {
+						for _, owner := range w.names {
+							key := keyOf(t, ls[a][owner])
+							d, err := ls[a][owner].Peek(t.Context(), key)
+							require.NoError(t, err)
+							require.EqualValues(t, spent[a][key], limit-d.Remaining, "%v of %s", a, owner)
+							require.Equal(t, weir.Owner, d.Source)
+						}
+					}
+					time.Sleep(20 * time.Second) // the owners have authority again
+					for _, a := range algorithms {
+						for _, owner := range w.names {
+							key := keyOf(t, ls[a][owner])
+							d, err := ls[a][w.names[0]].Peek(t.Context(), key)
+							require.NoError(t, err)
+							require.EqualValues(t, spent[a][key], limit-d.Remaining, "%v of %s, later", a, owner)
+						}
+					}
+					w.close(t)
+				})
+			})
+		}
+	}
+}
+
+// What a side spends of its share counts at an owner that had spent the whole limit
+// before, and on its own side has a share too.
+func TestAShareThatIsSpentBesideTheWholeCountsOnceHealed(t *testing.T) {
+	t.Parallel()
+	const limit, per = 20, 30 * time.Second
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: limit, Per: per})
+		fill(t, ls, make([]int, standInKeys), 6, w.names...)
+		begun := time.Now()
+		sides := w.sides(2, 2)
+		w.network.Split(sides...)
+		time.Sleep(3 * time.Second)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 12, sides[0]...)
+		fill(t, ls, admitted, 12, sides[1]...)
+		require.Contains(t, admitted, limit/2, "a side has no copy of some keys")
+		w.network.Heal()
+		time.Sleep(time.Until(begun.Add(per)))
+		fill(t, ls, admitted, 12, w.names...)
+		for i := range admitted {
+			require.LessOrEqual(t, admitted[i], limit, "key %d", i)
+		}
+		w.close(t)
+	})
+}
+
+// sides deals the nodes out.
+func (w *world) sides(sizes ...int) (sides [][]string) {
+	names := w.names
+	for _, k := range sizes {
+		sides, names = append(sides, names[:k]), names[k:]
+	}
+	return sides
+}

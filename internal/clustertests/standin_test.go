@@ -1,0 +1,130 @@
+package clustertests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
+)
+
+// The first successor of a lost owner may have been cut off from it, and another
+// not: a node that answers for it then is told what the other has.
+
+const standInKeys = 60 // so that every node is a successor of some
+
+func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, algorithm := range algorithms[:race.Pick(1, len(algorithms))] {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			w.network.Split([]string{"a", "c"}, []string{"b"})
+			time.Sleep(3 * time.Second)
+			admitted := make([]int, standInKeys)
+			fill(t, ls, admitted, 50, "a", "c")
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			time.Sleep(3 * time.Second)
+			fill(t, ls, admitted, 5, "c")
+			w.network.Heal()
+			time.Sleep(5 * time.Second)
+			fill(t, ls, admitted, 50, "b", "c")
+			for i := range admitted {
+				require.InDelta(t, 100, admitted[i], 1, "%v, key %d", algorithm, i)
+			}
+			w.close(t)
+		}
+	})
+}
+
+func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
+	race.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+			w.network.Split([]string{"a", "c"}, []string{"b"})
+			time.Sleep(3 * time.Second)
+			admitted := make([]int, standInKeys)
+			fill(t, ls, admitted, 50, "a", "c")
+			time.Sleep(200 * time.Millisecond)
+			w.network.Heal()
+			time.Sleep(after)
+			w.network.Host("a").Kill()
+			time.Sleep(5 * time.Second)
+			fill(t, ls, admitted, 50, "b", "c")
+			for i := range admitted {
+				require.Equal(t, 100, admitted[i], "killed after %v, key %d", after, i)
+			}
+			w.close(t)
+		}
+	})
+}
+
+// What both sides of a split have admitted counts together.
+func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 5, w.names...)
+		w.network.Split([]string{"a", "b"}, []string{"c", "d"})
+		time.Sleep(3 * time.Second)
+		fill(t, ls, admitted, 5, w.names...) // to 30 on each side
+		time.Sleep(200 * time.Millisecond)
+		w.network.Host("a").Kill()
+		time.Sleep(3 * time.Second)
+		w.network.Heal()
+		time.Sleep(5 * time.Second)
+		for i := range admitted {
+			require.Equal(t, 40, admitted[i])
+			for _, name := range w.names[1:] {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, 60, d.Remaining, "key %d at %s", i, name)
+			}
+		}
+		fill(t, ls, admitted, 50, w.names[1:]...)
+		for i := range admitted {
+			require.Equal(t, 100, admitted[i], "key %d", i)
+		}
+		w.close(t)
+	})
+}
+
+// A node that has started apart owns, when it meets the others, what they have
+// counted. Once it dies, they have it from each other, once.
+func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 10, "a", "b")
+		w.network.Host("c")
+		w.names = append(w.names, "c")
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		w.ready(t, w.names...)
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		time.Sleep(3 * time.Second)
+		for i := range admitted {
+			for _, name := range []string{"a", "b"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, admitted[i], 1000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
+			}
+		}
+		w.close(t)
+	})
+}

@@ -1,0 +1,135 @@
+package clustertests
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/race"
+)
+
+var update = flag.Bool("update", false, "write what was measured to the docs, in the place of what they say")
+
+// asker asks of a limit without end: at a multiple of the rate, or by Wait if that is 0.
+type asker struct {
+	limit weir.Limit
+	often int64
+}
+
+// granted is how many units a node grants it in so many Per.
+func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) {
+	limiter, err := n.Limiter(a.limit)
+	require.NoError(t, err)
+	begun, lasts := time.Now(), time.Duration(periods)*a.limit.Per
+	if a.often == 0 {
+		for limiter.Wait(t.Context(), "key", 1) == nil && time.Since(begun) < lasts {
+			units++
+		}
+		return units
+	}
+	each := a.limit.Rate * a.often
+	for k := range periods * each {
+		// The k-th ask, to the nanosecond, also where Per/Rate is no whole number.
+		at := time.Duration(k/each)*a.limit.Per + time.Duration(k%each)*a.limit.Per/time.Duration(each)
+		time.Sleep(at - time.Since(begun))
+		d, err := limiter.Allow(t.Context(), "key")
+		if !assert.NoError(t, err) {
+			return 0
+		}
+		if d.Allowed {
+			units++
+		}
+	}
+	return units
+}
+
+// The table in docs/algorithms.md is what this test measures.
+func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
+	race.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
+	t.Parallel()
+	const periods = 40
+	rates := []int64{1, 2, 3, 5, 10, 100}
+	type row struct {
+		algorithm weir.Algorithm
+		scope     weir.Scope
+		often     int64
+	}
+	var rows []row
+	for _, algorithm := range algorithms {
+		for _, often := range []int64{1, 10, 0} {
+			rows = append(rows, row{algorithm, weir.Regional, often})
+		}
+	}
+	for _, often := range []int64{1, 10, 0} {
+		rows = append(rows, row{weir.SlidingWindow, weir.Global, often})
+	}
+	asked := map[int64]string{1: "at the rate", 10: "at ten times the rate", 0: "by `Wait`"}
+	var table strings.Builder
+	inBubble(t, func(t *testing.T) {
+		n, err := weir.Start(t.Context(), weir.Config{})
+		require.NoError(t, err)
+		defer n.Close()
+		time.Sleep(17 * time.Second / 3) // into a window of a Global limit
+		oftenOf100 := int64(full.Pick(t, 3, 10))
+		// All ask at once, each of a limit of its own.
+		measure := func(per time.Duration, rates []int64) (percents [][]float64) {
+			percents = make([][]float64, len(rows))
+			var all sync.WaitGroup
+			for i, r := range rows {
+				percents[i] = make([]float64, len(rates))
+				for j, rate := range rates {
+					all.Go(func() {
+						a := asker{weir.Limit{Name: fmt.Sprint(per, i, j), Algorithm: r.algorithm, Scope: r.scope, Rate: rate, Per: per}, r.often}
+						if rate == 100 {
+							a.often = min(a.often, oftenOf100) // else half of all asks are these
+						}
+						percents[i][j] = 100 * float64(a.granted(t, n, periods)) / float64(periods*rate)
+						assert.GreaterOrEqual(t, percents[i][j], 97.0, "%+v", a)
+					})
+				}
+			}
+			all.Wait()
+			return percents
+		}
+		measure(time.Minute+7, rates[:full.Pick(t, 3, len(rates))])
+		table.WriteString("| | asked | 1 | 2 | 3 | 5 | 10 | 100 |\n|---|---|---|---|---|---|---|---|\n")
+		for i, percents := range measure(time.Minute, rates) {
+			name := rows[i].algorithm.String()
+			if rows[i].scope == weir.Global {
+				name += ", Global"
+			}
+			cells := ""
+			for _, percent := range percents {
+				cells += fmt.Sprintf(" %.0f %% |", percent)
+			}
+			if cells == strings.Repeat(" 100 % |", len(rates)) {
+				continue // as the document states of what it leaves out
+			}
+			fmt.Fprintf(&table, "| %s | %s |%s\n", name, asked[rows[i].often], cells)
+		}
+	})
+	const (
+		file  = "../../docs/algorithms.md"
+		begin = "<!-- go test -run '^TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall$' -update ./internal/clustertests -->\n"
+		end   = "<!-- end -->\n"
+	)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	stands, after, closed := strings.Cut(rest, end)
+	require.True(t, ok && closed, "%s has no place for the table", file)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644))
+		return
+	}
+	require.Equal(t, stands, table.String(), "write it anew with -update")
+}

@@ -1,0 +1,127 @@
+package clustertests
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// heardNetwork is that of a node of which all that it sends is kept.
+type heardNetwork struct {
+	cluster.Network
+	kept *lab.Text
+}
+
+func (n heardNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := n.Network.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return heardConn{conn, n.kept}, nil
+}
+
+func (n heardNetwork) Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
+	l, p, err := n.Network.Listen(ctx, addr)
+	return heardListener{l, n.kept}, heardPackets{p, n.kept}, err
+}
+
+type heardListener struct {
+	net.Listener
+	kept *lab.Text
+}
+
+func (l heardListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return heardConn{conn, l.kept}, nil
+}
+
+type heardConn struct {
+	net.Conn
+	kept *lab.Text
+}
+
+func (c heardConn) Write(b []byte) (int, error) {
+	c.kept.Write(b)
+	return c.Conn.Write(b)
+}
+
+type heardPackets struct {
+	net.PacketConn
+	kept *lab.Text
+}
+
+func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
+	p.kept.Write(b)
+	return p.PacketConn.WriteTo(b, to)
+}
+
+// A key is a user or an address, and past the API it is an id: nothing else of it is
+// sent, though it is in the clear here, and nothing else is logged.
+func TestNoKeyIsSentOrLogged(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		const secretive = "203.0.113.77 of somebody"
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		var said lab.Text
+		nodes := make(map[string]*weir.Node)
+		for _, name := range hosts(3) {
+			network.Host(name)
+		}
+		network.SetName("weir.internal", hosts(3)...)
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		for _, name := range hosts(3) {
+			n, err := weir.Start(t.Context(), weir.Config{Logger: log, Cluster: cluster.NewGossip(cluster.Config{
+				Name: name + "-1", Bind: name + ":7946", Join: []string{"weir.internal"},
+				Network: heardNetwork{network.Host(name).Network(), &said}, Logger: log,
+			})})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, n.Close()) })
+			nodes[name] = n
+		}
+		whole := func() bool { return sees(nodes["a"], 3) && sees(nodes["b"], 3) && sees(nodes["c"], 3) }
+		require.True(t, within(time.Minute, whole))
+		for round := range 3 {
+			for k, algorithm := range algorithms {
+				for name, n := range nodes {
+					if round == 2 && name == "c" {
+						continue // it is dead
+					}
+					l, err := n.Limiter(weir.Limit{Name: "a limit's name", Algorithm: algorithm, Rate: int64(10 + round), Per: time.Hour, Version: uint64(5*round + k)})
+					require.NoError(t, err)
+					for i := range 10 {
+						key := fmt.Sprint(secretive, i)
+						l.AllowN(t.Context(), key, 3)
+						l.Debit(t.Context(), key, 2)
+						l.Peek(t.Context(), key)
+						l.Refund(t.Context(), key, 1)
+						n.AllowAll(t.Context(), weir.Ask{Limiter: l, Key: key}, weir.Ask{Limiter: l, Key: key + "'", Shadow: true})
+						if i%3 == 0 {
+							l.Reset(t.Context(), key)
+						}
+					}
+				}
+			}
+			time.Sleep(time.Second)
+			if round == 1 {
+				network.Host("c").Kill()
+			}
+		}
+		require.True(t, strings.Contains(said.String(), "a limit's name"), "what is said is kept")
+		require.True(t, strings.Contains(said.String(), "level=WARN"), "and what is logged")
+		require.False(t, strings.Contains(said.String(), "somebody"))
+	})
+}

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/origin"
-	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	"github.com/weir-go/weir/snapshot"
@@ -91,11 +90,6 @@ type Config struct {
 	// TLS. Nil: a trusted certificate stands for any name and region (docs/regions.md).
 	CertificateNames map[string][]string
 
-	// Insecure lets Start accept a Bind beyond loopback without Secrets. Any process that
-	// reaches the port can then join, spend and reset. It has no effect with Secrets, nor
-	// on a loopback Bind.
-	Insecure bool
-
 	// Timeout is how long a check waits for other nodes: three quarters for the owner, the
 	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half.
 	// 100 ms if zero; 100µs to 1m. It grows by the scheduling delay that the member which is
@@ -124,9 +118,6 @@ type Config struct {
 	// TopKeys is how many of the keys that are asked for and denied most the node remembers,
 	// with their text, at most 4,096. 256 if zero. -1: none, and no key text is kept.
 	TopKeys int
-	// ShowSecretKeys has this node remember keys of a Limit with SecretKeys as they are. If
-	// false, it remembers "…" and the last four characters of a key of 16 bytes or more.
-	ShowSecretKeys bool
 
 	// Snapshots keeps what the node writes of durable counts (Limit.Durable) and of published
 	// values, so that these outlive a stop of all nodes (docs/snapshots.md). Nil: they do not.
@@ -134,8 +125,6 @@ type Config struct {
 	Snapshots snapshot.Store
 	// SnapshotEvery is how often the node writes. 1 min if zero; 1s to 5m.
 	SnapshotEvery time.Duration
-	// PlainSnapshots has snapshots written without encryption, although there are Secrets.
-	PlainSnapshots bool
 
 	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
 	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several
@@ -185,7 +174,7 @@ func (c *Config) checkCluster(wrong func(format string, args ...any)) {
 	if strings.ContainsFunc(c.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		wrong("Name %q has spaces or control characters: use a host's or pod's name", c.Name)
 	}
-	gossip := cluster.Config{Name: "any", Bind: "localhost:0", Region: c.Region, Regions: c.Regions, Insecure: c.Insecure}
+	gossip := cluster.Config{Name: "any", Bind: "localhost:0", Region: c.Region, Regions: c.Regions}
 	if c.Cluster == nil && c.Bind != "" {
 		gossip.Bind, gossip.Advertise, gossip.Join, gossip.Secrets, gossip.TLS = c.Bind, c.Advertise, c.Join, c.Secrets, c.TLS
 		gossip.RegionSecrets, gossip.CertificateNames = c.RegionSecrets, c.CertificateNames
@@ -270,8 +259,8 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 
 // checkSnapshots is Validate of what belongs to Snapshots, but for the bounds of SnapshotEvery.
 func (c *Config) checkSnapshots(wrong func(format string, args ...any)) {
-	if c.Snapshots == nil && (c.SnapshotEvery != 0 || c.PlainSnapshots) {
-		wrong("SnapshotEvery or PlainSnapshots is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave them zero")
+	if c.Snapshots == nil && c.SnapshotEvery != 0 {
+		wrong("SnapshotEvery is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave it zero")
 	}
 }
 
@@ -346,7 +335,7 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	}
 	return cluster.NewGossip(cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
-		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets, Insecure: c.Insecure,
+		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets,
 		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, ForgetRefused: c.ForgetRefused, Logger: c.Logger,
 	})
 }
@@ -357,13 +346,4 @@ func (c *Config) warnOfPublicSeed(v *view.View) {
 	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !origin.OnThisMachine(v.Members[v.Self].Addr) {
 		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
 	}
-}
-
-// snapshotKeys are what snapshots are sealed under.
-func (c *Config) snapshotKeys() snapshots.Keys {
-	keys := snapshots.NewKeys(c.Secrets)
-	if c.PlainSnapshots {
-		keys = keys.Plain()
-	}
-	return keys
 }

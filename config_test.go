@@ -41,10 +41,8 @@ func TestNobodyRunsOpenByAccident(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, `Config: Secrets is empty and Bind "0.0.0.0:0"`)
 	require.ErrorContains(t, err, "go run github.com/weir-go/weir/cmd/weir secret")
-	require.ErrorContains(t, err, "Insecure: true")
 	for name, change := range map[string]func(*Config){
 		"with a secret":  func(c *Config) { c.Secrets = [][]byte{make([]byte, 32)} },
-		"on purpose":     func(c *Config) { c.Insecure = true },
 		"on a loopback":  func(c *Config) { c.Bind = "127.0.0.1:0" },
 		"without a port": func(c *Config) { c.Bind, c.Advertise = "", "" },
 		"with a Cluster": func(c *Config) { c.Cluster = cluster.NewSolo("x", "") },

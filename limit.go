@@ -105,8 +105,8 @@ type Limit struct {
 	NoLeases bool
 
 	// SecretKeys declares that keys of this limit are secrets, such as API keys. Node.TopKeys
-	// then has at most their last four characters, unless Config.ShowSecretKeys is set. It
-	// has no part in what is counted.
+	// then has "…" and the last four characters of a key of 16 bytes or more. It has no part
+	// in what is counted.
 	SecretKeys bool
 
 	// Durable is DurableIfLong if zero. It has no part in what is decided. An InFlight limit

@@ -189,7 +189,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64
 	n := l.node
 	now := n.env.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
-	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys && !n.cfg.ShowSecretKeys, r.Allowed, weight, now)
+	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
 }
 
 // ask is prepare, of what counts.

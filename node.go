@@ -133,7 +133,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
-		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: cfg.snapshotKeys(), Build: release.Version(),
+		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: release.Version(),
 		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
 		SaveValues: n.published.Save, LoadValues: n.published.Load,
 	})

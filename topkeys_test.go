@@ -97,7 +97,7 @@ func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {
 
 func TestKeysTextIsToldWhereMembersAreAuthenticated(t *testing.T) {
 	require.False(t, (&Config{Bind: "127.0.0.1:0"}).tellsKeys())
-	require.False(t, (&Config{Bind: ":1", Insecure: true}).tellsKeys())
+	require.False(t, (&Config{Bind: ":1"}).tellsKeys())
 	require.True(t, (&Config{Bind: ":1", Secrets: [][]byte{make([]byte, 16)}}).tellsKeys())
 }
 
@@ -105,19 +105,17 @@ func TestTopKeysMasksSecretKeys(t *testing.T) {
 	const secret = "sk_live_0123456789abcdef"
 	for _, c := range []struct {
 		name   string
-		show   bool
 		limit  Limit
 		want   string
 		masked bool
 	}{
-		{"a secret", false, Limit{SecretKeys: true}, "…cdef", true},
-		{"a secret of all regions", false, Limit{SecretKeys: true, Scope: Global}, "…cdef", true},
-		{"a secret that is to be shown", true, Limit{SecretKeys: true}, secret, false},
-		{"no secret", false, Limit{}, secret, false},
-		{"no secret of all regions", false, Limit{Scope: Global}, secret, false},
+		{"a secret", Limit{SecretKeys: true}, "…cdef", true},
+		{"a secret of all regions", Limit{SecretKeys: true, Scope: Global}, "…cdef", true},
+		{"no secret", Limit{}, secret, false},
+		{"no secret of all regions", Limit{Scope: Global}, secret, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := solo(t, Config{ShowSecretKeys: c.show})
+			n := solo(t, Config{})
 			c.limit.Name, c.limit.Rate, c.limit.Per = "limit", 1, time.Hour
 			l := limiter(t, n, c.limit)
 			for range 2 {

@@ -125,7 +125,7 @@ func TestAnAdvertisedAddressIsOfTheFamilyThatIsBound(t *testing.T) {
 		{"0.0.0.0:7946", "[2600::9]:7946", false},
 		{"[::]:7946", "10.1.2.3:7946", false},
 	} {
-		err := Config{Name: "a-1", Bind: c.bind, Advertise: c.advertise, Insecure: true}.validate()
+		err := Config{Name: "a-1", Bind: c.bind, Advertise: c.advertise, Secrets: [][]byte{make([]byte, 16)}}.validate()
 		if !c.refused {
 			require.NoError(t, err, "%+v", c)
 			continue

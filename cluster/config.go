@@ -61,7 +61,7 @@ type Config struct {
 	// Secrets are 16, 24 or 32 bytes each, at most 16 of them: the first encrypts
 	// gossip, any that both sides have authenticates a peer connection and, without
 	// TLS, seals it. None: anybody that reaches the port can join,
-	// so that Bind must be a loopback's, or Insecure set.
+	// so that Bind must be a loopback's.
 	Secrets [][]byte
 	// RegionSecrets is, for each of Regions, the secrets that this region shares with
 	// that one and with nobody else: 16, 24 or 32 bytes each, and 64 at most with
@@ -71,9 +71,6 @@ type Config struct {
 	// two steps, on all nodes of both: [old, new], [new]. Nil: Secrets are those of
 	// all regions, and a holder can state any of them.
 	RegionSecrets map[string][][]byte
-	// Insecure lets a member without Secrets listen where other machines reach
-	// it. It changes nothing where Bind is a loopback's, and with a Network.
-	Insecure bool
 	// TLS, if not nil, puts all of TCP under mutual TLS. It needs a certificate
 	// for both ends of a connection, and the roots that sign them: RootCAs, or what
 	// verifies in its place. Client certificates are required and
@@ -139,10 +136,10 @@ func (c Config) Problems() []error {
 	if err := checkAddress(c.Bind); err != nil {
 		all.add("Bind: %w", err)
 	}
-	if err := checkAddress(c.Bind); err == nil && len(c.Secrets) == 0 && !c.Insecure && c.Network == nil && !isLoopback(c.Bind) {
+	if err := checkAddress(c.Bind); err == nil && len(c.Secrets) == 0 && c.Network == nil && !isLoopback(c.Bind) {
 		all.add("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
 			"give all nodes one secret (go run github.com/weir-go/weir/cmd/weir secret prints one), or Bind a loopback address such as 127.0.0.1:7946; "+
-			"TLS alone leaves UDP open; Insecure: true runs open all the same", c.Bind)
+			"TLS alone leaves UDP open", c.Bind)
 	}
 	if c.Advertise != "" {
 		advertise := bracketed(c.Advertise, c.Bind)

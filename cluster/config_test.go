@@ -69,12 +69,11 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"nothing to join in an entry":     {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
 		"only a port to join":             {func(c *Config) { c.Join = []string{":7946"} }, []string{"Join[0]", ":7946"}},
 		"secrets of every length":         {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)} }, nil},
-		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret", "Insecure"}},
+		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret"}},
 		"a secret where others reach it":  {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
 		"TLS alone where others reach it": {func(c *Config) {
 			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
 		}, []string{"Secrets is empty", "UDP"}},
-		"an open port on purpose":      {func(c *Config) { c.Bind, c.Insecure = ":7946", true }, nil},
 		"more secrets than a rotation": {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
 		"a secret of another length":   {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
 		"a time to forget below zero":  {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
@@ -199,9 +198,7 @@ func TestWithoutSecretsOnlyALoopbackIsBound(t *testing.T) {
 		require.Equal(t, loopback, c.validate() == nil, bind)
 		c.Advertise = "a.example:7946"
 		require.Equal(t, loopback, c.validate() == nil, "%s, whatever it advertises", bind)
-		c.Insecure = true
-		require.NoError(t, c.validate(), bind)
-		c.Insecure, c.Network = false, systemNetwork{}
+		c.Network = systemNetwork{}
 		require.NoError(t, c.validate(), "%s on a network of the caller's", bind)
 	}
 }

@@ -90,7 +90,7 @@
 // Secrets encrypt gossip, authenticate members to each other, and seal what they
 // send over peer connections: a change on the way ends the connection. Without
 // secrets anybody that reaches the port can join, or ask as a node of another region. So
-// they are required wherever other machines reach the port, unless Insecure is set. Each
+// they are required wherever other machines reach the port. Each
 // of these uses has a key of its own, derived from the secret. To rotate a secret,
 // give all members [old, new], then [new, old], then [new]: members in adjacent stages
 // connect. TLS encrypts and authenticates the TCP side, in the place of

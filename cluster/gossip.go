@@ -145,9 +145,6 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
-	if len(g.cfg.Secrets) == 0 && !isLoopback(g.cfg.Bind) && !g.reachable.Addr().IsLoopback() {
-		g.log.Warn("gossip is not encrypted, and any host that reaches the port can join; set Secrets", "port", g.port)
-	}
 	names := certificateNames(g.cfg.CertificateNames)
 	clientTLS := names.clientTLS(g.cfg.TLS)
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}

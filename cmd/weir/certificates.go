@@ -18,11 +18,26 @@ type files struct {
 	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
 }
 
-// together reports whether all files are named that the certificate needs, or none is.
-// Without mutual, it needs no CA.
-func (f files) together(mutual bool) bool {
-	hasCA := f.CA != "" || !mutual && f.Cert != ""
-	return (f.Cert == "") == (f.Key == "") && (f.Cert != "") == hasCA
+// fileList is files in one flag, with commas between them.
+type fileList struct{ files }
+
+// UnmarshalText reads CERT,KEY or CERT,KEY,CA. An empty text names no files.
+func (f *fileList) UnmarshalText(text []byte) error {
+	var names list
+	if err := names.UnmarshalText(text); err != nil {
+		return err
+	}
+	switch len(names) {
+	case 0:
+		f.files = files{}
+	case 2:
+		f.files = files{Cert: names[0], Key: names[1]}
+	case 3:
+		f.files = files{Cert: names[0], Key: names[1], CA: names[2]}
+	default:
+		return fmt.Errorf("%q names %d files: use CERT,KEY,CA", text, len(names))
+	}
+	return nil
 }
 
 // credentials are for Envoy's connections and for that to the management server. Both

@@ -84,7 +84,7 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 
-	r := beginWith(t, asking, "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_xds", listener.Addr().String(), "-envoy_xds_node", "n", "-envoy_cert", f.Cert, "-envoy_key", f.Key, "-envoy_ca", f.CA)
+	r := beginWith(t, asking, "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_config", "xds://n@"+listener.Addr().String(), "-envoy_tls", f.Cert+","+f.Key+","+f.CA)
 	select {
 	case <-m.taken:
 	case <-time.After(eventually):

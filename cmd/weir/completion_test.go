@@ -31,7 +31,7 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},
 		{[]string{"serve", "-rules", "status", "--audit"}, "--audit --audit_sample --audit_keys"},
 		{[]string{"serve", "-rules", ""}, ""}, // a file's name
-		{[]string{"serve", "-insecure", "-leave"}, "-leave_within"},
+		{[]string{"serve", "-forget_refused", "-leave"}, "-leave_within"},
 		{[]string{"-h", "st"}, "status"},
 		{[]string{"completion", ""}, "bash zsh fish"},
 		{[]string{"check", "api/hourly", "u"}, ""},

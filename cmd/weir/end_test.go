@@ -168,7 +168,7 @@ func TestChecksBehindCertificatesNeedOne(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	f := certified(t)
-	p := begin(t, insecure.NewCredentials(), dir, "-http_cert", f.Cert, "-http_key", f.Key, "-http_ca", f.CA)
+	p := begin(t, insecure.NewCredentials(), dir, "-http_tls", f.Cert+","+f.Key+","+f.CA)
 	config, err := f.both()
 	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}

@@ -50,13 +50,13 @@ func TestFilesOfOneDomainAreCheckedTogetherIfToldSo(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	require.Equal(t, bad, run([]string{"envoy", "check", dir}, &out, &errs))
-	require.Contains(t, errs.String(), "-envoy_merge_domains")
+	require.Contains(t, errs.String(), "-envoy_options=merge_domains")
 	require.Equal(t, ok, run([]string{"envoy", "check", "-merge_domains", dir}, &out, &errs))
 	require.Equal(t, dir+" is good: d\n", out.String())
 	errs.Reset()
 	require.Equal(t, usage, run([]string{"envoy", "check"}, &out, &errs))
 	require.Equal(t, "weir envoy check: expected \"<path>\"\nusage: weir envoy check <path> [flags]\nweir envoy check --help says more\n", errs.String())
-	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_merge_domains").EnvoyMergeDomains)
+	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_options", "merge_domains").limits(nil).MergeDomains)
 }
 
 func TestSecretsAndSeedAreReadAsTheyArePrinted(t *testing.T) {

@@ -31,28 +31,21 @@ type serveOptions struct {
 }
 
 type servingFlags struct {
-	Rules        string `placeholder:"FILE" help:"rules file, watched (docs/rules.md); none if empty"`
-	Checks       string `default:"127.0.0.1:8080" help:"check API for services; off if empty"`
-	ChecksTokens string `placeholder:"FILE" help:"file with services' tokens, one a line; optional at loopback, unix:/path or with -http_ca"`
-	Admin        string `default:"127.0.0.1:8081" help:"admin API and page; off without -admin_tokens and -http_ca"`
-	AdminTokens  string `placeholder:"FILE" help:"file with operators' tokens, one a line"`
-	Web          files  `kong:"embed,prefix='http_',set='cert=certificate file of -checks and -admin',set='ca=CA file; clients of both then need certificates'"`
-	Health       string `default:"127.0.0.1:8082" help:"/ready, /live and /metrics; off if empty"`
+	Rules        string   `placeholder:"FILE" help:"rules file, watched (docs/rules.md); none if empty"`
+	Checks       string   `default:"127.0.0.1:8080" help:"check API for services; off if empty"`
+	ChecksTokens string   `placeholder:"FILE" help:"file with services' tokens, one a line; optional at loopback, unix:/path or with a CA in -http_tls"`
+	Admin        string   `default:"127.0.0.1:8081" help:"admin API and page; off without -admin_tokens and a CA in -http_tls"`
+	AdminTokens  string   `placeholder:"FILE" help:"file with operators' tokens, one a line"`
+	HTTPTLS      fileList `name:"http_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY or CERT,KEY,CA: files for -checks and -admin; with CA, clients need certificates"`
+	Health       string   `default:"127.0.0.1:8082" help:"/ready, /live and /metrics; off if empty"`
 }
 
 type envoyFlags struct {
-	Envoy             string               `placeholder:"HOST:PORT" help:"gRPC port for Envoy, like :8083; off if empty"`
-	EnvoyConfig       string               `placeholder:"PATH" help:"configuration of envoyproxy/ratelimit, watched: a file, or a directory with one file a domain"`
-	XDS               string               `name:"envoy_xds" placeholder:"HOST:PORT" help:"management server that sends the configuration, instead of -envoy_config"`
-	XDSNode           string               `name:"envoy_xds_node" placeholder:"ID" help:"ID of this service at the management server"`
-	EnvoyFiles        files                `kong:"embed,prefix='envoy_',set='cert=certificate file for Envoy and the management server; with -envoy_key and -envoy_ca',set='ca=CA file for Envoy and the management server'"`
-	EnvoySliding      bool                 `help:"count by sliding windows"`
-	EnvoyShadow       bool                 `help:"decide, but let every request pass"`
-	EnvoyDebitMany    bool                 `help:"debit requests of several hits: they pass if a unit is left"`
-	EnvoyMergeDomains bool                 `help:"allow several files or resources for a domain"`
-	EnvoyMetadata     bool                 `help:"send dynamic metadata: matches, exhausted quotas, the configuration's metadata"`
-	EnvoyPartition    weir.PartitionPolicy `default:"majority_share" help:"policy while members are missing: majority_share, fair_share, fail_open or fail_closed"`
-	EnvoyHeaders      bool                 `help:"send clients x-ratelimit-limit, -remaining and -reset"`
+	Envoy          string               `placeholder:"HOST:PORT" help:"gRPC port for Envoy, like :8083; off if empty"`
+	EnvoyConfig    string               `placeholder:"PATH" help:"configuration of envoyproxy/ratelimit, watched: a file, a directory with one file a domain, or xds://ID@HOST:PORT, a management server that knows this service by ID"`
+	EnvoyTLS       fileList             `name:"envoy_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY,CA: files for Envoy and the management server, which need certificates"`
+	EnvoyOptions   list                 `placeholder:"OPTION,..." help:"sliding (windows), debit_many (requests of several hits pass if a unit is left), merge_domains (several files of a domain), metadata (in answers)"`
+	EnvoyPartition weir.PartitionPolicy `default:"majority_share" help:"policy while members are missing: majority_share, fair_share, fail_open or fail_closed"`
 }
 
 type nodeFlags struct {
@@ -63,8 +56,7 @@ type nodeFlags struct {
 	JoinTimeout      time.Duration       `help:"how long /ready waits for a first other node; 10s if 0"`
 	Expect           int                 `help:"normal number of nodes: fewer spend only their share. No floor if 0"`
 	Shared           string              `placeholder:"FILE" help:"file with all nodes' secrets and seed, from weir secret"`
-	Insecure         bool                `help:"allow a -bind beyond loopback without secrets"`
-	Peer             files               `kong:"embed,prefix='peer_',set='cert=certificate file for TLS between nodes; with -peer_key and -peer_ca',set='ca=CA file for nodes'"`
+	PeerTLS          fileList            `name:"peer_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY,CA: files for TLS between nodes"`
 	CertificateNames perRegion[[]string] `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: names in the certificates of that region"`
 	Region           string              `help:"region of this node"`
 	Regions          perRegion[[]string] `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS: nodes of another region"`
@@ -76,10 +68,8 @@ type nodeFlags struct {
 	Replicas         int                 `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
 	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 480 MB"`
 	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
-	ShowSecretKeys   bool                `help:"keep credentials among top keys in full, not just their last four characters"`
 	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
 	SnapshotEvery    time.Duration       `help:"how often they are written; 1m if 0"`
-	PlainSnapshots   bool                `help:"do not encrypt them under the secrets of -shared"`
 	LeaveWithin      time.Duration       `default:"15s" help:"the most that an orderly end takes"`
 	LogLevel         slog.Level          `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string              `default:"text" help:"text or json"`
@@ -145,7 +135,7 @@ func flagOf(field string) string {
 	case "Seed", "Secrets":
 		return "shared"
 	case "TLS":
-		return "peer_cert"
+		return "peer_tls"
 	case "Logger":
 		return "log_level"
 	case "Observer":
@@ -207,21 +197,22 @@ func (o *serveOptions) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(o.Envoy != "" && (o.EnvoyConfig == "") == (o.XDS == ""), "-envoy needs exactly one of -envoy_config and -envoy_xds")
-	refuse(o.Envoy == "" && (o.EnvoyConfig != "" || o.XDS != ""), "-envoy is missing: give the address that Envoy asks, like :8083")
-	for _, c := range []struct {
-		prefix string
-		files
-		mutual bool // it has no meaning without a CA
-	}{{"-envoy", o.EnvoyFiles, true}, {"-peer", o.Peer, true}, {"-http", o.Web, false}} {
-		refuse(!c.together(c.mutual), "%[1]s_cert, %[1]s_key and %[1]s_ca go together", c.prefix)
+	refuse(o.Envoy != "" && o.EnvoyConfig == "", "-envoy_config is missing: name the file, directory or management server that has the limits")
+	refuse(o.Envoy == "" && o.EnvoyConfig != "", "-envoy is missing: give the address that Envoy asks, like :8083")
+	_, _, err := o.managementServer()
+	refuse(err != nil, "%w", err)
+	for _, option := range o.EnvoyOptions {
+		refuse(!slices.Contains(envoyOptions, option), "-envoy_options has %q: use %s", option, strings.Join(envoyOptions, ", "))
 	}
-	guarded := o.ChecksTokens != "" || o.Web.CA != "" || private(o.Checks)
-	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_ca the certificates that sign those of clients", o.Checks)
+	for name, f := range map[string]fileList{"envoy_tls": o.EnvoyTLS, "peer_tls": o.PeerTLS} {
+		refuse(f.Cert != "" && f.CA == "", "-%s has no CA: use CERT,KEY,CA, because both sides show certificates", name)
+	}
+	guarded := o.ChecksTokens != "" || o.HTTPTLS.CA != "" || private(o.Checks)
+	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_tls the certificates that sign those of clients", o.Checks)
 	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
 	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys), "-audit is missing: name the file that records are appended to")
-	refuse(o.Snapshots == "" && (o.SnapshotEvery != 0 || o.PlainSnapshots), "-snapshots is missing: name the directory or the bucket that counts are kept in")
-	err := checkSnapshots(o.Snapshots)
+	refuse(o.Snapshots == "" && o.SnapshotEvery != 0, "-snapshots is missing: name the directory or the bucket that counts are kept in")
+	err = checkSnapshots(o.Snapshots)
 	refuse(err != nil, "-snapshots: %w", err)
 	refuse(o.LeaveWithin <= 0, "-leave_within is %v: use a duration above 0", o.LeaveWithin)
 	return errors.Join(errs...)
@@ -253,9 +244,9 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 			return cfg, inFlag("region_secrets", err)
 		}
 	}
-	if o.Peer.Cert != "" {
-		if cfg.TLS, err = o.Peer.both(); err != nil {
-			return cfg, inFlag("peer_cert", err)
+	if o.PeerTLS.Cert != "" {
+		if cfg.TLS, err = o.PeerTLS.both(); err != nil {
+			return cfg, inFlag("peer_tls", err)
 		}
 	}
 	return cfg, nil
@@ -264,7 +255,7 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 // secretFiles returns the files of secrets, tokens and private keys that the flags name. Names
 // may be empty.
 func (o *serveOptions) secretFiles() []string {
-	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.Peer.Key, o.Web.Key, o.EnvoyFiles.Key}
+	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key}
 	return append(files, slices.Sorted(maps.Values(o.RegionSecrets))...)
 }
 
@@ -272,23 +263,37 @@ func (o *serveOptions) secretFiles() []string {
 func (o *nodeFlags) node() weir.Config {
 	return weir.Config{
 		Name: o.Name, Bind: o.Bind, Advertise: o.Advertise, Join: o.Join, JoinTimeout: o.JoinTimeout,
-		Expect: o.Expect, Insecure: o.Insecure, CertificateNames: o.CertificateNames,
+		Expect: o.Expect, CertificateNames: o.CertificateNames,
 		Region: o.Region, Regions: o.Regions, RegionShares: o.RegionShares,
-		Timeout: o.Timeout, Forget: o.Forget, ForgetRefused: o.ForgetRefused, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys, ShowSecretKeys: o.ShowSecretKeys,
-		SnapshotEvery: o.SnapshotEvery, PlainSnapshots: o.PlainSnapshots,
+		Timeout: o.Timeout, Forget: o.Forget, ForgetRefused: o.ForgetRefused, Replicas: o.Replicas, MaxKeys: o.MaxKeys, TopKeys: o.TopKeys,
+		SnapshotEvery: o.SnapshotEvery,
 	}
 }
 
+// envoyOptions are the values of -envoy_options.
+var envoyOptions = []string{"sliding", "debit_many", "merge_domains", "metadata"}
+
 // limits are how Envoy's limits are decided and told.
 func (o *envoyFlags) limits(log *slog.Logger) envoylimit.Options {
-	limits := envoylimit.Options{
-		Sliding: o.EnvoySliding, ShadowMode: o.EnvoyShadow, DebitMany: o.EnvoyDebitMany, MergeDomains: o.EnvoyMergeDomains,
-		Metadata: o.EnvoyMetadata, Partition: o.EnvoyPartition, Logger: log,
+	has := func(option string) bool { return slices.Contains(o.EnvoyOptions, option) }
+	return envoylimit.Options{
+		Sliding: has("sliding"), DebitMany: has("debit_many"), MergeDomains: has("merge_domains"), Metadata: has("metadata"),
+		Partition: o.EnvoyPartition, Logger: log,
 	}
-	if o.EnvoyHeaders {
-		limits.Headers = envoylimit.Headers{Limit: "x-ratelimit-limit", Remaining: "x-ratelimit-remaining", Reset: "x-ratelimit-reset"}
+}
+
+// managementServer returns the address that -envoy_config names and the ID of this service
+// there. Both are empty if -envoy_config is a path.
+func (o *envoyFlags) managementServer() (addr, id string, err error) {
+	rest, is := strings.CutPrefix(o.EnvoyConfig, "xds://")
+	if !is {
+		return "", "", nil
 	}
-	return limits
+	id, addr, _ = strings.Cut(rest, "@")
+	if _, _, err := net.SplitHostPort(addr); err != nil || id == "" {
+		return "", "", fmt.Errorf("-envoy_config is %q: use xds://ID@HOST:PORT, like xds://envoy-ratelimit@envoy-gateway:18001", o.EnvoyConfig)
+	}
+	return addr, id, nil
 }
 
 // readShared reads a file that has a secret at least.

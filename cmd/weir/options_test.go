@@ -19,17 +19,19 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 		{"-chekcs :1", `unknown flag --chekcs, did you mean "--checks"?`},
 		{"--leave_witihn 1s", `unknown flag --leave_witihn, did you mean "--leave_within"?`},
 		{"extra", "unexpected argument extra"},
-		{"-envoy :1", "exactly one of -envoy_config and -envoy_xds"},
-		{"-envoy :1 -envoy_config f -envoy_xds a:1", "exactly one of"},
+		{"-envoy :1", "-envoy_config is missing"},
+		{"-envoy :1 -envoy_config xds://a:1", `-envoy_config is "xds://a:1": use xds://ID@HOST:PORT`},
+		{"-envoy :1 -envoy_config xds://id@a", `-envoy_config is "xds://id@a": use xds://ID@HOST:PORT`},
+		{"-envoy :1 -envoy_config f -envoy_options sliding,headers", `-envoy_options has "headers": use sliding, debit_many, merge_domains, metadata`},
 		{"-envoy_config f", "-envoy is missing"},
-		{"-envoy :1 -envoy_config f -envoy_cert c", "-envoy_cert, -envoy_key and -envoy_ca go together"},
-		{"-peer_cert c -peer_key k", "-peer_cert, -peer_key and -peer_ca go together"},
-		{"-http_ca c", "-http_cert, -http_key and -http_ca go together"},
+		{"-envoy :1 -envoy_config f -envoy_tls c,k", "-envoy_tls has no CA"},
+		{"-peer_tls c,k", "-peer_tls has no CA"},
+		{"-peer_tls c,k,a,b", `"c,k,a,b" names 4 files: use CERT,KEY,CA`},
+		{"-http_tls c", `"c" names 1 files: use CERT,KEY,CA`},
 		{"-envoy_partition open", `--envoy_partition: `},
 		{"-checks :8080", "give -checks_tokens a file with tokens"},
 		{"-checks 192.0.2.1:8080", "-checks is 192.0.2.1:8080, which other machines reach"},
 		{"-snapshot_every 10s", "-snapshots is missing: name the directory or the bucket"},
-		{"-plain_snapshots", "-snapshots is missing: name the directory or the bucket"},
 		{"-log_format xml", `-log_format is "xml": use text or json`},
 		{"-leave_within -1s", "-leave_within is -1s: use a duration above 0"},
 		{"-regions us", `--regions: "us" is not REGION=VALUE`},
@@ -45,7 +47,7 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 	env := map[string]string{
 		"WEIR_BIND": "127.0.0.1:1", "WEIR_JOIN": "a:1, b", "WEIR_REGION": "eu", "WEIR_REGIONS": "us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT": "5s",
-		"WEIR_REGION_SHARES": "eu=70;us=20;ap=10", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_HEADERS": "true", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
+		"WEIR_REGION_SHARES": "eu=70;us=20;ap=10", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
 	}
 	for name, value := range env {
 		t.Setenv(name, value)
@@ -60,7 +62,10 @@ func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 	require.Equal(t, 5*time.Second, o.Timeout)
 	require.Equal(t, 2, o.Replicas)
 	require.Equal(t, slog.LevelWarn, o.LogLevel)
-	require.Equal(t, "x-ratelimit-limit", o.limits(nil).Headers.Limit)
+	require.True(t, o.limits(nil).Metadata)
+	require.True(t, o.limits(nil).Sliding)
+	require.False(t, o.limits(nil).MergeDomains)
+	require.Equal(t, files{Cert: "c", Key: "k"}, o.HTTPTLS.files)
 	t.Setenv("WEIR_MAX_KEYS", "lots")
 	_, err = parseServe(nil)
 	require.ErrorContains(t, err, `weir serve: --max_keys: expected a valid 64 bit int but got "lots" (from envar WEIR_MAX_KEYS="lots")`)
@@ -71,10 +76,10 @@ func TestValuesAreReadAsTheyAlwaysWere(t *testing.T) {
 		args []string
 		is   func(o *serveOptions) bool
 	}{
-		{[]string{"-insecure"}, func(o *serveOptions) bool { return o.Insecure }},
-		{[]string{"-insecure=t"}, func(o *serveOptions) bool { return o.Insecure }},
-		{[]string{"-insecure=TRUE"}, func(o *serveOptions) bool { return o.Insecure }},
-		{[]string{"-insecure", "-insecure=F"}, func(o *serveOptions) bool { return !o.Insecure }},
+		{[]string{"-forget_refused"}, func(o *serveOptions) bool { return o.ForgetRefused }},
+		{[]string{"-forget_refused=t"}, func(o *serveOptions) bool { return o.ForgetRefused }},
+		{[]string{"-forget_refused=TRUE"}, func(o *serveOptions) bool { return o.ForgetRefused }},
+		{[]string{"-forget_refused", "-forget_refused=F"}, func(o *serveOptions) bool { return !o.ForgetRefused }},
 		{[]string{"-checks", "", "-health="}, func(o *serveOptions) bool { return o.Checks == "" && o.Health == "" }},
 		{[]string{"-replicas", "-1"}, func(o *serveOptions) bool { return o.Replicas == -1 }},
 		{[]string{"-max_keys=0x10"}, func(o *serveOptions) bool { return o.MaxKeys == 16 }},
@@ -83,8 +88,8 @@ func TestValuesAreReadAsTheyAlwaysWere(t *testing.T) {
 	} {
 		require.True(t, c.is(parsed(t, c.args...)), "%q", c.args)
 	}
-	_, err := parseServe([]string{"-insecure=maybe"})
-	require.ErrorContains(t, err, `--insecure: strconv.ParseBool: parsing "maybe"`)
+	_, err := parseServe([]string{"-forget_refused=maybe"})
+	require.ErrorContains(t, err, `--forget_refused: strconv.ParseBool: parsing "maybe"`)
 }
 
 func TestEachFieldOfConfigHasAFlag(t *testing.T) {
@@ -128,7 +133,7 @@ func TestSecretsOfRegionsAndCertificatesAreReadFromFiles(t *testing.T) {
 	shared := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 000102030405060708090a0b0c0d0e0f\n")
 	us := write(t, "secret: ff0102030405060708090a0b0c0d0e0f\n")
 	c := certified(t)
-	o := parsed(t, "-bind", "127.0.0.1:1", "-region", "eu", "-regions", "us=a:1", "-shared", shared, "-region_secrets", "us="+us, "-peer_cert", c.Cert, "-peer_key", c.Key, "-peer_ca", c.CA)
+	o := parsed(t, "-bind", "127.0.0.1:1", "-region", "eu", "-regions", "us=a:1", "-shared", shared, "-region_secrets", "us="+us, "-peer_tls", c.Cert+","+c.Key+","+c.CA)
 	cfg, err := o.config()
 	require.NoError(t, err)
 	require.NoError(t, cfg.Validate())

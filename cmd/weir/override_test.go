@@ -64,14 +64,12 @@ func TestMissingFileIsReportedWithItsFlag(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	for _, c := range []struct {
-		flag string
-		more []string
+		flag, more string
 	}{
-		{"rules", nil}, {"shared", nil}, {"checks_tokens", nil}, {"admin_tokens", nil}, {"envoy_config", nil},
-		{"peer_cert", []string{"-peer_key", "x", "-peer_ca", "y"}}, {"http_cert", []string{"-http_key", "x"}},
-		{"envoy_cert", []string{"-envoy_key", "x", "-envoy_ca", "y"}},
+		{"rules", ""}, {"shared", ""}, {"checks_tokens", ""}, {"admin_tokens", ""}, {"envoy_config", ""},
+		{"peer_tls", ",x,y"}, {"http_tls", ",x"}, {"envoy_tls", ",x,y"},
 	} {
-		args := append(append([]string{"serve"}, serving("")...), append(c.more, "-"+c.flag, "nofile.yaml")...)
+		args := append(append([]string{"serve"}, serving("")...), "-"+c.flag, "nofile.yaml"+c.more)
 		out, err := weirIn(t, dir, args...).CombinedOutput()
 		require.Error(t, err)
 		require.Regexp(t, `(?m)^weir serve: -`+c.flag+`: .*nofile\.yaml`, string(out))

@@ -252,7 +252,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if o.Checks == "" {
 		return nil
 	}
-	mutual := o.Web.CA != ""
+	mutual := o.HTTPTLS.CA != ""
 	tokens, err := readTokens(o.ChecksTokens)
 	if err != nil {
 		return inFlag("checks_tokens", err)
@@ -261,12 +261,12 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	return s.handle("checks", o.Checks, s.budget.Clients, o.Web, checks, log)
+	return s.handle("checks", o.Checks, s.budget.Clients, o.HTTPTLS.files, checks, log)
 }
 
 // admin serves the admin API and the page.
 func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) error {
-	mutual := o.Web.CA != ""
+	mutual := o.HTTPTLS.CA != ""
 	if o.Admin == "" || o.AdminTokens == "" && !mutual {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	return s.handle("admin", o.Admin, s.budget.Clients, o.Web, admin, log)
+	return s.handle("admin", o.Admin, s.budget.Clients, o.HTTPTLS.files, admin, log)
 }
 
 // health serves what operators ask: whether it is alive and ready, and metrics.
@@ -317,7 +317,7 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	if web.Cert != "" {
 		config, err := web.server()
 		if err != nil {
-			return inFlag("http_cert", err)
+			return inFlag("http_tls", err)
 		}
 		secure = func(l net.Listener) net.Listener { return tls.NewListener(l, config) }
 	}
@@ -351,52 +351,54 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 		return nil
 	}
 	cfg := new(envoylimit.Config) // until the management server has sent one
-	if o.EnvoyConfig != "" {
-		var err error
-		if cfg, err = loadEnvoy(o.EnvoyConfig, o.EnvoyMergeDomains); err != nil {
-			return inFlag("envoy_config", err)
-		}
+	limits := o.limits(log)
+	server, id, err := o.managementServer()
+	if err == nil && server == "" {
+		cfg, err = loadEnvoy(o.EnvoyConfig, limits.MergeDomains)
 	}
-	service, err := envoylimit.New(s.node, cfg, o.limits(log))
+	if err != nil {
+		return inFlag("envoy_config", err)
+	}
+	service, err := envoylimit.New(s.node, cfg, limits)
 	if err != nil {
 		return err
 	}
-	serving, asking, err := o.EnvoyFiles.credentials()
+	serving, asking, err := o.EnvoyTLS.credentials()
 	if err != nil {
-		return inFlag("envoy_cert", err)
+		return inFlag("envoy_tls", err)
 	}
 	l, err := s.listen("envoy", o.Envoy)
 	if err != nil {
 		return err
 	}
 	port := s.budget.Clients(l, "envoy")
-	server := port.NewRPC(serving, service.Register)
+	rpc := port.NewRPC(serving, service.Register)
 	s.drain = service.Drain
 	source := func(ctx context.Context) error { return service.Watch(ctx, o.EnvoyConfig, o.every) }
 	hangUp := func() error { return nil }
-	if o.XDS != "" {
-		conn, err := grpc.NewClient(o.XDS, grpc.WithTransportCredentials(asking), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
+	if server != "" {
+		conn, err := grpc.NewClient(server, grpc.WithTransportCredentials(asking), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		source = func(ctx context.Context) error { return service.Follow(ctx, conn, o.XDSNode) }
+		source = func(ctx context.Context) error { return service.Follow(ctx, conn, id) }
 		hangUp = conn.Close
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	watched := make(chan error, 1)
 	go func() { watched <- source(watching) }()
 	go func() {
-		if err := server.Serve(port); err != nil {
+		if err := rpc.Serve(port); err != nil {
 			s.failed <- fmt.Errorf("weir serve: -envoy: %w", err)
 		}
 	}()
 	s.stops = append(s.stops, func(ctx context.Context) {
 		stopped := make(chan struct{})
-		go func() { server.GracefulStop(); close(stopped) }()
+		go func() { rpc.GracefulStop(); close(stopped) }()
 		select {
 		case <-stopped:
 		case <-ctx.Done():
-			server.Stop() // which ends GracefulStop, too
+			rpc.Stop() // which ends GracefulStop, too
 			<-stopped
 		}
 		stop()

@@ -103,7 +103,7 @@ func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error)
 		case err != nil:
 			errs = append(errs, err)
 		case seen[d.name] && !merges:
-			errs = append(errs, fmt.Errorf("domain %q is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains", d.name))
+			errs = append(errs, fmt.Errorf("domain %q is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_options=merge_domains", d.name))
 		default:
 			seen[d.name] = true
 			domains = append(domains, d)

@@ -35,7 +35,7 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	require.ErrorContains(t, err, `a.yaml:3:91: no rate_limit of this domain has the name "all"`, "each file is a domain")
 	apart := files(t, map[string]string{"a.yaml": "domain: d", "b.yaml": "domain: d"})
 	_, err = Load(apart)
-	require.EqualError(t, err, filepath.Join(apart, "b.yaml")+`:1:9: domain "d" is in `+filepath.Join(apart, "a.yaml")+", too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_merge_domains")
+	require.EqualError(t, err, filepath.Join(apart, "b.yaml")+`:1:9: domain "d" is in `+filepath.Join(apart, "a.yaml")+", too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_options=merge_domains")
 
 	cfg, err := LoadMerged(dir)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestResourcesOfOneDomainAreMergedWhereOptionsSaySo(t *testing.T) {
 		{Key: "new", RateLimit: &rlsconf.RateLimitPolicy{RequestsPerUnit: 1, Unit: rlsconf.RateLimitUnit_HOUR}},
 	}}
 	_, err := configOf(version(t, "1", allOf(1), other), false)
-	require.EqualError(t, err, `domain "d" is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains`)
+	require.EqualError(t, err, `domain "d" is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_options=merge_domains`)
 	cfg, err := configOf(version(t, "1", allOf(1), other), true)
 	require.NoError(t, err)
 	require.Len(t, found(t, cfg.domains["d"], "all", ""), 1)

@@ -239,7 +239,7 @@ func Merge(configs ...*Config) (*Config, error) {
 		for _, name := range c.Domains() {
 			d := c.domains[name]
 			if first := all.domains[name]; first != nil {
-				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_merge_domains", name, first.file)))
+				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_options=merge_domains", name, first.file)))
 				continue
 			}
 			all.domains[name] = d

@@ -193,7 +193,7 @@ func TestADirectoryHasADomainInEachFile(t *testing.T) {
 
 	write("c.yaml", "\ndomain: a")
 	_, err = Load(dir)
-	require.EqualError(t, err, filepath.Join(dir, "c.yaml")+`:2:9: domain "a" is in `+filepath.Join(dir, "a.yaml")+", too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_merge_domains")
+	require.EqualError(t, err, filepath.Join(dir, "c.yaml")+`:2:9: domain "a" is in `+filepath.Join(dir, "a.yaml")+", too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_options=merge_domains")
 
 	write("c.yaml", "domain: c\nx: 1")
 	write("b.yml", "domain: b\nx: 1")

@@ -11,7 +11,6 @@ import (
 // without secrets.
 type Keys struct {
 	masters [][]byte
-	plain   bool
 }
 
 // publicMaster is the key of open files. It hides nothing: it lets damage of an open file be
@@ -36,15 +35,9 @@ func NewKeys(secrets [][]byte) (k Keys) {
 	return k
 }
 
-// Plain returns keys that write open files, and read these and all that k reads.
-func (k Keys) Plain() Keys {
-	k.plain = true
-	return k
-}
-
 // first is the key that seals, and reports whether that is a secret one.
 func (k Keys) first() (master []byte, secret bool) {
-	if len(k.masters) == 0 || k.plain {
+	if len(k.masters) == 0 {
 		return publicMaster, false
 	}
 	return k.masters[0], true

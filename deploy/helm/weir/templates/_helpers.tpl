@@ -159,14 +159,10 @@ ipFamilies: {{ toJson . }}
   - -regions={{ $region }}={{ join "," $addresses }}
   {{- end }}
   {{- if .Values.peerTLSSecret }}
-  - -peer_cert=/etc/weir/peer/tls.crt
-  - -peer_key=/etc/weir/peer/tls.key
-  - -peer_ca=/etc/weir/peer/ca.crt
+  - -peer_tls=/etc/weir/peer/tls.crt,/etc/weir/peer/tls.key,/etc/weir/peer/ca.crt
   {{- end }}
   {{- if .Values.httpTLSSecret }}
-  - -http_cert=/etc/weir/http/tls.crt
-  - -http_key=/etc/weir/http/tls.key
-  - -http_ca=/etc/weir/http/ca.crt
+  - -http_tls=/etc/weir/http/tls.crt,/etc/weir/http/tls.key,/etc/weir/http/ca.crt
   {{- end }}
   {{- with .Values.snapshots }}
   {{- if .enabled }}

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
@@ -31,4 +34,128 @@ func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { ds, _ = n.AllowAllInto(ctx, asks, ds) }))
 	require.True(t, ds.Allowed())
 	require.EqualValues(t, 1, testing.AllocsPerRun(1000, func() { ds, _ = n.AllowAll(ctx, asks...) }))
+}
+
+// BenchmarkAllowAll is a gateway's check: three limits that this node owns.
+func BenchmarkAllowAll(b *testing.B) {
+	n, err := Start(b.Context(), Config{Logger: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	var asks [3]Ask
+	for i, l := range []Limit{
+		{Name: "per address", Algorithm: TokenBucket, Rate: 1e9, Per: time.Second},
+		{Name: "per user", Rate: 1e12, Per: time.Hour},
+		{Name: "in all", Algorithm: FixedWindow, Rate: 1e12, Per: time.Hour},
+	} {
+		limiter, err := n.Limiter(l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		asks[i] = Ask{Limiter: limiter, Key: []string{"203.0.113.9", "user 123", ""}[i]}
+	}
+	ctx := b.Context()
+	b.Run("one by one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for i := range asks {
+				if d, err := asks[i].Limiter.Allow(ctx, asks[i].Key); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		}
+	})
+	b.Run("together", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if ds, err := n.AllowAll(ctx, asks[:]...); err != nil || !ds.Allowed() {
+				b.Fatal(ds, err)
+			}
+		}
+	})
+	b.Run("into", func(b *testing.B) {
+		b.ReportAllocs()
+		var ds Decisions
+		for b.Loop() {
+			if ds, err = n.AllowAllInto(ctx, asks[:], ds); err != nil || !ds.Allowed() {
+				b.Fatal(ds, err)
+			}
+		}
+	})
+}
+
+func TestShadowsInAnOutageDenyNothing(t *testing.T) {
+	n := solo(t, Config{Expect: 3, Now: newHand().Now})
+	closed := limiter(t, n, Limit{Name: "closed", Rate: 9, Per: time.Minute, Partition: FailClosed})
+	open := limiter(t, n, Limit{Name: "open", Rate: 9, Per: time.Minute, Partition: FailOpen})
+	ds, err := n.AllowAll(t.Context(), Ask{Limiter: closed, Key: "k", Shadow: true}, Ask{Limiter: open, Key: "k"})
+	require.NoError(t, err)
+	require.True(t, ds.Allowed())
+	require.False(t, ds[0].Allowed)
+	require.Equal(t, FailedClosed, ds[0].Source)
+	require.EqualValues(t, 8, remaining(t, open, "k"))
+	ds, err = n.AllowAll(t.Context(), Ask{Limiter: closed, Key: "k"}, Ask{Limiter: open, Key: "k", Shadow: true})
+	require.NoError(t, err)
+	require.False(t, ds.Allowed())
+	require.EqualValues(t, 8, remaining(t, open, "k"))
+}
+
+func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
+	n := solo(t, Config{})
+	var asks []Ask
+	for i := range 3 {
+		asks = append(asks, Ask{Limiter: limiter(t, n, Limit{Name: fmt.Sprint(i), Rate: 1_000_000, Per: time.Hour}), Key: "k"})
+	}
+	room := make(Decisions, 5)
+	room[4].Name = "not its own"
+	ds, err := n.AllowAllInto(t.Context(), asks, room[:0])
+	require.NoError(t, err)
+	require.Len(t, ds, 3)
+	require.Same(t, &room[0], &ds[0])
+	require.Equal(t, "not its own", room[4].Name)
+	ds, err = n.AllowAllInto(t.Context(), []Ask{{Limiter: asks[0].Limiter, Units: -1}}, ds)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.False(t, ds.Allowed(), "what was there before is no answer")
+}
+
+// told is a Peer that notes what it is told.
+type told struct {
+	cluster.Peer
+	requests [][]byte
+}
+
+func (p *told) Tell(request []byte) { p.requests = append(p.requests, request) }
+
+func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
+	n := solo(t, Config{})
+	limit := bucket.Limit{Rate: 10, Per: time.Hour}
+	late := func(enforced bool) (units []int64) {
+		request := wire.Header{Op: wire.OpTake, Asks: 3, Hops: wire.MaxHops}.Append(nil)
+		answer := wire.AppendAnswer(nil, wire.Done, 3)
+		for i, allowed := range []bool{enforced, false, true} {
+			a := wire.Ask{ID: bucket.ID{Hi: uint64(i)}, Limit: &limit, Units: int64(i + 1), Shadow: i > 0}
+			request = a.Append(request)
+			r := wire.Result{Result: bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Source: wire.Owner, StoodIn: i > 0, Firm: false, Lease: wire.Lease{}, ResetNumber: uint64(i + 1), Ahead: 0}
+			answer = r.Append(answer)
+		}
+		var to told
+		inbound{n}.Late(&to, request, answer)
+		for _, refund := range to.requests {
+			h, err := wire.ParseHeader(refund)
+			require.NoError(t, err)
+			require.Equal(t, wire.OpRefund, h.Op)
+			for i := range int(h.Asks) {
+				a, err := wire.ParseAsk(refund, i, new(bucket.Limit))
+				require.NoError(t, err)
+				require.EqualValues(t, a.Units+6, a.Receipt)
+				require.Equal(t, a.Units > 1, a.StoodIn, "who granted it without authority is told so")
+				units = append(units, a.Units)
+			}
+		}
+		return units
+	}
+	require.Equal(t, []int64{1, 3}, late(true))
+	require.EqualValues(t, 4, n.Stats().LateUnits)
+	require.Empty(t, late(false), "nothing was spent")
 }

@@ -1,14 +1,18 @@
-package weir_test
+package weir
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
@@ -35,12 +39,12 @@ func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "weir.secret")
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
 		for from, read := range map[string]func() ([][]byte, []byte, error){
-			"a text": func() ([][]byte, []byte, error) { return weir.ParseSecrets(c.text) },
-			"a file": func() ([][]byte, []byte, error) { return weir.ReadSecrets(file) },
+			"a text": func() ([][]byte, []byte, error) { return ParseSecrets(c.text) },
+			"a file": func() ([][]byte, []byte, error) { return ReadSecrets(file) },
 		} {
 			secrets, seed, err := read()
 			if c.wrong != "" {
-				require.ErrorIs(t, err, weir.ErrInvalid)
+				require.ErrorIs(t, err, ErrInvalid)
 				require.ErrorContains(t, err, c.wrong)
 				require.ErrorContains(t, err, "write the lines that weir secret prints")
 				require.Equal(t, from == "a file", strings.Contains(err.Error(), file))
@@ -58,7 +62,7 @@ func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
 		}
 	}
 	for _, name := range []string{t.TempDir(), os.DevNull, filepath.Join(t.TempDir(), "none")} {
-		_, _, err := weir.ReadSecrets(name)
+		_, _, err := ReadSecrets(name)
 		require.ErrorContains(t, err, name)
 	}
 }
@@ -70,22 +74,22 @@ func TestTextInThePlaceOfASecretIsRefused(t *testing.T) {
 	for _, text := range []string{
 		digits, digits + "\n", digits + digits, "seed: " + digits, "secret: " + digits + "\nseed: " + digits + "\n", "secret: x",
 	} {
-		for field, cfg := range map[string]weir.Config{
+		for field, cfg := range map[string]Config{
 			"Secrets[1]": {Bind: "127.0.0.1:0", Secrets: [][]byte{good, []byte(text)}},
 			"Seed":       {Bind: "127.0.0.1:0", Seed: []byte(text)},
 			`RegionSecrets["us"][0]`: {Bind: "127.0.0.1:0", Region: "eu", Regions: map[string][]string{"us": {"127.0.0.1:1"}},
 				Secrets: [][]byte{good}, RegionSecrets: map[string][][]byte{"us": {[]byte(text)}}},
 		} {
 			err := cfg.Validate()
-			require.ErrorIs(t, err, weir.ErrInvalid)
+			require.ErrorIs(t, err, ErrInvalid)
 			require.ErrorContains(t, err, field+" is hexadecimal text")
 			require.NotContains(t, err.Error(), digits)
 		}
 	}
 	for _, bytes := range []string{"0123456789abcdef", "0123456789abcdef01234567", digits[:31], "a phrase of more than sixteen bytes"} {
-		require.NoError(t, weir.Config{Seed: []byte(bytes)}.Validate(), bytes)
+		require.NoError(t, Config{Seed: []byte(bytes)}.Validate(), bytes)
 	}
-	require.NoError(t, weir.Config{Bind: "127.0.0.1:0", Secrets: [][]byte{[]byte("0123456789abcdef"), []byte("0123456789abcdef01234567")}}.Validate(),
+	require.NoError(t, Config{Bind: "127.0.0.1:0", Secrets: [][]byte{[]byte("0123456789abcdef"), []byte("0123456789abcdef01234567")}}.Validate(),
 		"too few digits for a secret of 16 bytes")
 }
 
@@ -95,16 +99,63 @@ func FuzzParseSecrets(f *testing.F) {
 	f.Add("# May\nsecret: 00; seed: 01, secret: 02")
 	f.Add("secret: hush-hush-hush-hush-hush")
 	f.Fuzz(func(t *testing.T, text string) {
-		secrets, seed, err := weir.ParseSecrets(text)
+		secrets, seed, err := ParseSecrets(text)
 		require.Equal(t, err == nil, len(secrets)+len(seed) > 0)
 		for _, secret := range secrets {
 			require.NotEmpty(t, secret)
 		}
 		if err != nil {
-			require.ErrorIs(t, err, weir.ErrInvalid)
+			require.ErrorIs(t, err, ErrInvalid)
 			for word := range strings.FieldsSeq(text) {
 				require.True(t, len(word) < 20 || !strings.Contains(err.Error(), word))
 			}
 		}
 	})
+}
+
+func TestASeedIsNoneOrSixteenBytesAndMore(t *testing.T) {
+	for _, good := range []int{0, 16, 17, 32, 1000} {
+		require.NoError(t, Config{Seed: make([]byte, good)}.Validate(), "%d bytes", good)
+	}
+	for bad := 1; bad < 16; bad++ {
+		err := Config{Seed: make([]byte, bad)}.Validate()
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "Config: Seed has")
+		_, err = Start(t.Context(), Config{Seed: make([]byte, bad)})
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+}
+
+func TestWhereOthersReachANodeAPublicSeedIsWarnedOf(t *testing.T) {
+	own := []byte("sixteen bytes...")
+	for name, test := range map[string]struct {
+		cfg   Config
+		warns int
+	}{
+		"an address of others":         {Config{Bind: "127.0.0.1:0", Advertise: "192.0.2.1:7946"}, 1},
+		"an address of others, a Seed": {Config{Bind: "127.0.0.1:0", Advertise: "192.0.2.1:7946", Seed: own}, 0},
+		"a loopback":                   {Config{Bind: "127.0.0.1:0"}, 0},
+		"no network":                   {Config{}, 0},
+		"a Cluster of the caller's":    {Config{Cluster: cluster.NewSolo("far.example:1", "")}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			test.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			if test.cfg.Bind != "" {
+				test.cfg.Secrets = [][]byte{make([]byte, 32)}
+			}
+			n, err := Start(t.Context(), test.cfg)
+			require.NoError(t, err)
+			require.NoError(t, n.Close())
+			require.Equal(t, test.warns, strings.Count(log.String(), "no Seed is set"), log.String())
+		})
+	}
+}
+
+func TestTheLongestNameAndKeyAreHashed(t *testing.T) {
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Name: strings.Repeat("n", wire.MaxNameBytes), Rate: 1, Per: time.Second})
+	require.True(t, allow(t, l, strings.Repeat("k", wire.MaxKeyBytes), 1).Allowed)
+	require.True(t, l.Owner(strings.Repeat("k", wire.MaxKeyBytes)).Self)
+	require.Zero(t, l.Owner(strings.Repeat("k", wire.MaxKeyBytes+1)))
 }

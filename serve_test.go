@@ -1,16 +1,25 @@
 package weir
 
 import (
+	"context"
 	"errors"
+	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // What no release sends is refused before any of it is carried out.
@@ -137,3 +146,228 @@ func FuzzServe(f *testing.F) {
 type nobody struct{ cluster.Peer }
 
 func (nobody) Tell([]byte) {}
+
+func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
+	n := solo(t, Config{Timeout: realtime.GiveUp})
+	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
+	var a, other wire.Ask
+	require.NoError(t, l.ask(t.Context(), "key", 1, &a))
+	require.NoError(t, l.ask(t.Context(), "other key", 1, &other))
+	v := n.handover.View()
+	request := func(op wire.Op, wait time.Duration) []byte {
+		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.Hashes[v.Self]}.Append(nil))
+	}
+	got := make(answers, 5)
+	b := cluster.NewBatch("other", got)
+	b.Read = time.Now().Add(-50 * time.Millisecond)
+	b.Requests = [][]byte{
+		request(wire.OpTake, 20*time.Millisecond), // dropped
+		request(wire.OpTake, 40*time.Millisecond), // its asker may not have run all of that time
+		request(wire.OpDebit, 0),                  // told: it waits for nothing
+		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // it holds all the same
+		request(wire.OpRefund, 20*time.Millisecond), // is sent once only
+	}
+	inbound{n}.Serve(b)
+
+	s, err := wire.ParseAnswer(got[0], 1)
+	require.NoError(t, err)
+	require.Equal(t, wire.Unreached, s)
+	for _, i := range []int{1, 2, 3, 4} {
+		s, err := wire.ParseAnswer(got[i], 1)
+		require.NoError(t, err)
+		require.Equal(t, wire.Done, s)
+	}
+	d, err := l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	require.EqualValues(t, 9, d.Remaining)
+	require.EqualValues(t, 1, n.Stats().Overdue)
+	require.EqualValues(t, 4, n.Stats().Served)
+}
+
+// deaf is a node's cluster in which m002 never answers a check. The others answer at once.
+type deaf struct {
+	*crowd
+	held atomic.Int64 // checks that m002 has, now
+}
+
+func newDeaf() *deaf {
+	d := &deaf{crowd: newCrowd(4, 0)}
+	d.view.Members[2].Peer = deafPeer{d.crowd, d}
+	for _, i := range []int{1, 3} {
+		d.view.Members[i].Peer = promptPeer{d.crowd}
+	}
+	return d
+}
+
+type deafPeer struct {
+	*crowd
+	d *deaf
+}
+
+func (p deafPeer) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	if wire.Op(request[0]) > wire.OpPeek {
+		return p.crowd.Ask(ctx, request, answer, wait)
+	}
+	p.d.held.Add(1)
+	defer p.d.held.Add(-1)
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return answer[:0], cluster.ErrTimeout
+}
+
+type promptPeer struct{ *crowd }
+
+func (p promptPeer) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	if wire.Op(request[0]) > wire.OpPeek {
+		return p.crowd.Ask(ctx, request, answer, wait)
+	}
+	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+}
+
+// openRequests counts the requests of a batch that have no answer yet.
+type openRequests struct{ many, status atomic.Int64 }
+
+func (u *openRequests) Reply(_ int, body []byte) {
+	u.many.Add(-1)
+	if len(body) > 0 {
+		u.status.Store(int64(body[0]))
+	}
+}
+
+func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u.Reply(i, body) } }
+
+// A member says itself how long it waits, and for whom. What it says neither holds the
+// slots of a node for longer than the node waits itself, nor takes those of other members.
+func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
+	t.Parallel()
+	const bursts, burst, longest = 3, 3000, time.Duration(math.MaxUint32) * time.Microsecond
+	for _, c := range []struct {
+		about string
+		to    string
+		flags uint8
+		edit  func(n *Node, v *view.View)
+	}{
+		{"asks for a member that never answers", "m002", 0, nil},
+		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
+		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
+			v.Held, v.Settled = nil, false
+			v.Waits = []view.Wait{{Ranges: countsync.All(), From: "m002", Until: n.env.Steady() + int64(2*longest)}}
+		}},
+	} {
+		for _, from := range []string{"m001", "made up"} {
+			t.Run(c.about+", from "+from, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := newDeaf()
+					n := solo(t, Config{Cluster: d, Logger: quiet, Replicas: -1})
+					if c.edit != nil {
+						edit(n, func(v *view.View) { c.edit(n, v) })
+					}
+					asked := func(from, to string, flags uint8, many int) *openRequests {
+						u := new(openRequests)
+						u.many.Store(int64(many))
+						b := cluster.NewBatch(from, u)
+						a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
+						for range many {
+							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: view.NameHash(to)}.Append(nil)))
+						}
+						d.handler.Heard()
+						inbound{n}.Serve(b)
+						return u
+					}
+					var waiting []*openRequests
+					for range bursts {
+						waiting = append(waiting, asked(from, c.to, c.flags, burst))
+					}
+					synctest.Wait()
+					held := int64(0)
+					for _, u := range waiting {
+						held += u.many.Load()
+					}
+					require.Positive(t, held)
+					require.LessOrEqual(t, held, int64(env.MaxOfOneSender))
+					honest := asked("m003", "m001", 0, 1)
+					synctest.Wait()
+					require.Zero(t, honest.many.Load())
+					require.EqualValues(t, wire.Done, honest.status.Load(), "another member has slots of its own")
+
+					time.Sleep(n.cfg.longestWait())
+					synctest.Wait()
+					for _, u := range waiting {
+						require.Zero(t, u.many.Load())
+					}
+					require.Zero(t, d.held.Load())
+				})
+			})
+		}
+	}
+}
+
+// A member can ask for any key. What it makes a node hold ends at MaxKeys, and comes in
+// nobody's place who is denied.
+func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoIsDenied(t *testing.T) {
+	const most, asks = 1000, 10_000
+	n, err := Start(t.Context(), Config{MaxKeys: most, Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { n.Close() })
+	l := limiter(t, n, Limit{Name: "login", Rate: 1, Per: time.Hour})
+	for range 2 {
+		_, err = l.Allow(t.Context(), "victim")
+		require.NoError(t, err)
+	}
+	limit := bucket.Limit{Rate: 100, Per: time.Minute}
+	for i := range uint64(asks) {
+		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
+		got := make(answers, 1)
+		b := cluster.NewBatch("greedy", got)
+		b.Requests = [][]byte{one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))}
+		inbound{n}.Serve(b)
+		require.NotEmpty(t, got[0], "it is answered")
+	}
+	s := n.Stats()
+	require.LessOrEqual(t, s.Keys, most)
+	require.NotZero(t, s.Evicted)
+	require.Zero(t, s.EvictedUsedUp, "nobody who is denied")
+	d, err := l.Allow(t.Context(), "victim")
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+}
+
+// Whatever ranges a member names, they are in order, apart and no more than it named.
+func FuzzHashes(f *testing.F) {
+	f.Add(handover.AppendRanges(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
+	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))
+	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 9, Last: 1}}))
+	f.Add(make([]byte, 15))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		ranges, err := handover.ParseRanges(body)
+		if err != nil {
+			require.Empty(t, ranges)
+			return
+		}
+		require.LessOrEqual(t, len(ranges), len(body)/16)
+		for i, r := range ranges {
+			require.LessOrEqual(t, r.First, r.Last)
+			require.True(t, i == 0 || ranges[i-1].Last < r.First)
+		}
+		again, err := handover.ParseRanges(handover.AppendRanges(nil, ranges))
+		require.NoError(t, err)
+		require.Equal(t, ranges, again)
+	})
+}
+
+// A lease is whatever ten bytes a member sends, for LongestLease at most.
+func FuzzLease(f *testing.F) {
+	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) != 10 {
+			return // a request or an answer of another length is refused before: FuzzServe, FuzzAnswer
+		}
+		lease := wire.ParseLease(body)
+		require.LessOrEqual(t, lease.Term, uint16(wire.LongestLease/time.Millisecond))
+		again := lease.Append(nil)
+		require.Equal(t, body[:8], again[:8])
+		require.Equal(t, lease, wire.ParseLease(again))
+	})
+}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -139,5 +141,126 @@ func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {
 		require.EqualValues(t, i, n.Stats().Canceled, "a deadline is none")
 		require.ErrorIs(t, check(gone), context.Canceled)
 		require.EqualValues(t, i+1, n.Stats().Canceled)
+	}
+}
+
+func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
+	n := solo(t, Config{})
+	free, tight := limiter(t, n, Limit{Name: "free", Rate: 1e6, Per: time.Hour}), limiter(t, n, Limit{Name: "tight", Rate: 5, Per: time.Hour})
+	for i := range 30 {
+		for range 30 - i {
+			_, err := free.Allow(t.Context(), fmt.Sprint("user ", i))
+			require.NoError(t, err)
+		}
+	}
+	for range 12 {
+		_, err := tight.Allow(t.Context(), "greedy")
+		require.NoError(t, err)
+		_, err = tight.Peek(t.Context(), "looked at")
+		require.NoError(t, err)
+	}
+	top, err := n.TopKeys(t.Context(), 3)
+	require.NoError(t, err)
+	require.Len(t, top.Asked, 3)
+	for i, k := range top.Asked {
+		key := fmt.Sprint("user ", i)
+		require.Equal(t, TopKey{Limit: "free", ID: free.ID(key), Key: key, Known: true, Asks: uint64(30 - i)}, k)
+	}
+	require.Equal(t, []TopKey{{Limit: "tight", ID: tight.ID("greedy"), Key: "greedy", Known: true, Asks: 12, Denials: 7}}, top.Denied)
+	require.Empty(t, top.Missing)
+}
+
+func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
+	const secret = "sk_live_0123456789abcdef"
+	n := solo(t, Config{})
+	few := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 3, Varies: true})
+	many := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 10, Varies: true}) // of a key with numbers of its own
+	keyed := limiter(t, n, Limit{Name: "keyed", Algorithm: InFlight, Rate: 4, SecretKeys: true})
+	hold := func(l *Limiter, key string, units int64) *Hold {
+		h, err := l.Hold(t.Context(), key, units)
+		require.NoError(t, err)
+		return h
+	}
+	hold(few, "alice", 1)
+	hold(few, "alice", 3) // which is denied
+	hold(many, "vip", 5)
+	hold(keyed, secret, 2)
+	gone := hold(few, "gone", 3)
+	_, err := limiter(t, n, Limit{Name: "spent", Rate: 9, Per: time.Hour}).Allow(t.Context(), "alice")
+	require.NoError(t, err)
+	gone.Release()
+
+	before := n.Stats().Decisions
+	top, err := n.TopKeys(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, []HeldKey{
+		{TopKey{Limit: "few", ID: few.ID("vip"), Key: "vip", Known: true, Asks: 1}, 5, 10},
+		{TopKey{Limit: "keyed", ID: keyed.ID(secret), Key: "…cdef", Known: true, Masked: true, Asks: 1}, 2, 4},
+		{TopKey{Limit: "few", ID: few.ID("alice"), Key: "alice", Known: true, Asks: 2, Denials: 1}, 1, 3},
+	}, top.Held)
+	require.Equal(t, before, n.Stats().Decisions, "to look is no check")
+	top, err = n.TopKeys(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, top.Held, 1)
+}
+
+func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
+	n := solo(t, Config{TopKeys: -1})
+	l := limiter(t, n, Limit{Name: "limit", Rate: 1, Per: time.Hour})
+	for range 3 {
+		_, err := l.Allow(t.Context(), "secret")
+		require.NoError(t, err)
+	}
+	top, err := n.TopKeys(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
+	require.Equal(t, []byte{0}, n.clients.survey.AppendTop(nil))
+}
+
+func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {
+	n := solo(t, Config{})
+	for _, most := range []int{-1, 0, stats.MaxTop + 1} {
+		_, err := n.TopKeys(t.Context(), most)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	require.NoError(t, n.Close())
+	_, err := n.TopKeys(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestKeysTextIsToldWhereMembersAreAuthenticated(t *testing.T) {
+	require.False(t, (&Config{Bind: "127.0.0.1:0"}).tellsKeys())
+	require.False(t, (&Config{Bind: ":1"}).tellsKeys())
+	require.True(t, (&Config{Bind: ":1", Secrets: [][]byte{make([]byte, 16)}}).tellsKeys())
+}
+
+func TestTopKeysMasksSecretKeys(t *testing.T) {
+	const secret = "sk_live_0123456789abcdef"
+	for _, c := range []struct {
+		name   string
+		limit  Limit
+		want   string
+		masked bool
+	}{
+		{"a secret", Limit{SecretKeys: true}, "…cdef", true},
+		{"a secret of all regions", Limit{SecretKeys: true, Scope: Global}, "…cdef", true},
+		{"no secret", Limit{}, secret, false},
+		{"no secret of all regions", Limit{Scope: Global}, secret, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := solo(t, Config{})
+			c.limit.Name, c.limit.Rate, c.limit.Per = "limit", 1, time.Hour
+			l := limiter(t, n, c.limit)
+			for range 2 {
+				_, err := l.Allow(t.Context(), secret)
+				require.NoError(t, err)
+			}
+			top, err := n.TopKeys(t.Context(), 1)
+			require.NoError(t, err)
+			want := TopKey{Limit: "limit", ID: l.ID(secret), Key: c.want, Known: true, Masked: c.masked, Asks: 2, Denials: 1}
+			require.Equal(t, TopKeys{Asked: []TopKey{want}, Denied: []TopKey{want}}, top)
+			kept := n.meters.TopKeys.Top(n.env.Steady())
+			require.Equal(t, !c.masked, strings.Contains(string(kept.Append(nil, true)), secret), "what other members are told")
+		})
 	}
 }

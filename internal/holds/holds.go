@@ -77,8 +77,9 @@ type Config struct {
 	Life    *env.Life
 	View    func() *view.View // the present one
 	Timeout time.Duration
-	Most    int         // holds that are known of at most
-	Box     *sealed.Box // seals the texts of clients' holds
+	Age     func() time.Duration // for how long the cluster has run, as far as this node knows
+	Most    int                  // holds that are known of at most
+	Box     *sealed.Box          // seals the texts of clients' holds
 	// Tell carries out a release where it has to be done, and waits for no answer.
 	Tell func(op wire.Op, flags uint8, a *wire.Ask)
 }
@@ -107,7 +108,7 @@ type Stats struct {
 
 // New returns a Holds that nothing is held of.
 func New(c Config) *Holds {
-	h := &Holds{cfg: c, table: newTable(c.Most), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
+	h := &Holds{cfg: c, table: newTable(c.Most, c.Age), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
 	h.number.Store(rand.Uint64())
 	return h
 }

@@ -34,7 +34,7 @@ func members(t *testing.T, n int) []*member {
 		t.Cleanup(func() { require.NoError(t, m.life.Close(func() error { return nil })) })
 		clock := env.NewClock(nil)
 		m.Holds = New(Config{
-			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Most: 1 << 20,
+			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Age: ageless, Most: 1 << 20,
 			Tell: func(wire.Op, uint8, *wire.Ask) {},
 		})
 		m.looked.Store(clock.Steady())

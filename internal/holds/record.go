@@ -3,6 +3,7 @@ package holds
 import (
 	"math/bits"
 	"math/rand/v2"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/wire"
@@ -27,17 +28,20 @@ type record struct {
 	queued   bool // it is in the list of changed records
 }
 
-// renewal numbers the renewals of one record. The lower bits are random: members that renew the
-// record during a partition number different renewals.
+// renewal numbers the renewals of one record, as a hybrid logical clock does: the number is
+// greater than that of each renewal that the member knows of, and no less than the age of the
+// cluster in ms. So of two renewals on two sides of a partition, the later one has the greater
+// number. The lower bits are random: two members never number two renewals alike.
 type renewal uint64
 
 const tagBits = 16
 
 func (r renewal) count() uint64 { return uint64(r >> tagBits) }
 
-// next returns the number of the renewal after r.
-func (r renewal) next() renewal {
-	return renewal((r.count()+1)<<tagBits | rand.Uint64N(1<<tagBits))
+// next returns the number of a renewal after r, when the cluster has that age.
+func (r renewal) next(age time.Duration) renewal {
+	count := max(r.count()+1, uint64(max(0, age.Milliseconds())))
+	return renewal(count<<tagBits | rand.Uint64N(1<<tagBits))
 }
 
 // isLive reports whether the hold has not ended.
@@ -87,15 +91,15 @@ func mix(x uint64) uint64 {
 func isClients(a *wire.Ask) bool { return a.Limit.Per > 0 }
 
 // grant adds the record of an ask for a hold of which nothing is known. s.mu is held.
-func (s *shard) grant(a *wire.Ask, now int64) *record {
-	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(), expires: now + int64(a.Limit.Per)}
+func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
+	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(age), expires: now + int64(a.Limit.Per)}
 	r.forget = r.expires
 	return s.insert(r, now)
 }
 
 // renew has a record expire ttl from now. s.mu is held.
-func (s *shard) renew(r *record, ttl, now int64) {
-	r.renewal, r.expires = r.renewal.next(), now+ttl
+func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
+	r.renewal, r.expires = r.renewal.next(age), now+ttl
 	r.forget = max(r.forget, r.expires)
 	s.changed(r)
 	s.live.fix(s.records, r.place)
@@ -110,7 +114,7 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 		r.Firm, r.RetryAfter = certain || known != nil, denyFor
 		return
 	}
-	s.renew(known, int64(a.Limit.Per), now)
+	s.renew(known, int64(a.Limit.Per), t.age(), now)
 	r.Allowed, r.Limit = true, known.units
 	r.Receipt = known.receipt()
 }

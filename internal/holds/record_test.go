@@ -22,6 +22,9 @@ func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.As
 	return a
 }
 
+// ageless is the age of a cluster that has just begun to run.
+func ageless() time.Duration { return 0 }
+
 // joined returns a replica that has merged the others in this order.
 func joined(replicas ...record) record {
 	r := replicas[0]
@@ -79,7 +82,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 			released               bool
 		}
 		var (
-			table = newTable(1 << 20)
+			table = newTable(1<<20, ageless)
 			all   = make(map[ref]*oracle)
 			now   = int64(time.Hour)
 		)
@@ -193,7 +196,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 		}, 2 * int64(time.Second)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table := newTable(1 << 20)
+			table := newTable(1<<20, ageless)
 			table.hold(a, -1, false, 0, new(wire.Result))
 			stale, _ := table.recordOf(refOf(a))
 			c.end(table)
@@ -210,6 +213,42 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 	}
 }
 
+// A client may renew its hold on both sides of a partition. What the last renewal said holds
+// once it has healed, however many renewals each side has made.
+func TestLastRenewalWinsAfterPartition(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"longer": time.Hour, "shorter": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			var now int64
+			age := func() time.Duration { return time.Hour + time.Duration(now) }
+			sides := []*table{newTable(1<<20, age), newTable(1<<20, age)}
+			a := clientAsk(1, 7, 1, 1, time.Minute)
+			sides[0].hold(a, -1, false, now, new(wire.Result))
+			first, _ := sides[0].recordOf(refOf(a))
+			sides[1].merge(first, now)
+			extend := func(side int, ttl time.Duration) {
+				now += int64(time.Second)
+				renewed := clientAsk(1, 7, 1, 1, ttl)
+				var r wire.Result
+				sides[side].extend(renewed, true, now, &r)
+				require.True(t, r.Allowed)
+			}
+			for range 3 {
+				extend(0, time.Minute)
+			}
+			extend(1, ttl)
+			last := now + int64(ttl)
+			replicas := make([]record, 2)
+			for i := range sides {
+				replicas[i], _ = sides[i].recordOf(refOf(a))
+			}
+			for i, side := range sides {
+				merged, _ := side.merge(replicas[1-i], now)
+				require.Equal(t, last, merged.expires)
+			}
+		})
+	}
+}
+
 // Records that have ended are bounded apart from the live ones, whose room they do not take.
 func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 	for _, c := range []struct {
@@ -222,7 +261,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table, bound := newTable(c.most), min(c.most, mostOfShard)
+			table, bound := newTable(c.most, ageless), min(c.most, mostOfShard)
 			for i := range uint64(3 * bound) {
 				a, now := clientAsk(c.key(i), i+1, 1, 1, time.Hour), int64(i)
 				var r wire.Result
@@ -247,7 +286,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 // A shard that has returned room does not use it, however often it is filled and looked through.
 func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 	const most = 16 * 8 * shards
-	table := newTable(most)
+	table := newTable(most, ageless)
 	number := uint64(0)
 	fill := func(key uint64) (held []uint64) {
 		for {
@@ -283,7 +322,7 @@ func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 
 // A member that asks learns of no hold of a process that has ended, and of each record.
 func TestEntriesThatEndedAreNotTold(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	a := askFor(1, 1, 1, 1, 10)
 	table.hold(a, -1, false, 0, new(wire.Result))
 	told := func(now int64) (told int) {
@@ -296,7 +335,7 @@ func TestEntriesThatEndedAreNotTold(t *testing.T) {
 
 // None that stays is missed while others come and go between two pages.
 func TestPagesMissNoHoldThatStays(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	random := rand.New(rand.NewPCG(1, 2))
 	live := make(map[uint64]bool)
 	number := uint64(0)
@@ -341,7 +380,7 @@ func TestPagesMissNoHoldThatStays(t *testing.T) {
 }
 
 func TestSilentPlaceDelaysNone(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	hold := func(number uint64, waits bool, now time.Duration) bool {
 		var r wire.Result
 		table.hold(askFor(1, 1, number, 1, 1), -1, waits, int64(now), &r)

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
@@ -45,7 +46,8 @@ type table struct {
 	room    *room         // for entries and live records
 	dead    *room         // for records that have ended
 	changed chan struct{} // signals that a record is to be copied
-	used    atomic.Bool   // an id was looked for; until then all shards are empty, and stay unlocked
+	age     func() time.Duration
+	used    atomic.Bool // an id was looked for; until then all shards are empty, and stay unlocked
 	shards  [shards]shard
 }
 
@@ -129,8 +131,8 @@ func (d *digest) drop(of *ref, units int64) {
 	d.entries--
 }
 
-func newTable(most int) *table {
-	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1)}
+func newTable(most int, age func() time.Duration) *table {
+	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1), age: age}
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.room.of, s.deadRoom.of, s.signal = t.room, t.dead, t.changed
@@ -176,7 +178,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		s.entries[i].renewed = now
 		r.Allowed = true
 	case recorded != nil && recorded.live: // its asker has not heard so, and counts its term from now
-		s.renew(recorded, int64(a.Limit.Per), now)
+		s.renew(recorded, int64(a.Limit.Per), t.age(), now)
 		r.Allowed, r.Receipt = true, recorded.receipt()
 	case recorded != nil: // it has ended
 		r.RetryAfter = denyFor
@@ -189,7 +191,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		s.lines.leave(of)
 		r.Allowed = true
 		if isClients(a) {
-			r.Receipt = s.grant(a, now).receipt()
+			r.Receipt = s.grant(a, t.age(), now).receipt()
 		} else {
 			s.add(c, entry{of, a.Units, now})
 		}

@@ -30,7 +30,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			until int64
 		}
 		var (
-			table = newTable(1 << 20)
+			table = newTable(1<<20, ageless)
 			held  = make(map[ref]oracle)
 			now   = int64(time.Hour)
 		)
@@ -140,7 +140,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 	self, other := m.self(), m.view.Hashes[1]
 	rapid.Check(t, func(t *rapid.T) {
 		var (
-			table  = newTable(1 << 20)
+			table  = newTable(1<<20, ageless)
 			limit  = bucket.Limit{Algorithm: bucket.InFlight, Rate: 1000}
 			own    = make(map[ref]*Hold)
 			others = make(map[ref]int64)
@@ -230,7 +230,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 }
 
 func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	s := &table.shards[0]
 	for i := range uint64(2 * mostIdle) {
 		a := askFor(0, 1, i, 1, 10)
@@ -246,7 +246,7 @@ func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
 }
 
 func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	hold := func(number uint64, rate int64, version uint64) bool {
 		a, r := askFor(1, 1, number, 1, rate), wire.Result{}
 		a.Limit.Version = version
@@ -261,7 +261,7 @@ func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
 }
 
 func TestALineIsServedInOrderAndForgetsWhatLeaves(t *testing.T) {
-	table := newTable(1 << 20)
+	table := newTable(1<<20, ageless)
 	now := int64(0)
 	hold := func(number uint64, waits bool) bool {
 		a, r := askFor(1, 1, number, 1, 1), wire.Result{}

@@ -1,4 +1,4 @@
-package ratelimit
+package rules_test
 
 import (
 	"sync/atomic"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir"
 	_ "github.com/weir-go/weir/internal/drawn"
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // A client that has spent all of a limit and comes back when it is told to is granted a unit,
@@ -46,7 +47,7 @@ func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 			if d.Allowed && d.Remaining > 0 {
 				continue
 			}
-			reset, at := ResetAfter(&d, limiter), now.Load()
+			reset, at := ratelimit.ResetAfter(&d, limiter), now.Load()
 			require.LessOrEqual(t, reset, max(d.ResetAfter, d.RetryAfter))
 			if !share {
 				now.Store(at + int64(reset) - 2)
@@ -76,11 +77,11 @@ func TestACalendarsWindowEndsAtItsBoundary(t *testing.T) {
 	for _, off := range []time.Duration{-500 * time.Millisecond, -time.Millisecond, -1, 0, 1, 999 * time.Microsecond, 20 * time.Millisecond, 500 * time.Millisecond} {
 		d := weir.Decision{Allowed: true, Remaining: 3, Limit: 9, ResetAfter: 5 * time.Hour}
 		now := midnight.Add(off - d.ResetAfter)
-		require.Equal(t, midnight, ResetAt(now, &d, calendar), off)
-		require.Equal(t, midnight.Add(off), ResetAt(now, &d, plain), "a window that no calendar has ends when it does")
+		require.Equal(t, midnight, ratelimit.ResetAt(now, &d, calendar), off)
+		require.Equal(t, midnight.Add(off), ratelimit.ResetAt(now, &d, plain), "a window that no calendar has ends when it does")
 		d.ResetAfter += 7 * time.Second // as a share says that has no boundary
-		require.Equal(t, midnight.Add(off+7*time.Second), ResetAt(now, &d, calendar))
+		require.Equal(t, midnight.Add(off+7*time.Second), ratelimit.ResetAt(now, &d, calendar))
 	}
 	d := weir.Decision{Allowed: true, Remaining: 9, Limit: 9}
-	require.Equal(t, midnight.Add(1), ResetAt(midnight.Add(1), &d, calendar), "nothing is used")
+	require.Equal(t, midnight.Add(1), ratelimit.ResetAt(midnight.Add(1), &d, calendar), "nothing is used")
 }

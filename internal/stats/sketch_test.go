@@ -1,4 +1,4 @@
-package topkeys
+package stats_test
 
 import (
 	"encoding/binary"
@@ -11,9 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	_ "github.com/weir-go/weir/internal/drawn"
+	"github.com/weir-go/weir/internal/topkeys"
 )
 
-func idOf(key int) (id ID) {
+func idOf(key int) (id topkeys.ID) {
 	binary.BigEndian.PutUint64(id[:], uint64(key)*0x9E3779B97F4A7C15)
 	return id
 }
@@ -40,7 +41,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const halfLife = 100
 		size, keys := rapid.IntRange(1, 12).Draw(t, "size"), rapid.IntRange(1, 40).Draw(t, "keys")
-		s, o, now := New(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
+		s, o, now := topkeys.New(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
 		for range rapid.IntRange(1, 300).Draw(t, "adds") {
 			// Some are far more frequent than others.
 			key := int(float64(keys) * math.Pow(rapid.Float64Range(0, 0.999).Draw(t, "key"), 3))
@@ -71,7 +72,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 }
 
 func TestAFrequentKeyIsFoundAmongMany(t *testing.T) {
-	s := New(64, 1<<40, 0)
+	s := topkeys.New(64, 1<<40, 0)
 	for i := range 100_000 {
 		s.Add(idOf(1000+i), 1, "limit", "of many", false, 0)
 		if i%20 == 0 {
@@ -85,7 +86,7 @@ func TestAFrequentKeyIsFoundAmongMany(t *testing.T) {
 }
 
 func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
-	s := New(4, 60, 0)
+	s := topkeys.New(4, 60, 0)
 	s.Add(idOf(1), 64, "limit", "then", false, 0)
 	s.Add(idOf(2), 20, "limit", "now", false, 120)
 	top := s.Top(4, 120)
@@ -96,7 +97,7 @@ func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
 }
 
 func TestAddingAllocatesNothing(t *testing.T) {
-	s, key := New(16, 60, 0), strings.Repeat("k", 100)
+	s, key := topkeys.New(16, 60, 0), strings.Repeat("k", 100)
 	for i := range 100 {
 		s.Add(idOf(i), 1, "limit", key, false, 0)
 	}
@@ -110,7 +111,7 @@ func TestAddingAllocatesNothing(t *testing.T) {
 func BenchmarkAdd(b *testing.B) {
 	for _, keys := range []int{1, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			s, i := New(256, 1<<40, 0), 0
+			s, i := topkeys.New(256, 1<<40, 0), 0
 			b.ReportAllocs()
 			for b.Loop() {
 				i++
@@ -128,7 +129,7 @@ func TestASecretKeyIsKeptMasked(t *testing.T) {
 		"0123456789abc日本":          "…",
 		"0123456789abcdef\r\n":     "…",
 	} {
-		s := New(1, 60, 0)
+		s := topkeys.New(1, 60, 0)
 		s.Add(idOf(2), 1, "limit", "an open key that was there before", false, 0)
 		s.Add(idOf(1), 1, "limit", key, true, 0)
 		require.Equal(t, want, s.Top(1, 0)[0].Key, key)

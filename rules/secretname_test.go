@@ -1,4 +1,4 @@
-package secretname_test
+package rules_test
 
 import (
 	"testing"

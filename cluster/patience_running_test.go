@@ -1,4 +1,4 @@
-package patience
+package cluster_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/patience"
 )
 
 func TestRunningStandsStillWithItsProcess(t *testing.T) {
@@ -26,7 +28,7 @@ func TestRunningStandsStillWithItsProcess(t *testing.T) {
 		{"the next late look after one in time ends nothing", []look{{20 * ms, 80 * ms, 20 * ms, false}, {82 * ms, 83 * ms, 23 * ms, true}, {100 * ms, 200 * ms, 40 * ms, false}}},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			var r Running
+			var r patience.Running
 			for _, l := range c.looks {
 				r.Plan(l.due)
 				require.Equal(t, l.shows, r.At(l.now), "overdue as it is")
@@ -40,7 +42,7 @@ func TestRunningStandsStillWithItsProcess(t *testing.T) {
 }
 
 func TestRunningForgetsALateLookAtRest(t *testing.T) {
-	var r Running
+	var r patience.Running
 	r.Plan(0)
 	require.False(t, r.Look(time.Second))
 	r.Rest()
@@ -52,7 +54,7 @@ func TestRunningForgetsALateLookAtRest(t *testing.T) {
 // total lateness of the looks.
 func TestRunningIsBehindByLatenessAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var r Running
+		var r patience.Running
 		now, shown, late := time.Duration(0), time.Duration(0), time.Duration(0)
 		for range rapid.IntRange(1, 50).Draw(t, "looks") {
 			due := now + time.Duration(rapid.IntRange(0, 50).Draw(t, "after"))*time.Millisecond

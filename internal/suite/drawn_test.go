@@ -1,4 +1,4 @@
-package drawn
+package main_test
 
 import (
 	"os"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/drawn"
 )
 
 // TestDraws prints what rapid draws, where it is asked to.
@@ -22,7 +24,7 @@ func TestDraws(t *testing.T) {
 func TestEachRunDrawsTheSame(t *testing.T) {
 	drawn := func(env string, args ...string) string {
 		run := exec.Command(os.Args[0], append([]string{"-test.run", "^TestDraws$"}, args...)...)
-		run.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, Variable+"=") }), "WEIR_DRAWS=1")
+		run.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, drawn.Variable+"=") }), "WEIR_DRAWS=1")
 		if env != "" {
 			run.Env = append(run.Env, env)
 		}

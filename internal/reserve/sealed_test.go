@@ -1,10 +1,12 @@
-package sealed
+package reserve_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 var (
@@ -14,24 +16,24 @@ var (
 )
 
 func TestTextOpensWithAnySecretOfTheBox(t *testing.T) {
-	text := New([][]byte{old}).Seal(1, ad, plain)
+	text := sealed.New([][]byte{old}).Seal(1, ad, plain)
 	for name, secrets := range map[string][][]byte{
 		"the same":        {old},
 		"during rotation": {next, old},
 		"an empty one":    {nil, old},
 	} {
-		got, err := New(secrets).Open(1, ad, text)
+		got, err := sealed.New(secrets).Open(1, ad, text)
 		require.NoError(t, err, name)
 		require.Equal(t, plain, got, name)
 	}
 }
 
 func TestTextOpensForItsUseAlone(t *testing.T) {
-	b := New([][]byte{old})
+	b := sealed.New([][]byte{old})
 	text := b.Seal(1, ad, plain)
 	for name, open := range map[string]func() ([]byte, error){
-		"another secret": func() ([]byte, error) { return New([][]byte{next}).Open(1, ad, text) },
-		"no secret":      func() ([]byte, error) { return New(nil).Open(1, ad, text) },
+		"another secret": func() ([]byte, error) { return sealed.New([][]byte{next}).Open(1, ad, text) },
+		"no secret":      func() ([]byte, error) { return sealed.New(nil).Open(1, ad, text) },
 		"another kind":   func() ([]byte, error) { return b.Open(2, ad, text) },
 		"another use":    func() ([]byte, error) { return b.Open(1, []byte("limit and another"), text) },
 		"empty":          func() ([]byte, error) { return b.Open(1, ad, "") },
@@ -40,23 +42,23 @@ func TestTextOpensForItsUseAlone(t *testing.T) {
 		"far too long":   func() ([]byte, error) { return b.Open(1, ad, strings.Repeat("A", 1<<20)) },
 	} {
 		got, err := open()
-		require.ErrorIs(t, err, ErrForeign, name)
+		require.ErrorIs(t, err, sealed.ErrForeign, name)
 		require.Nil(t, got, name)
 	}
 	for i := range text {
 		_, err := b.Open(1, ad, text[:i])
-		require.ErrorIs(t, err, ErrForeign, "truncated to %d", i)
+		require.ErrorIs(t, err, sealed.ErrForeign, "truncated to %d", i)
 		other := byte('A')
 		if text[i] == other {
 			other = 'B'
 		}
 		_, err = b.Open(1, ad, text[:i]+string(other)+text[i+1:])
-		require.ErrorIs(t, err, ErrForeign, "changed at %d", i)
+		require.ErrorIs(t, err, sealed.ErrForeign, "changed at %d", i)
 	}
 }
 
 func TestBoxWithoutSecretsOpensItsOwn(t *testing.T) {
-	b := New(nil)
+	b := sealed.New(nil)
 	got, err := b.Open(1, ad, b.Seal(1, ad, plain))
 	require.NoError(t, err)
 	require.Equal(t, plain, got)
@@ -64,22 +66,22 @@ func TestBoxWithoutSecretsOpensItsOwn(t *testing.T) {
 
 // Two texts of one record differ, so that a client cannot compare what they contain.
 func TestNoTwoTextsAreEqual(t *testing.T) {
-	b := New([][]byte{old})
+	b := sealed.New([][]byte{old})
 	first, second := b.Seal(1, ad, plain), b.Seal(1, ad, plain)
 	require.NotEqual(t, first, second)
 	require.NotContains(t, first, string(plain))
 }
 
 func TestLongestRecordOpens(t *testing.T) {
-	b := New(nil)
-	long := make([]byte, MaxBytes)
+	b := sealed.New(nil)
+	long := make([]byte, sealed.MaxBytes)
 	got, err := b.Open(1, nil, b.Seal(1, nil, long))
 	require.NoError(t, err)
 	require.Equal(t, long, got)
 }
 
 func FuzzOpen(f *testing.F) {
-	b := New([][]byte{old, next})
+	b := sealed.New([][]byte{old, next})
 	// What Seal returned once. Each process that fuzzes has the same.
 	const sealed = "Af0GMz7m8nlEn9H7mVahGlb8Wbm5KMjlpCJmUud2XnGuMOGl--YDuRJPX2wNF-Y"
 	f.Add(sealed, byte(1))
@@ -96,7 +98,7 @@ func FuzzOpen(f *testing.F) {
 }
 
 func BenchmarkSeal(b *testing.B) {
-	box, record := New([][]byte{old}), make([]byte, 64)
+	box, record := sealed.New([][]byte{old}), make([]byte, 64)
 	for b.Loop() {
 		box.Seal(1, ad, record)
 	}

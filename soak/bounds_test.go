@@ -1,4 +1,4 @@
-package bounds
+package main_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
 var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and docs/guarantees.md")
@@ -34,7 +35,7 @@ func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
 		{weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Burst: 3}, 13},
 		{weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1}, 2},
 	} {
-		require.Equal(t, test.most, Healthy(&test.limit), "%+v", test.limit)
+		require.Equal(t, test.most, bounds.Healthy(&test.limit), "%+v", test.limit)
 	}
 }
 
@@ -68,7 +69,7 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 				admitted++
 			}
 		}
-		require.Equal(t, Healthy(&limit), admitted, limit.Name)
+		require.Equal(t, bounds.Healthy(&limit), admitted, limit.Name)
 	}
 }
 
@@ -76,10 +77,10 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 // Bound computes them.
 func TestDocumentsStateTheBounds(t *testing.T) {
 	var atMost [][]string
-	for _, row := range Rows() {
+	for _, row := range bounds.Rows() {
 		atMost = append(atMost, []string{row.While, row.AtMost})
 	}
-	rewrite(t, "../../docs/guarantees.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
+	rewrite(t, "../docs/guarantees.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
 		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
 		cells[1] = row[1]
 	})
@@ -94,28 +95,28 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	for _, row := range []struct {
 		while, atMost string
 		limit         weir.Limit
-		holds         Situation
+		holds         bounds.Situation
 	}{
-		{"every node hears every other", "L", log(weir.FairShare, 100), Situation{}},
-		{"the owner crashes", "L + ⌊C/16⌋ and what two round trips admit", log(weir.MajorityShare, 200), Situation{Crashes: 1, InFlight: 16}},
-		{"the owner is frozen, and thaws", "2·L", frozen, Situation{Late: 1}},
-		{"a link is down inside a side", "L, from 2 s after", log(weir.MajorityShare, 80), Situation{}},
-		{"the only way between four members leaves", "(1+c)·L, and what is in flight", log(weir.FairShare, 120), Situation{Changes: 3, InFlight: 1}},
-		{"a split, `FairShare`, c = 0", "L", log(weir.FairShare, 100), Situation{Sides: 2}},
-		{"the same, c = 1", "(1+c)·L", log(weir.FairShare, 100), Situation{Sides: 2, Changes: 1}},
-		{"a split, `MajorityShare`, c = 0", "below 1.5·L", log(weir.MajorityShare, 100), Situation{Sides: 2}},
-		{"the same, c = 1", "below 1.5·(1+c)·L", log(weir.MajorityShare, 100), Situation{Sides: 2, Changes: 1}},
-		{"a split, `FailClosed`, c = 0", "L", log(weir.FailClosed, 100), Situation{Sides: 2}},
-		{"the same, c = 1", "(1+c)·L", log(weir.FailClosed, 100), Situation{Sides: 2, Changes: 1}},
-		{"a split, `FailOpen`", "L on each side, and for each node until its side agrees on a stand-in", open, Situation{Sides: 3}},
-		{"sides have not met, `Expect` 5", "as a split of a roster of 5", bucket, Situation{Strangers: 1}},
-		{"sides have not met", "L on each side", bucket, Situation{Strangers: 1}},
-		{"sides have forgotten each other", "L on each side", log(weir.FairShare, 100), Situation{Strangers: 1}},
-		{"all nodes leave and start again, then all are killed", "L, and what was spent since the last snapshots", log(weir.MajorityShare, 300), Situation{Unsaved: 11}},
+		{"every node hears every other", "L", log(weir.FairShare, 100), bounds.Situation{}},
+		{"the owner crashes", "L + ⌊C/16⌋ and what two round trips admit", log(weir.MajorityShare, 200), bounds.Situation{Crashes: 1, InFlight: 16}},
+		{"the owner is frozen, and thaws", "2·L", frozen, bounds.Situation{Late: 1}},
+		{"a link is down inside a side", "L, from 2 s after", log(weir.MajorityShare, 80), bounds.Situation{}},
+		{"the only way between four members leaves", "(1+c)·L, and what is in flight", log(weir.FairShare, 120), bounds.Situation{Changes: 3, InFlight: 1}},
+		{"a split, `FairShare`, c = 0", "L", log(weir.FairShare, 100), bounds.Situation{Sides: 2}},
+		{"the same, c = 1", "(1+c)·L", log(weir.FairShare, 100), bounds.Situation{Sides: 2, Changes: 1}},
+		{"a split, `MajorityShare`, c = 0", "below 1.5·L", log(weir.MajorityShare, 100), bounds.Situation{Sides: 2}},
+		{"the same, c = 1", "below 1.5·(1+c)·L", log(weir.MajorityShare, 100), bounds.Situation{Sides: 2, Changes: 1}},
+		{"a split, `FailClosed`, c = 0", "L", log(weir.FailClosed, 100), bounds.Situation{Sides: 2}},
+		{"the same, c = 1", "(1+c)·L", log(weir.FailClosed, 100), bounds.Situation{Sides: 2, Changes: 1}},
+		{"a split, `FailOpen`", "L on each side, and for each node until its side agrees on a stand-in", open, bounds.Situation{Sides: 3}},
+		{"sides have not met, `Expect` 5", "as a split of a roster of 5", bucket, bounds.Situation{Strangers: 1}},
+		{"sides have not met", "L on each side", bucket, bounds.Situation{Strangers: 1}},
+		{"sides have forgotten each other", "L on each side", log(weir.FairShare, 100), bounds.Situation{Strangers: 1}},
+		{"all nodes leave and start again, then all are killed", "L, and what was spent since the last snapshots", log(weir.MajorityShare, 300), bounds.Situation{Unsaved: 11}},
 	} {
-		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(Healthy(&row.limit)), fmt.Sprint(Bound(&row.limit, row.holds))})
+		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(bounds.Healthy(&row.limit)), fmt.Sprint(bounds.Bound(&row.limit, row.holds))})
 	}
-	rewrite(t, "../../docs/partitions.md", "| while | at most | L | measured | allowed | scenario |\n", rows, func(cells, row []string) {
+	rewrite(t, "../docs/partitions.md", "| while | at most | L | measured | allowed | scenario |\n", rows, func(cells, row []string) {
 		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
 		cells[1], cells[2], cells[4] = row[1], row[2], row[3]
 	})

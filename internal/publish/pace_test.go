@@ -1,21 +1,23 @@
-package pace
+package publish_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/pace"
 )
 
 func TestALineIsLoggedAtOnceAndThenAtItsPaceWithHowManyWereNot(t *testing.T) {
-	var p Pace
+	var p pace.Pace
 	at := time.Unix(1000, 0)
 	for i, step := range []struct {
 		later    time.Duration
 		unlogged uint64
 		due      bool
 	}{
-		{0, 0, true}, {0, 0, false}, {Every - 1, 0, false}, {Every, 2, true}, {2*Every - 1, 0, false}, {5 * Every, 1, true},
+		{0, 0, true}, {0, 0, false}, {pace.Every - 1, 0, false}, {pace.Every, 2, true}, {2*pace.Every - 1, 0, false}, {5 * pace.Every, 1, true},
 		{0, 0, true}, // the clock was set back
 		{time.Second, 0, false},
 	} {

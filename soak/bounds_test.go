@@ -140,5 +140,5 @@ func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, r
 		require.NoError(t, os.WriteFile(file, []byte(now), 0o666))
 		return
 	}
-	require.Equal(t, string(text), now, "write it anew with: go test ./internal/bounds -run Documents -update")
+	require.Equal(t, string(text), now, "write it anew with: go test ./soak -run Documents -update")
 }

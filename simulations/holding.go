@@ -46,10 +46,11 @@ type Held struct {
 	End     holdEnd
 }
 
-// probeTries is how often a probe that is denied asks, after as long as it is told to wait.
-// Where frames are lost, a member that stands in may answer once, with the share of its
-// policy, or an owner that does not know in time what others hold. Units that are not back
-// are denied each time.
+// probeTries is how often a probe that is denied asks. If the owner has denied it, the probe
+// waits as long as it is told, since an owner may not know in time what others hold. If another
+// member has, the owner may have granted the probe in an answer that was lost: the probe waits
+// until the owner has returned these units. Units of other holds that are not back are denied
+// each time.
 const probeTries = 5
 
 // Probe is an ask for all units of an in-flight limit after the run, once all that was held
@@ -148,7 +149,11 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 					d := h.Decision()
 					p.Allowed, p.Left = d.Allowed, d.Remaining
 					h.Release()
-					time.Sleep(min(d.RetryAfter, time.Second))
+					if d.Source == weir.Owner || d.Source == weir.Forwarded {
+						time.Sleep(min(d.RetryAfter, time.Second))
+					} else {
+						time.Sleep(confirmedWithin)
+					}
 				}
 				p.Err = err
 				probes = append(probes, p)

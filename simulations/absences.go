@@ -16,7 +16,7 @@ type absence struct {
 }
 
 // viewed takes note of a member's view.
-func (s *stage) viewed(host string, v *cluster.View) {
+func (s *stage) viewed(_ string, v *cluster.View) {
 	if v.Self < 0 {
 		return // it has left
 	}
@@ -24,12 +24,6 @@ func (s *stage) viewed(host string, v *cluster.View) {
 	defer s.mu.Unlock()
 	name := v.Members[v.Self].Name
 	s.views[name] = v
-	if len(s.past) > 0 { // else the run has not begun
-		h, a := s.named[host], announcement{s.now(), name, v.Members[v.Self].Announced == cluster.Joining}
-		if n := len(h.announced); n == 0 || h.announced[n-1].by != a.by || h.announced[n-1].joins != a.joins {
-			h.announced = append(h.announced, a)
-		}
-	}
 	for _, h := range s.hosts {
 		if h.runs != nil && h.runs.name == name {
 			s.listenAt(h)

@@ -10,29 +10,19 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// What crashes may take with them. A count is at its authority and at Replicas
-// other nodes of its side, at most 100 ms old. So what a crash takes is
-//   - what the node admitted in the last 100 ms, or where packets are lost since a
-//     ping for each hop that copies go, and on the way, as long as its side has a
-//     survivor and no more than Replicas crash before the survivors have made new
-//     copies; where it was cut off from others in the last 2 s, or a link of it went
-//     down, or one that its copies go through, since then, as these may have had the
-//     copies;
-//   - with a side that dies out, what it admitted since it was cut off, or since
-//     it was cut off from others in the 2 s before; so, too, where it dies out so
-//     soon after a heal, or a thaw, that it may have told the others nothing yet;
-//   - where more died than there were replicas, anything; so, too, where those with
-//     the copies were apart, and each side died out. A node that freezes
-//     then counts as one of them: another stands in, and when it thaws it takes
-//     the other's counts for its own.
+// A region is whole while its nodes are on one side, all links are up and no node is frozen. Soon
+// after that begins, the owner of a count and Replicas other members have the count, and a copy is
+// at most 100 ms old. A crash may take the spends of the nodes that ended since the region was
+// whole. If the nodes that ended or froze since then outnumber the replicas, it may take all spends.
 //
-// What is asked of several, because the first did not answer in time, may be
-// granted by each: the others' grants are given back when they arrive, unless a
-// fault has it that they do not.
+// The bound is loose where faults follow each other closely. The judge does not follow copies from
+// member to member, because it would repeat the product's replication.
+//
+// A node asks several members in turn when the first does not answer in time, and each may grant.
+// The surplus grants are refunded as they arrive, unless a fault prevents the refund.
 const (
-	replicaAge = 100 * time.Millisecond // at most, of what is acknowledged
+	replicaAge = 100 * time.Millisecond // the most, of an acknowledged count
 	recopied   = 3 * time.Second        // after a crash there are Replicas again
-	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
 	resends    = 3 * 200 * time.Millisecond
 	pingPace   = 300 * time.Millisecond
 )
@@ -279,29 +269,28 @@ func (s *stage) gone() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
+	unsent := s.untold()
 	gone = make([][]bool, len(s.witness.spends))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.spends[k]))
 	}
-	for i, c := range s.witness.crashes {
+	for _, c := range s.witness.crashes {
 		for _, h := range c.hosts {
-			died, joining, since := s.diedWith(i, h)
-			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
+			ended, since, survived := s.endedWith(c, h)
 			told := c.at - unsent // what it spent until then
-			_, side := s.sideOf(h, c.at)
-			if !slices.ContainsFunc(side, func(i int) bool { return !s.witness.leaves(i, c.at) }) {
-				told = min(told, c.began) // all leave, so that there is nobody to be told
+			if !survived {
+				told = min(told, c.began) // no member is left to be told
 			}
-			all := len(died) > max(0, s.copies())
+			all := len(ended) > max(0, s.copies())
 			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
 				if k/witnessKeys != s.hosts[h].region {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					theirs := (slices.Contains(died, g.by) || slices.Contains(joining, g.by)) && g.at > since-unsent
-					// It may have been told nobody before the node closed, which a check that
-					// was under way when the node said goodbye outlasts.
+					theirs := ended[g.by] && g.at > since-unsent
+					// A check that was under way as the node said goodbye may outlast the
+					// goodbye, and its spend is told to no member.
 					alone := c.orderly && g.alone && g.by == h && g.at > told && g.at <= c.at+timeoutOf(s.Scenario)
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
@@ -373,14 +362,11 @@ func way(link weirtest.Link, pause time.Duration) time.Duration {
 	return way
 }
 
-// unsentFor is how long what a node has counted may be nowhere else, where copies go over
-// so many hops. Where packets are lost, a successor may be taken for one that is not
-// heard, by all at once, until its next pong; a node that is further away hears of that a ping
-// later for each hop.
-func (s *stage) unsentFor(hops int) time.Duration {
-	return unsentFor(s.witness.link, s.witness.pause, hops)
-}
+// untold returns how long a spend may have no copy while its region is whole. If packets are lost,
+// all members may take a successor for disconnected until its next pong.
+func (s *stage) untold() time.Duration { return unsentFor(s.witness.link, s.witness.pause, 1) }
 
+// unsentFor is untold for copies that go over the given number of hops.
 func unsentFor(link weirtest.Link, pause time.Duration, hops int) time.Duration {
 	n := time.Duration(hops)
 	unsent := replicaAge + 2*n*way(link, pause)
@@ -388,17 +374,6 @@ func unsentFor(link weirtest.Link, pause time.Duration, hops int) time.Duration 
 		unsent += n * pingPace
 	}
 	return unsent
-}
-
-// hops is how far from a host the last of its side was just before a moment: a node that asks,
-// or has the copies, may be that one.
-func (s *stage) hops(h int, before time.Duration) int {
-	at, side := s.sideOf(h, before)
-	edges := relation(len(s.hosts), func(i, j int) bool {
-		cut := s.past[at].cut
-		return slices.Contains(side, i) && slices.Contains(side, j) && !cut[[2]int{i, j}] && !cut[[2]int{j, i}]
-	})
-	return max(1, slices.Max(ways(edges, h)))
 }
 
 // copies is how many others have each count.
@@ -409,259 +384,101 @@ func (s *stage) copies() int {
 	return s.Replicas
 }
 
-// diedWith is who of a host's side died with it before there were new copies, and
-// since when what they admitted was nowhere else, but for what was on its way:
-// the crash if there are survivors, else when the side was cut off. joining are those
-// without points that ended on a side that died out: they had nobody's copies, and what
-// they admitted was told to that side alone.
-func (s *stage) diedWith(n, h int) (died, joining []int, since time.Duration) {
-	c := s.witness.crashes[n]
-	died = []int{h}
-	join := func(other crash) {
-		for _, i := range other.hosts {
-			if !other.orderly && s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
-				died = append(died, i)
-			}
-		}
-	}
-	if !c.orderly {
-		for _, other := range s.witness.crashes[:n+1] {
-			if other.at >= c.heldSince-recopied {
-				join(other)
-			}
-		}
-	}
-	at, side := s.sideOf(h, c.heldSince)
-	weighs, hasCopies := s.weighing(c.heldSince)
-	told := func(i int) bool { return slices.Contains(died, i) || s.together(h, i, c.heldSince) }
-	survives := func(i int) bool { return hasCopies[i] && !slices.Contains(died, i) && told(i) }
-	if slices.ContainsFunc(side, survives) {
-		if c.orderly {
-			return nil, nil, never // it has handed over
-		}
-		return died, nil, s.shrunk(h, c.heldSince)
-	}
-	// The side has died out: all that was ever on it, as long as nobody else was.
-	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !(weighs[i] && told(i)) })
-	others, joining, since := s.diedOut(at, side, c)
-	died = append(died, others...)
-	// Nodes that died elsewhere meanwhile, with nobody left there or too soon for new
-	// copies, had the only other copies of what is older; so had nodes that died too soon
-	// before for copies beyond the cut.
-	for _, other := range s.witness.crashes[:n+1] {
-		for _, i := range other.hosts {
-			_, theirs := s.sideOf(i, other.heldSince)
-			outlived := slices.ContainsFunc(theirs, func(j int) bool { return !slices.Contains(other.hosts, j) })
-			if other.at >= since-recopied && (!outlived || other.at < since+noticed) {
-				join(other)
-			}
-		}
-	}
-	return died, joining, s.shrunk(h, since)
-}
-
-// diedOut is all that was on a side, from an entry of the past back to when another was on
-// it that has copies and outlives the crash: those with points that died, those without,
-// and since when that is so. side is those that are known to have been.
-func (s *stage) diedOut(at int, side []int, c crash) (died, joining []int, since time.Duration) {
-	since = c.heldSince
-	for survived := false; at >= 0 && !survived; at-- {
-		of := s.past[at].of
-		weighed, hadCopies := s.weighing(s.past[at].since)
-		for i := range of {
-			if of[i] < 0 || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
-				continue
-			}
-			switch ends := s.diesBetween(i, s.past[at].since, c.at); {
-			case ends && weighed[i]:
-				side = append(side, i)
-				died = append(died, i)
-			case ends:
-				joining = append(joining, i)
-			case weighed[i]:
-				survived = survived || hadCopies[i] && slices.ContainsFunc(side, func(j int) bool { return s.together(i, j, since) })
-			}
-		}
-		if !survived {
-			since = s.past[at].since
-		}
-	}
-	return died, joining, since
-}
-
-// sideOf is who was on a host's side just before a moment, the host first, and
-// where in the past that is.
-func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
-	for at = len(s.past) - 1; at > 0 && s.past[at].since >= before; at-- {
-	}
-	of := s.past[at].of
-	side = []int{h}
-	for i := range of {
-		if i != h && of[i] >= 0 && of[i] == of[h] {
-			side = append(side, i)
-		}
-	}
-	return at, side
-}
-
-// together reports whether two were on one side just before a moment, and not only since a
-// heal, or a thaw, after which they may not have told each other yet what they had
-// counted apart. A node that starts has counted nothing, and hears the others as it does.
-func (s *stage) together(i, j int, before time.Duration) bool {
-	met := false
-	for n := len(s.past) - 1; n >= 0; n-- {
-		p := s.past[n]
-		switch {
-		case p.since >= before:
+// endedWith returns the hosts of a region that ended or froze since the region was whole, up to the
+// crash of host h, and that time. survived reports whether another member of h's side stayed. A
+// host that leaves a whole region in order takes no spends along, so that ended is empty.
+func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Duration, survived bool) {
+	region := s.hosts[h].region
+	since = s.wholeUntil(region, min(c.heldSince, c.began))
+	ended = map[int]bool{h: true}
+	for _, other := range s.witness.crashes {
+		if other.at < since || other.at > c.at {
 			continue
-		case met && (p.of[i] == absent || p.of[j] == absent):
-			return true
-		case p.of[i] < 0 || p.of[i] != p.of[j]:
-			return false
-		case p.since <= before-s.retold():
-			return true
 		}
-		met = true
-	}
-	return met
-}
-
-// retold is how long after a heal what was counted apart may be nowhere else. Who
-// is back is heard with the next pong, or the one after that: the first may answer
-// a ping that the cut has held for too long, or not know yet whom others hear.
-func (s *stage) retold() time.Duration {
-	if s.Gossip {
-		return gossipSettling + spreading
-	}
-	return 2*(pingPace+2*s.way()) + spreading
-}
-
-// weighing is which hosts' nodes have points at a time, as they say themselves: it makes the
-// judge expect no less of them. And it is which have copies of what others count: all that
-// were there from the beginning, and others once none has ended, and none was out of sight,
-// for as long as it takes to copy.
-func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
-	weighs, hasCopies = make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
-	for i := range s.hosts {
-		since := s.servesSince(i, at)
-		weighs[i] = since <= at
-		hasCopies[i] = since == 0 || weighs[i] && s.copied(s.hosts[i].region, since, at)
-	}
-	return weighs, hasCopies
-}
-
-// servesSince is since when the node that is on a host at a time has had points, never if it
-// has none then.
-func (s *stage) servesSince(host int, at time.Duration) (since time.Duration) {
-	started := time.Duration(-1) // when the one before ended
-	if s.past[0].of[host] == absent {
-		since = never
-	}
-	for _, c := range s.witness.crashes {
-		if c.at <= at && slices.Contains(c.hosts, host) {
-			started, since = c.at, never
+		for _, i := range other.hosts {
+			if s.hosts[i].region == region {
+				ended[i] = true
+			}
 		}
 	}
-	for _, a := range s.hosts[host].announced {
-		switch {
-		case a.at <= started || a.at > at:
-		case a.joins:
-			since = never
-		case since == never:
-			since = a.at
-		}
-	}
-	return since
-}
-
-// copied reports whether a region was as it is for long enough between two moments.
-func (s *stage) copied(region int, from, to time.Duration) bool {
+	var side []int // as they were last
 	for n, p := range s.past {
-		until := to
+		if p.since > c.at {
+			break
+		}
+		if n == 0 || p.since < c.at {
+			side = p.of
+		}
+		over := n+1 < len(s.past) && s.past[n+1].since < since
+		for i, of := range p.of {
+			if of == hangs && !over && s.hosts[i].region == region {
+				ended[i] = true
+			}
+		}
+	}
+	stays := false
+	for i := range side {
+		stays = stays || side[h] >= 0 && side[i] == side[h] && !ended[i] && !s.witness.leaves(i, c.at)
+	}
+	if c.orderly && stays && since == c.began {
+		return nil, since, true
+	}
+	return ended, since, stays
+}
+
+// wholeUntil returns the last moment, up to before, at which a region had been whole for so long that
+// each count had all its copies. A run begins with all copies.
+func (s *stage) wholeUntil(region int, before time.Duration) (last time.Duration) {
+	settles := recopied + 2*(pingPace+2*s.way())
+	if s.Gossip {
+		settles = recopied + gossipSettling
+	}
+	from := -settles
+	for n := range s.past {
+		since, until := s.past[n].since, before
+		if since >= before && n > 0 {
+			break
+		}
 		if n+1 < len(s.past) {
-			until = min(to, s.past[n+1].since)
+			until = min(before, s.past[n+1].since)
 		}
-		weighs := make([]bool, len(s.hosts))
-		for i := range weighs {
-			weighs[i] = s.servesSince(i, p.since) <= p.since
+		if n > 0 && !s.alike(n, region) {
+			from = since
 		}
-		ends := slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
-			return c.at == p.since && slices.ContainsFunc(c.hosts, func(h int) bool { return s.hosts[h].region == region })
-		})
-		switch {
-		case until < from:
-		case s.apart(p.of, weighs, region):
-			from = until
-		case ends:
-			from = max(from, p.since)
-			fallthrough
-		default:
-			if until-from >= recopied {
-				return true
-			}
+		if s.whole(n, region) && until-from >= settles {
+			last = until
 		}
 	}
-	return false
+	return last
 }
 
-// apart reports whether some of these hosts of a region are not on one side, or frozen.
-func (s *stage) apart(of []int, hosts []bool, region int) bool {
+// whole reports whether a region was whole in entry n of the past.
+func (s *stage) whole(n, region int) bool {
 	side := -1
-	for i, on := range hosts {
+	for i, of := range s.past[n].of {
 		switch {
-		case !on || s.hosts[i].region != region:
-		case of[i] < 0 || side >= 0 && of[i] != side:
-			return true
+		case s.hosts[i].region != region || of == absent:
+		case of < 0 || side >= 0 && of != side:
+			return false
 		default:
-			side = of[i]
+			side = of
 		}
 	}
-	return false
+	for link := range s.past[n].cut {
+		if s.hosts[link[0]].region == region && s.hosts[link[1]].region == region {
+			return false
+		}
+	}
+	return true
 }
 
-// shrunk is when a host's side last lost a member, or a link to one, or one that copies may
-// go through, if that was so shortly before that what it counted may have had no other copy
-// since, else before: nobody has noticed yet that copies have to go to another, or through
-// another. Of several in short succession it is the first, as none of the others was noticed
-// either.
-func (s *stage) shrunk(h int, before time.Duration) time.Duration {
-	since := before
-	for n := len(s.past) - 1; n > 0 && s.past[n].since >= since-noticed; n-- {
-		now, was := s.past[n].of, s.past[n-1].of
-		if s.past[n].since > before || was[h] < 0 || now[h] < 0 {
-			continue
-		}
-		for i := range now {
-			if was[i] == was[h] && (now[i] != now[h] || s.lostWay(n, h, i)) {
-				since = s.past[n].since
-			}
+// alike reports whether the sides of a region are the same in entries n and n-1 of the past.
+func (s *stage) alike(n, region int) bool {
+	now, was := s.past[n].of, s.past[n-1].of
+	for i, h := range s.hosts {
+		if h.region == region && now[i] != was[i] {
+			return false
 		}
 	}
-	return since
-}
-
-// lostWay reports whether, with entry n of the past, the link between a host and i went down,
-// or one of others to i that copies may go through: where the host and i have not heard each
-// other directly for long enough, they go through others.
-func (s *stage) lostWay(n, h, i int) bool {
-	relayed := false
-	for m := n - 1; m >= 0 && s.past[m+1].since > s.past[n].since-s.retold(); m-- {
-		relayed = relayed || s.past[m].cut[[2]int{h, i}] || s.past[m].cut[[2]int{i, h}]
-	}
-	now, was := s.past[n].cut, s.past[n-1].cut
-	for j, side := range s.past[n-1].of {
-		to, back := [2]int{j, i}, [2]int{i, j}
-		lost := now[to] && !was[to] || now[back] && !was[back]
-		if lost && (j == h || relayed && side == s.past[n-1].of[h]) {
-			return true
-		}
-	}
-	return false
-}
-
-// diesBetween reports whether a host's node ended in that time.
-func (s *stage) diesBetween(host int, from, to time.Duration) bool {
-	return slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
-		return c.at >= from && c.at <= to && slices.Contains(c.hosts, host)
-	})
+	return s.whole(n, region) == s.whole(n-1, region)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,230 +22,47 @@ func lossesOf(s *stage) (lost, regained []int64) {
 	return lost, regained
 }
 
-// A link that goes down takes copies with it as a split does, until that is noticed.
-func TestWhatASideHasShrunkBy(t *testing.T) {
-	const cut = 12 * time.Second
-	whole := []int{0, 0, 0}
-	link := map[[2]int]bool{{0, 1}: true}
-	for _, c := range []struct {
-		name   string
-		after  sides
-		host   int
-		before time.Duration
-		since  time.Duration
-	}{
-		{"a split", sides{cut, []int{0, 1, 1}, nil}, 0, cut + time.Second, cut},
-		{"a split that is noticed", sides{cut, []int{0, 1, 1}, nil}, 0, cut + 3*time.Second, cut + 3*time.Second},
-		{"a link of it", sides{cut, whole, link}, 0, cut + time.Second, cut},
-		{"a link to it", sides{cut, whole, link}, 1, cut + time.Second, cut},
-		{"a link of others", sides{cut, whole, link}, 2, cut + time.Second, cut + time.Second},
-		{"a link, noticed", sides{cut, whole, link}, 0, cut + 3*time.Second, cut + 3*time.Second},
-		{"nothing", sides{cut, whole, nil}, 0, cut + time.Second, cut + time.Second},
-	} {
-		s := &stage{Scenario: &Scenario{}, past: []sides{{0, whole, nil}, c.after}}
-		require.Equal(t, c.since, s.shrunk(c.host, c.before), c.name)
-	}
-}
-
-// Where copies go through another member, a link of that one takes them with it.
-func TestASideShrinksAsAWayOfCopiesGoesDown(t *testing.T) {
-	const a, b, c, d = 0, 1, 2, 3
-	const cut, long = 12 * time.Second, 3 * time.Second
-	whole := []int{0, 0, 0, 0}
-	direct, way := [2]int{b, a}, [2]int{a, c}
-	down := map[[2]int]bool{direct: true}
-	both := map[[2]int]bool{direct: true, way: true}
-	for _, test := range []struct {
-		name  string
-		past  []sides // way goes down last
-		host  int
-		since time.Duration
-	}{
-		{"the copies have long gone through it", []sides{{cut - long, whole, down}, {cut, whole, both}}, b, cut},
-		{"they were about to", []sides{{cut - time.Second, whole, down}, {cut, whole, both}}, b, cut - time.Second},
-		{"they still did", []sides{{cut - long, whole, down}, {cut - 1, whole, nil}, {cut, whole, map[[2]int]bool{way: true}}}, b, cut},
-		{"they did long before", []sides{{cut - 2*long, whole, down}, {cut - long, whole, nil}, {cut, whole, map[[2]int]bool{way: true}}}, b, cut + time.Second},
-		{"they never did, as both its ends are heard", []sides{{cut - long, whole, down}, {cut, whole, both}}, d, cut + time.Second},
-		{"it is a link of the host itself", []sides{{cut - long, whole, down}, {cut, whole, both}}, c, cut},
-	} {
-		s := &stage{Scenario: &Scenario{}, past: append([]sides{{0, whole, nil}}, test.past...)}
-		require.Equal(t, test.since, s.shrunk(test.host, cut+time.Second), test.name)
-	}
-}
-
-// What a crash may take is what nobody who lives can have had a copy of.
+// A crash in a whole region takes spends without a copy. Otherwise it takes the spends of the ended
+// nodes since the region was whole, and all spends if these nodes outnumber the replicas.
 func TestWhatCrashesMayTake(t *testing.T) {
-	const a, b, c = 0, 1, 2
-	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-	for _, test := range []struct {
-		name    string
-		past    []sides
-		crashes []crash
-		old     bool // what was granted at the very beginning may be lost
-	}{
-		{"one of three, and the others have copies",
-			[]sides{{0, []int{0, 0, 0}, nil}, {at(12), []int{0, -1, 0}, nil}},
-			[]crash{{at: at(12), hosts: []int{b}}}, false},
-		{"one that was alone, and the others have copies of what is older",
-			[]sides{{0, []int{0, 0, 0}, nil}, {at(6), []int{0, 1, 0}, nil}, {at(12), []int{0, -1, 0}, nil}},
-			[]crash{{at: at(12), hosts: []int{b}}}, false},
-		{"the other crashed long before the cut",
-			[]sides{{0, []int{0, 0, 0}, nil}, {at(2), []int{0, 0, -1}, nil}, {at(6), []int{0, 1, -1}, nil}, {at(12), []int{0, -1, -1}, nil}},
-			[]crash{{at: at(2), hosts: []int{c}}, {at: at(12), hosts: []int{b}}}, false},
-		{"the other crashed too soon before the cut for new copies",
-			[]sides{{0, []int{0, 0, 0}, nil}, {at(5.6), []int{0, 0, -1}, nil}, {at(6), []int{0, 1, -1}, nil}, {at(12), []int{0, -1, -1}, nil}},
-			[]crash{{at: at(5.6), hosts: []int{c}}, {at: at(12), hosts: []int{b}}}, true},
-		{"both of a side, one after the other",
-			[]sides{{0, []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(12), []int{-1, -1, 2}, nil}},
-			[]crash{{at: at(7), hosts: []int{a}}, {at: at(12), hosts: []int{b}}}, true},
-		{"the first of them has started again, and weighs nothing",
-			[]sides{{0, []int{0, 0, 0}, nil}, {at(3), []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(9), []int{0, 0, 2}, nil}, {at(12), []int{0, -1, 2}, nil}},
-			[]crash{{at: at(7), hosts: []int{a}}, {at: at(12), hosts: []int{b}}}, true},
-	} {
-		s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: test.past}
-		for i, name := range []string{"a", "b", "c"} {
-			s.hosts = append(s.hosts, &host{name: name, index: i})
-		}
-		for i := range test.crashes {
-			test.crashes[i].heldSince = test.crashes[i].at
-		}
-		s.witness.crashes = test.crashes
-		s.witness.spends = [][]spent{{{units: 1, at: at(1), by: b}}}
-		most := int64(0)
-		if test.old {
-			most = 1
-		}
-		lost, _ := lossesOf(s)
-		require.Equal(t, []int64{most}, lost, test.name)
-	}
-}
-
-// One that starts while another is missing has no points, and nobody's copies. What it
-// admitted after the cut, and nothing older, goes with the side that it was on; so little
-// it takes of others' units with it.
-func TestWhatOneWithoutPointsAdmittedDiesWithItsSide(t *testing.T) {
-	const s = time.Second
-	const a, c, d, f = 0, 1, 2, 3
-	past := []sides{
-		{0, []int{0, 0, 0, absent}, nil}, {5 * s, []int{absent, 1, 1, absent}, nil}, {6 * s, []int{absent, 1, 1, 1}, nil},
-		{11 * s, []int{absent, 1, 2, 2}, nil}, {13 * s, []int{absent, 1, 2, absent}, nil}, {15 * s, []int{absent, 1, absent, absent}, nil},
-	}
-	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: past}
-	for i, name := range []string{"a", "c", "d", "f"} {
-		st.hosts = append(st.hosts, &host{name: name, index: i})
-	}
-	st.witness.crashes = []crash{
-		{at: 5 * s, hosts: []int{a}, heldSince: 5 * s},
-		{at: 13 * s, hosts: []int{f}, heldSince: 13 * s, orderly: true},
-		{at: 15 * s, hosts: []int{d}, heldSince: 15 * s},
-	}
-	st.witness.spends = [][]spent{
-		{{units: 1, at: 12 * s, by: f}}, {{units: 1, at: 8 * s, by: f}},
-		{{units: 1, at: 12 * s, by: d}}, {{units: 1, at: 8 * s, by: d}}, {{units: 1, at: 12 * s, by: c}},
-	}
-	lost, _ := lossesOf(st)
-	require.Equal(t, []int64{1, 0, 1, 0, 0}, lost)
-}
-
-// A node that was apart tells the others once they hear each other, and not at the heal itself.
-func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
-	const a, b = 0, 1
-	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	const a, b, c, s = 0, 1, 2, time.Second
 	whole, alone := []int{0, 0, 0}, []int{0, 1, 0}
+	down := map[[2]int]bool{{a, b}: true}
 	for _, test := range []struct {
-		name    string
-		gossip  bool
-		past    []sides
-		crashes []crash
-		lost    bool // what b spent at 6 s, and gave back at 7; what it spent at 3 s is not
+		name     string
+		replicas int
+		past     []sides // each followed by the entry of the crash
+		crashes  []crash // of the spends at 1 s by b, at 11 s by a, and at 11 s and 50 ms before 12 s by b
+		lost     int64
 	}{
-		{"it died at once", false,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
-		{"it had the time to", false,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(9), hosts: []int{b}}}, false},
-		{"real membership needs longer", true,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(9), hosts: []int{b}}}, true},
-		{"it was cut off again at once", false,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(8.03), alone, nil}},
-			[]crash{{at: at(12), hosts: []int{b}}}, true},
-		{"it was cut off again once it had told", false,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(9), alone, nil}},
-			[]crash{{at: at(12), hosts: []int{b}}}, false},
-		{"another fault came in between", false,
-			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(8.02), whole, nil}},
-			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
-		{"one of its side has it, and lives", false,
-			[]sides{{0, whole, nil}, {at(5), []int{0, 1, 1}, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(8.03), hosts: []int{b}}}, false},
-		{"the others were frozen", false,
-			[]sides{{0, whole, nil}, {at(5), []int{hangs, 1, hangs}, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
-		{"it has just started", false,
-			[]sides{{0, whole, nil}, {at(5), []int{0, absent, 0}, nil}, {at(8), whole, nil}},
-			[]crash{{at: at(5), hosts: []int{b}}, {at: at(8.03), hosts: []int{b}}}, false},
+		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},
+		{"another died long before", 0, []sides{{3 * s, []int{0, 0, absent}, nil}}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, 0b1000},
+		{"a split", 0, []sides{{10 * s, alone, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
+		{"a link that is down", 0, []sides{{10 * s, whole, down}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
+		{"a heal that is noticed", 0, []sides{{3 * s, alone, nil}, {7 * s, whole, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},
+		{"a heal that is not", 0, []sides{{3 * s, alone, nil}, {9 * s, whole, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
+		{"another froze", 0, []sides{{10 * s, []int{0, 0, hangs}, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1111},
+		{"two at once", 0, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, 0b1111},
+		{"two in a split", 0, []sides{{9 * s, alone, nil}, {10 * s, []int{absent, 1, 0}, nil}}, []crash{{at: 10 * s, hosts: []int{a}}, {at: 12 * s, hosts: []int{b}}}, 0b1111},
+		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, 0b1000},
+		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1111},
+		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0},
+		{"a leave of one that is alone", 0, []sides{{10 * s, alone, nil}}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0b1100},
+		{"a leave of all", 0, nil, []crash{{at: 12 * s, hosts: []int{a}, orderly: true}, {at: 12 * s, hosts: []int{b}, orderly: true}, {at: 12 * s, hosts: []int{c}, orderly: true}}, 0b1111},
 	} {
-		s := &stage{Scenario: &Scenario{Gossip: test.gossip}, regions: []string{""}, past: test.past}
+		st := &stage{Scenario: &Scenario{Replicas: test.replicas}, regions: []string{""}}
+		st.past = slices.Concat([]sides{{0, whole, nil}}, test.past, []sides{{12 * s, []int{0, absent, 0}, nil}})
 		for i, name := range []string{"a", "b", "c"} {
-			s.hosts = append(s.hosts, &host{name: name, index: i})
+			st.hosts = append(st.hosts, &host{name: name, index: i})
 		}
 		for i := range test.crashes {
-			test.crashes[i].heldSince = test.crashes[i].at
+			test.crashes[i].heldSince, test.crashes[i].began = test.crashes[i].at, test.crashes[i].at
 		}
-		s.witness.crashes = test.crashes
-		s.witness.spends = [][]spent{{{units: 1, at: at(3), by: b}, {units: 2, at: at(6), by: b, alone: true}, {units: 4, at: at(6), by: a}, {units: -1, at: at(7), by: b}}}
-		var most, again int64
-		if test.lost {
-			most, again = 2, 1
-		}
-		lost, regained := lossesOf(s)
-		require.Equal(t, []int64{most}, lost, test.name)
-		require.Equal(t, []int64{again}, regained, test.name)
-	}
-}
-
-// What a node says of itself is of it alone: the next one on its host begins anew.
-func TestNodesHavePointsFromWhenTheySaySo(t *testing.T) {
-	const s = time.Second
-	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{{0, []int{0, 0}, nil}, {5 * s, []int{0, absent}, nil}, {6 * s, []int{0, 0}, nil}}}
-	st.hosts = []*host{{name: "a"}, {name: "b", index: 1, announced: []announcement{{6 * s, "b-2", true}, {7 * s, "b-2", false}, {9 * s, "b-2", true}, {10 * s, "b-2", false}}}}
-	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
-	for at, weighs := range map[time.Duration]bool{5*s - 1: true, 5 * s: false, 6 * s: false, 7 * s: true, 9 * s: false, 10 * s: true} {
-		got, _ := st.weighing(at)
-		require.Equal(t, []bool{true, weighs}, got, at)
-	}
-}
-
-// A node that joins is sent copies while nobody is missing, and by when it has them is not
-// known: what another dies with, and nobody else has, is lost.
-func TestAJoinerHasCopiesAfterAWhile(t *testing.T) {
-	const s = time.Second
-	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
-		{0, []int{0, 0, 0}, nil}, {5 * s, []int{0, -1, 0}, nil}, {6 * s, []int{0, 0, 0}, nil},
-		{7 * s, []int{0, 0, -1}, nil}, {8 * s, []int{0, 0, 0}, nil}, {15 * s, []int{0, 0, 0}, nil},
-	}}
-	for i, name := range []string{"a", "b", "c"} {
-		st.hosts = append(st.hosts, &host{name: name, index: i})
-	}
-	st.hosts[1].announced = []announcement{{6 * s, "b-2", false}}
-	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
-	for _, test := range []struct {
-		at     time.Duration
-		copies []bool
-	}{
-		{4 * s, []bool{true, true, true}},
-		{5 * s, []bool{true, false, true}},
-		{6*s + recopied/4, []bool{true, false, true}},
-		{6*s + recopied, []bool{true, false, true}}, // c was missing meanwhile
-		{8*s + recopied - 1, []bool{true, false, true}},
-		{8*s + recopied, []bool{true, true, true}},
-		{16 * s, []bool{true, true, true}},
-	} {
-		weighs, copies := st.weighing(test.at)
-		require.Equal(t, test.copies, copies, test.at)
-		require.Equal(t, test.at < 5*s || test.at >= 6*s, weighs[1], test.at)
+		st.witness.crashes = test.crashes
+		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 11 * s, by: b}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: -1, at: s, by: b}}}
+		lost, regained := lossesOf(st)
+		require.Equal(t, []int64{test.lost}, lost, test.name)
+		require.Equal(t, []int64{test.lost & 1}, regained, test.name)
 	}
 }
 
@@ -282,38 +100,8 @@ func TestWhatIsOnItsWay(t *testing.T) {
 		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 1, 602 * ms, 1604 * ms},
 		{"three of them", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 3, 602 * ms, 4612 * ms},
 	} {
-		s := &stage{Scenario: &Scenario{Timeout: 10 * ms}, witness: ledger{link: c.link, pause: c.pause}}
-		require.Equal(t, c.way, s.way(), c.name)
-		require.Equal(t, c.unsent, s.unsentFor(c.hops), c.name)
-	}
-}
-
-// What goes to those with the copies through others is longer on its way: how far they
-// are is what a side was like before the crash.
-func TestACrashTakesMoreWhereCopiesGoThroughOthers(t *testing.T) {
-	const a, s = 0, time.Second
-	chain := map[[2]int]bool{{2, 0}: true, {0, 3}: true, {1, 3}: true} // a-b-c-d is left
-	for _, c := range []struct {
-		name string
-		past []sides
-		hops int
-		lost int64
-	}{
-		{"all next to each other", []sides{{0, []int{0, 0, 0, 0}, nil}}, 1, 0},
-		{"a chain", []sides{{0, []int{0, 0, 0, 0}, chain}}, 3, 1},
-		{"a chain that has ended in between", []sides{{0, []int{0, 0, 0, 0}, chain}, {5 * s, []int{0, 0, -1, 3}, chain}}, 1, 0},
-		{"one that came to be then", []sides{{0, []int{0, 0, 0, 0}, nil}, {12 * s, []int{-1, 1, 1, 1}, chain}}, 1, 0},
-	} {
-		st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: append(c.past, sides{12 * s, []int{-1, 1, 1, 1}, chain})}
-		for i, name := range []string{"a", "b", "c", "d"} {
-			st.hosts = append(st.hosts, &host{name: name, index: i})
-		}
-		st.witness.link.Loss = 0.01
-		st.witness.crashes = []crash{{at: 12 * s, hosts: []int{a}, heldSince: 12 * s}}
-		st.witness.spends = [][]spent{{{units: 1, at: 10 * s, by: a}}}
-		require.Equal(t, c.hops, st.hops(a, 12*s), c.name)
-		lost, _ := lossesOf(st)
-		require.Equal(t, []int64{c.lost}, lost, c.name)
+		require.Equal(t, c.way, way(c.link, c.pause), c.name)
+		require.Equal(t, c.unsent, unsentFor(c.link, c.pause, c.hops), c.name)
 	}
 }
 

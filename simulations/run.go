@@ -118,25 +118,16 @@ type stage struct {
 // host is one of the scenario's nodes. A node that starts again on it is
 // another process.
 type host struct {
-	name      string
-	index     int
-	machine   *weirtest.Host
-	region    int      // index in stage.regions
-	runs      *process // nil if nobody is asked there
-	up        bool     // a node runs or starts there
-	frozen    bool
-	since     time.Duration // of frozen
-	kills     int
-	announced []announcement // ascending, since the run began
-	busy      chan struct{}  // closed when what it was last told to do is done
-}
-
-// announcement is what a node says of itself from a moment on: that it joins, or, as it
-// serves and leaves, that it has points.
-type announcement struct {
-	at    time.Duration
-	by    string // as a member
-	joins bool
+	name    string
+	index   int
+	machine *weirtest.Host
+	region  int      // index in stage.regions
+	runs    *process // nil if nobody is asked there
+	up      bool     // a node runs or starts there
+	frozen  bool
+	since   time.Duration // of frozen
+	kills   int
+	busy    chan struct{} // closed when what it was last told to do is done
 }
 
 // process is one node, from its start to its end.

@@ -412,7 +412,6 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"a crash took some", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 98, 98, 2 }, ""},
 		{"some may have been spent unheard", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 97, 3 }, ""},
 		{"more was than may have been", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 96, 3 }, accounted},
-		{"some was spent that nobody asked for", func(j *Journal) { j.Ends[0].Unasked = 1 }, accounted},
 		{"some was granted that nobody spent", func(j *Journal) { j.Ends[0].Granted = 101 }, accounted},
 		{"a crash took the word of a refund", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Regained = 103, 103, 3 }, ""},
 		{"one is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
@@ -435,7 +434,6 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"and more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 104, 104, 3 }, accounted},
 		{"and took what was spent since", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 97, 97, 3 }, accounted},
 		{"it may have been evicted", func(j *Journal) { j.Scenario.MaxKeys, j.Ends[0].Used, j.Ends[0].Replica = 9, 50, 40 }, ""},
-		{"and yet nobody asked for some", func(j *Journal) { j.Scenario.MaxKeys, j.Ends[0].Unasked = 9, 1 }, accounted},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
 		j := journal(s)

@@ -329,7 +329,7 @@ func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)], troubles)
+	e.Unheard = unheard(l.asks[k], l.spends[k][:len(gone)], troubles)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 )
@@ -17,25 +16,20 @@ const besides = 5
 // Timeout the third one gives up, and answers itself.
 func askedAgain(s *Scenario) time.Duration { return timeoutOf(s) / 8 }
 
-// What a lease is, as packages asker and owner have it.
+// The times of a lease, as packages asker and owner have them.
 const (
-	leaseSpent = 500 * time.Millisecond // how long callers are granted of one at most
-	leaseKnown = 750 * time.Millisecond // and how long it may come back
+	leaseSpent = 500 * time.Millisecond // callers are granted its units for so long
+	leaseKnown = 750 * time.Millisecond // the rest may come back for so long
 	leaseLasts = time.Second            // longer than either, on the slowest way that loses nothing
-	leastLent  = 2                      // units
-	// A key is lent once the asks of it weigh so much: each weighs 1, and 1/e of what it
-	// did after hotFor, at most.
-	hotWeighs = 6
-	hotFor    = 2048 * time.Millisecond
 )
 
-// ask is what the witness was asked, as its caller saw it.
+// ask is a request to the witness, as its caller saw it.
 type ask struct {
 	units    int64 // below zero given back
 	from, to time.Duration
-	done     bool // says the answer
-	unsure   bool // several may have been asked, or nobody heard the answer
-	leased   bool // it was spent of what the owner had lent
+	done     bool // the answer grants it
+	unsure   bool // several members may have been asked, or the caller heard no answer
+	leased   bool // it was granted of a lease
 }
 
 // trouble is a time in which leases may be lost, both ends included.
@@ -46,18 +40,16 @@ func meets(troubles []trouble, from, to time.Duration) bool {
 	return slices.ContainsFunc(troubles, func(t trouble) bool { return from <= t.to && t.from <= to })
 }
 
-// unheard compares what callers saw with what nodes carried out, take by take, of one
-// key. It returns units that may be spent though no caller was granted them: what others
-// have carried out of a check besides, or of a check that failed, refunds that were not
-// carried out whole, and leases that may be lost. And it returns those that nobody can have
-// asked for: nodes spent them and no check explains it.
+// unheard compares the answers that callers saw with the spends of nodes, of one key. It returns
+// the units that may be spent though no caller was granted them: spends that belong to no answer,
+// from the first check on that several members may have carried out, or near a trouble, and
+// refunds that no node carried out whole.
 //
-// A lease is spent with a check, or as one is renewed, which no check asks for. Callers are
-// granted all of it within leaseLasts or it comes back, so that it adds nothing to the sum
-// of what nodes spent, unless it is lost: by a reset, or in a trouble, in which messages are
-// lost or late or a node ends. What is granted of leases in a trouble or just before, or
-// comes back then, is of such leases. Spends are ascending by time.
-func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked int64) {
+// Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease
+// adds nothing to the sum of the spends, unless it is lost: by a reset, or in a trouble, in which
+// messages are lost or late or a node ends. The grants and returns of leases near a trouble are
+// subtracted. Spends are ascending by time.
+func unheard(asks []ask, spends []spent, troubles []trouble) (units int64) {
 	asks = slices.Clone(asks)
 	slices.SortStableFunc(asks, func(a, b ask) int { return cmp.Compare(a.from, b.from) })
 	for _, s := range spends {
@@ -65,68 +57,40 @@ func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked i
 			troubles = append(slices.Clip(troubles), trouble{s.at, s.at})
 		}
 	}
-	pairs, rest := pair(asks, spends)
-	unheard = pairs.given(rest, troubles)
-	hot := heats(asks)
-	times := make([]int, len(asks)) // that each was carried out besides
-	leases := func(s spent, of int64) bool { return of >= 0 && s.units-of >= leastLent && s.at >= hot }
-	for _, n := range rest {
-		s := spends[n]
-		again := func(fits func(of int64) bool) (units int64) {
-			for i, a := range asks {
-				if a.unsure && a.units > 0 && a.from <= s.at && times[i] < besides && fits(a.units) {
-					times[i]++
-					return a.units
-				}
-			}
-			return 0
-		}
-		if s.units < 0 {
-			continue // given above
-		}
-		if of := again(func(of int64) bool { return of == s.units }); of > 0 {
-			unheard += of
-			continue
-		}
-		lost, lent := meets(troubles, s.at, s.at+leaseLasts), s.units
-		if of := pairs.carry(n, func(of int64) bool { return of == s.units || leases(s, of) }, make(map[int]bool)); of > 0 {
-			lent -= of
-		} else if !leases(s, 0) || !lost && !renews(asks, s.at) {
-			of := again(func(of int64) bool { return leases(s, of) })
-			if of == 0 {
-				unasked += s.units
-				continue
-			}
-			unheard += of
-			lent -= of
-		}
-		if lost {
-			unheard += lent
+	left, rest := pair(asks, spends)
+	for i, a := range asks {
+		if left[i] && a.units < 0 || a.leased && a.done && meets(troubles, a.to, a.to+leaseLasts-leaseSpent) {
+			units -= a.units
 		}
 	}
-	return unheard, unasked
+	for _, s := range rest {
+		switch {
+		case s.units > 0 && meets(troubles, s.at, s.at+leaseLasts),
+			s.units < 0 && meets(troubles, s.at, s.at+leaseLasts-leaseKnown):
+			units += s.units
+		case s.units > 0:
+			most := int64(0) // of the check that it may belong to; the rest is a lease
+			for _, a := range asks {
+				if a.unsure && a.from <= s.at && a.units <= s.units {
+					most = max(most, a.units)
+				}
+			}
+			units += most
+		}
+	}
+	return units
 }
 
-// pairs is which spend carries out each ask, by its index; -1 if none.
-type pairs struct {
-	asks   []ask
-	spends []spent
-	of     []int
-}
-
-// asked reports whether an ask is carried out once, at its answer at the latest.
-func (a *ask) asked() bool { return a.done && !a.leased || a.units < 0 }
-
-// pair pairs takes and refunds with the asks of as many units, and returns the spends that
-// are left: each with that which ends first, so that the others are left to later ones. Asks
-// are ascending by their begin.
-func pair(asks []ask, spends []spent) (p *pairs, rest []int) {
-	p = &pairs{asks, spends, slices.Repeat([]int{-1}, len(asks))}
-	var open []int // that may be carried out now
+// pair pairs spends with the asks of as many units, which are ascending by their begin: each with
+// the one that ends first, so that the others are left to later spends. It returns the asks, by
+// index, and the spends that are left.
+func pair(asks []ask, spends []spent) (left []bool, rest []spent) {
+	left = slices.Repeat([]bool{true}, len(asks))
+	var open []int // those that may be carried out now
 	next := 0
-	for n, s := range spends {
+	for _, s := range spends {
 		for ; next < len(asks) && asks[next].from <= s.at; next++ {
-			if asks[next].asked() {
+			if a := asks[next]; a.done && !a.leased || a.units < 0 { // it is carried out once
 				open = append(open, next)
 			}
 		}
@@ -139,74 +103,11 @@ func pair(asks []ask, spends []spent) (p *pairs, rest []int) {
 		}
 		switch {
 		case best >= 0:
-			p.of[open[best]] = n
+			left[open[best]] = false
 			open = slices.Delete(open, best, best+1)
 		case s.units != 0:
-			rest = append(rest, n)
+			rest = append(rest, s)
 		}
 	}
-	return p, rest
-}
-
-// given is the units of refunds that nobody carried out, less those of leases that may have
-// been lost and were not: callers were granted them, or they came back.
-func (p *pairs) given(rest []int, troubles []trouble) (units int64) {
-	for i, a := range p.asks {
-		switch {
-		case a.units < 0 && p.of[i] < 0:
-			units -= a.units
-		case a.leased && a.done && meets(troubles, a.to, a.to+leaseLasts-leaseSpent):
-			units -= a.units
-		}
-	}
-	for _, n := range rest {
-		if s := p.spends[n]; s.units < 0 && meets(troubles, s.at, s.at+leaseLasts-leaseKnown) {
-			units += s.units
-		}
-	}
-	return units
-}
-
-// carry pairs a spend with an ask that fits. The spend that was paired with it goes on to
-// another of as many units, as in any bipartite matching. It returns the ask's units, 0 if
-// none fits.
-func (p *pairs) carry(n int, fits func(of int64) bool, tried map[int]bool) (units int64) {
-	at := p.spends[n].at
-	for i := range p.asks {
-		a := &p.asks[i]
-		if a.from > at {
-			break
-		}
-		if !a.asked() || at > a.to || tried[i] || !fits(a.units) {
-			continue
-		}
-		tried[i] = true
-		if p.of[i] < 0 || p.carry(p.of[i], func(of int64) bool { return of == a.units }, tried) > 0 {
-			p.of[i] = n
-			return a.units
-		}
-	}
-	return 0
-}
-
-// heats is when a key has first been asked for so often that it may be lent; never, if it
-// was not. Asks are ascending by time.
-func heats(asks []ask) time.Duration {
-	weight, before := 0.0, time.Duration(0)
-	for _, a := range asks {
-		if a.leased || a.units < 0 {
-			continue
-		}
-		weight = weight*math.Exp(-float64(a.from-before)/float64(hotFor)) + 1
-		if before = a.from; weight >= hotWeighs {
-			return a.from
-		}
-	}
-	return never
-}
-
-// renews reports whether a lease may be renewed at a time, which no check asks for: some of
-// it has been granted.
-func renews(asks []ask, at time.Duration) bool {
-	return slices.ContainsFunc(asks, func(a ask) bool { return a.leased && a.to <= at && at <= a.to+leaseLasts })
+	return left, rest
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/weir-go/weir"
 )
 
 const (
@@ -34,7 +32,6 @@ type searching struct {
 	checks  int
 	virtual time.Duration
 	found   []result
-	steady  map[weir.PartitionPolicy]steady
 	allowed allowed
 }
 
@@ -42,10 +39,7 @@ type searching struct {
 // breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
-	f := &searching{
-		ctx: ctx, count: o.count, regions: o.regions, stops: o.stops, out: out, next: o.seed,
-		steady: make(map[weir.PartitionPolicy]steady),
-	}
+	f := &searching{ctx: ctx, count: o.count, regions: o.regions, stops: o.stops, out: out, next: o.seed}
 	if o.random > 0 {
 		f.until = begun.Add(o.random)
 	}
@@ -62,7 +56,6 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 			return exitBroken
 		}
 	}
-	tellSteady(out, f.steady)
 	f.allowed.tell(out)
 	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
 		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
@@ -154,11 +147,6 @@ func (f *searching) note(r result) {
 	f.faults += r.Faults
 	f.checks += r.Checks
 	f.virtual += r.Lasts
-	for p, s := range r.Steady {
-		sum := f.steady[p]
-		sum.add(s)
-		f.steady[p] = sum
-	}
 	f.allowed.add(r.Allowed)
 	verdict := "✓"
 	if len(r.Broken) > 0 {

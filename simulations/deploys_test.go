@@ -137,7 +137,7 @@ func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 	t.Parallel()
 	changes := *deploys
 	if changes == 0 {
-		changes = full.Pick(t, 12, 40)
+		changes = full.Pick(t, 6, 40)
 	}
 	var all []deployed
 	for seed := uint64(1); changes > len(all)/deployKeys; seed++ {

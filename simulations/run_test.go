@@ -126,7 +126,7 @@ func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name != "split" && name != "crash" && name != "deploy" {
+			if name != "split" {
 				full.Only(t, "TestARunAccountsForEveryUnitAndReplays/"+name+" with simulated membership")
 			}
 			s.Gossip = true

@@ -61,7 +61,7 @@ func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 }
 
 func TestShrinkGivesUpInTime(t *testing.T) {
-	for seed := range uint64(full.Pick(t, 10, 50)) {
+	for seed := range uint64(full.Pick(t, 5, 50)) {
 		s := random(seed)
 		least, _ := shrunk(t, s, func(o *Scenario) bool { return o.equal(s) })
 		require.Equal(t, s, least, "seed %d", seed)

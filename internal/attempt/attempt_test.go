@@ -231,3 +231,30 @@ func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 		})
 	}
 }
+
+func TestRelayedCheckIsExtendedByTheRelaysDelay(t *testing.T) {
+	const timeout, ms = 80 * time.Millisecond, time.Millisecond
+	for _, c := range []struct {
+		about                string
+		owner, relay         time.Duration // their delays
+		first, second, whole time.Duration // waits, and the time of the whole check
+	}{
+		{"the owner reported a delay on a connection that broke", 40 * ms, 0, 40 * ms, 40 * ms, timeout},
+		{"the relay reports a delay", 0, 40 * ms, 60 * ms, 60 * ms, 120 * ms},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			v := four(2, 3)
+			for i, delay := range []time.Duration{0, c.owner, c.relay, 0} {
+				v.Members[i].Peer = reports{delay: delay}
+			}
+			var id bucket.ID
+			for ; v.Owner(id) != 1 || v.StandIn(id, 1) == v.Self; id.Hi += 1 << 40 {
+			}
+			a := First(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
+			require.Equal(t, c.first, a.Wait)
+			require.Equal(t, c.whole, a.Left(1000))
+			require.True(t, a.Next(cluster.ErrTimeout, id, 1000+int64(c.first)))
+			require.Equal(t, c.second, a.Wait)
+		})
+	}
+}

@@ -120,6 +120,7 @@ var fuzzed = map[string]string{
 	"contrib/envoy Service.readAmount":    "contrib/envoy FuzzReservations",
 	"contrib/envoy domainOf":              "contrib/envoy FuzzResources",
 	"cmd/weir parse":                      "cmd/weir FuzzServeOptions",
+	"cmd/weir fileList.UnmarshalText":     "cmd/weir FuzzServeOptions",
 	"cmd/weir list.UnmarshalText":         "cmd/weir FuzzServeOptions",
 	"cmd/weir perRegion.UnmarshalText":    "cmd/weir FuzzServeOptions",
 	"cmd/weir readShared":                 "cmd/weir FuzzConfidentialFiles",

@@ -29,6 +29,7 @@ type Port struct {
 	accepting sync.Mutex // held by Accept
 	closed    sync.Once
 	closing   chan struct{}
+	shut      atomic.Bool // Shutdown was called
 
 	fresh, kept set // connections that are new, and others; guarded by pool
 }
@@ -60,7 +61,8 @@ const roomEvery = 2 * time.Millisecond
 const sendBuffer = 64 << 10
 
 // Accept implements net.Listener. While all connections that the budget allows work, it
-// waits, and the kernel queues those that come.
+// waits, and the kernel queues those that come. After Shutdown the error is http.ErrServerClosed,
+// which the Serve of a server of HTTP then returns, although its own Shutdown begins later.
 func (p *Port) Accept() (net.Conn, error) {
 	p.accepting.Lock()
 	defer p.accepting.Unlock()
@@ -69,7 +71,7 @@ func (p *Port) Accept() (net.Conn, error) {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			p.cut(p.pool.shed(p.budget.now()))
 		}
-		return nil, err // after which servers try again
+		return nil, p.acceptError(err) // after an error for lack of descriptors, servers try again
 	}
 	if b, is := raw.(interface{ SetWriteBuffer(int) error }); is {
 		_ = b.SetWriteBuffer(sendBuffer) // which fails on a closed connection alone, as reads will
@@ -80,9 +82,16 @@ func (p *Port) Accept() (net.Conn, error) {
 	p.cut(out)
 	if !in && !p.await(c) {
 		_ = raw.Close()
-		return nil, net.ErrClosed
+		return nil, p.acceptError(net.ErrClosed)
 	}
 	return c, nil
+}
+
+func (p *Port) acceptError(err error) error {
+	if p.shut.Load() {
+		return http.ErrServerClosed
+	}
+	return err
 }
 
 // await waits until there is room for c. It returns false if the port was closed first.
@@ -135,8 +144,10 @@ func (p *Port) Rest(ctx context.Context) {
 // Shutdown closes the port and then calls the Shutdown of its server, which drops each request
 // that comes later. So clients that have just connected have a tenth of a second to ask first.
 // The server would wait five seconds for a connection on which nobody asks; it is closed here.
-// Shutdown returns what that of the server returns, which is an error once ctx is done.
+// Shutdown returns what that of the server returns, which is an error once ctx is done. The server
+// keeps a connection of HTTP/2 open for a second after its last answer, unless the client ends it.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
+	p.shut.Store(true)
 	p.closeAndTakeIn()
 	unasked := func(then int64) bool { return len(p.unaskedSince(then)) > 0 }
 	p.wait(ctx, shortly, unasked)

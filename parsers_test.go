@@ -47,7 +47,7 @@ var fuzzed = map[string]string{
 	"internal/publish ParseQuestion":       "internal/publish FuzzKVMessages",
 	"internal/publish parseDifference":     "internal/publish FuzzKVMessages",
 	"internal/registry parseLimits":        "internal/registry FuzzLimits",
-	"internal/sealed Box.Open":             "internal/sealed FuzzOpen",
+	"internal/sealed Box.Open":             "internal/reserve FuzzOpen",
 	"internal/snapshots ReadHeader":        "internal/snapshots FuzzReader",
 	"internal/snapshots readRaw":           "internal/snapshots FuzzReader",
 	"internal/snapshots rawHeader.readRun": "internal/snapshots FuzzReader",

@@ -43,9 +43,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(spinVariable) != "" {
 		spin()
 	}
-	if settings := os.Getenv(keeperVariable); settings != "" {
-		os.Exit(lab.Serve(settings, runKeeper, func(err error) any { return keeperReport{Failed: err.Error()} }))
-	}
 	flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // half of them wait; the command line overrides it
 	os.Exit(m.Run())
 }

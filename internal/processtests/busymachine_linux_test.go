@@ -5,10 +5,7 @@ import (
 	"flag"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,9 +66,7 @@ func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 	begun := time.Now()
 	var nodes []*remote
 	for _, addr := range addrs {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), joinVariable+"="+strings.Join(addrs, " "), bindVariable+"="+addr)
-		nodes = append(nodes, newRemote(t, cmd))
+		nodes = append(nodes, newRemote(t, settings{Bind: addr, Join: addrs}))
 	}
 	for _, n := range nodes {
 		gateways = append(gateways, n.do(t, order{Gateway: &busyLimit}).Gateway) // it obeys once it is ready

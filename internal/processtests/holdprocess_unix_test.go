@@ -4,8 +4,6 @@ package processtests
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -16,30 +14,22 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// joinRemote starts another process with a node that joins these, at an address or any, and
-// waits until all hear each other, of so many members.
-func joinRemote(t *testing.T, nodes []*node, addr string, members int) (r *remote, name string) {
+// joinRemote starts another process with a node that joins these two, and waits until all hear
+// each other. It returns the node's name too.
+func joinRemote(t *testing.T, nodes []*node) (r *remote, name string) {
 	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	known := make(map[string]bool)
-	cmd := exec.Command(program)
 	v := nodes[0].View()
-	for _, m := range v.Members {
-		known[m.Name] = true
-	}
-	cmd.Env = append(os.Environ(), joinVariable+"="+v.Members[v.Self].Addr, bindVariable+"="+addr, timeoutVariable+"=2s")
-	r = newRemote(t, cmd)
+	r = newRemote(t, settings{Join: []string{v.Members[v.Self].Addr}, Timeout: 2 * time.Second})
 	realtime.Eventually(t, "the process serves, and all hear each other", func() bool {
 		for _, n := range nodes {
-			if v := n.View(); len(v.Points) != members || len(v.Members) != members || !v.HearsAll() || !v.Settled {
+			if v := n.View(); len(v.Points) != 3 || len(v.Members) != 3 || !v.HearsAll() || !v.Settled {
 				return false
 			}
 		}
 		return true
 	})
 	for _, m := range nodes[0].View().Members {
-		if !known[m.Name] {
+		if m.Name != nodes[0].name() && m.Name != nodes[1].name() {
 			name = m.Name
 		}
 	}
@@ -53,7 +43,7 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 	t.Parallel()
 	realtime.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, nil)
-		child, name := joinRemote(t, nodes, "", 3)
+		child, name := joinRemote(t, nodes)
 		held := weir.Limit{Name: "held", Algorithm: weir.InFlight, Rate: 10}
 		tokens := weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour}
 		hs, ts := limiters(t, nodes, held), limiters(t, nodes, tokens)

@@ -115,12 +115,7 @@ func (l *lan) run(i int, timeout time.Duration) *remote {
 	for j := range l.hosts {
 		join = append(join, l.endpoint(j))
 	}
-	child := exec.Command("ip", "netns", "exec", l.host(i), os.Args[0])
-	child.Env = append(os.Environ(), joinVariable+"="+strings.Join(join, " "), bindVariable+"="+l.endpoint(i))
-	if timeout > 0 {
-		child.Env = append(child.Env, timeoutVariable+"="+timeout.String())
-	}
-	return newRemote(l.t, child)
+	return newRemote(l.t, settings{Bind: l.endpoint(i), Join: join, Timeout: timeout, Secret: "sixteen-bytes..."}, "ip", "netns", "exec", l.host(i))
 }
 
 // cut drops, without a word to anyone, what comes to a host from others.

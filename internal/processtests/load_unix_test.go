@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/realtime"
 )
 
@@ -33,6 +34,7 @@ type loaded struct {
 	Sources map[string]int // how many checks each has decided, by its name
 	Asked   [][]int64      // of each limit's keys
 	Granted [][]int64
+	Took    lab.Histogram // each check
 	Slowest time.Duration // of all checks, without what this process was late meanwhile
 	Late    time.Duration // how much later than asked this process was woken at worst
 	Gone    []absence     // of members, as this node knew them: the first maxAbsences
@@ -77,9 +79,11 @@ func putThrough(n *node, l load) *loaded {
 				k := rand.IntN(l.Limits[i].Keys)
 				begun, before := time.Now(), late.Total()
 				d, err := limiters[i].Allow(context.Background(), fmt.Sprint("key ", k))
-				took := time.Since(begun) - (late.Total() - before)
+				took := time.Since(begun)
+				own := took - (late.Total() - before)
 				mu.Lock()
-				all.Slowest = max(all.Slowest, took)
+				all.Took.Add(took)
+				all.Slowest = max(all.Slowest, own)
 				all.Sources[d.Source.String()]++
 				all.Asked[i][k]++
 				if d.Allowed {

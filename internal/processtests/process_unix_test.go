@@ -3,15 +3,12 @@
 package processtests
 
 import (
-	"cmp"
-	"context"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,17 +20,9 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// joinVariable makes the test binary a node that joins the addresses it holds;
-// bindVariable says where it listens, timeoutVariable what its Timeout is.
-const (
-	joinVariable    = "WEIR_TEST_JOIN"
-	bindVariable    = "WEIR_TEST_BIND"
-	timeoutVariable = "WEIR_TEST_TIMEOUT"
-)
-
 func TestMain(m *testing.M) {
-	if join := os.Getenv(joinVariable); join != "" {
-		os.Exit(serveUntilEOF(join))
+	if told := os.Getenv(nodeVariable); told != "" {
+		os.Exit(lab.Serve(told, serveNode, func(err error) any { return report{Failed: err.Error()} }))
 	}
 	if os.Getenv(spinVariable) != "" {
 		spin()
@@ -42,77 +31,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveUntilEOF is the other process: a node that lives until its parent does
-// not, and carries out its orders. It says that it serves, and then how each
-// member stands, by its port and whenever that changes.
-func serveUntilEOF(join string) int {
-	failed := &failures{}
-	cfg := weir.Config{
-		Bind: cmp.Or(os.Getenv(bindVariable), "127.0.0.1:0"), Join: strings.Fields(join),
-		Observer: failed, Logger: quiet,
-	}
-	if !strings.HasPrefix(cfg.Bind, "127.") { // in network namespaces
-		cfg.Secrets = [][]byte{make([]byte, 16)}
-	}
-	cfg.Timeout, _ = time.ParseDuration(os.Getenv(timeoutVariable)) // none: the default
-	n, err := start(context.Background(), cfg)
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	defer n.Close()
-	for !n.Ready() {
-		time.Sleep(time.Millisecond)
-	}
-	fmt.Println("serving")
-	gone := make(chan struct{})
-	go func() {
-		obey(n, failed, os.Stdin, os.Stdout)
-		close(gone)
-	}()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for said := ""; ; {
-		select {
-		case <-gone:
-			return 0
-		case <-tick.C:
-		}
-		var now []string
-		for _, m := range n.Members() {
-			now = append(now, m.Addr+"="+m.State.String())
-		}
-		slices.Sort(now)
-		if line := strings.Join(now, " "); line != said {
-			said = line
-			fmt.Println(line)
-		}
-	}
-}
-
-// process starts another process with a node that joins n, and waits until it
-// is ready. The test's end kills it.
-func process(t testing.TB, n *node) *lab.Child {
+// process starts another process with a node that joins n, and waits until it is ready.
+func process(t *testing.T, n *node) *remote {
 	t.Helper()
-	v, serves := n.View(), make(chan string, 1)
-	child, err := lab.Start([]string{joinVariable + "=" + v.Members[v.Self].Addr}, os.Stderr, func(line []byte) {
-		select {
-		case serves <- string(line):
-		default: // how it sees others later is nothing to these tests
-		}
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = child.Kill()
-		<-child.Ended()
-	})
-	select {
-	case line := <-serves:
-		require.Equal(t, "serving", line)
-	case <-child.Ended():
-		t.Fatal("the other process has ended: " + child.How())
-	}
-	return child
+	v := n.View()
+	r := newRemote(t, settings{Join: []string{v.Members[v.Self].Addr}})
+	r.do(t, order{})
+	return r
 }
 
 func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {

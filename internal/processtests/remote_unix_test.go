@@ -3,13 +3,13 @@
 package processtests
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,17 +22,75 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// order is what a test has a node in another process do, as a line of JSON on
-// its stdin: so many rounds, each of one unit of each question in turn, with a
-// pause after each round. No rounds: it only looks. With Keep, Leave, a Load or a
-// Gateway it does that instead.
+// nodeVariable makes the test binary a node. It holds settings.
+const nodeVariable = "WEIR_TEST_NODE"
+
+// settings are how a node in another process starts.
+type settings struct {
+	Bind    string // any port of this machine if empty
+	Join    []string
+	Timeout time.Duration // the default if zero
+	Secret  string        // none if empty, which needs a loopback address
+}
+
+// serveNode is the other process. The node executes each order as soon as it is ready, beside
+// the orders before it, and reports the states of the members whenever they change.
+func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell func(any) error) error {
+	failed := &failures{}
+	cfg := weir.Config{
+		Bind: cmp.Or(s.Bind, "127.0.0.1:0"), Join: s.Join, Timeout: s.Timeout, Observer: failed, Logger: quiet,
+	}
+	if s.Secret != "" {
+		cfg.Secrets = [][]byte{[]byte(s.Secret)}
+	}
+	n, err := start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	for !n.Ready() {
+		if !lab.Sleep(ctx, time.Millisecond) {
+			return nil
+		}
+	}
+	var telling sync.Mutex
+	say := func(r report) {
+		telling.Lock()
+		defer telling.Unlock()
+		_ = tell(r) // the parent may have ended
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for sight := ""; ; {
+		select {
+		case o, ok := <-orders:
+			if !ok {
+				return nil
+			}
+			go func() { say(carryOut(n, failed, o)) }()
+		case <-tick.C:
+			var states []string
+			for _, m := range n.Members() {
+				states = append(states, m.Addr+"="+m.State.String())
+			}
+			slices.Sort(states)
+			if now := strings.Join(states, " "); now != sight {
+				sight = now
+				say(report{Sight: sight})
+			}
+		}
+	}
+}
+
+// order is what a test has a node in another process do: so many rounds, each of one unit of
+// each question in turn, with a pause after each round. Without rounds the node only reports the counts.
+// With Keep, a Load or a Gateway it does that instead.
 type order struct {
 	ID        int
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
-	Keep      int  // units of each question that the node holds or reserves, one by one, and keeps
-	Leave     bool // in order, before the process is stopped
+	Keep      int // units of each question that the node holds or reserves, one by one, and keeps
 	Load      *load
 	Gateway   *weir.Limit // the limit of the HTTP requests that the node answers until it ends
 }
@@ -42,9 +100,13 @@ type question struct {
 	Key   string
 }
 
-// report is what the node answers, as a line of JSON on its stdout.
+// report is what the node reports of an order, or else why it has failed or what it sees.
 type report struct {
-	ID      int
+	ID      int    // of the order
+	Failed  string // why the process ends
+	Sight   string // the state of each member, by its address
+	Addr    string // its own
+	Refused map[string]uint64
 	Tallies []tally       // of each question
 	Slowest time.Duration // of all checks, without what this process was late meanwhile
 	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
@@ -78,23 +140,6 @@ func (f *failures) Hopped(ctx context.Context, e weir.HopEvent) {
 	}
 }
 
-// obey carries out orders, each at once, until there are no more.
-func obey(n *node, failed *failures, orders io.Reader, reports io.Writer) {
-	for d := json.NewDecoder(orders); ; {
-		var o order
-		if d.Decode(&o) != nil {
-			return
-		}
-		go func() {
-			line, err := json.Marshal(carryOut(n, failed, o))
-			if err != nil {
-				panic(err)
-			}
-			reports.Write(append(line, '\n'))
-		}()
-	}
-}
-
 func carryOut(n *node, failed *failures, o order) report {
 	if o.Load != nil {
 		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
@@ -105,13 +150,6 @@ func carryOut(n *node, failed *failures, o order) report {
 			panic(err)
 		}
 		return report{ID: o.ID, Gateway: addr}
-	}
-	if o.Leave {
-		r := report{ID: o.ID}
-		if err := n.Leave(context.Background()); err != nil {
-			r.Tallies = []tally{{Errors: []string{err.Error()}}}
-		}
-		return r
 	}
 	if o.Keep > 0 {
 		return keep(n, o)
@@ -174,6 +212,7 @@ func carryOut(n *node, failed *failures, o order) report {
 		r.Tallies[i].Used = d.Limit - d.Remaining
 	}
 	v := n.View()
+	r.Addr, r.Refused = v.Members[v.Self].Addr, n.Stats().Cluster.Refused
 	r.Members, r.Direct, r.Hears = len(v.Members), true, true
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
@@ -236,41 +275,47 @@ func watch(n *node, stop <-chan struct{}) (calm bool) {
 	}
 }
 
-// remote is a node in another process.
+// remote is a node in another process. Its methods are called by the test's goroutine.
 type remote struct {
 	*lab.Child
 	mu      sync.Mutex
-	sight   string // how it last said that each member stands
+	sight   string // the last Sight that it reported
+	failed  string
 	orders  int
 	waiting map[int]chan report
 }
 
-// newRemote starts a command that is a node, and lives until the test ends.
-func newRemote(t *testing.T, child *exec.Cmd) *remote {
+// newRemote starts this program as a node, behind a command that runs it if there is one. The
+// process ends with the test.
+func newRemote(t *testing.T, s settings, command ...string) *remote {
 	t.Helper()
-	r := &remote{waiting: make(map[int]chan report)}
-	var err error
-	r.Child, err = lab.StartCommand(child, os.Stderr, func(line []byte) { r.read(t, line) })
+	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Stop(time.Minute) })
+	command = append(command, os.Args[0])
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), nodeVariable+"="+string(text))
+	r := &remote{waiting: make(map[int]chan report)}
+	r.Child, err = lab.StartCommand(cmd, os.Stderr, func(line []byte) { r.read(t, line) })
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = r.Kill()
+		<-r.Ended()
+	})
 	return r
 }
 
 func (r *remote) read(t *testing.T, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !bytes.HasPrefix(line, []byte("{")) {
-		r.sight = string(line)
-		return
-	}
-	var done report
-	if err := json.Unmarshal(line, &done); err != nil {
+	var told report
+	if err := json.Unmarshal(line, &told); err != nil {
 		t.Errorf("%v: %s", err, line)
 	}
-	if answer := r.waiting[done.ID]; answer != nil {
-		answer <- done // it has room for one
+	r.sight, r.failed = cmp.Or(told.Sight, r.sight), cmp.Or(told.Failed, r.failed)
+	if answer := r.waiting[told.ID]; answer != nil {
+		answer <- told // it has room for one
 	}
-	delete(r.waiting, done.ID)
+	delete(r.waiting, told.ID)
 }
 
 func (r *remote) said() string { r.mu.Lock(); defer r.mu.Unlock(); return r.sight }
@@ -283,18 +328,19 @@ func (r *remote) begin(t *testing.T, o order) (await func() report) {
 	r.orders++
 	o.ID = r.orders
 	r.waiting[o.ID] = answer
-	err := r.Order(o)
 	r.mu.Unlock()
-	require.NoError(t, err)
+	err := r.Order(o)
 	return func() report {
 		t.Helper()
 		select {
 		case done := <-answer:
 			return done
+		case <-r.Ended():
+			t.Fatalf("a node in another process has ended: %s%s", r.failed, r.How())
 		case <-time.After(time.Minute):
-			t.Fatal("a node in another process has not carried out an order within a minute")
-			return report{}
+			t.Fatalf("a node in another process has not carried out an order within a minute: %v", err)
 		}
+		return report{}
 	}
 }
 

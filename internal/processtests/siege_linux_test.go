@@ -1,26 +1,19 @@
 package processtests
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"compress/lzw"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,151 +27,38 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// siegeVariable makes TestANodeUnderSiege, in a process of its own, a node: one that joins
-// the address that it holds, after its secret and how many file descriptors it may have,
-// 0 for as many as there are.
-const siegeVariable = "WEIR_TEST_SIEGE"
-
 var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
 
-// besieged is what a node says of the time since it was asked last.
-type besieged struct {
-	P50, P99, Max time.Duration // of its own checks, of which it decides half
-	Checks        int
-	Sources       map[string]int
-	Members       int
-	Refused       map[string]uint64
-}
+// siegeMemory is all the address space that a node under siege may have, in KiB: more than it
+// ever needs, and less than the machine has.
+const siegeMemory = 6 << 20
 
-// siegeMemory is all the address space that a node under siege may have: more than it
-// is ever to need, and less than the machine.
-const siegeMemory = 6 << 30
-
-// serveBesieged is the other process: a node that checks a thousand times a second, and
-// says how that went whenever it is asked.
-func serveBesieged(told string) error {
-	told, join, _ := strings.Cut(told, " ")
-	secret, files, _ := strings.Cut(told, ",")
-	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: siegeMemory, Max: siegeMemory})
-	if n, _ := strconv.ParseUint(files, 10, 64); n > 0 {
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n})
-	}
-	cfg := weir.Config{Bind: "127.0.0.1:0", Join: strings.Fields(join), Logger: quiet}
-	if secret != "" {
-		cfg.Secrets = [][]byte{[]byte(secret)}
-	}
-	n, err := weir.Start(context.Background(), cfg)
-	if err != nil {
-		return err
-	}
-	defer n.Close()
-	limit, err := n.Limiter(weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute})
-	if err != nil {
-		return err
-	}
-	for !n.Ready() {
-		time.Sleep(time.Millisecond)
-	}
-	for _, m := range n.Members() {
-		if m.Self {
-			fmt.Println(m.Addr)
-		}
-	}
-	var (
-		mu    sync.Mutex
-		took  []time.Duration
-		s     besieged
-		clear = func() { took, s = nil, besieged{Sources: map[string]int{}} }
-	)
-	clear()
-	go func() {
-		for range time.Tick(time.Millisecond) {
-			begin := time.Now()
-			d, err := limit.Allow(context.Background(), strconv.Itoa(rand.IntN(1000)))
-			source := d.Source.String()
-			if err != nil {
-				source = err.Error()
-			}
-			mu.Lock()
-			took = append(took, time.Since(begin))
-			s.Sources[source]++
-			mu.Unlock()
-		}
-	}()
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		mu.Lock()
-		slices.Sort(took)
-		if s.Checks = len(took); s.Checks > 0 {
-			s.P50, s.P99, s.Max = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
-		}
-		s.Members, s.Refused = len(n.Members()), n.Stats().Cluster.Refused
-		line, _ := json.Marshal(s)
-		clear()
-		mu.Unlock()
-		fmt.Println(string(line))
-	}
-	return nil
-}
-
-func TestANodeUnderSiege(t *testing.T) {
-	if told := os.Getenv(siegeVariable); told != "" {
-		require.NoError(t, serveBesieged(told))
-	}
-}
-
-// besiegedNode is a process with one.
+// besiegedNode is a node in another process, and its address.
 type besiegedNode struct {
-	*lab.Child
-	t     *testing.T
-	lines chan string // that it prints
-	addr  string
+	*remote
+	addr string
 }
 
+// besiege starts a node that joins another one, if any, and may have so many file descriptors,
+// or as many as this process if files is 0.
 func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	t.Helper()
-	n := &besiegedNode{t: t, lines: make(chan string)}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestANodeUnderSiege$", "-test.timeout=1h")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%d %s", siegeVariable, secret, files, join))
-	over, end := context.WithCancel(t.Context())
-	var err error
-	n.Child, err = lab.StartCommand(cmd, nil, func(line []byte) {
-		select {
-		case n.lines <- string(line):
-		case <-over.Done():
-		}
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		end()
-		_ = n.Kill()
-		<-n.Ended()
-	})
-	line, lives := n.next()
-	require.True(t, lives)
-	n.addr = line
-	_, _, err = net.SplitHostPort(n.addr)
-	require.NoError(t, err)
+	limits := ""
+	if files > 0 {
+		limits = fmt.Sprintf("ulimit -n %d; ", files)
+	}
+	if !race.Enabled { // the detector reserves terabytes of addresses
+		limits += fmt.Sprintf("ulimit -v %d; ", siegeMemory)
+	}
+	n := &besiegedNode{remote: newRemote(t, settings{Join: strings.Fields(join), Secret: secret}, "sh", "-c", limits+`exec "$0"`)}
+	n.addr = n.do(t, order{}).Addr
 	return n
 }
 
-// next is the next line that the node prints; false if it has died.
-func (n *besiegedNode) next() (line string, lives bool) {
-	select {
-	case line = <-n.lines:
-		return line, true
-	case <-n.Ended():
-		return "", false
-	}
-}
-
-// says is what the node says; false if it has died.
-func (n *besiegedNode) says() (s besieged, lives bool) {
-	_ = n.Order(struct{}{}) // any line asks
-	line, lives := n.next()
-	if lives {
-		require.NoError(n.t, json.Unmarshal([]byte(line), &s))
-	}
-	return s, lives
+// besiegedLoad is what each node checks meanwhile, a thousand times a second.
+func besiegedLoad() order {
+	limit := weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute}
+	return order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
 }
 
 // processor is the time that the process has had one.
@@ -344,42 +224,37 @@ func TestSiege(t *testing.T) {
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
 				other := besiege(t, secret, victim.addr, 0)
-				realtime.Eventually(t, "both are members", func() bool {
-					s, _ := victim.says()
-					return s.Members == 2
-				})
+				realtime.Eventually(t, "both are members", func() bool { return victim.do(t, order{}).Members == 2 })
 				time.Sleep(200 * time.Millisecond)
-				victim.says() // what came before is not counted
-				other.says()
 				before, begin := victim.processor(), time.Now()
 				ctx, stop := context.WithTimeout(t.Context(), *siegeFor)
 				defer stop()
 				var attacked sync.WaitGroup
 				attacked.Go(func() { a.do(ctx, victim.addr) })
+				victimLoad, otherLoad := victim.begin(t, besiegedLoad()), other.begin(t, besiegedLoad())
 				resident, descriptors := int64(0), int64(0)
 				for ctx.Err() == nil {
 					resident, descriptors = max(resident, lab.Resident(victim.PID())), max(descriptors, lab.OpenFiles(victim.PID()))
 					time.Sleep(5 * time.Millisecond)
 				}
 				processor := float64(victim.processor()-before) / float64(time.Since(begin))
-				s, lives := victim.says()
-				o, _ := other.says()
+				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f", mode, a.name, resident>>20, descriptors, processor) // should it have died
+				s, o := victimLoad().Loaded, otherLoad().Loaded
+				after := victim.do(t, order{})
 				attacked.Wait()
 				joined := joinsMeanwhile(t, a, secret, victim)
 				resident = max(resident, lab.Resident(victim.PID()))
-				if !lives {
-					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, victim.How())
-				}
-				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  another joins in %6v  members %4d  checks %v  refused %v",
-					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
-					o.P99.Round(time.Microsecond), joined.Round(time.Millisecond), s.Members, s.Sources, s.Refused)
+				t.Logf("p50 %v  p99 %v  max %v  (other: p99 %v)  another joins in %v  RSS then %d MB  members %d  checks %v  refused %v",
+					rounded(s.Took.Quantile(0.5)), rounded(s.Took.Quantile(0.99)), rounded(s.Took.Most), rounded(o.Took.Quantile(0.99)),
+					rounded(joined), resident>>20, after.Members, s.Sources, after.Refused)
+				require.Empty(t, append(s.Errors, o.Errors...))
 				if !race.Enabled { // which keeps several bytes of its own for each
 					require.Less(t, resident, siegeResident)
 				}
 				require.Less(t, descriptors, siegeDescriptors)
-				require.LessOrEqual(t, s.Members, siegeMembers)
+				require.LessOrEqual(t, after.Members, siegeMembers)
 				require.Less(t, joined, siegeJoin, "a member that joins is let in")
-				require.Less(t, cmp.Compare(s.Max, 5*time.Second), 1, "no check stalls")
+				require.LessOrEqual(t, s.Took.Most, 5*time.Second, "no check stalls")
 			})
 		}
 	}
@@ -398,9 +273,9 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {
-		s, lives := late.says()
+		members := late.do(t, order{}).Members
 		// What this process was late itself is the machine's, and nobody's join.
-		if took := time.Since(begin) - machine.Total(); lives && s.Members >= 2 || took > siegeJoin {
+		if took := time.Since(begin) - machine.Total(); members >= 2 || took > siegeJoin {
 			return took
 		}
 		time.Sleep(time.Millisecond)

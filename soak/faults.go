@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +63,6 @@ type member struct {
 
 const (
 	wholeWithin = 60 * time.Second
-	lookEvery   = 20 * time.Millisecond
 	// before is how long nothing happens before a fault: long enough to use up the
 	// round's keys. after is how long nothing happens after it: windows that no fault
 	// has a part in are in the rest of it.
@@ -186,19 +186,11 @@ func (f *fleet) told(i int, r report) {
 // be, and reports whether that came in time.
 func (f *fleet) await(ctx context.Context, what func(*report) bool) bool {
 	since := time.Now()
-	for time.Since(since) < wholeWithin && ctx.Err() == nil {
+	return lab.Await(ctx, wholeWithin, func() bool {
 		f.mu.Lock()
-		all := true
-		for _, m := range f.members {
-			all = all && m.at.After(since) && what(&m.last)
-		}
-		f.mu.Unlock()
-		if all {
-			return true
-		}
-		time.Sleep(lookEvery)
-	}
-	return false
+		defer f.mu.Unlock()
+		return !slices.ContainsFunc(f.members, func(m *member) bool { return !m.at.After(since) || !what(&m.last) })
+	})
 }
 
 // whole waits until every node has all others.
@@ -282,7 +274,7 @@ func (f *fleet) calm(ctx context.Context) {
 	lab.Sleep(ctx, per)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calmly = append(f.calmly, span{from.UnixNano(), time.Now().UnixNano()})
+	f.calmly = append(f.calmly, lab.Between(from.UnixNano(), time.Now().UnixNano()))
 }
 
 // settle is how long the traffic has rested before figures are taken: longer than a
@@ -298,13 +290,7 @@ func (f *fleet) nextRound(ctx context.Context) error {
 		return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node's checks have ended within %v", wholeWithin))
 	}
 	lab.Sleep(ctx, settle)
-	f.mu.Lock()
-	taken := len(f.members[0].series)
-	f.mu.Unlock()
-	if err := f.tell(order{Do: doFigure}); err != nil {
-		return err
-	}
-	have := func() (n int) {
+	taken := func() (n int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		n = len(f.members[0].series)
@@ -313,10 +299,12 @@ func (f *fleet) nextRound(ctx context.Context) error {
 		}
 		return n
 	}
-	for asked := time.Now(); have() <= taken; time.Sleep(lookEvery) {
-		if time.Since(asked) > wholeWithin || ctx.Err() != nil {
-			return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node has said its figures within %v", wholeWithin))
-		}
+	had := taken()
+	if err := f.tell(order{Do: doFigure}); err != nil {
+		return err
+	}
+	if !lab.Await(ctx, wholeWithin, func() bool { return taken() > had }) {
+		return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node has said its figures within %v", wholeWithin))
 	}
 	f.round++
 	return errors.Join(f.tell(order{Do: doRound, Round: f.round}), f.tell(order{Do: doGoOn}))
@@ -359,7 +347,7 @@ func (f *fleet) over(ctx context.Context, k kind, i int, from time.Time) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults = append(f.faults, fault{kind: k, node: int64(i), span: span{from.UnixNano(), time.Now().UnixNano()}})
+	f.faults = append(f.faults, fault{kind: k, node: int64(i), span: lab.Between(from.UnixNano(), time.Now().UnixNano())})
 	f.played[k]++
 	return nil
 }

@@ -29,13 +29,7 @@ func (k kind) String() string {
 	return [...]string{"calm", "reload", "deploy", "kill", "freeze", "connections broken", "stop of all", "answered without the owner"}[k]
 }
 
-// span is a time, in Unix nanoseconds. Both ends belong to it.
-type span struct {
-	From int64 `json:"f"`
-	To   int64 `json:"t"`
-}
-
-func (s span) touches(t span) bool { return s.From <= t.To && s.To >= t.From }
+type span = lab.Interval
 
 // fault is something that was done to a node, until every node heard every other again.
 type fault struct {
@@ -98,26 +92,12 @@ func allowance(k kind, l weir.Limit, inFlight, unsaved int64, rtt time.Duration)
 	return bounds.Bound(&l, s) - bounds.Healthy(&l)
 }
 
-// finding is the window of a kind that came closest to what it may hold, or went
-// beyond it.
-type finding struct {
-	windows int
-	held    int64
-	most    int64
-	of      string // whose window it is
-}
-
-// audit judges the windows of one account: those that begin with an admission, and
-// those that end as a fault begins. Every other window of its kind can be moved to one
-// of these without losing an admission. An admission of which it is only known that it
-// lies on both sides of a window's end is not held against it, so what this finds did
-// happen. A window ends with what was last admitted in it, at the latest: what happens
-// afterwards has no part in it.
-func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Duration, found *[kinds]finding) {
+// audit judges the windows of one account. A window ends with the last admission in it at the
+// latest: a fault after that has no part in it.
+func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Duration, found *[kinds]lab.Fullest) {
 	if len(a.Admitted) == 0 {
 		return
 	}
-	var edges []int64
 	last := int64(0)
 	for _, s := range a.Admitted {
 		last = max(last, s.To)
@@ -127,14 +107,14 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 		extra int64
 	}
 	var occasions []occasion
+	var apart []span // of occasions
 	for _, f := range faults {
-		edges = append(edges, f.From-int64(l.Per))
 		inFlight, unsaved := int64(0), int64(0)
 		if f.kind == kill {
 			reach := int64(max(rtt, f.rtt))
-			near := span{f.From - reach, f.From + reach}
+			near := lab.Between(f.From-reach, f.From+reach)
 			for _, s := range a.Admitted {
-				if s.touches(near) {
+				if s.Touches(near) {
 					inFlight++
 				}
 			}
@@ -143,7 +123,8 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 			unsaved = a.since(&f)
 		}
 		extra := allowance(f.kind, l, inFlight, unsaved, rtt)
-		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.From, f.To + int64(aftermath)}}, extra})
+		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: lab.Between(f.From, f.To+int64(aftermath))}, extra})
+		apart = append(apart, occasions[len(occasions)-1].span)
 	}
 	// A share is spent where nobody answered. A stand-in for the node that a fault is of
 	// belongs to the fault, and else shows that an owner was late.
@@ -151,33 +132,29 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	late = append(late, a.Shared...)
 	for _, s := range a.Alone {
 		if !slices.ContainsFunc(occasions, func(o occasion) bool {
-			return o.kind > reload && (o.node == s.Owner || o.node < 0) && o.touches(s.span)
+			return o.kind > reload && (o.node == s.Owner || o.node < 0) && o.Touches(s.span)
 		}) {
 			late = append(late, s.span)
 		}
 	}
 	for i := range late {
-		edges = append(edges, late[i].From-int64(l.Per))
 		late[i].To += int64(aftermath)
 	}
-	admission := func(i int) (from, to int64) { return a.Admitted[i].From, a.Admitted[i].To }
-	for begin, n := range lab.Windows(len(a.Admitted), admission, edges, int64(l.Per)) {
-		held, window, worst, most := int64(n), span{begin, min(begin+int64(l.Per)-1, last)}, calm, bounds.Healthy(&l)
+	lab.JudgeWindows(found[:], name, a.Admitted, append(apart, late...), l.Per, func(window span, _ int64) (int, int64) {
+		worst, most := calm, bounds.Healthy(&l)
+		window.To = min(window.To, last)
 		for _, o := range occasions {
-			if o.touches(window) {
+			if o.Touches(window) {
 				most += o.extra
 				worst = max(worst, o.kind)
 			}
 		}
-		if slices.ContainsFunc(late, window.touches) {
+		if slices.ContainsFunc(late, window.Touches) {
 			most += allowance(stalled, l, 0, 0, rtt)
 			worst = stalled
 		}
-		f := &found[worst]
-		if f.windows++; f.windows == 1 || float64(held)/float64(most) > float64(f.held)/float64(f.most) {
-			f.held, f.most, f.of = held, most, name
-		}
-	}
+		return int(worst), most
+	})
 }
 
 // filled is how much of its limit a key that is asked for without end got in the

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // every is so many admissions, so far apart, from a moment on; each takes a
@@ -14,19 +15,19 @@ import (
 func every(gap time.Duration, from time.Duration, n int) (spans []span) {
 	for i := range n {
 		at := int64(from) + int64(i)*int64(gap)
-		spans = append(spans, span{at, at + int64(time.Millisecond)})
+		spans = append(spans, lab.Between(at, at+int64(time.Millisecond)))
 	}
 	return spans
 }
 
-func judged(a *account, l weir.Limit, faults ...fault) (found [kinds]finding) {
+func judged(a *account, l weir.Limit, faults ...fault) (found [kinds]lab.Fullest) {
 	a.audit("log 1", l, faults, 10*time.Millisecond, &found)
 	return found
 }
 
-func broken(found [kinds]finding) (all []kind) {
+func broken(found [kinds]lab.Fullest) (all []kind) {
 	for k, f := range found {
-		if f.held > f.most {
+		if f.Held > f.Most {
 			all = append(all, kind(k))
 		}
 	}
@@ -42,7 +43,7 @@ func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
 	wrong := &account{Admitted: every(90*time.Millisecond, time.Minute, 100)}
 	found := judged(wrong, ten)
 	require.Equal(t, []kind{calm}, broken(found))
-	require.Equal(t, finding{windows: 100, held: 12, most: 10, of: "log 1"}, found[calm])
+	require.Equal(t, lab.Fullest{Windows: 100, Held: 12, Most: 10, Of: "log 1"}, found[calm])
 
 	v := verdict{filled: 100}
 	v.judge(limits(5, 300), map[string]*account{"log 1": {Admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
@@ -50,13 +51,13 @@ func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
 }
 
 func TestAnAdmissionOnBothSidesOfAWindowsEndIsNotHeldAgainstIt(t *testing.T) {
-	a := &account{Admitted: append(every(time.Millisecond, time.Minute, 10), span{int64(time.Minute + 999*time.Millisecond), int64(time.Minute + 1001*time.Millisecond)})}
+	a := &account{Admitted: append(every(time.Millisecond, time.Minute, 10), lab.Between(int64(time.Minute+999*time.Millisecond), int64(time.Minute+1001*time.Millisecond)))}
 	require.Empty(t, broken(judged(a, ten)))
 }
 
 func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
 	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
-	struck := span{int64(time.Minute), int64(time.Minute + time.Second)}
+	struck := lab.Between(int64(time.Minute), int64(time.Minute+time.Second))
 	for _, test := range []struct {
 		kind kind
 		most int // in an hour
@@ -79,7 +80,7 @@ func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
 
 func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
 	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
-	killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	killed := fault{kind: kill, span: lab.Between(int64(time.Minute), int64(time.Minute+time.Second))}
 	around := every(time.Millisecond, time.Minute-5*time.Millisecond, 5)
 	for far, want := range map[int][]kind{56: nil, 57: {kill}} { // 5 were in flight, and 106 are allowed besides
 		a := &account{Admitted: append(every(time.Millisecond, time.Second, 50), around...)}
@@ -89,7 +90,7 @@ func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
 }
 
 func TestAFaultThatIsLongOverAllowsNothing(t *testing.T) {
-	frozen := fault{kind: freeze, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	frozen := fault{kind: freeze, span: lab.Between(int64(time.Minute), int64(time.Minute+time.Second))}
 	burst := &account{Admitted: every(time.Millisecond, time.Minute+time.Second+aftermath+time.Millisecond, 11)}
 	require.Equal(t, []kind{calm}, broken(judged(burst, ten, frozen)))
 	burst = &account{Admitted: every(time.Millisecond, time.Minute+time.Second+aftermath-20*time.Millisecond, 11)}
@@ -101,14 +102,14 @@ func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultOfItsOwnerCallsForOne(t *test
 	require.Empty(t, broken(judged(&account{Admitted: spans, Alone: []stoodIn{{spans[10], 3}}}, ten)))
 	spans = every(time.Millisecond, time.Minute+100*time.Millisecond, 20)
 	for owner, want := range map[int64][]kind{3: {kill}, 2: nil} {
-		killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}, node: 3}
+		killed := fault{kind: kill, span: lab.Between(int64(time.Minute), int64(time.Minute+time.Second)), node: 3}
 		require.Equal(t, want, broken(judged(&account{Admitted: spans, Alone: []stoodIn{{spans[10], owner}}}, ten, killed)))
 	}
 }
 
 func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
-	accounts := map[string]*account{"log 1": {Admitted: append(every(time.Second, time.Second, 200), span{int64(time.Minute - 500*time.Millisecond), int64(time.Minute - 100*time.Millisecond)})}}
-	faults := []fault{{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}, {kind: kill, span: span{int64(2 * time.Minute), int64(3 * time.Minute)}}}
+	accounts := map[string]*account{"log 1": {Admitted: append(every(time.Second, time.Second, 200), lab.Between(int64(time.Minute-500*time.Millisecond), int64(time.Minute-100*time.Millisecond)))}}
+	faults := []fault{{kind: kill, span: lab.Between(int64(time.Minute), int64(time.Minute+time.Second))}, {kind: kill, span: lab.Between(int64(2*time.Minute), int64(3*time.Minute))}}
 	new(verdict).judge(limits(5, 300), accounts, faults, nil)
 	require.Equal(t, 400*time.Millisecond, faults[0].rtt)
 	require.Equal(t, time.Millisecond, faults[1].rtt)
@@ -119,7 +120,7 @@ func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
 	require.Len(t, v.broken(), 2, "neither a window nor a busy key")
 
 	v = verdict{}
-	asked := []span{{int64(time.Minute), int64(2 * time.Minute)}}
+	asked := []span{lab.Between(int64(time.Minute), int64(2*time.Minute))}
 	v.judge(limits(5, 300), map[string]*account{"log 1": {Admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
 	require.Equal(t, int64(50), v.filled)
 	require.Len(t, v.broken(), 1)

@@ -115,13 +115,15 @@ func (f *fleet) stopAll(ctx context.Context, n int) error {
 	if err := f.startAll(ctx); err != nil { // until then nothing is asked, as docs/snapshots.md says
 		return err
 	}
-	o.fault = fault{kind: stop, node: -1, span: span{o.From, time.Now().UnixNano()}, saved: saved}
+	o.fault = fault{kind: stop, node: -1, span: lab.Between(o.From, time.Now().UnixNano()), saved: saved}
 	if err := f.tell(order{Do: doGoOn}); err != nil {
 		return err
 	}
-	for since := time.Now(); time.Since(since) < usedUpWithin && ctx.Err() == nil && f.usedUp(o) < keptKeys; {
-		lab.Sleep(ctx, lookEvery)
-	}
+	lab.Await(ctx, usedUpWithin, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return o.keysUsedUp(f.accounts) == keptKeys
+	})
 	lab.Sleep(ctx, 2*reportEvery)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,13 +232,7 @@ func revert(dir, node string) error {
 	return nil // it has written none
 }
 
-// usedUp is how many kept keys were denied after a start.
-func (f *fleet) usedUp(o *outage) (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return o.keysUsedUp(f.accounts)
-}
-
+// keysUsedUp returns how many kept keys were denied after the start.
 func (o *outage) keysUsedUp(accounts map[string]*account) (n int) {
 	for key := range keptKeys {
 		if a := accounts[fmt.Sprintf("%s %d/%d", keptLimit, o.round, key)]; a != nil && a.Denied > o.To {
@@ -273,8 +269,8 @@ func (o *outage) judge(limits map[string]weir.Limit, accounts map[string]*accoun
 			continue
 		}
 		admitted, since, late := int64(len(a.Admitted)), a.since(&o.fault), int64(0)
-		after := span{o.To, math.MaxInt64}
-		if slices.ContainsFunc(a.Shared, after.touches) || slices.ContainsFunc(a.Alone, func(s stoodIn) bool { return s.touches(after) }) {
+		after := lab.Between(o.To, math.MaxInt64)
+		if slices.ContainsFunc(a.Shared, after.Touches) || slices.ContainsFunc(a.Alone, func(s stoodIn) bool { return s.Touches(after) }) {
 			late = l.Rate
 		}
 		for _, s := range a.Admitted {

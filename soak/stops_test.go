@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/snapshot"
 )
 
@@ -22,7 +23,7 @@ func keptTen() map[string]weir.Limit {
 
 // stopOfAll is a stop from a minute on for a second, of a round's keys.
 func stopOfAll(orderly bool, saved time.Duration) *outage {
-	return &outage{fault: fault{kind: stop, node: -1, span: span{int64(time.Minute), int64(time.Minute + time.Second)}, saved: int64(saved)}, round: 7, orderly: orderly}
+	return &outage{fault: fault{kind: stop, node: -1, span: lab.Between(int64(time.Minute), int64(time.Minute+time.Second)), saved: int64(saved)}, round: 7, orderly: orderly}
 }
 
 func TestAStopOfAllAdmitsAgainWhatItsSnapshotsLackAndNoMore(t *testing.T) {

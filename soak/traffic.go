@@ -242,7 +242,7 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 	d, err := ask()
 	to := time.Now()
 	late := t.late.Total() - before
-	asked := span{from.UnixNano(), to.UnixNano()}
+	asked := lab.Between(from.UnixNano(), to.UnixNano())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := &t.now

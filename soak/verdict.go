@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // verdict is how a run went.
@@ -18,7 +19,7 @@ type verdict struct {
 	begun    time.Time
 	rtt      time.Duration
 	grown    [][]growth // of each process that was never killed
-	found    [kinds]finding
+	found    [kinds]lab.Fullest
 	filled   int64 // percent; -1 if there was no calm window
 	outages  []outage
 	problems []string
@@ -63,10 +64,10 @@ func (v *verdict) judge(all map[string]weir.Limit, accounts map[string]*account,
 	}
 	for i := range faults { // what a round trip takes depends on what else the machine does
 		f := &faults[i]
-		before := span{f.From - int64(aftermath), f.From}
+		before := lab.Between(f.From-int64(aftermath), f.From)
 		for _, a := range accounts {
 			for _, s := range a.Admitted {
-				if f.kind == kill && s.touches(before) && s.To <= f.From {
+				if f.kind == kill && s.Touches(before) && s.To <= f.From {
 					f.rtt = max(f.rtt, time.Duration(s.To-s.From))
 				}
 			}
@@ -97,11 +98,11 @@ func (v *verdict) broken() (broken []string) {
 		add("a check took %s: Timeout is %v, and %v at most are allowed on a busy machine", v.total.Slowest.since(v.begun), checkTimeout, most)
 	}
 	for k, f := range v.found {
-		if f.held > f.most {
-			add("key %q was admitted %d in a window of kind %q: %d at most", f.of, f.held, kind(k), f.most)
+		if f.Held > f.Most {
+			add("key %q was admitted %d in a window of kind %q: %d at most", f.Of, f.Held, kind(k), f.Most)
 		}
 	}
-	if v.found[calm].windows == 0 {
+	if v.found[calm].Windows == 0 {
 		add("no window was without a fault, so that nothing was held to its limit: let it run longer, or on a machine that is less busy")
 	}
 	switch {
@@ -144,8 +145,8 @@ func (v *verdict) print(w io.Writer) {
 
 	fmt.Fprintf(w, "%-28s %9s  %s\n", "windows", "number", "the fullest, of what it may hold")
 	for k, f := range v.found {
-		if f.windows > 0 {
-			fmt.Fprintf(w, "%-28s %9d  %d of %d (%s)\n", kind(k), f.windows, f.held, f.most, f.of)
+		if f.Windows > 0 {
+			fmt.Fprintf(w, "%-28s %9d  %d of %d (%s)\n", kind(k), f.Windows, f.Held, f.Most, f.Of)
 		}
 	}
 	for i := range v.outages {

@@ -77,7 +77,7 @@ func (f *fleet) strain(last time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	l := &load{span: span{now.UnixNano(), never}, over: now.Add(last).UnixNano(), own: -lab.CPU()}
+	l := &load{span: lab.Between(now.UnixNano(), never), over: now.Add(last).UnixNano(), own: -lab.CPU()}
 	l.used, l.idle, _ = lab.MachineCPU()
 	f.load = l
 	f.say("busy", "for %v each gateway has %d goroutines for each core, which work %v and yield", last, busyPerCore, busyWork)
@@ -104,7 +104,7 @@ func (f *fleet) rested(worked time.Duration, at int64) {
 	if used, idle, known := lab.MachineCPU(); known {
 		l.others = others(used-l.used, idle-l.idle, l.own+lab.CPU())
 	}
-	l.to, f.unproven, f.shown = at, false, "no gateway is busy any more"
+	l.To, f.unproven, f.shown = at, false, "no gateway is busy any more"
 	f.happened[len(f.happened)-1].from = l.over
 }
 
@@ -131,13 +131,13 @@ func (f *fleet) lose(before, now *report) {
 // exact returns for how long after the load not all checks were decided by authority, as these
 // answers show, which are in the order in which they came; false if there are none.
 func (l *load) exact(answers []answer) (after span, seen bool) {
-	after, row := span{l.over, l.over}, 0
+	after, row := lab.Between(l.over, l.over), 0
 	for _, a := range answers {
 		switch {
-		case a.err != nil || a.check.from < l.over:
+		case a.err != nil || a.check.From < l.over:
 			continue
 		case elsewhereAt(a.at):
-			after.to, row = max(after.to, a.check.to), 0
+			after.To, row = max(after.To, a.check.To), 0
 		default:
 			row++
 		}
@@ -167,7 +167,7 @@ func (l *load) judge(v *findings, t *tally, still []span) {
 	v.add(true, "p99, busy", short(meanwhile.took.Quantile(0.99)), "of these requests over HTTP; of the checks in them %s", short(meanwhile.checks.Quantile(0.99)))
 	v.add(l.lost == 0, "gone", number(l.lost), "times that a gateway took another for gone, though all were there")
 	if after, seen := l.exact(t.answers); seen {
-		delay, exact := after.length()-stood(t.lateness, after, still), "at once"
+		delay, exact := after.Length()-stood(t.lateness, after, still), "at once"
 		if delay > 0 {
 			exact = short(delay)
 		}

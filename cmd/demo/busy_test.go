@@ -20,7 +20,7 @@ import (
 func strained() (*fleet, *tally) {
 	f, t := scene()
 	t.admits(1, own, "", second)
-	f.load = &load{span: span{3 * second, 5 * second}, over: 4 * second}
+	f.load = &load{span: lab.Between(3*second, 5*second), over: 4 * second}
 	for range 1000 {
 		t.denies(asked, "", 3*second+second/2)
 	}
@@ -33,7 +33,7 @@ func strained() (*fleet, *tally) {
 // strays has copies answer checks of which none is of a client that others ask for.
 func (t *tally) strays(n int, at int64) {
 	for range n {
-		t.add(answer{to: t.fleet.current[0], path: "/", client: 1, sent: at, done: at + 2, check: span{at, at + 1}, at: stoodIn, owner: "gateway-2-0"})
+		t.add(answer{to: t.fleet.current[0], path: "/", client: 1, sent: at, done: at + 2, check: lab.Between(at, at+1), at: stoodIn, owner: "gateway-2-0"})
 	}
 	slices.SortStableFunc(t.answers, func(a, b answer) int { return cmp.Compare(a.done, b.done) })
 }
@@ -63,7 +63,7 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		"checks are not exact in time":    {func(_ *fleet, t *tally) { t.strays(1, 5*second) }, "exact: 1s, after the load"},
 		"they are, before one is late":    {func(_ *fleet, t *tally) { t.strays(1, 6*second) }, ""},
 		"not so many in a row are so":     {func(_ *fleet, t *tally) { t.strays(1, 5*second+exactInARow-2) }, "exact: 1s, after the load"},
-		"the machine stood still instead": {func(_ *fleet, t *tally) { t.strays(1, 5*second); t.stoodStill(span{4 * second, 5 * second}) }, ""},
+		"the machine stood still instead": {func(_ *fleet, t *tally) { t.strays(1, 5*second); t.stoodStill(lab.Between(4*second, 5*second)) }, ""},
 		"a client's check that timed out excuses a second limit, until all that was late has settled": {func(_ *fleet, t *tally) {
 			t.denies(budget, "gateway-2-0", 3*second+5)
 			t.admits(32, own, "", 5*second+second/10)
@@ -118,10 +118,10 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	}
 	usual := values()
 	for range 1000 {
-		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 3*second + second/10, check: span{3 * second, 3*second + second/10}, at: asked})
+		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 3*second + second/10, check: lab.Between(3*second, 3*second+second/10), at: asked})
 	}
 	for range 100 {
-		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + second/10}, at: budget, owner: "gateway-2-0"})
+		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: lab.Between(3*second, 3*second+second/10), at: budget, owner: "gateway-2-0"})
 	}
 	require.Equal(t, usual, values(), "timeouts, latencies and all else are those of the other requests")
 	f.happens(kill, 10*second, 10*second+second/10)
@@ -129,21 +129,21 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	require.NotEmpty(t, (&monitor{fleet: f, tally: tally}).judge(0).failures(), "round trips of busy gateways grant no more around a crash")
 	f.happened = nil
 
-	tally.stoodStill(span{3 * second, 4 * second})
+	tally.stoodStill(lab.Between(3*second, 4*second))
 	require.Zero(t, (&monitor{fleet: f, tally: tally}).judge(0).still, "that is what the load is for")
 	tally.lateness = new(lab.Lateness)
 	was, now := f.load, time.Now().UnixNano()
-	f.load = &load{span: span{now, never}}
+	f.load = &load{span: lab.Between(now, never)}
 	tally.miss(1)
 	require.Zero(t, tally.missed)
 	f.load = was
 	tally.miss(1)
 	require.Equal(t, 1, tally.missed)
 
-	late := answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + int64(stallBound)}, at: own}
+	late := answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: lab.Between(3*second, 3*second+int64(stallBound)), at: own}
 	tally.add(late)
 	require.Zero(t, tally.standing().stalls, "the request waited, and not the check")
-	late.check.to++
+	late.check.To++
 	tally.add(late)
 	require.Equal(t, 1, tally.standing().stalls)
 }
@@ -157,7 +157,7 @@ func TestAGatewayTakenForGoneWhileItIsUpIsNotedOnce(t *testing.T) {
 	sees(weir.Unheard)
 	sees(weir.Serving)
 	require.Nil(t, f.load, "gateways are not busy")
-	f.load = &load{span: span{second, never}}
+	f.load = &load{span: lab.Between(second, never)}
 	sees(weir.Unheard)
 	sees(weir.Dead)
 	require.Equal(t, 1, f.load.lost)
@@ -185,12 +185,12 @@ func TestABusyGatewayEndsAtOnce(t *testing.T) {
 func TestBusyIsOverOnceAllGatewaysHaveToldSo(t *testing.T) {
 	f, _ := scene()
 	f.happens(busy, second, never)
-	f.load, f.unproven = &load{span: span{second, never}, over: 2 * second, running: 2}, true
+	f.load, f.unproven = &load{span: lab.Between(second, never), over: 2 * second, running: 2}, true
 	f.told(f.current[0], report{Name: "gateway-1-0", At: 3 * second, Worked: time.Second})
-	require.True(t, f.load.holds(span{3 * second, 3 * second}))
+	require.True(t, f.load.holds(lab.Between(3*second, 3*second)))
 	require.True(t, f.unproven)
 	f.told(f.current[1], report{Name: "gateway-2-0", At: 4 * second, Worked: time.Second})
-	require.False(t, f.load.holds(span{4*second + 1, 5 * second}))
+	require.False(t, f.load.holds(lab.Between(4*second+1, 5*second)))
 	require.False(t, f.unproven)
 	require.Equal(t, 2*second, f.happened[0].from)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // What a run with regions has to show.
@@ -36,7 +38,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	var cut []span
 	for i, h := range m.happened {
 		if h.kind == sever {
-			cut = []span{{h.from, ended(i)}}
+			cut = []span{lab.Between(h.from, ended(i))}
 		}
 	}
 	var still [][]span
@@ -56,13 +58,13 @@ func (m *monitor) judgeRegions(over int64) *findings {
 		from, to := h.from, ended(i)
 		switch {
 		case h.kind == sever:
-			m.judgeUse(f, "returned", leastMoved, span{from + int64(returned+m.per), to}, fmt.Sprintf("%v after the cut, once what %s was lent has come back", returned+m.per, m.regions[thenBusy]))
+			m.judgeUse(f, "returned", leastMoved, lab.Between(from+int64(returned+m.per), to), fmt.Sprintf("%v after the cut, once what %s was lent has come back", returned+m.per, m.regions[thenBusy]))
 		case h.kind == rejoin:
-			m.judgeUse(f, "healed", leastMoved, span{from + int64(settling), to}, fmt.Sprintf("while all regions ask, %v after the heal", settling))
+			m.judgeUse(f, "healed", leastMoved, lab.Between(from+int64(settling), to), fmt.Sprintf("while all regions ask, %v after the heal", settling))
 		case i == 0:
-			m.judgeUse(f, "used", leastUsed, span{from + int64(m.per), to}, "while all regions ask")
+			m.judgeUse(f, "used", leastUsed, lab.Between(from+int64(m.per), to), "while all regions ask")
 		default:
-			m.judgeUse(f, "moved", leastMoved, span{from + int64(m.per), to}, fmt.Sprintf("in %s, from %v after all demand has moved there", m.regions[h.asks[0]], m.per))
+			m.judgeUse(f, "moved", leastMoved, lab.Between(from+int64(m.per), to), fmt.Sprintf("in %s, from %v after all demand has moved there", m.regions[h.asks[0]], m.per))
 		}
 	}
 	most := m.judgeWindows(f, cut)
@@ -98,9 +100,9 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 // judgeUse adds the claim that so much of the limit was granted in a span. Looked at are whole
 // periods, if there is one: whenever it begins, a limit grants all that it has in one.
 func (m *monitor) judgeUse(f *findings, name string, least int, in span, when string) {
-	periods, granted := int(in.length()/m.per), 0
+	periods, granted := int(in.Length()/m.per), 0
 	for _, a := range m.tally.answers {
-		if a.allowed && a.path == "/" && a.check.to >= in.from && a.check.to < in.from+int64(periods)*int64(m.per) {
+		if a.allowed && a.path == "/" && a.check.To >= in.From && a.check.To < in.From+int64(periods)*int64(m.per) {
 			granted++
 		}
 	}
@@ -111,11 +113,11 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 
 // judgeWindows adds what was admitted in each window, and returns the most that a window over
 // all regions held of those that have the limit.
-func (m *monitor) judgeWindows(f *findings, cut []span) int {
+func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 	var global, local fullest
 	during := make([]occasions, customers)
 	for region := range m.regions {
-		here := func(is func(*answer) bool) [clients][]admission {
+		here := func(is func(*answer) bool) [clients][]span {
 			return m.tally.admissions(func(a *answer) bool { return m.region(a.to.gateway) == region && is(a) })
 		}
 		guessed := here(func(a *answer) bool { return elsewhereAt(a.at) }) // admitted without the owner
@@ -123,20 +125,20 @@ func (m *monitor) judgeWindows(f *findings, cut []span) int {
 		for customer := range during {
 			var late occasions
 			for _, a := range guessed[customer] {
-				late[timedOut] = append(late[timedOut], span(a))
+				late[timedOut] = append(late[timedOut], a)
 			}
-			local.add(admitted[customer], &late, 0, m.per)
+			local.add(admitted[customer], &late, 0, localRate(m.limit), m.per)
 			during[customer][timedOut] = append(during[customer][timedOut], late[timedOut]...)
 		}
 	}
 	admitted := m.tally.admissions(func(a *answer) bool { return a.path == "/" })
 	for customer := range during {
 		during[customer][withCut] = cut
-		global.add(admitted[customer], &during[customer], 0, m.per)
+		global.add(admitted[customer], &during[customer], 0, m.limit, m.per)
 	}
-	f.window("global", healthy, global[healthy], m.limit, m.per, "over all regions without a cut: the limit")
-	f.window("cut", withCut, global[withCut], m.limit, m.per, "over all regions that hold a moment of the cut: the limit")
-	f.window("timeout", timedOut, global[timedOut], m.limit, m.per, "over all regions in which a check timed out in its region: 2L")
-	f.window("regional", healthy, local[healthy], localRate(m.limit), m.per, "of one region by a Regional limit")
-	return max(global[healthy].most, global[withCut].most)
+	f.window("global", global[healthy], m.per, "over all regions without a cut: the limit")
+	f.window("cut", global[withCut], m.per, "over all regions that hold a moment of the cut: the limit")
+	f.window("timeout", global[timedOut], m.per, "over all regions in which a check timed out in its region: 2L")
+	f.window("regional", local[healthy], m.per, "of one region by a Regional limit")
+	return max(global[healthy].Held, global[withCut].Held)
 }

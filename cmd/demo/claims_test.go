@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // seenRun is a run of three regions whose customers got all that they could, by an
@@ -43,7 +45,7 @@ func newSeenRun() *seenRun {
 		if n := len(*log); n < int(m.limit) || at+1-(*log)[n-int(m.limit)] >= int64(m.per) {
 			allowed, *log = true, append(*log, at+1)
 		}
-		r.answers(region, answer{path: "/", client: customer, sent: at, done: at + 1, check: span{at, at + 1}, allowed: allowed})
+		r.answers(region, answer{path: "/", client: customer, sent: at, done: at + 1, check: lab.Between(at, at+1), allowed: allowed})
 	}
 }
 
@@ -56,7 +58,7 @@ func (r *seenRun) answers(region int, a answer) {
 // checks has checks take so long, at a moment while all regions reach each other.
 func (r *seenRun) checks(n int, path string, took time.Duration) {
 	for range n {
-		r.answers(0, answer{path: path, client: 1, done: int64(took), check: span{0, int64(took)}})
+		r.answers(0, answer{path: path, client: 1, done: int64(took), check: lab.Between(0, int64(took))})
 	}
 }
 
@@ -87,10 +89,10 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		breaks     func(r *seenRun)
 	}{
 		{"one more in a window over all regions", "a client got 51 in one of the windows of 2s over all regions without a cut", func(r *seenRun) {
-			r.answers(2, answer{path: "/", allowed: true, check: span{5*second + 10, 5*second + 11}})
+			r.answers(2, answer{path: "/", allowed: true, check: lab.Between(5*second+10, 5*second+11)})
 		}},
 		{"one more in a window of the cut", "a client got 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
-			r.answers(2, answer{path: "/", client: 1, allowed: true, check: span{25*second + 10, 25*second + 11}})
+			r.answers(2, answer{path: "/", client: 1, allowed: true, check: lab.Between(25*second+10, 25*second+11)})
 		}},
 		{"a region without what it could use", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
 		{"a region to which nothing moves", "moved: ", func(r *seenRun) { r.lose(1, 11*second, 15*second) }},
@@ -101,12 +103,12 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		}},
 		{"more than a region's own limit", "a client got 6 in one of the windows of 2s of one region by a Regional limit: 5 at most", func(r *seenRun) {
 			for i := range int64(6) {
-				r.answers(1, answer{path: localPath, allowed: true, check: span{i, i + 1}})
+				r.answers(1, answer{path: localPath, allowed: true, check: lab.Between(i, i+1)})
 			}
 		}},
 		{"an error", "errors: 1", func(r *seenRun) { r.answers(0, answer{err: errors.New("refused")}) }},
 		{"a stall", "stalls: 1", func(r *seenRun) {
-			r.answers(0, answer{path: "/", done: int64(planetStall + time.Millisecond), check: span{1, 2}})
+			r.answers(0, answer{path: "/", done: int64(planetStall + time.Millisecond), check: lab.Between(1, 2)})
 		}},
 		{"no request", "requests: 0", func(r *seenRun) {
 			r.tally.answers = nil
@@ -125,7 +127,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 // lose takes from a region what it was granted between two moments.
 func (r *seenRun) lose(region int, from, to int64) {
 	for i := range r.tally.answers {
-		if a := &r.tally.answers[i]; r.region(a.to.gateway) == region && a.check.to >= from && a.check.to < to {
+		if a := &r.tally.answers[i]; r.region(a.to.gateway) == region && a.check.To >= from && a.check.To < to {
 			a.allowed = false
 		}
 	}
@@ -133,14 +135,16 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.tally.lateness.Add(span{0, int64(time.Second)}.moments())
+	r.tally.lateness.Add(lab.Between(0, int64(time.Second)).Span())
 	r.checks(200, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }
 
 func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T) {
 	r := newSeenRun()
-	calm := sum(r.tally.answers, func(a *answer) bool { return !near([]span{{r.happened[3].from, r.happened[4].from}}, a.check) }).answered()
+	calm := sum(r.tally.answers, func(a *answer) bool {
+		return !near([]span{lab.Between(r.happened[3].from, r.happened[4].from)}, a.check)
+	}).answered()
 	part := func(path string, calm, late int) { // of a thousand
 		r.checks(calm*late/1000, path, 100*time.Millisecond)
 		r.checks(calm*(1000-late)/1000, path, time.Millisecond)
@@ -155,7 +159,7 @@ func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T)
 func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {
 	r := newSeenRun()
 	at := int64(5 * time.Second)
-	r.answers(2, answer{path: "/", check: span{at + 10, at + 11}, at: budget, allowed: true})
+	r.answers(2, answer{path: "/", check: lab.Between(at+10, at+11), at: budget, allowed: true})
 	require.Empty(t, r.judge().failures())
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // do makes a step happen. Like launch, it belongs on the demo's own thread.
@@ -53,7 +55,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	}
 	if k == kill || k == freeze {
 		inc.condition, inc.ready = map[kind]condition{kill: killed, freeze: frozen}[k], false
-		inc.down = append(inc.down, span{now, never})
+		inc.down = append(inc.down, lab.Between(now, never))
 	}
 	switch k {
 	case start:
@@ -78,7 +80,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			inc.condition = joining
-			inc.down[len(inc.down)-1].to = time.Now().UnixNano()
+			inc.down[len(inc.down)-1].To = time.Now().UnixNano()
 			f.order(inc) // of links that changed meanwhile
 			return err
 		}

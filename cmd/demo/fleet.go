@@ -165,7 +165,7 @@ func (f *fleet) told(inc *incarnation, r report) {
 	}
 	for _, s := range r.Still {
 		if !f.served { // where nobody judges how long requests took
-			inc.still = append(inc.still, span{s.From.UnixNano(), s.To.UnixNano()})
+			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
 		}
 	}
 	r.Still = nil
@@ -288,13 +288,13 @@ func (f *fleet) ended(inc *incarnation, p *lab.Child) {
 			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.How())
 		}
 	case leaving:
-		inc.condition, inc.down = gone, append(inc.down, span{now, never})
+		inc.condition, inc.down = gone, append(inc.down, lab.Between(now, never))
 		if !p.Well() {
 			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.How())
 		}
 		f.settle(now)
 	default:
-		inc.condition, inc.down = failed, append(inc.down, span{now, never})
+		inc.condition, inc.down = failed, append(inc.down, lab.Between(now, never))
 		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.How())
 		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.Cmd.ProcessState)
 	}
@@ -317,26 +317,22 @@ var errNoStart = errors.New("the gateways did not find each other in time")
 // await waits until something is so. The error is that gateways have broken a promise, that it
 // takes too long, or the cause of ctx. f.mu is held while until is called.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNoStart)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var broken error
+	over := lab.Await(ctx, seenWithin, func() bool {
 		f.mu.Lock()
-		broken, done := strings.Join(f.broken, "\n"), until()
-		f.mu.Unlock()
-		switch {
-		case broken != "":
-			return errors.New(broken)
-		case done:
-			return nil
+		defer f.mu.Unlock()
+		if len(f.broken) > 0 {
+			broken = errors.New(strings.Join(f.broken, "\n"))
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		return until() || broken != nil
+	})
+	switch {
+	case broken != nil || over:
+		return broken
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
+	return errNoStart
 }
 
 // open starts all gateways, one after the other, and waits until they hear each

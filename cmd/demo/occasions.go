@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // during reports whether an incarnation could not be expected to answer all the time of a span,
@@ -27,8 +29,10 @@ func (f *fleet) named(member string) *incarnation {
 // owner's count.
 const healed = 200 * time.Millisecond
 
-// healed is the span and that long after it.
-func (s span) healed() span { return span{s.from, min(s.to, never-int64(healed)) + int64(healed)} }
+// untilHealed returns the span and that long after it.
+func untilHealed(s span) span {
+	return lab.Between(s.From, min(s.To, never-int64(healed))+int64(healed))
+}
 
 // occasions is when what happened takes hold of windows.
 func (f *fleet) occasions() *occasions {
@@ -36,9 +40,9 @@ func (f *fleet) occasions() *occasions {
 	defer f.mu.Unlock()
 	var o occasions
 	for _, h := range f.happened {
-		s := span{h.from, h.seenBy}
+		s := lab.Between(h.from, h.seenBy)
 		if h.kind == thaw {
-			s = s.healed()
+			s = untilHealed(s)
 		}
 		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
 	}
@@ -53,9 +57,9 @@ func (f *fleet) outvoted() []span {
 	var spans []span
 	for i, h := range f.happened {
 		if h.kind.takesAway() && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
-			s := span{h.from, never}
+			s := lab.Between(h.from, never)
 			if i+1 < len(f.happened) { // it is back
-				s.to = f.happened[i+1].seenBy
+				s.To = f.happened[i+1].seenBy
 			}
 			spans = append(spans, s)
 		}

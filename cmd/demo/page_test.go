@@ -43,7 +43,7 @@ func TestThePageHasTheLargestSideFirst(t *testing.T) {
 func TestThePageShowsMembersAndActions(t *testing.T) {
 	f := fleetOf(1, 2, 2)
 	f.current[2].condition = frozen
-	f.current[2].down = []span{{1, never}}
+	f.current[2].down = []span{lab.Between(1, never)}
 	f.away[0] = true
 	s := (&panorama{fleet: f, tally: newTally(f, stallBound, new(lab.Lateness))}).Snapshot()
 	require.Len(t, s.Members, 3)
@@ -98,7 +98,7 @@ func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 func TestWhatAClientWasGrantedIsForgottenAfterItsWindow(t *testing.T) {
 	f, r := scene()
 	for at := range int64(10) {
-		r.add(answer{to: f.current[0], client: 3, allowed: true, done: at * second / 4, check: span{0, at * second / 4}})
+		r.add(answer{to: f.current[0], client: 3, allowed: true, done: at * second / 4, check: lab.Between(0, at*second/4)})
 	}
 	r.add(answer{to: f.current[0], client: 3, done: 9 * second / 4})
 	require.Equal(t, 4, r.lately(3, 9*second/4, time.Second))

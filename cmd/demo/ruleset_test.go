@@ -96,7 +96,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	require.True(t, a.allowed)
 	require.Equal(t, own, a.at)
 	require.Equal(t, node.Members()[0].Name, a.owner)
-	require.LessOrEqual(t, a.check.from, a.check.to)
+	require.LessOrEqual(t, a.check.From, a.check.To)
 	denied := ask("/", clientHeader, "b", "Accept", "application/json")
 	a = answer{}
 	require.NoError(t, a.read(denied))

@@ -27,10 +27,10 @@ func (f *fleet) gatewaysStill(region int) (apart []span) {
 			spans = append(spans, inc.still...)
 		}
 	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.From, b.From) })
 	for _, s := range spans {
-		if last := len(apart) - 1; last >= 0 && s.from <= apart[last].to {
-			apart[last].to = max(apart[last].to, s.to)
+		if last := len(apart) - 1; last >= 0 && s.From <= apart[last].To {
+			apart[last].To = max(apart[last].To, s.To)
 		} else {
 			apart = append(apart, s)
 		}
@@ -42,7 +42,7 @@ func (f *fleet) gatewaysStill(region int) (apart []span) {
 // time, and apart.
 func within(in span, spans []span) (parts []span) {
 	for _, s := range spans {
-		if part := (span{max(s.from, in.from), min(s.to, in.to)}); part.to > part.from {
+		if part := (lab.Between(max(s.From, in.From), min(s.To, in.To))); part.To > part.From {
 			parts = append(parts, part)
 		}
 	}
@@ -55,28 +55,28 @@ func within(in span, spans []span) (parts []span) {
 // newest units, whichever these are. still is when gateways stood still.
 func (l *load) unsettled(check span, still []span) (span, bool) {
 	if l.holds(check) {
-		return span{check.from, l.healed().to}, true
+		return lab.Between(check.From, untilHealed(l.span).To), true
 	}
 	if len(within(check, still)) == 0 {
 		return span{}, false
 	}
-	until := check.healed().to
-	for _, part := range within(span{check.from, never}, still) {
-		if part.from > until {
+	until := untilHealed(check).To
+	for _, part := range within(lab.Between(check.From, never), still) {
+		if part.From > until {
 			break
 		}
-		until = max(until, part.healed().to)
+		until = max(until, untilHealed(part).To)
 	}
-	return span{check.from, until}, true
+	return lab.Between(check.From, until), true
 }
 
 // stood returns for how much of a span the demo stood still, as l has measured, or gateways
 // did, at these times, which are apart.
 func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
-	still := func(s span) time.Duration { return l.Within(s.moments().From, s.moments().To) }
+	still := func(s span) time.Duration { return l.Within(s.Span().From, s.Span().To) }
 	sum := still(s)
 	for _, part := range within(s, gateways) {
-		sum += part.length() - still(part) // that counts once
+		sum += part.Length() - still(part) // that counts once
 	}
 	return sum
 }
@@ -110,10 +110,10 @@ func (t *tally) slowest() (longest time.Duration) {
 // waitAbove returns the length of s, without the times in which the demo or the gateway of a
 // stood still, or zero if that is not above a bound. The caller must hold the fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
-	if s.length() <= bound { // nearly all spans are this short, and it costs more to search for such times
+	if s.Length() <= bound { // nearly all spans are this short, and it costs more to search for such times
 		return 0
 	}
-	if wait := s.length() - stood(t.lateness, s, a.to.still); wait > bound {
+	if wait := s.Length() - stood(t.lateness, s, a.to.still); wait > bound {
 		return wait
 	}
 	return 0

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // picture is a monitor after seven seconds, of which the second gateway has been killed.
@@ -27,7 +28,7 @@ func picture() (m *monitor, now time.Time) {
 		}
 		for i, at := range []place{own, own, own, own, own, own, own, own, asked, asked, asked, asked, asked, fromMemory, fromMemory, stoodIn, stoodIn, stoodIn, budget, budget} {
 			done := now.UnixNano() - int64(i+1)
-			t.add(answer{to: inc, path: "/", sent: done - 250_000, done: done, check: span{done - 1, done}, at: at, allowed: i%4 == 0})
+			t.add(answer{to: inc, path: "/", sent: done - 250_000, done: done, check: lab.Between(done-1, done), at: at, allowed: i%4 == 0})
 		}
 	}
 	return m, now

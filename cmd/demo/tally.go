@@ -38,7 +38,7 @@ func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
 // add takes in an answer. Only what a gateway that was up all the time did or
 // failed to do is held against it.
 func (t *tally) add(a answer) {
-	a.down, a.busy = t.fleet.during(a.to, span{a.sent, a.done})
+	a.down, a.busy = t.fleet.during(a.to, lab.Between(a.sent, a.done))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)
@@ -53,7 +53,7 @@ func (t *tally) add(a answer) {
 		if t.problem == nil {
 			t.problem = a.err
 		}
-	case a.gaveUp() || a.waited().length() > t.bound:
+	case a.gaveUp() || a.waited().Length() > t.bound:
 		t.slow = append(t.slow, a)
 	}
 }
@@ -62,7 +62,7 @@ func (t *tally) add(a answer) {
 // wait as well.
 func (t *tally) miss(requests int) {
 	now := time.Now().UnixNano()
-	if _, busy := t.fleet.during(nil, span{now, now}); requests == 0 || busy {
+	if _, busy := t.fleet.during(nil, lab.Between(now, now)); requests == 0 || busy {
 		return
 	}
 	t.mu.Lock()
@@ -95,7 +95,7 @@ func (t *tally) since(at int64) (all []answer) {
 // lately is how many requests of a client were admitted within per before now.
 func (t *tally) lately(client int, now int64, per time.Duration) (held int) {
 	for _, a := range t.since(now - int64(per)) {
-		if a.allowed && a.client == client && a.check.to > now-int64(per) {
+		if a.allowed && a.client == client && a.check.To > now-int64(per) {
 			held++
 		}
 	}
@@ -111,10 +111,10 @@ func (t *tally) forget(before int64) {
 }
 
 // admissions is when these answers admitted a request, by client.
-func (t *tally) admissions(of func(*answer) bool) (all [clients][]admission) {
+func (t *tally) admissions(of func(*answer) bool) (all [clients][]span) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.allowed && of(a) {
-			all[a.client] = append(all[a.client], admission(a.check))
+			all[a.client] = append(all[a.client], a.check)
 		}
 	}
 	return all
@@ -146,7 +146,7 @@ func sum(answers []answer, of func(*answer) bool) *sums {
 		}
 		if !a.down {
 			s.took.Add(a.took())
-			s.checks.Add(a.check.length())
+			s.checks.Add(a.check.Length())
 		}
 	}
 	return s

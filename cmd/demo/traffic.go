@@ -63,7 +63,7 @@ func (a *answer) waited() span {
 	if a.busy && a.err == nil {
 		return a.check
 	}
-	return span{a.sent, a.done}
+	return lab.Between(a.sent, a.done)
 }
 
 // gaveUp reports whether the client got no answer in time. Such a request stalled.
@@ -165,7 +165,7 @@ func (a *answer) read(response *http.Response) error {
 	if err := json.Unmarshal([]byte(response.Header.Get(decidedHeader)), &d); err != nil || d.Source == "" {
 		return errNoTimes
 	}
-	a.at, a.owner, a.check = placeOf(d.Source), d.Owner, span{d.From, d.To}
+	a.at, a.owner, a.check = placeOf(d.Source), d.Owner, lab.Between(d.From, d.To)
 	return nil
 }
 

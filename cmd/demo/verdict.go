@@ -56,15 +56,14 @@ func (f *findings) clients(t *tally) (requests, errors, stalled int) {
 	return requests, errors, stalled
 }
 
-// window adds what was found in the windows of a length that one guarantee judges, if there are any.
-func (f *findings) window(name string, g guarantee, found finding, limit int64, per time.Duration, means string) {
-	if found.windows == 0 {
+// window adds the fullest window of a length of those that means names, if there are any.
+func (f *findings) window(name string, found lab.Fullest, per time.Duration, means string) {
+	if found.Windows == 0 {
 		return
 	}
-	most := g.most(limit, found.inFlight)
-	one := newClaim(found.most <= most, name, fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), means)
+	one := newClaim(found.Held <= found.Most, name, fmt.Sprintf("%d of %d", found.Held, found.Most), "in %s windows %s", number(found.Windows), means)
 	if one.broken != "" {
-		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", found.most, per, means, most)
+		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", found.Held, per, means, found.Most)
 	}
 	f.windows = append(f.windows, one)
 }
@@ -182,12 +181,12 @@ func (m *monitor) judge(over int64) *findings {
 	for client, admitted := range t.admissions(func(a *answer) bool { return a.path == "/" }) {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		found.add(admitted, &o, rtt, f.per)
+		found.add(admitted, &o, rtt, f.limit, f.per)
 	}
 
 	var busy []lab.Span
 	if f.load != nil {
-		busy = append(busy, f.load.moments())
+		busy = append(busy, f.load.Span())
 	}
 	v := &findings{
 		width: 9, still: t.lateness.Longest(busy...),
@@ -196,7 +195,7 @@ func (m *monitor) judge(over int64) *findings {
 	requests, errors, stalled := v.clients(t)
 	v.sentences = []string{
 		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.meanwhile(), errors, stalled),
-		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].windows), f.per, found[healthy].most, f.limit),
+		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
 	}
 	v.add(true, "p50", short(usual.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.5)))
 	v.add(true, "p99", short(usual.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.99)))
@@ -213,7 +212,7 @@ func (m *monitor) judge(over int64) *findings {
 		f.load.judge(v, t, still)
 	}
 	for g := range guarantees {
-		v.window(g.String(), g, found[g], f.limit, f.per, g.means(found[g].inFlight))
+		v.window(g.String(), found[g], f.per, g.means(found[g].Most-g.most(f.limit, 0)))
 	}
 	v.broken = f.failures()
 	for i, inc := range f.current {
@@ -222,7 +221,7 @@ func (m *monitor) judge(over int64) *findings {
 		}
 	}
 	// Without it the others could hold because nothing was there to judge.
-	if requests >= enoughToJudge && found[healthy].windows == 0 {
+	if requests >= enoughToJudge && found[healthy].Windows == 0 {
 		v.broken = append(v.broken, "no client got anything in a window without a fault: nothing was seen of health")
 	}
 	return v

@@ -36,22 +36,22 @@ func (f *fleet) happens(k kind, from, seenBy int64) {
 // admits adds answers that admit one client at a moment.
 func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
-		t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: span{at, at + 1}, at: by, owner: owner, allowed: true})
+		t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
 	}
 }
 
 // denies adds an answer that denies that client.
 func (t *tally) denies(by place, owner string, at int64) {
-	t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: span{at, at + 1}, at: by, owner: owner})
+	t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
 }
 
 // roundTrips adds answers of owners that were asked over the network, which took so long.
 func (t *tally) roundTrips(took time.Duration) {
-	t.add(answer{to: t.fleet.current[0], path: "/", sent: 0, done: int64(took), check: span{0, int64(took)}, at: asked})
+	t.add(answer{to: t.fleet.current[0], path: "/", sent: 0, done: int64(took), check: lab.Between(0, int64(took)), at: asked})
 }
 
 // stoodStill has the machine stand still.
-func (t *tally) stoodStill(s span) { t.lateness.Add(s.moments()) }
+func (t *tally) stoodStill(s span) { t.lateness.Add(s.Span()) }
 
 const second = int64(time.Second)
 
@@ -101,7 +101,7 @@ func TestVerdict(t *testing.T) {
 		"once all know of a crash all is well again": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, stoodIn, "gateway-2-0", 11*second+6)
-			f.all[1].down = []span{{0, never}}
+			f.all[1].down = []span{lab.Between(0, never)}
 		}, "in which all was well"},
 		"two limits around a freeze": {func(f *fleet, t *tally) {
 			f.happens(freeze, 10*second, 10*second+5)
@@ -128,12 +128,12 @@ func TestVerdict(t *testing.T) {
 			t.admits(1, budget, "gateway-2-0", second+5)
 		}, "a check timed out"},
 		"what is admitted elsewhere while its owner is gone excuses nothing": {func(f *fleet, t *tally) {
-			f.all[1].down = []span{{0, never}}
+			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, asked, "gateway-3-0", second)
 			t.admits(1, stoodIn, "gateway-2-0", second+5)
 		}, "in which all was well"},
 		"but for a share: there was a stand-in to ask, and it timed out": {func(f *fleet, t *tally) {
-			f.all[1].down = []span{{0, never}}
+			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, stoodIn, "gateway-2-0", second)
 			t.admits(16, budget, "gateway-2-0", second+5)
 		}, ""},
@@ -153,29 +153,29 @@ func TestVerdict(t *testing.T) {
 		}, "errors: 1, from gateways that were up, the first: refused"},
 		"not of one that was killed meanwhile": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
-			f.all[1].down = []span{{second + 5, never}}
+			f.all[1].down = []span{lab.Between(second+5, never)}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
 		}, ""},
 		"of one that had been thawed before": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
-			f.all[1].down = []span{{0, second - 1}}
+			f.all[1].down = []span{lab.Between(0, second-1)}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
 		}, "errors: 1"},
 		"a stall": {func(f *fleet, t *tally) {
 			t.add(answer{to: f.current[1], done: int64(stallBound) + 1, at: own})
 		}, "took longer than"},
 		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
-			f.all[1].still = []span{{second, second + second/10}, {second + second/5, 2 * second}}
+			f.all[1].still = []span{lab.Between(second, second+second/10), lab.Between(second+second/5, 2*second)}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(32, own, "", 2*second+int64(healed))
 		}, ""},
 		"and not after that": {func(f *fleet, t *tally) {
-			f.all[1].still = []span{{second, second + second/10}, {second + second/5, 2 * second}}
+			f.all[1].still = []span{lab.Between(second, second+second/10), lab.Between(second+second/5, 2*second)}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second+int64(healed)+1)
 		}, "in which all was well"},
 		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
-			f.all[1].still = []span{{second + 2, 2 * second}}
+			f.all[1].still = []span{lab.Between(second+2, 2*second)}
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second)
 		}, "in which all was well"},
@@ -184,28 +184,28 @@ func TestVerdict(t *testing.T) {
 		}, "took longer than"},
 		"a request without an answer from a gateway that stood still": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
-			f.current[1].still = []span{{second, second + int64(giveUp)}}
+			f.current[1].still = []span{lab.Between(second, second+int64(giveUp))}
 			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), err: context.DeadlineExceeded})
 		}, ""},
 		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
-			t.stoodStill(span{second, 2 * second})
+			t.stoodStill(lab.Between(second, 2*second))
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
 		"one that was slow besides": {func(f *fleet, t *tally) {
-			t.stoodStill(span{second, second + second/10})
+			t.stoodStill(lab.Between(second, second+second/10))
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a request that was slow because its gateway stood still": {func(f *fleet, t *tally) {
-			f.current[1].still = []span{{second, second + second/2}, {second + second/2 + 10, 2 * second}}
+			f.current[1].still = []span{lab.Between(second, second+second/2), lab.Between(second+second/2+10, 2*second)}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
 		"and not because another one did": {func(f *fleet, t *tally) {
-			f.current[2].still = []span{{second, 2 * second}}
+			f.current[2].still = []span{lab.Between(second, 2*second)}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, "took longer than"},
 		"a moment in which both the demo and the gateway stood still counts once": {func(f *fleet, t *tally) {
-			t.stoodStill(span{second, second + 4*second/10})
-			f.current[1].still = []span{{second, second + 4*second/10}}
+			t.stoodStill(lab.Between(second, second+4*second/10))
+			f.current[1].still = []span{lab.Between(second, second+4*second/10)}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "requests: 0, answered"},
@@ -242,11 +242,11 @@ func TestStallsAndSlowestRequestAgree(t *testing.T) {
 			took := stallBound + time.Duration(random.Int64N(3)-1)*time.Millisecond + time.Duration(random.IntN(3)-1)*400*time.Microsecond
 			still := time.Duration(random.IntN(2)) * time.Second
 			if still > 0 && random.IntN(2) == 0 {
-				tally.stoodStill(span{at, at + int64(still)})
+				tally.stoodStill(lab.Between(at, at+int64(still)))
 			} else if still > 0 {
-				f.current[1].still = append(f.current[1].still, span{at, at + int64(still)})
+				f.current[1].still = append(f.current[1].still, lab.Between(at, at+int64(still)))
 			}
-			tally.add(answer{to: f.current[1], sent: at, done: at + int64(still+took), check: span{at, at + 1}, at: own})
+			tally.add(answer{to: f.current[1], sent: at, done: at + int64(still+took), check: lab.Between(at, at+1), at: own})
 			slowest = max(slowest, took)
 			if took > stallBound {
 				stalls++

@@ -27,3 +27,19 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// awaitPause is how long Await sleeps between two looks.
+const awaitPause = 5 * time.Millisecond
+
+// Await waits until done reports true, and reports whether it did before a time had passed and ctx
+// was done.
+func Await(ctx context.Context, within time.Duration, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for !done() {
+		if !Sleep(ctx, awaitPause) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,43 +1,72 @@
 package lab
 
 import (
-	"iter"
 	"slices"
+	"time"
 )
 
-// Windows yields where the half-open windows of a length begin, ascending, that hold one of n
-// admissions for certain, and how many they hold.
+// Interval is a time in Unix nanoseconds of the machine's clock, which all its processes share.
+// Both ends belong to it.
+type Interval struct {
+	From int64 `json:"f"`
+	To   int64 `json:"t"`
+}
+
+// Between returns the interval of two moments in Unix nanoseconds.
+func Between(from, to int64) Interval { return Interval{from, to} }
+
+// Length returns how long the interval lasts.
+func (i Interval) Length() time.Duration { return time.Duration(i.To - i.From) }
+
+// Touches reports whether the intervals have a moment in common.
+func (i Interval) Touches(o Interval) bool { return i.From <= o.To && i.To >= o.From }
+
+// Span returns the interval as moments.
+func (i Interval) Span() Span { return Span{time.Unix(0, i.From), time.Unix(0, i.To)} }
+
+// Fullest describes the windows of one kind, and the window with the highest Held-Most.
+type Fullest struct {
+	Windows    int    // windows of the kind with at least one admission
+	Held, Most int64  // admissions in the window, and its bound
+	Of         string // the key
+}
+
+// JudgeWindows holds the half-open windows of a length over the admissions of one key to their
+// bounds. bound returns the kind of a window that holds so many admissions, which is an index of
+// found, and how many it may hold. found keeps the fullest window of each kind, over all keys.
 //
-// An admission happened at one moment from begun to ended, which admission returns for its
-// index. A window [b, b+length) holds it for certain if it holds both, and no other counts: so
-// what Windows finds did happen. It falls short of the truth by what was under way at a
-// window's ends.
+// An admission happened at one moment of its interval. A window holds the admission for certain
+// if it holds the whole interval, and no other admission counts: each excess did happen. The
+// result falls short of the truth by the admissions that were in progress at a window's ends.
 //
-// Looked at are the windows that begin with an admission, or at one of edges. Any other window
-// can be moved until it begins with an admission without losing one; if it may not hold a
-// moment of something, it can be moved until it lies against that, so the caller gives the
-// moment as an edge: the length before it, and after its end.
-func Windows(n int, admission func(i int) (begun, ended int64), edges []int64, length int64) iter.Seq2[int64, int] {
-	begins := slices.Clone(edges)
-	var begun, ended []int64
-	for i := range n {
-		from, to := admission(i)
-		begins = append(begins, from)
-		if to-from < length { // others are certainly in no window
-			begun, ended = append(begun, from), append(ended, to)
+// JudgeWindows looks at the windows that begin with an admission or at the end of an occasion, and
+// at those that end as an occasion begins. An occasion is a time that changes the bound of the
+// windows that touch it. Any other window can be moved to one of these without losing an admission.
+func JudgeWindows(found []Fullest, of string, admitted, occasions []Interval, length time.Duration, bound func(window Interval, held int64) (kind int, most int64)) {
+	var begins, begun, ended []int64
+	for _, o := range occasions {
+		begins = append(begins, o.From-int64(length), o.To)
+	}
+	for _, a := range admitted {
+		begins = append(begins, a.From)
+		if a.Length() < length { // no window holds a longer one for certain
+			begun, ended = append(begun, a.From), append(ended, a.To)
 		}
 	}
 	slices.Sort(begins)
-	begins = slices.Compact(begins)
 	slices.Sort(begun)
 	slices.Sort(ended)
-	return func(yield func(int64, int) bool) {
-		for _, begin := range begins {
-			over, _ := slices.BinarySearch(ended, begin+length)
-			before, _ := slices.BinarySearch(begun, begin)
-			if held := over - before; held > 0 && !yield(begin, held) { // what began before has ended before the window's end
-				return
-			}
+	for _, begin := range slices.Compact(begins) {
+		over, _ := slices.BinarySearch(ended, begin+int64(length))
+		before, _ := slices.BinarySearch(begun, begin)
+		held := int64(over - before) // an admission that begins before the window ends before the window does
+		if held <= 0 {
+			continue
+		}
+		kind, most := bound(Interval{begin, begin + int64(length) - 1}, held)
+		f := &found[kind]
+		if f.Windows++; f.Windows == 1 || held-most > f.Held-f.Most {
+			f.Held, f.Most, f.Of = held, most, of
 		}
 	}
 }

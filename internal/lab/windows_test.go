@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -9,29 +11,70 @@ import (
 	_ "github.com/weir-go/weir/internal/drawn"
 )
 
-// The oracle tries every window there is.
-func TestWindowsFindTheFullestOfAll(t *testing.T) {
+func TestFullestWindowIsFound(t *testing.T) {
+	at := func(moments ...int64) (all []Interval) {
+		for _, m := range moments {
+			all = append(all, Interval{m, m})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		admitted []Interval
+		want     int64
+	}{
+		"nothing was admitted":                         {nil, 0},
+		"a window is half-open":                        {at(0, 100), 1},
+		"and holds what is nearer":                     {at(0, 99), 2},
+		"any window counts, not just those of a grid":  {at(0, 90, 95, 140, 150, 190), 4},
+		"the order does not matter":                    {at(190, 95, 0, 150, 90, 140), 4},
+		"one moment can hold many":                     {at(7, 7, 7), 3},
+		"what may lie outside proves nothing":          {[]Interval{{0, 0}, {50, 120}, {60, 70}}, 2},
+		"what lies inside for certain does":            {[]Interval{{10, 20}, {50, 109}, {60, 70}}, 3},
+		"an admission across a freeze is in no window": {[]Interval{{0, 500}, {10, 11}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := make([]Fullest, 1)
+			JudgeWindows(found, "key", c.admitted, nil, 100, func(Interval, int64) (int, int64) { return 0, 10 })
+			require.Equal(t, c.want, found[0].Held)
+		})
+	}
+}
+
+// The oracle tries every window there is. Of two kinds of occasions, the later one decides.
+func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
 	const length, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {
-		admissions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]int64 {
-			from := rapid.Int64Range(0, last).Draw(t, "from")
-			return [2]int64{from, from + rapid.Int64Range(0, 12).Draw(t, "for")}
-		}), 0, 40).Draw(t, "admissions")
-		held := func(begin int64) (n int) {
-			for _, a := range admissions {
-				if a[0] >= begin && a[1] < begin+length {
-					n++
+		intervals := func(longest int64, most int, label string) []Interval {
+			return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Interval {
+				from := rapid.Int64Range(0, last).Draw(t, "from")
+				return Interval{from, from + rapid.Int64Range(0, longest).Draw(t, "for")}
+			}), 0, most).Draw(t, label)
+		}
+		admitted := intervals(12, 40, "admitted")
+		occasions := [3][]Interval{1: intervals(8, 3, "one kind"), 2: intervals(8, 3, "another")}
+		bound := func(window Interval, held int64) (kind int, most int64) {
+			for k, all := range occasions {
+				if slices.ContainsFunc(all, window.Touches) {
+					kind = k
 				}
 			}
-			return n
+			return kind, int64(5 * kind)
 		}
-		want, got := 0, 0
+		want, got := make([]Fullest, 3), make([]Fullest, 3)
 		for begin := int64(-2 * length); begin <= last+2*length; begin++ {
-			want = max(want, held(begin))
+			held, window := int64(0), Interval{begin, begin + length - 1}
+			for _, a := range admitted {
+				if a.From >= window.From && a.To <= window.To {
+					held++
+				}
+			}
+			if kind, most := bound(window, held); held > want[kind].Held {
+				want[kind] = Fullest{Held: held, Most: most, Of: "key"}
+			}
 		}
-		for begin, n := range Windows(len(admissions), func(i int) (int64, int64) { return admissions[i][0], admissions[i][1] }, []int64{17}, length) {
-			require.Equal(t, held(begin), n, "from %d", begin)
-			got = max(got, n)
+		JudgeWindows(got, "key", admitted, slices.Concat(occasions[:]...), time.Duration(length), bound)
+		for kind := range got {
+			got[kind].Windows = 0
 		}
 		require.Equal(t, want, got)
 	})

@@ -285,12 +285,3 @@ func slowWire(to, from *os.File) {
 		}
 	}
 }
-
-func waitUntil(end time.Duration, done func() bool) bool {
-	for begun := time.Now(); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > end {
-			return false
-		}
-	}
-	return true
-}

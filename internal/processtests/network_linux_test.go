@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // The real thing: processes, sockets and a switch that is cut in two.
@@ -50,7 +51,7 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 	await := func(what string, within time.Duration, done func() bool) {
 		t.Helper()
 		begun := time.Now()
-		if !waitUntil(within, done) {
+		if !lab.Await(t.Context(), within, done) {
 			for i, n := range nodes {
 				t.Log(l.address(i), n.said())
 			}

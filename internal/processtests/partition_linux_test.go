@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // The rows of the guarantees that speak of splits, cut links and slow ones, held
@@ -48,7 +49,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 		nodes = append(nodes, l.run(i, timeout))
 	}
 	begun := time.Now()
-	require.True(l.t, waitUntil(20*time.Second, func() bool {
+	require.True(l.t, lab.Await(l.t.Context(), 20*time.Second, func() bool {
 		for _, r := range l.all(nodes, order{}) {
 			if r.Members != l.hosts || !r.Hears || !r.Settled {
 				return false
@@ -298,7 +299,7 @@ func (l *lan) told(nodes []*remote, owners []int, questions []question, reports 
 		o.used = append(o.used, min(admitted(reports, i), 2*q.Limit.Rate)) // a debt is never above one limit
 	}
 	var missing string
-	done := waitUntil(20*time.Second, func() bool {
+	done := lab.Await(l.t.Context(), 20*time.Second, func() bool {
 		hear, count := true, true
 		for i, n := range nodes {
 			o, r := &all[i], n.do(l.t, all[i].asked)
@@ -415,7 +416,7 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 					require.EqualValues(t, rate, admitted(reports, i))
 				}
 			}
-			require.True(t, waitUntil(10*time.Second, func() bool {
+			require.True(t, lab.Await(t.Context(), 10*time.Second, func() bool {
 				for i, q := range asked.Questions {
 					r := nodes[owners[i%2]].do(t, order{Questions: []question{q}})
 					if r.Tallies[0].Used < min(admitted(reports, i), 2*rate) {

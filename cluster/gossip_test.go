@@ -631,23 +631,6 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 	})
 }
 
-func TestSecretsRotateInThreeStages(t *testing.T) {
-	older, newer := []byte("old-old-old-old-"), []byte("new-new-new-new-")
-	stages := [][][]byte{{older}, {older, newer}, {newer, older}, {newer}}
-	for i := range stages[:len(stages)-1] {
-		t.Run(fmt.Sprintf("from %d to %d", i, i+1), func(t *testing.T) {
-			t.Parallel()
-			var nodes []*node
-			for j, stage := range []int{i, i + 1, i, i + 1} {
-				cfg := config(string(rune('a'+j)), nodes...)
-				cfg.Secrets = stages[stage]
-				nodes = append(nodes, launch(t, cfg))
-			}
-			sees(t, nodes, rosterText(cluster.Serving, nodes...))
-		})
-	}
-}
-
 func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
 	send := func(b string) func(*testing.T, net.Conn, certificates, certificates) {
 		return func(_ *testing.T, conn net.Conn, _, _ certificates) { io.WriteString(conn, b) }

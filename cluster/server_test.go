@@ -144,28 +144,6 @@ func TestIdleConnectionsFromOneHostDoNotLockMembersOut(t *testing.T) {
 	})
 }
 
-func TestSecretsRotateWithoutASplit(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		const old, new = "the old secret..", "the new secret.."
-		var all []*testPeer
-		for name, s := range map[string][][]byte{"a": secrets(old), "b": secrets(old, new), "c": secrets(old, new)} {
-			all = append(all, lo.peer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
-		}
-		meet(t, all...)
-		all = nil
-		for name, s := range map[string][][]byte{"a": secrets(new), "b": secrets(new, old), "c": secrets(old, new)} {
-			all = append(all, lo.peer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
-		}
-		// a no longer knows the old secret, which c still uses first: they have the new
-		// one in common.
-		meet(t, all...)
-		for _, p := range all {
-			require.Empty(t, p.stats().Refused)
-		}
-	})
-}
-
 // certificate is one that signs itself, for the loopback.
 func certificate(t *testing.T) (tls.Certificate, *x509.Certificate) {
 	t.Helper()

@@ -577,3 +577,44 @@ func keepNoParts(s *server, megabytes int) {
 		return false
 	})
 }
+
+func TestOfTwoSavesOfOneKeyOneFails(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		first, second := open(t, s), open(t, s)
+		err := second.Save(within(t, patience), "api-1", func(w io.Writer) error {
+			require.NoError(t, first.Save(within(t, patience), "api-1", text("first")))
+			return text("second")(w)
+		})
+		require.ErrorContains(t, err, "another process has saved")
+		got, err := load(t, first)
+		require.NoError(t, err)
+		require.Equal(t, []string{"api-1=first"}, got)
+	})
+}
+
+func TestMultipartUploadReplacesNoObject(t *testing.T) {
+	s := fake(t) // which ignores the condition of such an upload
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") || r.Header.Get("If-None-Match") != "*" {
+			return false
+		}
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return true
+	})
+	err := open(t, s).Save(within(t, patience), "api-1", blocks(9, func(int) {}))
+	require.ErrorContains(t, err, "another process has saved")
+	require.Empty(t, keys(t, s))
+}
+
+func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
+	s := fake(t)
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("If-None-Match") == "" {
+			return false
+		}
+		w.WriteHeader(http.StatusNotImplemented)
+		return true
+	})
+	require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("kept")))
+	require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
+}

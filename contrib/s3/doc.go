@@ -11,6 +11,11 @@
 // an object twice, and an upload becomes visible whole. So what a reader sees is a whole
 // snapshot, whatever happens to its writer.
 //
+// Each cluster needs a Prefix of its own. If two processes save the same object at once, the
+// server keeps the first, and the second Save returns an error: the request that makes an object
+// visible has the condition If-None-Match: *. A server that answers the condition with 501 or
+// ignores it keeps the later object, so a restart may load the counts of the other cluster.
+//
 // Save keeps the two newest snapshots of its node, and aborts uploads that an earlier process
 // of the node left behind. Once a day, it also removes the snapshots of nodes that have saved
 // none for 40 days. It leaves all other objects alone.

@@ -128,20 +128,37 @@ func (u *upload) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// complete sends the rest, and makes the object visible.
+// complete sends the rest, and makes the object visible, unless another process has saved one
+// under its key meanwhile.
 func (u *upload) complete() error {
+	if u.id != "" {
+		if err := u.send(); err != nil {
+			return err
+		}
+	}
+	var options minio.PutObjectOptions
+	options.SetMatchETagExcept("*")
+	err := u.publish(options)
+	switch minio.ToErrorResponse(err).StatusCode {
+	case http.StatusNotImplemented: // the server has no conditional requests
+		return u.publish(minio.PutObjectOptions{})
+	case http.StatusPreconditionFailed, http.StatusConflict:
+		return fmt.Errorf("another process has saved this object: give each cluster a Prefix of its own: %w", err)
+	}
+	return err
+}
+
+// publish makes the object visible.
+func (u *upload) publish(options minio.PutObjectOptions) error {
 	if u.id == "" {
+		options.DisableContentSha256 = true
 		return u.put(func(ctx context.Context, body io.Reader) error {
-			_, err := u.client.PutObject(ctx, u.bucket, u.key, body, int64(len(u.part)), "", u.sum(),
-				minio.PutObjectOptions{DisableContentSha256: true})
+			_, err := u.client.PutObject(ctx, u.bucket, u.key, body, int64(len(u.part)), "", u.sum(), options)
 			return err
 		})
 	}
-	if err := u.send(); err != nil {
-		return err
-	}
 	return u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
-		_, err := u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, minio.PutObjectOptions{})
+		_, err := u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, options)
 		return err
 	})
 }

@@ -158,7 +158,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 
 // What the verdict is for: a fleet without copies forgets what a crash takes.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
-	full.Only(t, "TestVerdict and TestTheFullestWindow, which find the reset; README.md shows the command")
+	full.Only(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
 	for seed := 1; ; seed++ { // a machine that is busy may send too few requests around the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))

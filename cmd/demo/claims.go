@@ -124,7 +124,9 @@ func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 		admitted := here(func(a *answer) bool { return a.path == localPath })
 		for customer := range during {
 			var late occasions
-			late[timedOut] = append(late[timedOut], guessed[customer]...)
+			for _, a := range guessed[customer] {
+				late[timedOut] = append(late[timedOut], a)
+			}
 			local.add(admitted[customer], &late, 0, localRate(m.limit), m.per)
 			during[customer][timedOut] = append(during[customer][timedOut], late[timedOut]...)
 		}

@@ -33,8 +33,8 @@ func (r *record) receipt() bucket.Receipt { return bucket.Receipt(r.renewal) }
 // allows.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.View(), h.cfg.Clock.Steady()
+	h.table.asked(of)
 	if decided, known := h.table.recordOf(of); known && decided.receipt() == r.Receipt {
-		h.table.markKept(of)
 		h.secure(ctx, of)
 		return
 	}
@@ -44,17 +44,13 @@ func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 		kept.copied = kept.copyState([]uint64{v.Hashes[way.To]})
 	}
 	h.table.merge(kept, now)
-	h.table.markKept(of)
 }
 
-// markKept records that a client has a hold, which is not asked for any more.
-func (t *table) markKept(of ref) {
+// asked records that a hold is not asked for any more, as it was granted.
+func (t *table) asked(of ref) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	delete(s.asks, of)
-	if r := s.record(of); r != nil {
-		r.kept = true
-	}
 }
 
 // Bury records here that a client's hold was released, and waits until a second member knows: this

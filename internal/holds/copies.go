@@ -21,12 +21,8 @@ const (
 	copyPause = 20 * time.Millisecond
 	// copyRetry is the time after which a record is sent again that a member has not acknowledged.
 	copyRetry = time.Second
-	// slowCopy is how long an acknowledgement takes at most that proves a copy exact enough.
-	slowCopy = 20 * time.Millisecond
 	// leaveWait is how long a node that leaves waits for the members to acknowledge its records.
 	leaveWait = 5 * time.Second
-	// copyAtOnce is how many records a message has at most.
-	copyAtOnce = pageBytes / 64
 	// copyShards is how many shards are gathered at a time.
 	copyShards = 16
 )
@@ -142,7 +138,7 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	all := h.copies.view != v
 	silent := make(map[uint64]bool) // members that did not answer in this round
 	for first := 0; first < shards; first += copyShards {
-		g := gathering{h: h, v: v, to: make(map[uint64][]int)}
+		g := gathering{h: h, v: v, now: h.cfg.Clock.Steady(), to: make(map[uint64][]int)}
 		for shard := first; shard < first+copyShards; shard++ {
 			g.gather(shard, all)
 		}
@@ -158,6 +154,7 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 type gathering struct {
 	h       *Holds
 	v       *view.View
+	now     int64
 	records []record
 	state   []uint64         // of each record, once all members have acknowledged it
 	failed  []bool           // and whether one has not
@@ -233,41 +230,28 @@ func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed in
 
 // sendTo sends a member its records, and returns how many it has acknowledged.
 func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int) {
-	for page := range slices.Chunk(g.to[member], copyAtOnce) {
-		records := make([]record, len(page))
-		for i, at := range page {
-			records[i] = g.records[at]
+	list := g.to[member]
+	for acknowledged < len(list) {
+		page := list[acknowledged:]
+		body, n := append64([]byte{kindRecords}, selfOf(g.v)), 0
+		for ; n < len(page) && len(body) < pageBytes; n++ {
+			body = appendRecord(body, &g.records[page[n]], g.now)
 		}
-		if !g.h.sendRecords(ctx, g.v, member, records) {
+		if !g.h.sendRecords(ctx, g.v, member, body) {
 			return acknowledged
 		}
-		acknowledged += len(page)
+		acknowledged += n
 	}
 	return acknowledged
 }
 
-// sendRecords sends records, and reports whether the member has acknowledged them. An
-// acknowledgement that took long may be of a copy that was under way for long, and then expires
-// late. So the records are sent once more: of two copies the one that expires earlier is exact.
-func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, records []record) (acknowledged bool) {
-	sent := h.cfg.Clock.Steady()
-	if !h.sendOnce(ctx, v, member, records, sent) {
-		return false
-	}
-	now := h.cfg.Clock.Steady()
-	return now-sent < int64(slowCopy) || h.sendOnce(ctx, v, member, records, now)
-}
-
-func (h *Holds) sendOnce(ctx context.Context, v *view.View, member uint64, records []record, now int64) (acknowledged bool) {
-	body := append64([]byte{kindRecords}, selfOf(v))
-	for i := range records {
-		body = appendRecord(body, &records[i], now)
-	}
+// sendRecords sends a message of records, and reports whether the member has acknowledged it.
+func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, body []byte) bool {
 	answer, err := h.call(ctx, v, member, wire.OpRenew, body, renewWait)
 	if err != nil {
 		return false
 	}
-	now = h.cfg.Clock.Steady()
+	now := h.cfg.Clock.Steady()
 	m, err := parseRenew(append(append64([]byte{kindRecords}, member), answer...), now)
 	if err != nil {
 		return false
@@ -299,8 +283,7 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	for i := range m.records {
 		in := &m.records[i]
 		in.copied = in.copyState([]uint64{m.holder})
-		joined, kept := h.table.merge(*in, now)
-		if kept && (!joined.sameState(in) || in.isLive(now) && !joined.isLive(now)) {
+		if joined, kept := h.table.merge(*in, now); kept && !joined.sameState(in) {
 			dst = appendRecord(dst, &joined, now)
 		}
 	}
@@ -310,7 +293,7 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 // secure sends a record of this node to the members that are to have it, and returns once one of
 // them has acknowledged it, none is left to ask, or ctx is done.
 func (h *Holds) secure(ctx context.Context, of ref) {
-	v := h.cfg.View()
+	v, now := h.cfg.View(), h.cfg.Clock.Steady()
 	r, known := h.table.recordOf(of)
 	if !known {
 		return
@@ -321,9 +304,10 @@ func (h *Holds) secure(ctx context.Context, of ref) {
 			members = append(members, m)
 		}
 	}
+	body := appendRecord(append64([]byte{kindRecords}, selfOf(v)), &r, now)
 	answers, asked := make(chan bool, len(members)), 0
 	for _, m := range members {
-		if h.cfg.Life.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, []record{r}) }) {
+		if h.cfg.Life.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, body) }) {
 			asked++
 		}
 	}

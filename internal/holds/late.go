@@ -80,5 +80,5 @@ func (t *table) wants(of ref, g *lateGrant, now int64) bool {
 	}
 	i, known := s.at[of]
 	r := s.record(of)
-	return known && s.links[i].hold != nil || r != nil && r.kept && r.isLive(now)
+	return known && s.links[i].hold != nil || r != nil && r.isLive(now)
 }

@@ -1,9 +1,7 @@
 package holds
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,23 +62,6 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			h.Release(o)
 			late()
 		}, 1, 1, 0},
-		{"a copy of a client's hold comes before the late answer", func(h *Holds, a *wire.Ask, late func()) {
-			a.Limit.Per = time.Minute
-			h.Asks(a)
-			h.GiveUp(a)
-			now := h.cfg.Clock.Steady()
-			end := now + int64(time.Minute)
-			_, kept := h.table.merge(record{ref: refOf(a), units: 1, expires: end, forget: end}, now)
-			require.True(t, kept)
-			late()
-		}, 1, 1, 0},
-		{"another member grants a client's hold", func(h *Holds, a *wire.Ask, late func()) {
-			a.Limit.Per = time.Minute
-			h.Asks(a)
-			late()
-			h.Keep(context.Background(), a, &wire.Result{Result: bucket.Result{Receipt: 1 << tagBits}})
-			late()
-		}, 0, 0, 0},
 		{"it was asked for another node", func(_ *Holds, a *wire.Ask, late func()) {
 			a.ResetNumber++
 			late()

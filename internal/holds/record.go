@@ -14,8 +14,7 @@ import (
 // replicas of it, which merge joins.
 //
 // A record that has ended stays until no replica of any member could still be live, so that none
-// of them revives the hold. It stays for lateCopy more: the member of a copy that was under way for
-// long counts the time to the expiry from the arrival, until it gets the exact record.
+// of them revives the hold.
 type record struct {
 	ref      // the holder is the node that asked for the hold, its origin
 	units    int64
@@ -27,12 +26,7 @@ type record struct {
 	released bool
 	live     bool // it is in the live queue, and its units count
 	queued   bool // it is in the list of changed records
-	kept     bool // this node has granted the hold to its client, and not merely got a copy
 }
-
-// lateCopy is how long a copy of a record may be under way to a member that is frozen or cut off,
-// and still be corrected.
-const lateCopy = int64(time.Minute)
 
 // renewal numbers the renewals of one record, as a hybrid logical clock does: the number is
 // greater than that of each renewal that the member knows of, and no less than the age of the
@@ -302,7 +296,7 @@ func (s *shard) expire(now int64) (done bool) {
 		switch {
 		case len(s.live.at) > 0 && s.records[s.live.at[0]].expires <= now:
 			s.settle(&s.records[s.live.at[0]], now)
-		case len(s.dead.at) > 0 && s.records[s.dead.at[0]].forget+lateCopy <= now:
+		case len(s.dead.at) > 0 && s.records[s.dead.at[0]].forget <= now:
 			s.delete(s.dead.at[0])
 		default:
 			return true

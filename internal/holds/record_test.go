@@ -133,18 +133,15 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 				table.bury(refOf(a), tombstoneTTL{unknown: int64(ttl)}, now)
 				if o == nil {
 					all[refOf(a)] = &oracle{released: true, forget: now + int64(ttl)}
-				} else if !o.released {
-					o.released, o.forget = true, max(o.forget, now)
+				} else {
+					o.released = true
 				}
 			case 4:
 				table.peek(a, -1, false, now, &r)
 				require.Equal(t, used(a.ID)+a.Units <= rate, r.Allowed)
 			case 5:
 				now += rapid.Int64Range(0, 60).Draw(t, "time")
-				if rapid.IntRange(0, 3).Draw(t, "long") == 0 {
-					now += lateCopy - 50
-				}
-				maps.DeleteFunc(all, func(_ ref, o *oracle) bool { return now >= o.forget+lateCopy })
+				maps.DeleteFunc(all, func(_ ref, o *oracle) bool { return now >= o.forget })
 			}
 		}
 		for shard := range shards {
@@ -162,7 +159,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 			}
 		}
 		require.Equal(t, len(all), listed)
-		now += 1000 + lateCopy
+		now += 1000
 		for i := range table.shards {
 			for !table.look(i, nil, now, 0, new(found)) {
 			}
@@ -207,7 +204,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 				table.merge(stale, now)
 				require.True(t, free(table, now))
 			}
-			now := int64(time.Hour) + lateCopy + 1
+			now := int64(time.Hour) + 1
 			require.True(t, table.look(shardOf(a.ID), nil, now, 0, new(found)))
 			require.Empty(t, table.shards[shardOf(a.ID)].records)
 			_, kept := table.merge(stale, now)

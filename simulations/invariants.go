@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // invariant is something that holds in every run, whatever happened.
@@ -394,11 +395,13 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// delays reports whether members may count as delayed: some are paused or frozen, or a first
-// round trip is slow. With real gossip each new connection counts as delayed.
+// delays reports whether members may count as delayed. They do while they are paused or frozen, and
+// where the first round trip over a connection is slow. With real gossip each new connection does.
 func (s *Scenario) delays() bool {
-	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
-	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
+	isSlow := func(l weirtest.Link) bool { return 2*(l.Latency+l.Jitter) >= patience.LateBy }
+	return s.Gossip || isSlow(s.Network) || slices.ContainsFunc(s.Faults, func(f Fault) bool {
+		return f.Kind == FaultSlow || f.Kind == FaultFreeze || f.Kind == FaultLink && isSlow(f.Link)
+	})
 }
 
 func errorless(r *trial, broken func(time.Duration, string, ...any)) {

@@ -281,7 +281,8 @@ func (s *stage) gone() (gone [][]bool) {
 			if !survived {
 				told = min(told, c.began) // no member is left to be told
 			}
-			all := len(ended) > max(0, s.copies())
+			copies := min(max(0, s.copies()), s.members(s.hosts[h].region, since)-1)
+			all := len(ended) > copies
 			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
 				if k/witnessKeys != s.hosts[h].region {
@@ -424,6 +425,22 @@ func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Durati
 		return nil, since, true
 	}
 	return ended, since, stays
+}
+
+// members returns how many hosts of a region had a node just before a moment.
+func (s *stage) members(region int, before time.Duration) (members int) {
+	of := s.past[0].of
+	for _, p := range s.past {
+		if p.since < before {
+			of = p.of
+		}
+	}
+	for i, h := range s.hosts {
+		if h.region == region && of[i] != absent {
+			members++
+		}
+	}
+	return members
 }
 
 // wholeUntil returns the last moment, up to before, at which a region had been whole for so long that

@@ -27,11 +27,11 @@ var (
 const (
 	busyCallers  = 64
 	busyRequests = 1000
-	busySteady   = 2 * time.Second // from the first burst to the second
+	busySteady   = 2 * time.Second // pause between the two bursts
 )
 
-// Three gateways start on a machine without idle time, and admit the limit and no more, as
-// soon as they are ready and later. An owner that is not scheduled is not gone.
+// Three gateways start on a machine without idle time. They admit exactly the limit, both when
+// they are ready and later. A node does not count an owner that waits for a core as gone.
 func TestBusyMachineAdmitsTheLimit(t *testing.T) {
 	wantsTheMachine(t)
 	for range *busyProcesses {
@@ -57,7 +57,7 @@ func TestBusyMachineAdmitsTheLimit(t *testing.T) {
 // busyLimit has a window that outlasts a round, so that each burst has the limit once.
 var busyLimit = weir.Limit{Name: "busy", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}
 
-// busyRound starts a cluster, and returns how many requests it admitted in each burst.
+// busyRound starts a cluster, and returns the number of requests that it admitted in each burst.
 func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 	var addrs, gateways []string
 	for range 3 {
@@ -69,7 +69,7 @@ func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 		nodes = append(nodes, newRemote(t, settings{Bind: addr, Join: addrs}))
 	}
 	for _, n := range nodes {
-		gateways = append(gateways, n.do(t, order{Gateway: &busyLimit}).Gateway) // it obeys once it is ready
+		gateways = append(gateways, n.do(t, order{Gateway: &busyLimit}).Gateway) // the node executes the order once it is ready
 	}
 	ready := time.Since(begun)
 	admitted = map[string]int64{}
@@ -100,7 +100,8 @@ func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 	return admitted
 }
 
-// sendBurst returns how many of the requests for one key were admitted.
+// sendBurst sends busyRequests requests for one key to the gateways in turn, and returns the
+// number of admitted requests.
 func sendBurst(t *testing.T, gateways []string, path string) int64 {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: busyCallers}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()

@@ -47,7 +47,7 @@ func start(ctx context.Context, cfg weir.Config) (*node, error) {
 	return n, err
 }
 
-// inTouch reports whether each of these nodes hears the others, and none of them has stalled.
+// inTouch reports whether each node hears all other nodes, and none of them has stalled.
 func inTouch(nodes []*node) bool {
 	for _, n := range nodes {
 		v := n.View()
@@ -60,14 +60,15 @@ func inTouch(nodes []*node) bool {
 	return true
 }
 
-// unanswered is what play returns if a member did not answer in time.
+// unanswered returns the result of a test function of realtime.WhileHealthy if a member did not
+// answer in time.
 func unanswered() decisions { return decisions{0: 1} }
 
-// name is what other nodes call this one.
+// name returns the name of the node in the member list.
 func (n *node) name() string { v := n.View(); return v.Members[v.Self].Name }
 
-// byOwners skips this attempt of realtime.WhileHealthy unless an owner, its lease or its denial made each
-// of these decisions. Nodes of a fleet relay a check only if one of them stood still.
+// byOwners skips this attempt of realtime.WhileHealthy unless each decision came from an owner,
+// a lease or a pushback. The nodes of a fleet relay a check only if a member did not answer in time.
 func byOwners(t *testing.T, ds ...weir.Decision) {
 	t.Helper()
 	decided := make(decisions)
@@ -79,7 +80,7 @@ func byOwners(t *testing.T, ds ...weir.Decision) {
 	}
 }
 
-// fleet starts nodes on loopback sockets and waits until all hear each other.
+// fleet starts nodes on loopback sockets, and waits until all nodes are ready and hear each other.
 // Timeout is two seconds, so that only a fault makes a check time out.
 func fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*node {
 	t.Helper()
@@ -109,8 +110,8 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*node 
 	return fleet
 }
 
-// startAt starts a node at a port that is held for it, and tries again while the port is in use. A
-// process that another test starts has copies of this one's sockets until it executes its program.
+// startAt starts a node at a fixed port, and tries again while the port is in use. A child process
+// of another test has copies of the sockets of this process until it executes its program.
 func startAt(t testing.TB, cfg weir.Config) *node {
 	t.Helper()
 	var n *node
@@ -141,7 +142,7 @@ func hearEachOther(nodes []*node) bool {
 	return true
 }
 
-// limiters are one limit on every node.
+// limiters returns a limiter for l on each node.
 func limiters(t testing.TB, nodes []*node, l weir.Limit) []*weir.Limiter {
 	t.Helper()
 	var ls []*weir.Limiter
@@ -153,7 +154,7 @@ func limiters(t testing.TB, nodes []*node, l weir.Limit) []*weir.Limiter {
 	return ls
 }
 
-// limiter is one limit on one node.
+// limiter returns a new limiter for l. If l has no name, limiter uses the name "test".
 func limiter(t *testing.T, n interface {
 	Limiter(weir.Limit) (*weir.Limiter, error)
 }, l weir.Limit) *weir.Limiter {
@@ -179,14 +180,14 @@ func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
 	return d.Remaining
 }
 
-// ownedBy finds a key that a node owns.
+// ownedBy returns a key that owner owns.
 func ownedBy(t testing.TB, l *weir.Limiter, owner *node) string {
 	t.Helper()
 	v := owner.View()
 	return keyOf(t, l, v.Members[v.Self].Name)
 }
 
-// keyOf finds a key that the member of a name owns.
+// keyOf returns a key that the member with the given name owns.
 func keyOf(t testing.TB, l *weir.Limiter, name string) string {
 	t.Helper()
 	for i := range 10_000 {
@@ -215,8 +216,8 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	}
 }
 
-// admitsTheLimit has so many callers, each with one of these limiters, ask for a key of a limit
-// of 100, so often together.
+// admitsTheLimit checks a key of a limit of 100 from many goroutines. asks is the number of
+// checks of all goroutines together. Each goroutine uses one of the limiters.
 func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks int) decisions {
 	var (
 		mu       sync.Mutex
@@ -294,8 +295,8 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 	}
 }
 
-// Many AllowAlls at once, over limits of three owners of which the tightest is
-// full after 50: never more, and what was refunded is all back.
+// Concurrent calls of AllowAll spend on the counts of three owners. They succeed 50 times, as
+// often as the smallest limit allows. The units of denied calls return to the other two counts.
 func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
 	t.Parallel()
 	realtime.WhileHealthy(t, func(t *testing.T) decisions {
@@ -397,10 +398,10 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 	}
 }
 
-// Callers with deadlines that are shorter than the way: what they are told and
-// what the owner counts in the end agree: its own late answers are refunded, and
-// it is told what budgets granted instead.
-// What is lent too late may stay spent, so nothing is lent.
+// The deadlines of the callers are shorter than a round trip to the owner. The node refunds late
+// grants, and reports the units that its budget granted instead. So the owner eventually counts
+// the same number of units as the callers. The limit has no leases, because a lease that arrives
+// late may stay spent.
 func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -430,7 +431,7 @@ func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; outages %d, timeouts %d, late %d, dropped %d",
 			spent(), forwarded.Load(), budget.Load(), s.LateUnits, s.Outage.Count, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped)
 	}()
-	settled := 0 // since when the owner counts each unit that a caller was granted, and no other
+	settled := 0 // number of consecutive polls with the expected number of units
 	realtime.Eventually(t, "the owner counts each unit that was granted, and no other", func() bool {
 		if settled++; spent() != 500 {
 			settled = 0

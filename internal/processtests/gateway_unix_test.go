@@ -15,7 +15,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// spinVariable makes the test binary a process that works without rest until its parent ends.
+// spinVariable is the environment variable that makes the test binary use a core until its
+// parent ends.
 const spinVariable = "WEIR_TEST_SPIN"
 
 func spin() {
@@ -27,27 +28,27 @@ func spin() {
 	}
 }
 
-// gateway answers each HTTP request by a check of the limit, with the path as the key.
+// gateway is an HTTP handler that checks the limit for each request. The path is the key.
 type gateway struct {
 	limiter *weir.Limiter
 	mu      sync.Mutex
 	strays  []stray
 }
 
-// stray is a check that no member with authority has decided.
+// stray is a check that failed, or that no member with authority decided.
 type stray struct {
 	Key     string
 	Source  string
 	Allowed bool
 	Took    time.Duration
 	Hops    []weir.HopEvent
-	Errors  []string // of the hops
+	Errors  []string // errors of Hops
 }
 
-// pathStrays is where a gateway reports its strays.
+// pathStrays is the path at which a gateway reports its strays.
 const pathStrays = "/strays"
 
-// serveGateway has a node answer HTTP requests until the process ends. It returns the address.
+// serveGateway serves HTTP requests until the process ends. It returns the address of the listener.
 func serveGateway(n *node, limit weir.Limit) (addr string, err error) {
 	l, err := n.Limiter(limit)
 	if err != nil {
@@ -82,13 +83,13 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hopsKey is the key of the stray in a context to which a hop is added.
+// hopsKey is the context key of the stray to which addHop adds a hop.
 type hopsKey struct{}
 
 func addHop(ctx context.Context, e weir.HopEvent) {
 	if s, ok := ctx.Value(hopsKey{}).(*stray); ok {
 		s.Errors = append(s.Errors, fmt.Sprint(e.Err))
-		e.Err = nil // an error of no type is no JSON
+		e.Err = nil // package json cannot decode an error
 		s.Hops = append(s.Hops, e)
 	}
 }

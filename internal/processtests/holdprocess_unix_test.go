@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// joinRemote starts another process with a node that joins these two, and waits until all hear
-// each other. It returns the node's name too.
+// joinRemote starts a node in another process, which joins the two nodes, and waits until all
+// three hear each other. It also returns the name of the new node.
 func joinRemote(t *testing.T, nodes []*node) (r *remote, name string) {
 	t.Helper()
 	v := nodes[0].View()
@@ -36,8 +36,9 @@ func joinRemote(t *testing.T, nodes []*node) (r *remote, name string) {
 	return r, name
 }
 
-// A process that is killed while it holds and has reserved: what it held comes back as
-// documented, what it reserved stays spent, and the holds of the keys that it owned go on.
+// The test kills a process that has holds and reservations. The holds of the process expire
+// after HoldTerm, and the units that it has reserved stay spent. The other nodes do not lose
+// holds on keys that the process owned.
 func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 	full.Only(t, "TestUnitsOfAHolderThatDiesComeBack and TestHoldsOutliveTheirOwner, in virtual time")
 	t.Parallel()
@@ -47,8 +48,8 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 		held := weir.Limit{Name: "held", Algorithm: weir.InFlight, Rate: 10}
 		tokens := weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour}
 		hs, ts := limiters(t, nodes, held), limiters(t, nodes, tokens)
-		// The process holds 4 of 10 units of two keys, of which it owns one. It also owns a key of
-		// which these nodes hold all units.
+		// The process holds 4 of the 10 units of two keys, and owns one of these keys. It also owns
+		// a third key, and the other two nodes hold all units of that key.
 		others, its, full := ownedBy(t, hs[0], nodes[0]), keyOf(t, hs[0], name), ""
 		for i := 0; full == "" || hs[0].Owner(full).Name != name; i++ {
 			full = fmt.Sprint("full ", i)
@@ -63,7 +64,7 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 				decided[source] += n
 			}
 		}
-		var holds []*weir.Hold // of nodes
+		var holds []*weir.Hold // the holds of nodes
 		take := func(l *weir.Limiter, key string) bool {
 			h, err := l.Hold(t.Context(), key, 1)
 			require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestAKilledProcessLosesNoHoldOfOthersAndReturnsItsOwn(t *testing.T) {
 		})
 		require.Less(t, time.Since(killed), weir.HoldTerm-2*time.Second+late.Total(), "the new owner asks what is held, and waits for no term")
 		var took time.Duration
-		for took == 0 || time.Since(killed) < weir.HoldTerm+2*time.Second { // by then the holds would be lost if nobody renewed them
+		for took == 0 || time.Since(killed) < weir.HoldTerm+2*time.Second { // without renewal, the holds would have expired by then
 			for _, key := range []string{its, full} {
 				require.False(t, take(hs[0], key), "10 are held already")
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// The first frame may come to who has just joined before it has turned to its new view.
+// A new member may receive the first frame before it uses the view with both members.
 func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 	t.Parallel()
 	for run := range full.Pick(t, 10, 40) {
@@ -51,7 +51,7 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 // TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile shows the same in virtual time.
 func TestAWrongAddressShowsOnRealSockets(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and sends nothing
 	require.NoError(t, err)
 	defer silent.Close()
 	join := []string{freeport.Addr(t), silent.Addr().String(), "nobody.invalid:7946"} // the first refuses, the last does not resolve

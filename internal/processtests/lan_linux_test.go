@@ -16,20 +16,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lan is hosts on a switch of their own: network namespaces, joined by bridges
-// in another. Hosts that are moved to another bridge are cut off from the rest,
-// as when a switch loses its uplink: addresses and links stay up. Single
-// directions between two hosts are cut by the receiver's nftables, or, where
-// there are none, by a neighbour entry of the sender's that leads nowhere.
+// lan is a network of hosts. Each host is a network namespace, and a further namespace contains
+// two bridges. A veth pair connects each host to a bridge. If a host moves to the other bridge,
+// the connection is lost, but addresses and links stay up, as if a switch lost its uplink.
+//
+// The receiver uses nftables to drop the packets of a single host. Without nftables, the sender
+// gets a neighbour entry with an unused hardware address.
 type lan struct {
 	t        *testing.T
-	prefix   string // of all names; a link's has 15 letters at most
+	prefix   string // prefix of all namespace names, and the name of a new tap device: at most 15 bytes
 	hosts    int
 	nftables bool
-	astray   [][2]int // sender and receiver, of neighbour entries that lead nowhere
+	astray   [][2]int // sender and receiver of each neighbour entry with an unused hardware address
 }
 
-// newLAN needs root and iproute2. What it makes goes with the test.
+// newLAN creates the network, and removes it when the test ends. It skips the test without root
+// or iproute2.
 func newLAN(t *testing.T, hosts int) *lan {
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
@@ -51,7 +53,7 @@ func newLAN(t *testing.T, hosts int) *lan {
 	l.nftables = true
 	for i := range hosts {
 		const rules = "table inet cut { set gone { type ipv4_addr; }; chain in { type filter hook input priority 0; ip saddr @gone drop; }; }"
-		if out, err := l.within(i, "nft", rules); err != nil {
+		if out, err := l.execute(i, "nft", rules); err != nil {
 			t.Logf("no nftables here, so hosts are cut off by neighbour entries: %v %s", err, out)
 			l.nftables = false
 			break
@@ -68,17 +70,17 @@ func (l *lan) plug(i int, bridge string) {
 	l.ip("-n", l.switches(), "link", "set", l.port(i), "master", bridge)
 }
 
-// endpoint is where a host's node listens.
+// endpoint returns the address and the port of the node on host i.
 func (l *lan) endpoint(i int) string { return l.address(i) + ":7946" }
 
-// namespace makes one, or skips the test.
+// namespace creates a network namespace, or skips the test if it cannot.
 func (l *lan) namespace(name string) {
 	l.t.Helper()
 	l.need("network namespaces", "netns", "add", name)
 	l.t.Cleanup(func() { l.ip("netns", "del", name) })
 }
 
-// up gives a host's eth0 its address and plugs its other end in.
+// up sets the address of eth0 on host i, and connects the other end of the pair to br0.
 func (l *lan) up(i int) {
 	l.t.Helper()
 	l.ip("-n", l.host(i), "addr", "add", l.address(i)+"/24", "dev", "eth0")
@@ -94,7 +96,8 @@ func (l *lan) ip(args ...string) {
 	require.NoError(l.t, err, "ip %s: %s", strings.Join(args, " "), out)
 }
 
-// need skips the test where the kernel or the rights for something are missing.
+// need runs the ip command. It skips the test if the command fails, because the kernel does not
+// support the feature or the user does not have permission.
 func (l *lan) need(what string, args ...string) {
 	l.t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -102,12 +105,12 @@ func (l *lan) need(what string, args ...string) {
 	}
 }
 
-// within runs a command in a host's namespace.
-func (l *lan) within(i int, command ...string) ([]byte, error) {
+// execute runs a command in the network namespace of host i, and returns the output.
+func (l *lan) execute(i int, command ...string) ([]byte, error) {
 	return exec.Command("ip", append([]string{"netns", "exec", l.host(i)}, command...)...).CombinedOutput()
 }
 
-// run starts a node on a host, which joins all others. A Timeout of zero is the
+// run starts a node on host i, which joins the nodes of all hosts. A timeout of zero means the
 // default.
 func (l *lan) run(i int, timeout time.Duration) *remote {
 	l.t.Helper()
@@ -118,7 +121,8 @@ func (l *lan) run(i int, timeout time.Duration) *remote {
 	return newRemote(l.t, settings{Bind: l.endpoint(i), Join: join, Timeout: timeout, Secret: "sixteen-bytes..."}, "ip", "netns", "exec", l.host(i))
 }
 
-// cut drops, without a word to anyone, what comes to a host from others.
+// cut drops all packets to one host that are sent by a list of other hosts. The sender gets no
+// error.
 func (l *lan) cut(to int, from ...int) {
 	l.t.Helper()
 	if !l.nftables {
@@ -132,11 +136,11 @@ func (l *lan) cut(to int, from ...int) {
 	for _, i := range from {
 		gone = append(gone, l.address(i))
 	}
-	out, err := l.within(to, "nft", "add element inet cut gone { "+strings.Join(gone, ", ")+" }")
+	out, err := l.execute(to, "nft", "add element inet cut gone { "+strings.Join(gone, ", ")+" }")
 	require.NoError(l.t, err, "%s", out)
 }
 
-// split cuts the first k hosts off from the others, both ways.
+// split cuts all links between the first k hosts and the other hosts, in both directions.
 func (l *lan) split(k int) {
 	l.t.Helper()
 	var some, others []int
@@ -164,13 +168,13 @@ func (l *lan) heal() {
 	l.astray = nil
 	for i := range l.hosts {
 		if l.nftables {
-			out, err := l.within(i, "nft", "flush set inet cut gone")
+			out, err := l.execute(i, "nft", "flush set inet cut gone")
 			require.NoError(l.t, err, "%s", out)
 		}
 	}
 }
 
-// means says how the cuts are made.
+// means returns the name of the method that cut uses.
 func (l *lan) means() string {
 	if l.nftables {
 		return "nftables"
@@ -178,23 +182,23 @@ func (l *lan) means() string {
 	return "neighbour entries that lead nowhere"
 }
 
-// What a slow and lossy link does to each frame that leaves its host.
+// The delay, the jitter and the loss rate of a slow link.
 const (
 	linkDelay  = 5 * time.Millisecond
 	linkJitter = time.Millisecond
 	linkLoss   = 0.01
 )
 
-// slow makes a host's link slow and lossy for what leaves it, and says by what
-// means: netem, or a wire of this process's own between two tap devices. It
-// comes before the host's node does.
+// slow adds linkDelay, linkJitter and linkLoss to the frames that host i sends.
+// It returns the name of the method: netem, or a goroutine that copies frames between two tap
+// devices. The caller must call slow before run, because it may replace eth0.
 func (l *lan) slow(i int) string {
 	l.t.Helper()
 	netem := []string{
 		"tc", "qdisc", "add", "dev", "eth0", "root", "netem",
 		"delay", linkDelay.String(), linkJitter.String(), "loss", fmt.Sprint(100*linkLoss, "%"),
 	}
-	out, err := l.within(i, netem...)
+	out, err := l.execute(i, netem...)
 	if err == nil {
 		return "netem"
 	}
@@ -214,7 +218,7 @@ func (l *lan) slow(i int) string {
 	return "a wire between two tap devices"
 }
 
-// tap makes a tap device in a namespace.
+// tap creates a tap device in the given namespace.
 func (l *lan) tap(namespace, name string) *os.File {
 	l.t.Helper()
 	const (
@@ -241,19 +245,19 @@ func (l *lan) tap(namespace, name string) *os.File {
 	return os.NewFile(uintptr(device), made)
 }
 
-// fastWire carries frames until one of its ends is closed.
+// fastWire copies frames until the device from is closed.
 func fastWire(to, from *os.File) {
 	for frame := make([]byte, 1<<16); ; {
 		n, err := from.Read(frame)
 		if err != nil {
 			return
 		}
-		to.Write(frame[:n]) // a frame that is refused is lost, as one on a wire is
+		to.Write(frame[:n]) // a frame is lost if the write fails
 	}
 }
 
-// slowWire is the same with the delay, jitter and loss of a slow link. It keeps
-// frames in order, and loses those for which it has no room.
+// slowWire is like fastWire, with the delay, jitter and loss of a slow link. It keeps the order
+// of the frames, and drops a frame if its queue is full.
 func slowWire(to, from *os.File) {
 	type frame struct {
 		bytes []byte

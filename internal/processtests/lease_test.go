@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A check that a lease admits beside one that its own node decides.
+// BenchmarkLeased compares a check that a lease admits with a check of a key that the node owns.
 func BenchmarkLeased(b *testing.B) {
 	nodes := fleet(b, 2, nil)
 	ls := limiters(b, nodes, weir.Limit{Name: "test", Rate: 1e11, Per: time.Second})

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// load is what an order has a node ask for: so many callers, each of which checks
-// a key of one of the limits at random and rests, for so long.
+// load is a list of limits that a node checks with concurrent callers. Each caller checks a
+// random key of a random limit and then sleeps for Rest, until the duration For has elapsed.
 type load struct {
 	Limits  []keyed
 	Callers int
@@ -23,35 +23,35 @@ type load struct {
 	For     time.Duration
 }
 
-// keyed is a limit and how many keys of it are asked for.
+// keyed is a limit and the number of its keys.
 type keyed struct {
 	Limit weir.Limit
 	Keys  int
 }
 
-// loaded is what the node has seen of its load.
-type loaded struct {
-	Sources map[string]int // how many checks each has decided, by its name
-	Asked   [][]int64      // of each limit's keys
-	Granted [][]int64
-	Took    lab.Histogram // each check
-	Slowest time.Duration // of all checks, without what this process was late meanwhile
-	Late    time.Duration // how much later than asked this process was woken at worst
-	Gone    []absence     // of members, as this node knew them: the first maxAbsences
-	Errors  []string      // of checks, at most one of each caller
+// loadResult is the result of a load on one node.
+type loadResult struct {
+	Sources map[string]int // number of checks by the name of the source
+	Asked   [][]int64      // number of checks, by limit and key
+	Granted [][]int64      // number of allowed checks, by limit and key
+	Took    lab.Histogram  // durations of the checks
+	Slowest time.Duration  // the longest check, without the lateness of this process during the check
+	Late    time.Duration  // the longest delay between the time of a timer and its wakeup
+	Gone    []absence      // the first maxAbsences absences of members, as the node saw them
+	Errors  []string       // errors of the checks, at most one of each caller
 }
 
-// absence is a while for which a member was taken for unheard or dead.
+// absence is an interval during which the node listed a member as Unheard or Dead.
 type absence struct {
 	Addr     string
-	From, To time.Duration // since the load's begin
+	From, To time.Duration // since the start of the load
 }
 
 const maxAbsences = 1000
 
-// putThrough has a node carry out a load.
-func putThrough(n *node, l load) *loaded {
-	all := &loaded{Sources: make(map[string]int)}
+// runLoad runs a load on a node.
+func runLoad(n *node, l load) *loadResult {
+	all := &loadResult{Sources: make(map[string]int)}
 	var limiters []*weir.Limiter
 	for _, k := range l.Limits {
 		limiter, err := n.Limiter(k.Limit)
@@ -70,7 +70,7 @@ func putThrough(n *node, l load) *loaded {
 	late := realtime.MeasureLateness()
 	var (
 		callers sync.WaitGroup
-		mu      sync.Mutex // of what all of them write to
+		mu      sync.Mutex // guards the fields of all, except Gone
 	)
 	for end := time.Now().Add(l.For); l.Callers > 0; l.Callers-- {
 		callers.Go(func() {
@@ -108,10 +108,10 @@ func putThrough(n *node, l load) *loaded {
 	return all
 }
 
-// watchMembers reports the members that the node took for gone, and when.
+// watchMembers returns the absences of members until stop is closed.
 func watchMembers(n *node, stop <-chan struct{}) (gone []absence) {
 	begun := time.Now()
-	missing := make(map[string]int) // their places in gone, by address
+	missing := make(map[string]int) // indexes into gone, by address
 	look := func() {
 		now := time.Since(begun)
 		for _, m := range n.Members() {

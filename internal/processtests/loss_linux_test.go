@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// lose makes each link lose so many of a hundred packets in each direction, of
-// TCP and UDP alike, and says by what means. It comes once in a lan's life.
+// lose sets the percentage of packets that each link drops in each direction, for both TCP and
+// UDP. It returns the name of the method. It must be called at most once.
 func (l *lan) lose(percent int) (means string) {
 	l.t.Helper()
 	netem := []string{"tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", fmt.Sprint(percent, "%")}
@@ -23,22 +23,22 @@ func (l *lan) lose(percent int) (means string) {
 	means = "netem"
 	for i := range l.hosts {
 		if means == "netem" {
-			out, err := l.within(i, netem...)
+			out, err := l.execute(i, netem...)
 			if err == nil {
 				continue
 			}
 			l.t.Logf("no netem here: %v %s", err, strings.TrimSpace(string(out)))
 			means = "nftables"
 		}
-		if out, err := l.within(i, "nft", rule); err != nil {
+		if out, err := l.execute(i, "nft", rule); err != nil {
 			l.t.Skipf("losing packets needs netem or nftables with random numbers, and here is neither: nft: %v %s", err, strings.TrimSpace(string(out)))
 		}
 	}
 	return means
 }
 
-// resendsSoon reports whether the kernel resends as soon as nodes ask it to: whether it
-// knows TCP_RTO_MIN_US of tcp(7), as Linux does from 6.15 on.
+// resendsSoon reports whether the kernel supports the socket option TCP_RTO_MIN_US of tcp(7),
+// which lets a node shorten the retransmission timeout. Linux supports it since version 6.15.
 func resendsSoon(t *testing.T) bool {
 	t.Helper()
 	const tcpRTOMinUS = 45
@@ -48,9 +48,9 @@ func resendsSoon(t *testing.T) bool {
 	return syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, tcpRTOMinUS, 10_000) == nil
 }
 
-// Packets that are lost make answers late and no member gone: those with authority
-// go on to decide, and what is decided without them is in their counts. The three do
-// little but wait, so they wait together.
+// If packets are lost, some answers are late, but no member is listed as Unheard or Dead.
+// A member with authority decides most of the checks. The number of granted units differs from
+// the limits by at most 1 %. The three subtests run in parallel, because they mostly wait.
 func TestLostPacketsAreNoLostMembers(t *testing.T) {
 	wantsTheMachine(t)
 	if race.Enabled {
@@ -64,7 +64,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 			}
 			const (
 				hosts = 3
-				work  = 10 * time.Millisecond // of a check itself, on a machine that is shared
+				work  = 10 * time.Millisecond // time to process a check on a shared machine
 			)
 			asked := load{
 				Limits: []keyed{
@@ -95,7 +95,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 				}
 				assert.Zero(t, len(r.Loaded.Gone), "times that %s took a member for gone, for %v together; first %+v",
 					l.endpoint(i), rounded(gone), r.Loaded.Gone[:min(1, len(r.Loaded.Gone))])
-				// A check is extended by the delay that the member asked has reported, and by that of its own node.
+				// A check may last longer by the delay that the other member reported, and by the delay of this node.
 				most := defaultTimeout + min(defaultTimeout, latest) + r.Loaded.Late + work
 				assert.LessOrEqual(t, r.Loaded.Slowest, most, "node %d, which was woken up to %v late", i, r.Loaded.Late)
 				t.Logf("%s: slowest check %v, woken up to %v late", l.endpoint(i), rounded(r.Loaded.Slowest), rounded(r.Loaded.Late))
@@ -125,8 +125,8 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 	}
 }
 
-// byAuthority is how many of the checks those with authority have decided, where
-// what they said or lent before counts as well.
+// byAuthority returns the number of checks that members with authority decided. It includes
+// checks that a pushback or a lease of such a member decided.
 func byAuthority(sources map[string]int) (sum int) {
 	for _, source := range []string{weir.Owner.String(), weir.Forwarded.String(), weir.Relayed.String(), "pushback", "leased"} {
 		sum += sources[source]

@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machineTests is the -run of the tests that want the machine for themselves.
+// machineTests is the -run pattern of the tests that need the machine to themselves.
 const machineTests = "RealNetwork|LostPackets|Siege|BusyMachine"
 
-// wantsTheMachine skips a test where all are run: it takes long, and looks at how soon real
-// processes answer, so that it wants the machine for itself. -run has it run.
+// wantsTheMachine skips the test unless the -run flag is set. The test takes long and measures
+// the latency of real processes, so no other test may run at the same time.
 func wantsTheMachine(t *testing.T) {
 	t.Helper()
 	require.Regexp(t, machineTests, t.Name(), "or make alone leaves it out")
 	if flag.Lookup("test.run").Value.String() == "" {
-		t.Skip("it takes long, and wants the machine for itself: make alone, or -run " + t.Name())
+		t.Skip("it takes long, and needs the machine to itself: make alone, or -run " + t.Name())
 	}
 }
 

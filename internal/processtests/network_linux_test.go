@@ -10,17 +10,19 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// The real thing: processes, sockets and a switch that is cut in two.
+// Each node is a process that uses real sockets. The split moves two of the four hosts to the
+// other bridge.
 func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 	wantsTheMachine(t)
-	t.Parallel() // it does little but wait
+	t.Parallel() // the test mostly waits
 	const hosts, split = 4, 20 * time.Second
 	l := newLAN(t, hosts)
 	var nodes []*remote
 	for i := range hosts {
 		nodes = append(nodes, l.run(i, 0))
 	}
-	// stand reports whether every host sees what want says of each.
+	// stand returns a function that reports whether each node lists each member in a state that
+	// want returns.
 	stand := func(want func(from, of int) []weir.MemberState) func() bool {
 		return func() bool {
 			for i, n := range nodes {

@@ -13,24 +13,24 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// The rows of the guarantees that speak of splits, cut links and slow ones, held
-// to by real processes on real sockets, in network namespaces.
+// The tests in this file check the guarantees for splits, and for cut and slow links. Each node
+// is a process in its own network namespace.
 //
-// Exact figures hold while no check times out. A machine that pauses a process
-// for longer than that makes it another row, with a bound of 2L: that is held
-// to, and the exact one is tried again with fresh keys once the pause is over.
+// The exact figures assume that no check times out. If the machine pauses a process for longer
+// than Timeout, only the bound of 2L applies. The tests then check this bound, and check the
+// exact figures again with new keys.
 
 const (
-	// patientTimeout outlasts the pauses of a busy machine, so that only the
-	// network makes a check time out.
+	// patientTimeout is longer than the pauses of a busy machine, so that only
+	// the network makes a check time out.
 	patientTimeout = 100 * time.Millisecond
-	// noticedWithin is when a change of connectivity is no longer felt.
+	// noticedWithin is the time in which all nodes react to a change of connectivity.
 	noticedWithin = 2 * time.Second
-	// attempts bounds how often the exact figures are tried for.
+	// attempts is the maximum number of times that a test checks the exact figures.
 	attempts = 6
 )
 
-// logs are limits of each policy whose windows outlast the test.
+// logs returns a SlidingLog limit for each partition policy. The window is longer than the test.
 func logs(rate int64) (limits []weir.Limit) {
 	for policy := weir.MajorityShare; policy <= weir.FailClosed; policy++ {
 		limits = append(limits, weir.Limit{
@@ -41,8 +41,8 @@ func logs(rate int64) (limits []weir.Limit) {
 	return limits
 }
 
-// runAll starts a node on each host, and waits until all hear each other and
-// hold what they own.
+// runAll starts a node on each host, and waits until all nodes hear each other and have
+// authority over the keys that they own.
 func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	l.t.Helper()
 	for i := range l.hosts {
@@ -61,7 +61,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	return nodes
 }
 
-// all has the nodes carry out an order together.
+// all sends the order to all nodes at the same time, and returns their reports.
 func (l *lan) all(nodes []*remote, o order) (reports []report) {
 	l.t.Helper()
 	var begun []func() report
@@ -74,8 +74,8 @@ func (l *lan) all(nodes []*remote, o order) (reports []report) {
 	return reports
 }
 
-// owned finds a key of each limit that each of these hosts owns, in the order of
-// the limits and then of the hosts.
+// owned returns one question for each limit and each of the given hosts, in this order. The node
+// on the host owns the key of the question.
 func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (questions []question) {
 	l.t.Helper()
 	for _, limit := range limits {
@@ -93,11 +93,11 @@ func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (
 	return questions
 }
 
-// answered asserts that no check failed, and that none took longer than Timeout
-// and what its process was late meanwhile.
+// answered reports an error if a check failed or took longer than timeout. Slowest does not
+// include the lateness of the process during a check.
 func answered(t *testing.T, timeout time.Duration, reports []report) {
 	t.Helper()
-	const work = 10 * time.Millisecond // of the check itself, on a machine that is shared
+	const work = 10 * time.Millisecond // time to process a check on a shared machine
 	for i, r := range reports {
 		for _, tally := range r.Tallies {
 			require.Empty(t, tally.Errors, "checks of node %d", i)
@@ -106,7 +106,7 @@ func answered(t *testing.T, timeout time.Duration, reports []report) {
 	}
 }
 
-// slowest is the slowest check of all, and how late a process was woken at worst.
+// slowest formats the maximum of Slowest and the maximum of Late.
 func slowest(reports []report) string {
 	var took, late time.Duration
 	for _, r := range reports {
@@ -119,7 +119,7 @@ func calm(reports []report) bool {
 	return !slices.ContainsFunc(reports, func(r report) bool { return !r.Calm })
 }
 
-// admitted sums up what was admitted of one of the questions.
+// admitted returns the number of units that all nodes admitted for a question.
 func admitted(reports []report, question int) (sum int64) {
 	for _, r := range reports {
 		sum += r.Tallies[question].Admitted
@@ -127,7 +127,7 @@ func admitted(reports []report, question int) (sum int64) {
 	return sum
 }
 
-// lost sums up the requests to other members that were not answered in time.
+// lost returns the number of requests to other members that failed.
 func lost(reports []report) (sum int64) {
 	for _, r := range reports {
 		sum += r.Lost
@@ -135,7 +135,7 @@ func lost(reports []report) (sum int64) {
 	return sum
 }
 
-// decidedBy sums up where one of the questions was decided.
+// decidedBy returns the number of checks of a question by source.
 func decidedBy(reports []report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {
@@ -146,8 +146,8 @@ func decidedBy(reports []report, question int) map[weir.Source]int {
 	return sum
 }
 
-// ways is decidedBy, with each node's pushbacks, and what was lent to it, among the
-// answers that it has from where they came from.
+// ways is like decidedBy, but counts the pushbacks and leases of a node under its other source.
+// It ignores them if the node does not have exactly one other source.
 func ways(reports []report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {
@@ -167,8 +167,8 @@ func ways(reports []report, question int) map[weir.Source]int {
 
 func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-// They do little but wait, so they wait together: but not beside tests that keep
-// the machine busy, which would make checks time out.
+// The subtests run in parallel, because they mostly wait. Tests that keep the machine busy must
+// not run at the same time, because they would make checks time out.
 func TestRealNetworksKeepToTheLimit(t *testing.T) {
 	wantsTheMachine(t)
 	for _, test := range []struct {
@@ -188,7 +188,7 @@ func TestRealNetworksKeepToTheLimit(t *testing.T) {
 
 func aSplitKeepsToTheGuarantees(t *testing.T) {
 	const (
-		rate     = 101 // so that shares are no whole numbers
+		rate     = 101 // not divisible by the number of nodes, so that shares are fractions
 		majority = 3
 		minority = 2
 	)
@@ -197,7 +197,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	owners := []int{0, majority} // one on each side
 	limits := logs(rate)
 
-	// Some are asked before the cut, while it is noticed and while it heals.
+	// The checks of these keys start before the split and continue until after the heal.
 	fair := limits[weir.FairShare : weir.FairShare+1]
 	throughout := order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
 	var through []func() report
@@ -253,10 +253,10 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 
 	healed := time.Now()
 	l.heal()
-	heard, counted, lag := l.told(nodes, owners, asked.Questions, reports)
-	t.Logf("healed: everyone hears everyone after %v; the owners have counted all that was admitted after %v, %v after they hear everyone",
+	heard, counted, lag := l.awaitCounts(nodes, owners, asked.Questions, reports)
+	t.Logf("healed: all members hear each other after %v; the owners have counted all admitted units after %v, %v after they hear all members",
 		rounded(heard.Sub(healed)), rounded(counted.Sub(healed)), rounded(lag))
-	// 200 ms, and what a busy machine adds.
+	// The time is 200 ms on an idle machine.
 	require.LessOrEqual(t, counted.Sub(heard), time.Second)
 
 	reports = l.all(nodes, order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
@@ -276,19 +276,20 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 		t.Logf("through the cut and the heal: %d of %d admitted with %v %v, %d answers lost", admitted(reports, i), rate, weir.FairShare, decidedBy(reports, i), lost(reports))
 		const changes = 2
 		require.LessOrEqual(t, admitted(reports, i), int64((1+changes)*rate))
-		// What an owner did of which the cut took the answer is spent though nobody has it.
+		// If the answer of the owner is lost, the unit is spent, although the caller does not get it.
 		require.GreaterOrEqual(t, admitted(reports, i)+lost(reports), int64(rate))
 	}
 	t.Logf("through the cut and the heal: %s", slowest(reports))
 }
 
-// told waits until everyone hears everyone and the owners have counted all that
-// was admitted, and says when that was, and how long after it heard everyone
-// itself an owner had at worst. owners own the questions in turn.
-func (l *lan) told(nodes []*remote, owners []int, questions []question, reports []report) (heard, counted time.Time, lag time.Duration) {
+// awaitCounts waits until all members hear each other and the owners have counted all admitted
+// units. It returns the two times. It also returns lag, the maximum time between the moment when
+// an owner hears all members and the moment when it has counted all units. The owners own the
+// keys of the questions in turn.
+func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []report) (heard, counted time.Time, lag time.Duration) {
 	l.t.Helper()
 	type owner struct {
-		asked          order // to look at what it owns
+		asked          order // to read the counts of the owner
 		used           []int64
 		heard, counted time.Time
 	}
@@ -296,7 +297,7 @@ func (l *lan) told(nodes []*remote, owners []int, questions []question, reports 
 	for i, q := range questions {
 		o := &all[owners[i%len(owners)]]
 		o.asked.Questions = append(o.asked.Questions, q)
-		o.used = append(o.used, min(admitted(reports, i), 2*q.Limit.Rate)) // a debt is never above one limit
+		o.used = append(o.used, min(admitted(reports, i), 2*q.Limit.Rate)) // a debt is at most the limit
 	}
 	var missing string
 	done := lab.Await(l.t.Context(), 20*time.Second, func() bool {
@@ -327,14 +328,14 @@ func (l *lan) told(nodes []*remote, owners []int, questions []question, reports 
 		}
 		return !heard.IsZero() && !counted.IsZero()
 	})
-	require.True(l.t, done, "not within 20 s: everyone hears everyone: %v; all is counted: %v: %s", !heard.IsZero(), !counted.IsZero(), missing)
+	require.True(l.t, done, "not within 20 s: all members hear each other: %v; all units are counted: %v: %s", !heard.IsZero(), !counted.IsZero(), missing)
 	for _, i := range owners {
 		lag = max(lag, all[i].counted.Sub(all[i].heard))
 	}
 	return heard, counted, lag
 }
 
-// A link that is down in one direction is down: but its ends are on one side.
+// A link that is down in one direction counts as down, but both of its ends are on the same side.
 func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 	const hosts, rate = 3, 101
 	l := newLAN(t, hosts)
@@ -363,7 +364,7 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 			if !exact {
 				continue
 			}
-			if i%hosts != 2 { // one end owns it, and the other asks
+			if i%hosts != 2 { // one end of the link owns the key, and host 2 relays for the other end
 				relayed = asked.Rounds
 			}
 			require.EqualValues(t, rate, admitted(reports, i))
@@ -378,17 +379,16 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 	}
 }
 
-// withNone is the map with an entry for source, also if that is 0.
+// withNone returns a copy of m that has an entry for source, even if its value is 0.
 func withNone(m map[weir.Source]int, source weir.Source) map[weir.Source]int {
 	m = maps.Clone(m)
 	m[source] += 0
 	return m
 }
 
-// What a lost frame delays by TCP's patience, checks wait for as long as their
-// Timeout allows, and no longer: then others are asked, or the budget is. What
-// the owner grants is the limit and not one more; what the others grant meanwhile
-// is in its count afterwards.
+// TCP sends a lost frame again after a delay. A check waits for the answer until Timeout, and
+// then its node asks another member or uses its own budget. The owner grants at most the limit.
+// In the end, the count of the owner includes the units that other nodes granted.
 func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 	for _, timeout := range []time.Duration{defaultTimeout, 2 * time.Second} {
 		t.Run(fmt.Sprint("Timeout ", timeout), func(t *testing.T) {
@@ -399,7 +399,8 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			nodes := l.runAll(timeout)
 			owners := []int{0, slow}
 			limits := slices.DeleteFunc(logs(rate), func(l weir.Limit) bool { return l.Partition == weir.FailOpen })
-			// They ask on until what was lent and not spent is back, and denials are asked again.
+			// The checks continue until all unused leases and all pushbacks have expired, so that
+			// the nodes send requests to the owner again.
 			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
 			reports := l.all(nodes, asked)
 			answered(t, timeout, reports)

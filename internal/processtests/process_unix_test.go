@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(spinVariable) != "" {
 		spin()
 	}
-	flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // half of them wait; the command line overrides it
+	flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // half of the tests wait; a flag on the command line overrides this value
 	os.Exit(m.Run())
 }
 
-// process starts another process with a node that joins n, and waits until it is ready.
+// process starts a node in another process, which joins n, and waits until the node is ready.
 func process(t *testing.T, n *node) *remote {
 	t.Helper()
 	v := n.View()
@@ -43,13 +43,13 @@ func process(t *testing.T, n *node) *remote {
 func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	const (
 		slack   = 10 * time.Millisecond
-		stalled = 350 * time.Millisecond // a frozen process is waited for until then
-		noticed = time.Second            // and is known to be missing from then on
-		rest    = 300 * time.Millisecond // for which checks go on after that
+		stalled = 350 * time.Millisecond // time after which checks do not wait for a frozen process
+		noticed = time.Second            // time after which the process is known to be missing
+		rest    = 300 * time.Millisecond // duration of the checks after that
 	)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel() // with the other one alone: the test around them is not parallel
+			t.Parallel() // only with the other signal, because the parent test is not parallel
 			n := fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.Timeout = 0 })[0]
 			owner := process(t, n)
 			l := limiter(t, n, weir.Limit{Rate: 1_000_000, Per: time.Hour})
@@ -63,7 +63,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				return true
 			})
 			require.NoError(t, owner.Cmd.Process.Signal(signal))
-			if signal == syscall.SIGSTOP { // it takes a while until all its threads stand
+			if signal == syscall.SIGSTOP { // its threads do not stop at once
 				var status syscall.WaitStatus
 				_, err := syscall.Wait4(owner.PID(), &status, syscall.WUNTRACED, nil)
 				require.NoError(t, err)
@@ -73,12 +73,12 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			process, struck := realtime.MeasureLateness(), time.Now()
 			var waits, early []time.Duration
 			var answered int
-			var missing, late time.Duration // when a check was last decided by others than this node's share, and how late this process had been by then
+			var missing, late time.Duration // time of the last check that the share of this node did not decide, and the lateness of this process until then
 			gone := owner.Ended()
 			if signal == syscall.SIGSTOP {
 				gone = nil
 			}
-			for len(waits) < 100 || time.Since(struck)-missing < rest { // a machine that is busy may play few in that time
+			for len(waits) < 100 || time.Since(struck)-missing < rest { // a busy machine may run only a few checks in that time
 				select {
 				case <-gone:
 					gone = nil
@@ -96,7 +96,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.True(t, d.Allowed)
 				switch d.Source {
 				case weir.Budget:
-				case weir.StandIn: // this node, for a member that answers nothing and is not known to be missing
+				case weir.StandIn: // this node decided for a member that does not answer but is not known to be missing
 					missing, late = time.Since(struck), process.Total()
 				default:
 					if gone == nil {
@@ -107,7 +107,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			process.Stop()
-			most := defaultTimeout + slack + process.Worst() // a goroutine other than the measuring one may be woken as late as that
+			most := defaultTimeout + slack + process.Worst() // the goroutine of a check may be woken as late as the goroutine that measures
 			first := waits[0]
 			later := slices.Sorted(slices.Values(waits[1:]))
 			median, longest := later[len(later)/2], later[len(later)-1]
@@ -124,7 +124,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	}
 }
 
-// The kernel of a process that was killed refuses connections, and that of a frozen one does not.
+// The kernel refuses connections to a killed process, but accepts connections to a frozen process.
 func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
@@ -154,8 +154,8 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 	}
 }
 
-// ownedElsewhere is a key that the process owns which has just joined these
-// nodes, once all of them know it.
+// ownedElsewhere waits until all nodes know the process that has just joined them, and returns a
+// key that the process owns.
 func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	t.Helper()
 	realtime.Eventually(t, "all know the process", func() bool {

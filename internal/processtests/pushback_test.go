@@ -30,7 +30,7 @@ func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
 		"alone":    func() { d, _ = ls[0].Allow(ctx, keys[1]) },
 		"together": func() { ds, _ = nodes[0].AllowAllInto(ctx, asks, ds); d = ds[1] },
 	} {
-		// The owner is asked once a second, and what nodes tell each other is counted too.
+		// The node asks the owner once a second, and messages between the nodes allocate memory too.
 		realtime.Eventually(t, "a thousand denials are remembered, and none allocates: "+name, func() bool {
 			ask()
 			const runs = 1000
@@ -43,7 +43,7 @@ func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
 	}
 }
 
-// On real sockets, and with asks that overlap.
+// The nodes use real sockets, and many checks run at the same time.
 func TestFewOfManyAsksAtATimeReachTheOwnerOfADeniedKey(t *testing.T) {
 	t.Parallel()
 	const asks = 60_000 // two thirds of them on the nodes that do not own the key
@@ -58,8 +58,8 @@ func TestFewOfManyAsksAtATimeReachTheOwnerOfADeniedKey(t *testing.T) {
 	})
 }
 
-// BenchmarkDeniedByPushback is a denial that this node remembers, beside one of a key
-// that it owns.
+// BenchmarkDeniedByPushback compares a denial by a pushback with a denial of a key that the node
+// owns.
 func BenchmarkDeniedByPushback(b *testing.B) {
 	nodes := fleet(b, 2, nil)
 	ls := limiters(b, nodes, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})

@@ -13,9 +13,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// What an impatient queue serves on three nodes with sockets: clients come at three times
-// the rate, and leave after a part of what the whole queue takes. An op is a client; "%rate"
-// is what was served of what the rate allows.
+// BenchmarkImpatientQueue measures the throughput of a queue with impatient clients on three
+// nodes with sockets. The number of new clients per second is three times the rate of the limit.
+// Each client leaves after a part of the time that a full queue takes. An op is a client; "%rate"
+// is the percentage of the rate that the queue served.
 //
 //	go test -run '^$' -bench ImpatientQueue -benchtime 5s ./internal/processtests
 func BenchmarkImpatientQueue(b *testing.B) {

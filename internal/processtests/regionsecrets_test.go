@@ -22,8 +22,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// securedRegions are three regions as docs/regions.md configures them: each has secrets
-// of its own, and each two of them.
+// securedRegions returns the configurations of three regions from docs/regions.md. Each region
+// has its own secret, and each pair of regions has a shared secret.
 func securedRegions() map[string]weir.Config {
 	secret := func(name string) []byte { return fmt.Appendf(nil, "%-32s", name) }
 	eu, us, ap := secret("eu"), secret("us"), secret("ap")
@@ -51,7 +51,7 @@ func securedRegions() map[string]weir.Config {
 	return secured
 }
 
-// What the document shows is what the test below runs.
+// The example in the document must be equal to the configuration in this file.
 func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 	read := func(name string) (lines string) {
 		text, err := os.ReadFile(name)
@@ -72,39 +72,40 @@ func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 	}
 }
 
-// asked counts what a node is asked, and answers it with nothing.
-type asked struct{ requests atomic.Int64 }
+// requestCounter is a handler that counts requests and sends empty answers.
+type requestCounter struct{ requests atomic.Int64 }
 
-func (*asked) Changed()                          {}
-func (*asked) Heard()                            {}
-func (*asked) Late(cluster.Peer, []byte, []byte) {}
-func (a *asked) Serve(b *cluster.Batch) {
+func (*requestCounter) Changed()                          {}
+func (*requestCounter) Heard()                            {}
+func (*requestCounter) Late(cluster.Peer, []byte, []byte) {}
+func (a *requestCounter) Serve(b *cluster.Batch) {
 	a.requests.Add(int64(len(b.Requests)))
 	for i := range b.Requests {
 		b.Reply(i, nil)
 	}
 }
 
-// outsider is somebody who has secrets of a region, and says what it likes.
-func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error) {
+// outsider starts an attacker that has secrets of a region.
+func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *requestCounter, error) {
 	t.Helper()
 	cfg.Bind = "127.0.0.1:0"
 	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", identity.New(nil).Fingerprint(), quiet
-	c, is := cluster.NewGossip(cfg), new(asked)
+	c, is := cluster.NewGossip(cfg), new(requestCounter)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), realtime.GiveUp)
 	defer cancel()
 	return c, is, c.Start(ctx, is)
 }
 
-// resetting is a reset of a limit's key at a time, of whose limit the numbers do not matter.
-func resetting(l *weir.Limiter, key string, at time.Time) []byte {
+// resetRequest returns a request that resets a key of l. The receiver does not use the Rate and
+// Per of the request.
+func resetRequest(l *weir.Limiter, key string, at time.Time) []byte {
 	a := wire.Ask{ID: identity.FromBytes(l.ID(key)), Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Units: at.UnixNano()}
 	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
 
-// With secrets by region a Global limit is one of all regions, and who holds those of
-// one is no node of another, for whatever it takes itself.
+// With RegionSecrets, all regions share a Global limit. An attacker that has the secrets of one
+// region cannot act as a node of another region.
 func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
 	secured := securedRegions()
@@ -137,8 +138,8 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
 	})
 	requests := map[string][]byte{
-		"a reset of a Regional count":   resetting(regional, "key", time.Now()),
-		"a reset of a Global count":     resetting(global, "key", time.Now()),
+		"a reset of a Regional count":   resetRequest(regional, "key", time.Now()),
+		"a reset of a Global count":     resetRequest(global, "key", time.Now()),
 		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(wire.Header{Op: wire.OpExchange}.Append(nil)),
 	}
 	untouched := func() {
@@ -149,7 +150,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	}
 	held := secured["ap"].RegionSecrets["eu"]
 
-	// It claims to be of us, of which it has no secret, and to be a member.
+	// The attacker has the secret that ap shares with eu, and claims to be in region us.
 	for _, says := range []cluster.Config{
 		{Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": held}},
 		{Region: "us", Secrets: held},
@@ -167,6 +168,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		})
 		untouched()
 	}
+	// The attacker claims to be a member of region eu.
 	realtime.Eventually(t, "the member refuses it", func() bool {
 		var c cluster.Cluster
 		if c, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}}); err == nil {
@@ -178,7 +180,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.ErrorContains(t, err, "does not accept this node's Name or Region")
 	untouched()
 
-	// It answers in the place of us.
+	// The attacker listens on an address that the node uses for region us.
 	there, is, err := outsider(t, cluster.Config{Region: "us", Secrets: held, Regions: map[string][]string{"eu": {"127.0.0.1:1"}}})
 	require.NoError(t, err)
 	self := there.View()
@@ -193,7 +195,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.Zero(t, is.requests.Load())
 	require.False(t, n.Stats().Regions["us"].Reached)
 
-	// As what it is, it has the say that ap has.
+	// As a node of ap, it can reset a Global count but not a Regional count.
 	c, _, err := outsider(t, cluster.Config{
 		Region: "ap", Secrets: secured["ap"].Secrets, RegionSecrets: map[string][][]byte{"eu": held}, Regions: map[string][]string{"eu": {at["eu"]}},
 	})
@@ -213,7 +215,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.Zero(t, eu.Used(global.ID("key")))
 	require.EqualValues(t, 10, eu.Used(regional.ID("key")))
 
-	// And so has us, from its own nodes.
+	// The same applies to a node of us.
 	spend()
 	realtime.Eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
 		partial := new(weir.ErrPartial)

@@ -22,19 +22,20 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// nodeVariable makes the test binary a node. It holds settings.
+// nodeVariable is the environment variable that makes the test binary run a node. Its value is
+// the JSON encoding of settings.
 const nodeVariable = "WEIR_TEST_NODE"
 
-// settings are how a node in another process starts.
+// settings is the configuration of a node in another process.
 type settings struct {
-	Bind    string // any port of this machine if empty
+	Bind    string // if empty, a loopback address with an unused port
 	Join    []string
-	Timeout time.Duration // the default if zero
-	Secret  string        // none if empty, which needs a loopback address
+	Timeout time.Duration // if zero, the default
+	Secret  string        // if empty, no secret, which requires a loopback address
 }
 
-// serveNode is the other process. The node executes each order as soon as it is ready, beside
-// the orders before it, and reports the states of the members whenever they change.
+// serveNode runs a node in the other process. Once the node is ready, it executes each order in
+// a new goroutine, and reports the states of the members whenever they change.
 func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell func(any) error) error {
 	failed := &failures{}
 	cfg := weir.Config{
@@ -82,17 +83,17 @@ func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell fun
 	}
 }
 
-// order is what a test has a node in another process do: so many rounds, each of one unit of
-// each question in turn, with a pause after each round. Without rounds the node only reports the counts.
-// With Keep, a Load or a Gateway it does that instead.
+// order is a command from a test to a node in another process. In each round, the node requests
+// one unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
+// counts. If Keep, Load or Gateway is set, the node executes that command instead.
 type order struct {
 	ID        int
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
-	Keep      int // units of each question that the node holds or reserves, one by one, and keeps
+	Keep      int // number of units that the node holds or reserves for each question, and does not release
 	Load      *load
-	Gateway   *weir.Limit // the limit of the HTTP requests that the node answers until it ends
+	Gateway   *weir.Limit // limit that the node applies to HTTP requests until it ends
 }
 
 type question struct {
@@ -100,36 +101,37 @@ type question struct {
 	Key   string
 }
 
-// report is what the node reports of an order, or else why it has failed or what it sees.
+// report is the result of an order, the reason why the node has failed, or the states of the
+// members.
 type report struct {
-	ID      int    // of the order
-	Failed  string // why the process ends
-	Sight   string // the state of each member, by its address
-	Addr    string // its own
+	ID      int    // ID of the order
+	Failed  string // the reason why the process ends
+	Sight   string // the state of each member, by address
+	Addr    string // address of the node
 	Refused map[string]uint64
-	Tallies []tally       // of each question
-	Slowest time.Duration // of all checks, without what this process was late meanwhile
-	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
-	Lost    int64         // requests to other members that were not answered in time: each may have been carried out there
-	Calm    bool          // none was lost, and whom this node hears did not change, nor just before
-	Members int           // in the roster
-	Direct  bool          // this node hears every other
-	Hears   bool          // every member hears every other, as this node knows
-	Settled bool          // and each holds what the ring gives it
-	Loaded  *loaded       // of the order's Load
-	Gateway string        // its address, of the order's Gateway
+	Tallies []tally       // one for each question
+	Slowest time.Duration // the longest check, without the lateness of this process during the check
+	Late    time.Duration // the longest delay between the time of a timer and its wakeup
+	Lost    int64         // number of failed requests to other members, which may have executed them
+	Calm    bool          // no request failed, and the set of members that this node hears was stable
+	Members int           // number of members in the roster
+	Direct  bool          // the node hears every other member
+	Hears   bool          // every member hears every other member, according to this node
+	Settled bool          // the ring contains every member, and this node has authority over its part of the ring
+	Loaded  *loadResult   // result of Load
+	Gateway string        // address of the gateway
 }
 
 type tally struct {
-	Owner    string // its address
+	Owner    string // address of the owner
 	Admitted int64
-	Granted  int64 // of these, by the owner
+	Granted  int64 // number of admitted units that the owner granted
 	Sources  map[weir.Source]int
-	Used     int64    // units that the count holds afterwards, a debt included
-	Errors   []string // of checks
+	Used     int64    // number of units in the count at the end, including a debt
+	Errors   []string // errors of the checks
 }
 
-// failures counts the requests to other members that were not answered in time.
+// failures is the number of failed requests to other members.
 type failures struct{ atomic.Int64 }
 
 func (*failures) Decided(context.Context, weir.DecisionEvent) {}
@@ -142,7 +144,7 @@ func (f *failures) Hopped(ctx context.Context, e weir.HopEvent) {
 
 func carryOut(n *node, failed *failures, o order) report {
 	if o.Load != nil {
-		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
+		return report{ID: o.ID, Loaded: runLoad(n, *o.Load)}
 	}
 	if o.Gateway != nil {
 		addr, err := serveGateway(n, *o.Gateway)
@@ -161,7 +163,7 @@ func carryOut(n *node, failed *failures, o order) report {
 		t.Sources = make(map[weir.Source]int)
 		var err error
 		if limiters[i], err = n.Limiter(q.Limit); err == nil {
-			q.Limit.Rate *= 100 // the same count by another number, of which a debt leaves something
+			q.Limit.Rate *= 100 // a larger limit of the same count, so that Remaining is positive even with a debt
 			wider[i], err = n.Limiter(q.Limit)
 		}
 		if err != nil {
@@ -224,7 +226,7 @@ func carryOut(n *node, failed *failures, o order) report {
 	return r
 }
 
-// keep has a node take units that it does not give back.
+// keep calls Hold or Reserve for each question, and does not release the units.
 func keep(n *node, o order) report {
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
 	for i, q := range o.Questions {
@@ -257,8 +259,8 @@ func keep(n *node, o order) report {
 	return r
 }
 
-// watch reports whether whom the node hears stayed the same, and those whom it does not
-// hear have been lost for long enough to be asked through others.
+// watch reports whether the set of members that the node hears stays the same until stop is
+// closed. It returns false if a member was lost so recently that other members may not know it.
 func watch(n *node, stop <-chan struct{}) (calm bool) {
 	v, now := n.View(), n.Steady()
 	calm = true
@@ -275,18 +277,18 @@ func watch(n *node, stop <-chan struct{}) (calm bool) {
 	}
 }
 
-// remote is a node in another process. Its methods are called by the test's goroutine.
+// remote is a node in another process. Only the goroutine of the test may call its methods.
 type remote struct {
 	*lab.Child
 	mu      sync.Mutex
-	sight   string // the last Sight that it reported
+	sight   string // the last Sight that the node reported
 	failed  string
 	orders  int
 	waiting map[int]chan report
 }
 
-// newRemote starts this program as a node, behind a command that runs it if there is one. The
-// process ends with the test.
+// newRemote starts this program as a node, and kills it when the test ends. If command is not
+// empty, it runs the program.
 func newRemote(t *testing.T, s settings, command ...string) *remote {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -313,14 +315,14 @@ func (r *remote) read(t *testing.T, line []byte) {
 	}
 	r.sight, r.failed = cmp.Or(told.Sight, r.sight), cmp.Or(told.Failed, r.failed)
 	if answer := r.waiting[told.ID]; answer != nil {
-		answer <- told // it has room for one
+		answer <- told // the channel has a buffer of one report
 	}
 	delete(r.waiting, told.ID)
 }
 
 func (r *remote) said() string { r.mu.Lock(); defer r.mu.Unlock(); return r.sight }
 
-// begin gives an order, and returns what waits for its report.
+// begin sends an order to the node, and returns a function that waits for the report.
 func (r *remote) begin(t *testing.T, o order) (await func() report) {
 	t.Helper()
 	answer := make(chan report, 1)

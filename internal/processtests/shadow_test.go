@@ -12,8 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/realtime"
 )
 
-// Each of these is asked for on one node that owns all, on one that owns none, and
-// on one that owns some.
+// The node that checks the keys owns both of them, one of them or neither.
 func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)

@@ -29,18 +29,19 @@ import (
 
 var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
 
-// siegeMemory is all the address space that a node under siege may have, in KiB: more than it
-// ever needs, and less than the machine has.
+// siegeMemory is the maximum address space of an attacked node, in KiB. It is more than a node
+// needs and less than the memory of the machine.
 const siegeMemory = 6 << 20
 
-// besiegedNode is a node in another process, and its address.
+// besiegedNode is a node in another process, with its address.
 type besiegedNode struct {
 	*remote
 	addr string
 }
 
-// besiege starts a node that joins another one, if any, and may have so many file descriptors,
-// or as many as this process if files is 0.
+// besiege starts a node, which joins the member at the address join unless join is empty. files
+// is the maximum number of file descriptors of the node. If files is 0, the node has the limit of
+// this process.
 func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	t.Helper()
 	limits := ""
@@ -55,13 +56,13 @@ func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	return n
 }
 
-// besiegedLoad is what each node checks meanwhile, a thousand times a second.
+// besiegedLoad returns the load of each node during an attack: at most 1,000 checks a second.
 func besiegedLoad() order {
 	limit := weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute}
 	return order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
 }
 
-// processor is the time that the process has had one.
+// processor returns the processor time that the process has used.
 func (n *besiegedNode) processor() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
 	_, after, _ := strings.Cut(string(text), ") ")
@@ -77,11 +78,11 @@ func (n *besiegedNode) processor() time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
-// attack goes on until ctx is done.
+// attack is the type of an attack on the peer port of a node.
 type attack struct {
 	name  string
-	do    func(ctx context.Context, addr string)
-	files int // that the node may have open, 0 for as many as there are
+	do    func(ctx context.Context, addr string) // runs until ctx is done
+	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
 }
 
 func msgpack(v any) (b []byte) {
@@ -89,7 +90,7 @@ func msgpack(v any) (b []byte) {
 	return b
 }
 
-// The types of memberlist's messages.
+// Message types of memberlist.
 const (
 	attackPing         = 0
 	attackIndirectPing = 1
@@ -99,7 +100,7 @@ const (
 	attackCompressed   = 9
 )
 
-// attackLabel is what all gossip of a cluster without a Seed begins with.
+// attackLabel returns the label at the start of each gossip packet in a cluster without a Seed.
 func attackLabel() []byte {
 	seed := identity.New(nil).Fingerprint()
 	sum := sha256.Sum256(seed[:])
@@ -109,7 +110,7 @@ func attackLabel() []byte {
 
 func gossiped(kind byte, v any) []byte { return append([]byte{kind}, msgpack(v)...) }
 
-// packets sends what next makes as fast as it can, or at a pace.
+// packets returns a function that calls next, sends the result as a packet, and sleeps for pace.
 func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		conn, err := net.Dial("udp", addr)
@@ -126,8 +127,8 @@ func packets(pace time.Duration, next func(i int) []byte) func(context.Context, 
 	}
 }
 
-// connections keeps so many open that have sent first, and opens new ones for those
-// that are closed. They come from so many addresses.
+// connections returns a function that opens n connections and keeps them open. Each connection has sent first,
+// and is replaced when the node closes it. addresses is the number of source addresses.
 func connections(n, addresses int, first []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		var wg sync.WaitGroup
@@ -208,8 +209,8 @@ func attacks() []attack {
 	}
 }
 
-// TestSiege attacks one of two nodes in each way that is known, from outside, and says
-// what it costs: go test -run TestSiege -v -siege 5s ./internal/processtests
+// TestSiege attacks one of two nodes from outside in each known way, and logs the cost:
+// go test -run TestSiege -v -siege 5s ./internal/processtests
 func TestSiege(t *testing.T) {
 	wantsTheMachine(t)
 	for _, secret := range []string{"", "sixteen-bytes..."} {
@@ -219,7 +220,7 @@ func TestSiege(t *testing.T) {
 		}
 		for _, a := range attacks() {
 			if secret != "" && *siegeFor < time.Second && !strings.HasPrefix(a.name, "2,000") {
-				continue // what costs nothing without Secrets costs nothing with them
+				continue // the other attacks do not cost more with Secrets
 			}
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
@@ -238,7 +239,7 @@ func TestSiege(t *testing.T) {
 					time.Sleep(5 * time.Millisecond)
 				}
 				processor := float64(victim.processor()-before) / float64(time.Since(begin))
-				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f", mode, a.name, resident>>20, descriptors, processor) // should it have died
+				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f", mode, a.name, resident>>20, descriptors, processor) // logged now, because the node may have died
 				s, o := victimLoad().Loaded, otherLoad().Loaded
 				after := victim.do(t, order{})
 				attacked.Wait()
@@ -248,7 +249,7 @@ func TestSiege(t *testing.T) {
 					rounded(s.Took.Quantile(0.5)), rounded(s.Took.Quantile(0.99)), rounded(s.Took.Most), rounded(o.Took.Quantile(0.99)),
 					rounded(joined), resident>>20, after.Members, s.Sources, after.Refused)
 				require.Empty(t, append(s.Errors, o.Errors...))
-				if !race.Enabled { // which keeps several bytes of its own for each
+				if !race.Enabled { // the race detector uses several bytes for each byte of the program
 					require.Less(t, resident, siegeResident)
 				}
 				require.Less(t, descriptors, siegeDescriptors)
@@ -260,8 +261,7 @@ func TestSiege(t *testing.T) {
 	}
 }
 
-// joinsMeanwhile is how long it takes until one more node has met the victim that is
-// attacked again.
+// joinsMeanwhile attacks the victim again, and returns the time that a new node takes to join it.
 func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode) time.Duration {
 	ctx, stop := context.WithCancel(t.Context())
 	var attacked sync.WaitGroup
@@ -274,7 +274,7 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	late := besiege(t, secret, victim.addr, 0)
 	for {
 		members := late.do(t, order{}).Members
-		// What this process was late itself is the machine's, and nobody's join.
+		// The lateness of this process is not part of the time.
 		if took := time.Since(begin) - machine.Total(); members >= 2 || took > siegeJoin {
 			return took
 		}
@@ -282,8 +282,8 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	}
 }
 
-// What a siege may cost: a node at rest has 20 MB, and each connection that has proved
-// nothing some 10 KB.
+// The maximum cost of an attack. An idle node uses 20 MB, and each connection that has not
+// authenticated uses about 10 KB.
 const (
 	siegeResident    = int64(160 << 20)
 	siegeDescriptors = int64(1500)

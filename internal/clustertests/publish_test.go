@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// published is all values of a node, like "a=1 b=2".
+// published returns all published values of a node in the form "a=1 b=2 ".
 func published(n *weir.Node) (s string) {
 	values, _ := n.Published("")
 	for _, p := range values {
@@ -20,7 +20,7 @@ func published(n *weir.Node) (s string) {
 	return s
 }
 
-// knows waits until these nodes have published the same.
+// knows waits until the values published on each of the given nodes are equal to want.
 func (w *world) knows(t *testing.T, d time.Duration, want string, names ...string) {
 	t.Helper()
 	ok := within(d, func() bool {
@@ -82,7 +82,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			w.network.Heal()
 			met := time.Second
 			if w.gossips {
-				met = 8 * time.Second // they look for each other again
+				met = 8 * time.Second // the time in which the sides find each other again
 			}
 			w.knows(t, met, "both=2 here=1 there=2 ", w.names...)
 		}},

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// exhaust asks for one unit after the other until one is denied.
+// exhaust takes single units of a key until a check is denied.
 func exhaust(t *testing.T, l *weir.Limiter, key string) {
 	t.Helper()
 	for {
@@ -66,20 +66,20 @@ func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
 	}
 }
 
-// step is one of a schedule of asks: so long after the one before, or when that one's
-// RetryAfter is over, a little before or after.
+// step is an operation of a schedule. It follows the step before after a delay, or shortly before
+// or after the end of the last RetryAfter.
 type step struct {
 	node   string
-	op     int // take, take, take, refund, peek, debit
+	op     int // 0, 1 and 2: take; 3: refund; 4: peek; 5: debit
 	units  int64
 	after  time.Duration
 	again  bool
 	offset time.Duration
-	at     time.Duration // since the first
+	at     time.Duration // from the start of the schedule
 }
 
-// play asks by a schedule: with pushbacks remembered, or without, which says when each
-// step is.
+// play returns the decision of each step of a schedule. The run without pushbacks sets the time
+// of each step, and the run with pushbacks uses these times.
 func play(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, steps []step, remember bool) (ds []weir.Decision) {
 	ctx, begun := t.Context(), time.Now()
 	var at time.Duration
@@ -115,8 +115,8 @@ func play(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, steps
 	return ds
 }
 
-// schedule is random asks. What is given back on another node may go unnoticed, so
-// several nodes give nothing back.
+// schedule returns a random schedule. A node may not notice a refund that another node sends, so
+// a schedule on several nodes has no refunds.
 func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 	nodes, ops, single := []string{"b"}, 6, rng.IntN(2) == 0
 	if rng.IntN(2) == 0 {
@@ -139,8 +139,8 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 	return steps
 }
 
-// On this network a message takes up to a microsecond more or less than the one before.
-// TestAPushbackEndsToTheNanosecond leaves the network out.
+// On this network, the latency of a message varies by up to a microsecond.
+// TestAPushbackEndsToTheNanosecond has no network.
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const off = 10 * time.Microsecond
@@ -161,7 +161,7 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 				}
 				want := play(t, w, ls, keys[0], steps, false)
 				got := play(t, w, ls, keys[1], steps, true)
-				debited := false // then units are there later than was said
+				debited := false // after a debit, units return later than predicted
 				for i, w := range want {
 					g, what := got[i], fmt.Sprintf("%v, run %d, step %d, %+v: %+v, and without pushbacks %+v", algorithm, run, i, steps[i], got[i], want[i])
 					if g.Source == weir.Pushback {
@@ -262,13 +262,13 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 			t.Helper()
 			ds, err := a.AllowAll(t.Context(), asks...)
 			require.NoError(t, err)
-			time.Sleep(time.Millisecond) // until what it gave back is there
+			time.Sleep(time.Millisecond) // until the refunds arrive at the owners
 			return ds
 		}
 		for range 2 {
 			require.True(t, ask(asks...).Allowed())
 		}
-		time.Sleep(2 * timeout) // until what was kept is known to be so
+		time.Sleep(2 * timeout) // until the owners count no take as tentative
 		ds := ask(asks...)
 		require.False(t, ds.Allowed())
 		require.Equal(t, weir.Forwarded, ds[0].Source)
@@ -301,7 +301,8 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 	})
 }
 
-// a takes at b and, slowly, at c, which denies: until a knows that, b denies d as well.
+// In this test, a takes one unit at b and one at c. The link to c is slow, and c denies. As long
+// as a has not received this denial, b denies the checks of d.
 func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

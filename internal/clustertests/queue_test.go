@@ -15,8 +15,9 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// overload has clients come at three times a queue's rate to these nodes in turn, and
-// returns how much of what the rate allows is served meanwhile. client is one of them.
+// overload starts clients on the named nodes in turn, at three times the rate of the queue. It
+// returns the number of units that the queue served meanwhile, divided by the number that the
+// rate allows. Each client runs the function client.
 func overload(names []string, ls map[string]*weir.Limiter, key string, rate int64, lasts time.Duration, client func(wait func(ctx context.Context) error)) float64 {
 	var (
 		clients sync.WaitGroup
@@ -40,8 +41,9 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 	return float64(served.Load()) / (float64(rate) * lasts.Seconds())
 }
 
-// Clients come at three times the rate to three nodes, and leave when they have waited for
-// their patience, a part of what the whole queue takes.
+// The number of clients that arrive on the three nodes is three times the number that the rate
+// allows. Each client leaves after its patience, which is a multiple of the time that a full
+// queue takes.
 func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	t.Parallel()
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
@@ -72,7 +74,8 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	})
 }
 
-// The whole queue is a few milliseconds, or no more than an ask and its answer take.
+// The time that a full queue takes is between 4 ms, which is one round trip to the owner, and 100
+// ms.
 func TestAShortQueueServesAtItsRate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -85,7 +88,7 @@ func TestAShortQueueServesAtItsRate(t *testing.T) {
 			w.slow("a", "c", 2*time.Millisecond)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: c.rate, Per: time.Second, Burst: c.burst})
 			key := keyOf(t, ls["a"])
-			part := overload(w.names[1:], ls, key, c.rate, c.lasts, func(wait func(ctx context.Context) error) { // none is the owner's
+			part := overload(w.names[1:], ls, key, c.rate, c.lasts, func(wait func(ctx context.Context) error) { // no client waits on the owner
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 				if err := wait(ctx); err != nil && !errors.Is(err, weir.ErrFull) {
@@ -99,8 +102,8 @@ func TestAShortQueueServesAtItsRate(t *testing.T) {
 	})
 }
 
-// What waits in one region is wanted of the others, and a flood of takes that do not wait
-// passes nobody.
+// If a region has waiters, it requests units from the other regions. Checks that do not wait must
+// not overtake the waiters.
 func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -144,8 +147,8 @@ func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
 	})
 }
 
-// Those that stay are served in order of arrival, whichever node they wait on and whoever
-// leaves meanwhile.
+// The waiters that do not leave are served in the order in which they arrived, even if they wait
+// on different nodes.
 func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -224,7 +227,8 @@ func TestAQueueIsFullOverAllNodes(t *testing.T) {
 	})
 }
 
-// What is refused does not wait: there is room for what fits within a tenth of a second.
+// A refused waiter takes no room in the queue, so a check that fits is allowed a tenth of a
+// second later.
 func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -246,7 +250,8 @@ func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 	})
 }
 
-// What waits is known to the waiters' own nodes: they ask whoever answers by then.
+// Each node keeps its own waiters. After the crash of the owner, the node sends them to the
+// member that decides instead of the owner.
 func TestWaitersOutliveTheOwner(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

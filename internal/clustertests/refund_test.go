@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// keysOf finds so many keys that a node owns.
+// keysOf returns the given number of keys that a node owns.
 func keysOf(owner *weir.Limiter, so int) (keys []string) {
 	for i := 0; len(keys) < so; i++ {
 		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
@@ -21,9 +21,9 @@ func keysOf(owner *weir.Limiter, so int) (keys []string) {
 	return keys
 }
 
-// The owner hears the stand-in, and the asker does not hear the owner. A refund that
-// the stand-in has passed on it must not carry out as well: the owner may have done it,
-// or may yet do it. A debit that both have carried out one of them gives back.
+// The stand-in is connected to the owner, and the asker is not. The stand-in must not execute a
+// refund that it has forwarded, because the owner may have executed it or may do so later. If
+// both members execute a debit, one of them is refunded.
 func TestWhatAStandInPassesOnToALateOwnerCountsOnce(t *testing.T) {
 	t.Parallel()
 	const limit, spent, units = 100, 50, 30
@@ -52,7 +52,7 @@ func TestWhatAStandInPassesOnToALateOwnerCountsOnce(t *testing.T) {
 					w.network.Cut("b", "a")
 					w.network.SetLink("c", "b", weirtest.Link{Latency: c.there})
 					w.network.SetLink("b", "c", weirtest.Link{Latency: c.back})
-					time.Sleep(1300 * time.Millisecond) // a knows that the link is down; it asks through c only later
+					time.Sleep(1300 * time.Millisecond) // a has detected that the link is down, and does not yet ask through c
 					for _, key := range keys {
 						if c.debits {
 							_, err := ls["a"].Debit(t.Context(), key, units)

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// With Config.ForgetRefused, a side has the whole limit once all that it misses have ended for
-// certain. Silence proves nothing, and FailClosed never goes by it. If a firewall answers with
-// resets, each side has the whole limit.
+// If Config.ForgetRefused is set, a side has the whole limit when it is certain that all of the
+// missing members have ended. Silence is no proof of that, and FailClosed ignores the proof. If a
+// firewall sends the resets, each side has the whole limit.
 func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	kill := func(names ...string) func(w *world) {
@@ -75,8 +75,8 @@ func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 	}
 }
 
-// A marker is a unit of FailClosed, so that the sides of a firewall that answers with resets do
-// not settle one reservation twice.
+// The marker of a carried reservation is a unit of a FailClosed limit. If it were not, and a
+// firewall sends resets, the same reservation could be settled on each side.
 func TestSurvivorDoesNotSettleACarriedReservation(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

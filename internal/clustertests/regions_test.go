@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// planet is three regions of as many nodes each, eu1 to us3, a hundred milliseconds
-// apart.
+// planet starts three regions with the given number of nodes each, named ap1 to us3 for example.
+// It takes 50 ms to send a message from one region to another.
 func planet(t *testing.T, each int, config weir.Config) *weirtest.Cluster {
 	t.Helper()
 	o := weirtest.Options{
@@ -44,12 +44,12 @@ func allow(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	return d
 }
 
-// settled waits until every region knows what it holds: until nothing that was
-// granted before it began can be in use any more.
+// settled waits until each region knows the units that it holds. By that time, no region can
+// still use units that were granted before the start of the regions.
 func settled() { time.Sleep(15 * time.Second) }
 
-// drain asks for single units at a node until one is denied, and says how many were
-// granted.
+// drain takes single units on a node until a check is denied, and returns the number of granted
+// units.
 func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key string) (granted int) {
 	t.Helper()
 	for allow(t, c, node, l, key).Allowed {
@@ -68,7 +68,7 @@ func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
 				settled()
 				l := weir.Limit{Name: "small", Algorithm: algorithm, Rate: 5, Per: time.Minute, Scope: weir.Global}
 				if next := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(next) < 30*time.Second {
-					time.Sleep(time.Until(next.Add(time.Second))) // all of it is asked in one window
+					time.Sleep(time.Until(next.Add(time.Second))) // so that all checks are in the same window
 				}
 				for i := range 5 {
 					begun := time.Now()
@@ -124,7 +124,7 @@ func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		l := weir.Limit{Name: "new", Algorithm: weir.SlidingLog, Rate: 90, Per: time.Hour, Scope: weir.Global}
 		granted := 0
-		for range 100 { // a second in which all of them ask all the time
+		for range 100 { // for one second on all regions
 			for _, node := range []string{"ap1", "eu1", "us1"} {
 				if allow(t, c, node, l, "user").Allowed {
 					granted++
@@ -171,7 +171,7 @@ func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
 			}
 		}
 		granted := 0
-		for range 30 { // more than its part, so that the others grant theirs
+		for range 30 { // more units than the part of the region, so that other regions lend some
 			for range 9 {
 				if allow(t, w, "eu1", l, key).Allowed {
 					granted++

@@ -12,12 +12,12 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// warnings is what was logged at Warn and above.
+// warnings records the log lines at Warn and above.
 type warnings struct{ lab.Text }
 
 func (w *warnings) about(name string) []string { return w.Lines("limit=" + name + " ") }
 
-// logged is a cluster in virtual time, and its warnings.
+// logged starts a cluster in virtual time and returns it with its warnings.
 func logged(t *testing.T, o weirtest.Options) (*weirtest.Cluster, *warnings) {
 	t.Helper()
 	log := new(warnings)
@@ -98,9 +98,8 @@ func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
 	})
 }
 
-// What judges a count is other than what was declared in many ways that are no
-// conflict: shares, parts of a region, windows of a calendar, numbers of an older
-// version.
+// The numbers that judge a count may differ from the declared numbers without a conflict. The
+// reasons are shares, parts of a region, windows of a calendar, and numbers of an older version.
 func TestNoFalseConflictIsReported(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

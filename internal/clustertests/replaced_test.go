@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// launchAs starts a node on a host, with real gossip, that advertises an address.
+// launchAs starts a node with real gossip on a host. The node advertises the given address.
 func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...func(*cluster.Config)) {
 	t.Helper()
 	c := cluster.Config{
@@ -30,7 +30,8 @@ func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...fun
 	w.nodes[name] = n
 }
 
-// sideGrants returns what each side admits of 100 units of a fresh limit, with each policy.
+// sideGrants returns the units that each side admits of a fresh limit of 100 units, for each
+// policy.
 func (w *world) sideGrants(t *testing.T, sides ...[]string) map[weir.PartitionPolicy][]int {
 	grants := make(map[weir.PartitionPolicy][]int)
 	for _, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
@@ -42,8 +43,8 @@ func (w *world) sideGrants(t *testing.T, sides ...[]string) map[weir.PartitionPo
 	return grants
 }
 
-// A member is dead at once if another member has replaced it at its address. An address proves
-// this only if a member answers there, and if only one member at a time has the address.
+// If another member answers at the address of a member, the former one is dead at once. The
+// address must belong to only one member at a time.
 func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 	t.Parallel()
 	const vip = "vip.internal:7946"

@@ -18,35 +18,35 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Another Seed is another cluster, as the ids that counts go by are others. So a leaked
-// one is replaced by a second cluster beside the first, in the same processes: for a
-// while each check has to be admitted by both. The procedure is in docs/rotation.md, and
-// played here.
+// The IDs of counts depend on the Seed, so a new Seed makes a new cluster. To replace a leaked
+// Seed, an operator runs a second cluster beside the first, in the same processes. For a while,
+// both clusters must admit each check. The procedure is in docs/rotation.md.
 
 const (
 	reseedPer   = 15 * time.Second
 	reseedRate  = 15
 	reseedKeys  = 10
-	reseedEvery = 250 * time.Millisecond // each key is asked for: four times what it is granted
+	reseedEvery = 250 * time.Millisecond // between the checks of a key, which are four times its limit
 )
 
-// stage is what a process does.
+// stage is a step of the procedure for one process.
 type stage int
 
 const (
 	oldAlone stage = iota
-	oldFirst       // the old cluster decides, and the next one counts what that admits
-	both           // both have to admit
+	oldFirst       // the old cluster decides, and the new cluster counts the admitted checks
+	both           // both clusters must admit a check
 	nextAlone
 )
 
-// instance is one process of a service, with a node of one cluster or of both.
+// instance is one process of a service, with a node of one cluster or a node of each.
 type instance struct {
 	stage     stage
-	old, next *weir.Node // nil: none
+	old, next *weir.Node // nil if the process has no such node
 }
 
-// allow is what a service does in the place of Limiter.Allow, and all that has decided.
+// allow replaces Limiter.Allow in the service. It returns the decisions of all clusters that
+// decided the check.
 func (i *instance) allow(ctx context.Context, limit weir.Limit, key string) (by []weir.Decision, err error) {
 	var old, next *weir.Limiter
 	if i.old != nil {
@@ -78,7 +78,7 @@ func (i *instance) allow(ctx context.Context, limit weir.Limit, key string) (by 
 	return []weir.Decision{d, other}, err
 }
 
-// reseeding is a service that goes from one cluster to another.
+// reseeding is a service that moves from one cluster to another.
 type reseeding struct {
 	t         *testing.T
 	network   *weirtest.Network
@@ -159,7 +159,7 @@ func (r *reseeding) ask(k int, key *reseededKey, stop <-chan struct{}) {
 	}
 }
 
-// node starts a node at a port of a host, which stands for its cluster.
+// node starts a node on the given host. The port identifies the cluster.
 func (r *reseeding) node(name, port string, seed []byte) (*weir.Node, error) {
 	r.started++
 	sum := sha256.Sum256(seed)
@@ -175,7 +175,8 @@ func (r *reseeding) node(name, port string, seed []byte) (*weir.Node, error) {
 
 const oldPort, nextPort = "7946", "7947"
 
-// serve starts an instance, which is sent requests once its nodes are ready.
+// serve starts an instance of the service on a host. The instance receives requests as soon as
+// its nodes are ready.
 func (r *reseeding) serve(name string, s stage) {
 	r.t.Helper()
 	i := &instance{stage: s}
@@ -201,8 +202,8 @@ func (i *instance) nodes() []*weir.Node {
 	return slices.DeleteFunc([]*weir.Node{i.old, i.next}, func(n *weir.Node) bool { return n == nil })
 }
 
-// rollOut restarts all instances, one after the other. Requests end before nodes leave,
-// since the last one of a cluster has nobody to ask once it has left.
+// rollOut restarts all instances, one after the other. An instance must not receive requests
+// after its nodes have left, because the last node of a cluster has no other node to ask.
 func (r *reseeding) rollOut(s stage) {
 	r.t.Helper()
 	for _, name := range r.names {
@@ -221,7 +222,7 @@ func (r *reseeding) rollOut(s stage) {
 	r.whole()
 }
 
-// whole waits until all nodes of each cluster see each other.
+// whole waits until all nodes of each cluster are ready and see each other.
 func (r *reseeding) whole() {
 	r.t.Helper()
 	for _, of := range []func(*instance) *weir.Node{func(i *instance) *weir.Node { return i.old }, func(i *instance) *weir.Node { return i.next }} {
@@ -237,8 +238,8 @@ func (r *reseeding) whole() {
 	}
 }
 
-// most is how many were admitted in any window of Per. What is timed here is the answer:
-// the network has the owner's time differ by some milliseconds.
+// most returns the largest number of admitted checks in any window of Per. It uses the time of
+// the response, which differs from the time of the owner by some milliseconds.
 func (k *reseededKey) most() (most int) {
 	from := 0
 	for i := range k.when {
@@ -250,10 +251,10 @@ func (k *reseededKey) most() (most int) {
 	return most
 }
 
-// above is by how many units, at most, more were admitted in any time than a burst of
-// the limit and its rate since.
+// above returns the largest number of units that were admitted in any interval above one burst
+// and the rate in that interval.
 func (k *reseededKey) above() (most float64) {
-	floor := 0.0 // the lowest of what was admitted before a moment, less what the rate grants until then
+	floor := 0.0 // the least value of the units admitted before a time, minus the units of the rate until then
 	for i, at := range k.when {
 		granted := float64(k.limit.Rate) * float64(at.Sub(k.when[0])) / float64(k.limit.Per)
 		floor = min(floor, float64(i)-granted)
@@ -262,8 +263,8 @@ func (k *reseededKey) above() (most float64) {
 	return most
 }
 
-// The bounds are those of docs/rotation.md, of keys that are asked for without end: none
-// beyond the algorithm's own, and of a bucket one burst more, once.
+// The bounds are in docs/rotation.md, for keys that are checked all the time. A bucket may admit
+// one more burst, once. For the other algorithms there is no bound except their own.
 func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	full.Only(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
@@ -301,7 +302,7 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 	})
 }
 
-// What is lost without the time in which both count.
+// A rollout without the stage in which both clusters count costs at most one more limit.
 func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 
 var seeded = weir.Config{Seed: []byte("a seed of sixteen bytes or more")}
 
-// delivered is time for what nobody waits for.
+// delivered is long enough for a message that has no response to arrive.
 const delivered = 2 * time.Millisecond
 
 func reserve(t *testing.T, l *weir.Limiter, key string, estimate int64) *weir.Reservation {
@@ -64,8 +64,8 @@ func TestReservationsAreExactInAHealthyCluster(t *testing.T) {
 	}
 }
 
-// reservations plays one schedule on a key, of which 1000 units are granted, and holds each
-// decision to what is used by then.
+// reservations plays one schedule on a key with 1000 units, and compares each decision with the
+// units that are used at the time.
 func reservations(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, random *rand.Rand) {
 	const limit = 1000
 	type pending struct {
@@ -133,17 +133,17 @@ func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
 			actual   int64
 			messages uint64
 		}{
-			"given back":         {"b", 10, 2},
-			"debited":            {"b", 150, 2},
-			"as estimated":       {"b", 100, 1},
-			"at the owner":       {"a", 10, 0},
-			"debited at the one": {"a", 150, 0},
+			"given back":              {"b", 10, 2},
+			"debited":                 {"b", 150, 2},
+			"as estimated":            {"b", 100, 1},
+			"given back at the owner": {"a", 10, 0},
+			"debited at the owner":    {"a", 150, 0},
 		} {
 			was, left, begun := served(), remaining(t, ls["a"], key), time.Now()
 			v := reserve(t, ls[c.by], key, 100)
 			reserved := time.Now()
 			require.NoError(t, v.Settle(t.Context(), c.actual))
-			require.Equal(t, reserved, time.Now(), "%s: it waits for nobody", name)
+			require.Equal(t, reserved, time.Now(), "%s: Settle does not wait", name)
 			time.Sleep(delivered)
 			require.Equal(t, left-c.actual, remaining(t, ls["a"], key), name)
 			require.Equal(t, c.messages, served()-was, name)
@@ -153,7 +153,7 @@ func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
 	})
 }
 
-// A context that is done is how a request ends whose client went away.
+// The context of a request is done if its client has disconnected.
 func TestAReservationIsSettledThoughItsContextIsDone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAReservationIsSettledThoughItsContextIsDone(t *testing.T) {
 	})
 }
 
-// What is spent of a lease has no receipt.
+// Units of a lease have no receipt, so a reservation does not use a lease.
 func TestAReservationIsOfNoLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -234,7 +234,8 @@ func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
 	})
 }
 
-// Counts move to another member with their windows, which begin there at other times.
+// A hand-over moves the windows of a count as well. They begin at other times on the clock of the
+// new owner.
 func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -251,7 +252,7 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour})
 			for i, key := range keysOf(ls["a"], 12) {
 				by := []string{"a", "b", "c"}[i%3]
-				reserve(t, ls[by], key, 50) // which stays
+				reserve(t, ls[by], key, 50) // and never settle it
 				v := reserve(t, ls[by], key, 100)
 				reserve(t, ls["c"], key, 50)
 				all = append(all, one{ls, v, key, []int64{0, 40, 130, 200}[i%4], by, ""})
@@ -282,8 +283,8 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 	})
 }
 
-// While nobody knows of the crash, what is given back may be lost, as the owner could have
-// counted it: to say it again could give it back twice. What is debited is not lost.
+// A refund may be lost until the other nodes detect the crash. The owner may have executed the
+// refund, so a second refund could return the units twice. A debit is not lost.
 func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -416,7 +417,7 @@ func TestAMinorityCannotSettleACarriedReservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
-		for range 5 { // of which each has another owner
+		for range 5 { // since the owner of the marker may be another one each time
 			key := keyOf(t, ls["a"])
 			left := remaining(t, ls["a"], key)
 			v := reserve(t, ls["c"], key, 100)
@@ -458,7 +459,7 @@ func TestStatsCountReservations(t *testing.T) {
 	})
 }
 
-// BenchmarkReservation is beside a check of the same key on the same node.
+// BenchmarkReservation compares a reservation with a check of the same key on the same node.
 func BenchmarkReservation(b *testing.B) {
 	n, err := weir.Start(b.Context(), weir.Config{Bind: "127.0.0.1:0", Logger: quiet})
 	require.NoError(b, err)

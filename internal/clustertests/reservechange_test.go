@@ -10,20 +10,20 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A bucket's numbers change between an estimate and its settlement: what the estimate exceeds
-// the cost by is given back, to the unit that a level is rounded up by.
+// The numbers of a bucket change between an estimate and its settlement. The settlement returns
+// the part of the estimate above the cost, to within the unit by which a level is rounded up.
 func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		for _, algorithm := range []weir.Algorithm{weir.TokenBucket, weir.LeakyBucket} {
 			for i, c := range []struct {
-				from, to  int64 // Rate, an hour
+				from, to  int64 // Rate, in units per hour
 				reserved  int64
-				taken     int64 // by others, after the change
+				taken     int64 // the number of units that are taken after the change
 				actual    int64
-				settledBy string // as a text, or where it was made if empty
-				late      bool   // the node that reserves hears of the change late: the owner judges by the new numbers
+				settledBy string // the node that opens the text, or empty to settle without a text
+				late      bool   // whether the owner has the new numbers before the reserving node
 			}{
 				{1000, 500, 450, 0, 0, "", false},
 				{1000, 500, 450, 0, 0, "c", false},
@@ -59,8 +59,8 @@ func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
 	})
 }
 
-// A node that asks with old numbers gets a receipt with the numbers of the owner. Units that have
-// drained by the owner's numbers are not returned.
+// If a node has old numbers, the receipt that it gets has the numbers of the owner. The node does
+// not return units that have already drained by the numbers of the owner.
 func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 	})
 }
 
-// The owner crashes, and then a node whose clock differs by ten minutes opens the text. The
-// member that decides then relies on the age of the estimate.
+// In this test, the owner has crashed, and the clock of the node that opens the text is wrong by
+// ten minutes. The member that decides then relies on the age of the estimate.
 func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
@@ -95,7 +95,7 @@ func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 				w.names = append(w.names, "c")
 				w.start(t, "c", false, skewed)
 				w.ready(t, w.names...)
-				time.Sleep(time.Minute) // the cluster has begun its epoch
+				time.Sleep(time.Minute) // until the epoch of the cluster has begun
 				type one struct {
 					l    map[string]*weir.Limiter
 					key  string

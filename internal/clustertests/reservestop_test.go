@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// The marker of a text survives a stop of all nodes if the units of its estimate do.
+// The marker of a reservation survives a stop of all nodes if the units of its estimate do.
 func TestSettledTextStaysSettledAfterAStop(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]weir.Limit{
@@ -46,8 +46,8 @@ func TestSettledTextStaysSettledAfterAStop(t *testing.T) {
 	}
 }
 
-// A SlidingWindow that has nothing left does not show when its window began. The member that
-// decides after the owner has crashed finds the window of the estimate all the same.
+// If no units of a SlidingWindow remain, the count does not show when its window began. The
+// member that decides after a crash of the owner must still find the window of the estimate.
 func TestLastUnitsOfASlidingWindowAreReturnedAfterACrash(t *testing.T) {
 	t.Parallel()
 	for _, into := range []time.Duration{3 * time.Second, 15 * time.Second, 40 * time.Second} {
@@ -61,7 +61,7 @@ func TestLastUnitsOfASlidingWindowAreReturnedAfterACrash(t *testing.T) {
 					require.Equal(t, 60, ask(t, ls, key, 60, "b"))
 				}
 				time.Sleep(time.Minute + into)
-				reserve(t, ls["b"], like, 1) // so that its window begins too
+				reserve(t, ls["b"], like, 1) // to begin its window
 				v := reserve(t, ls["b"], key, remaining(t, ls["b"], key))
 				time.Sleep(300 * time.Millisecond) // the copies are there
 				w.network.Host("a").Kill()

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// Nothing resets: what these tests state of a crash, a freeze, a deploy and a
-// scale-out is what the guarantees table promises.
+// These tests check that no crash, freeze, deploy or scale-out resets a count. The bounds are
+// those of the table in docs/guarantees.md.
 
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,8 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	}
 }
 
-// L + L/16 + 2a·RTT, where a is what all nodes ask for.
+// The bound is L + L/16 + 2a·RTT, where a is the number of units per second that all nodes ask
+// for.
 func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -79,12 +80,12 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 			time.Sleep(time.Duration(5+run) * time.Millisecond)
 			w.network.Host("a").Kill()
 			wait.Wait()
-			rate := 16 * float64(time.Second) / float64(100*time.Microsecond+rtt) // units a second, all nodes together
-			time.Sleep(time.Second)                                               // until nothing is lent
+			rate := 16 * float64(time.Second) / float64(100*time.Microsecond+rtt) // units per second that all the nodes ask for
+			time.Sleep(time.Second)                                               // until all leases have ended
 			admitted += ask(t, ls, key, limit/8, w.names[1:]...)
 			bound := limit + limit/16 + int(2*rate*rtt.Seconds()) + 1
 			require.LessOrEqual(t, admitted, bound, "%v", algorithms[run])
-			lost := len(w.names[1:]) * limit / 16 // a lease for each, in answers that did not arrive
+			lost := len(w.names[1:]) * limit / 16 // one lease for each node, in responses that were lost
 			require.GreaterOrEqual(t, admitted, limit*97/100-lost)
 			w.close(t)
 		}
@@ -118,7 +119,7 @@ func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 	})
 }
 
-// What a stand-in admitted is in the owner's count soon after it is heard again.
+// Once the owner is heard again, its count soon includes the units that the stand-in admitted.
 func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -146,32 +147,32 @@ func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 	})
 }
 
-// admissions are when each key was admitted.
+// admissions records the times at which each key was admitted.
 type admissions struct {
 	mu   sync.Mutex
 	when map[string][]time.Time
 }
 
-// load asks for keys on whichever nodes are up, until stop is closed, and wants
-// every answer without an error.
+// load is a set of clients that check random keys on the nodes that are up, until stop is closed.
+// A check that returns an error fails the test.
 type load struct {
 	admissions
 	t     *testing.T
 	world *world
 	limit weir.Limit
 	keys  []string
-	nodes map[string]*weir.Node // as mu guards them; world.nodes is the test's
-	up    []string              // those that are asked, in order; guarded by mu
+	nodes map[string]*weir.Node // a copy of world.nodes; guarded by mu
+	up    []string              // the names of the nodes that receive checks, in sorted order; guarded by mu
 	stop  chan struct{}
 	wait  sync.WaitGroup
 }
 
-// load has each of some clients ask for one random key after another, of a
-// random node, so often that every key is asked for more than it is granted.
+// load starts the clients. Each client checks a random key on a random node at every tick of its
+// timer. The limit of each key is lower than the number of its checks.
 func (w *world) load(t *testing.T) *load {
-	keys := race.Pick(40, full.Pick(t, 150, 1000)) // enough for some to be asked for while authority moves
+	keys := race.Pick(40, full.Pick(t, 150, 1000)) // so that some of the keys are checked while their authority is being sent
 	const clients = 10
-	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 75 asks for each key in Per
+	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 75 checks of each key in Per
 	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}
 	ld.limit = weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 50, Per: 30 * time.Second}
 	ld.when = make(map[string][]time.Time)
@@ -224,7 +225,7 @@ func (ld *load) down(name string) {
 	ld.mu.Lock()
 	ld.up = slices.DeleteFunc(ld.up, func(up string) bool { return up == name })
 	ld.mu.Unlock()
-	time.Sleep(50 * time.Millisecond) // what is under way there ends
+	time.Sleep(50 * time.Millisecond) // until the checks on this node have returned
 }
 
 func (ld *load) back(name string) {
@@ -235,7 +236,7 @@ func (ld *load) back(name string) {
 	slices.Sort(ld.up)
 }
 
-// worst is the most that any key got in any window of the limit's Per.
+// worst returns the largest number of admissions of any key in any window of length per.
 func (a *admissions) worst(per time.Duration) (worst int) {
 	for _, when := range a.when {
 		slices.SortFunc(when, time.Time.Compare)
@@ -351,8 +352,8 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-// A node that is replaced faster than the dead are forgotten ends with the full limit
-// all the same, and is never denied for long.
+// The nodes of a cluster are replaced faster than dead members are forgotten. In the end, the
+// nodes still have the full limit.
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 	race.SkipAlike(t, "TestARollingRestartResetsNothing")
 	t.Parallel()
@@ -365,7 +366,7 @@ func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 			require.NoError(t, w.nodes[name].Close())
 			delete(w.nodes, name)
 			time.Sleep(20 * time.Second)
-			fresh := string(rune('f' + i)) // no host of before
+			fresh := string(rune('f' + i)) // a host that had no node before
 			w.names = append(w.names, fresh)
 			w.network.Host(fresh)
 			w.start(t, fresh, gossip, weir.Config{})
@@ -393,7 +394,8 @@ func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
 	})
 }
 
-// Clocks differ by minutes and step while states move between them.
+// In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
+// while the counts are sent from one node to another.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -430,7 +432,7 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			w.network.Host("a").Kill()
 			time.Sleep(time.Second)
-			refilled := 0 // in the buckets, what the minutes that passed let drain
+			refilled := 0 // the units that may have drained from a bucket in the meantime
 			if algorithm == weir.TokenBucket || algorithm == weir.LeakyBucket {
 				refilled = 1
 			}
@@ -440,7 +442,8 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 	})
 }
 
-// A limit that changes converts what is used once, wherever its state goes.
+// If a limit is changed, the units in use are converted only once, even if another node has taken
+// over the count.
 func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -451,14 +454,14 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 		require.Equal(t, 60, ask(t, old, key, 20, w.names...))
 		changed := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 90, Per: time.Hour, Burst: 90, Version: 2})
 		require.Equal(t, 3, ask(t, changed, key, 1, w.names...))
-		time.Sleep(time.Second) // until nothing is lent
+		time.Sleep(time.Second) // until all leases have ended
 		w.network.Host("a").Kill()
 		d, err := changed["b"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		require.EqualValues(t, 27, d.Remaining)
 		d, err = old["c"].Peek(t.Context(), key)
 		require.NoError(t, err)
-		require.EqualValues(t, 27, d.Remaining, "the higher Version holds also for who asks by the old one")
+		require.EqualValues(t, 27, d.Remaining, "the higher Version also applies to a check with the old one")
 	})
 }
 
@@ -489,8 +492,8 @@ func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
 	})
 }
 
-// A node that was taken off the roster while it lived yields to whom its keys went to,
-// and nothing that either has counted is lost.
+// A node that was forgotten while it was frozen must give its keys to their new owner. No unit
+// that either of them has counted may be lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {

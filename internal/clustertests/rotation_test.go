@@ -21,19 +21,19 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Each procedure of docs/rotation.md is played here: an operator restarts nodes one
-// after the other, as a rolling deploy does, while those that serve are asked all the
-// time, and every check counts. What rotates is in the cluster.Config that each node
-// starts with.
+// These tests follow the procedures of docs/rotation.md. An operator restarts the nodes one after
+// the other, as in a rolling deploy, while clients send checks to the nodes that serve. No check
+// may fail. The credentials are in the cluster.Config with which each node starts.
 
 const (
 	rotatedKeys  = 40
-	rotatedEvery = 200 * time.Millisecond // each key is asked for
-	lifetime     = 366 * 24 * time.Hour   // nothing recovers meanwhile
-	// restartEvery is from one node to the next. Each start exchanges gossip's whole state
-	// over a connection of its own, and so does one of three nodes every ten seconds.
+	rotatedEvery = 200 * time.Millisecond // the time between two checks of a key
+	lifetime     = 366 * 24 * time.Hour   // so long that no unit returns during a test
+	// restartEvery is the time from one restart to the next. At each start, the node exchanges
+	// the whole state of gossip on a new connection. Every ten seconds, one of three nodes does
+	// the same.
 	restartEvery = 4 * time.Second
-	// drained is longer than any check takes.
+	// drained is longer than the time that any check can take.
 	drained = 2 * timeout
 )
 
@@ -46,21 +46,22 @@ type rotation struct {
 	nodes   map[string]*weir.Node
 
 	mu      sync.Mutex
-	serving []*weir.Node // those that requests are sent to; each change is a new slice
-	failed  []string     // checks that nobody answered, or another than the key's owner
+	serving []*weir.Node // the nodes that receive checks; each change makes a new slice
+	failed  []string     // the checks with an error, or without a decision of the owner
 
-	end  func() // ends the requests
+	end  func() // stops the clients
 	keys []*rotatedKey
 }
 
-// rotatedKey is what came of the checks of a key.
+// rotatedKey counts the checks of one key.
 type rotatedKey struct {
 	name            string
 	limit           weir.Limit
 	asked, admitted int64
 }
 
-// newRotation starts nodes as configure says, and has them asked from then on.
+// newRotation starts the named nodes with the given configuration, and then the clients that
+// check keys on them.
 func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) *rotation {
 	r := &rotation{
 		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: names,
@@ -99,7 +100,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 	return r
 }
 
-// start starts a node on a host, that its test's end closes.
+// start starts a node on a host. The node is closed at the end of the test.
 func (r *rotation) start(name string, configure func(*cluster.Config)) *weir.Node {
 	r.t.Helper()
 	n, err := r.tryStart(name, configure)
@@ -121,7 +122,8 @@ func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir
 	return n, err
 }
 
-// whole waits until all nodes are ready and see each other, and nobody else.
+// whole waits until all nodes are ready and each of them sees all the others, and no other
+// member.
 func (r *rotation) whole() {
 	r.t.Helper()
 	require.True(r.t, within(time.Minute, func() bool {
@@ -134,14 +136,15 @@ func (r *rotation) whole() {
 	}), "all nodes see each other")
 }
 
-// sees reports whether n has a roster of so many, all of which serve.
+// sees reports whether the roster of n has the given number of members, and all of them are
+// serving.
 func sees(n *weir.Node, members int) bool {
 	all := n.Members()
 	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
 }
 
-// ask asks one node after the other for a key, until it is told to stop. A check has
-// failed if it has an error, or the key's owner has not decided it.
+// ask checks the key on one node after the other until stop is closed. The check has failed if it
+// returns an error, or if the owner of the key has not decided it.
 func (r *rotation) ask(k int, key *rotatedKey, every time.Duration, stop <-chan struct{}) {
 	time.Sleep(time.Duration(k) * every / rotatedKeys)
 	tick := time.NewTicker(every)
@@ -173,7 +176,7 @@ func (r *rotation) ask(k int, key *rotatedKey, every time.Duration, stop <-chan 
 	}
 }
 
-// stop ends the node on a host: it is sent requests until it has left.
+// stop stops the node on a host. The node receives checks until it has left.
 func (r *rotation) stop(name string) {
 	r.t.Helper()
 	n := r.nodes[name]
@@ -186,7 +189,7 @@ func (r *rotation) stop(name string) {
 	delete(r.nodes, name)
 }
 
-// serve starts one there, which is sent requests once it is ready.
+// serve starts a node on a host. The node receives checks as soon as it is ready.
 func (r *rotation) serve(name string, configure func(*cluster.Config)) {
 	r.t.Helper()
 	n := r.start(name, configure)
@@ -197,7 +200,7 @@ func (r *rotation) serve(name string, configure func(*cluster.Config)) {
 	r.mu.Unlock()
 }
 
-// rollOut restarts every node with what configure says, one after the other.
+// rollOut restarts the nodes with the given configuration, one after the other.
 func (r *rotation) rollOut(configure func(*cluster.Config)) {
 	r.t.Helper()
 	for _, name := range r.names {
@@ -208,7 +211,8 @@ func (r *rotation) rollOut(configure func(*cluster.Config)) {
 	r.wellRotated()
 }
 
-// wellRotated holds what docs/rotation.md has an operator look at before the next step.
+// wellRotated requires the state that docs/rotation.md tells an operator to check before the next
+// step.
 func (r *rotation) wellRotated() {
 	r.t.Helper()
 	r.whole()
@@ -221,8 +225,8 @@ func (r *rotation) wellRotated() {
 	}
 }
 
-// judge ends the requests. No check has failed, and each key was granted its limit, and
-// not one unit more.
+// judge stops the clients. It requires that no check has failed and that the number of units
+// granted for each key is exactly its limit, or the number of its checks if that is lower.
 func (r *rotation) judge() {
 	r.t.Helper()
 	r.end()
@@ -239,7 +243,8 @@ func (r *rotation) judge() {
 	require.Less(r.t, usedUp, len(r.keys), "some are used up later than the last node is restarted")
 }
 
-// refused is what the nodes' ports have turned away, of all that run now.
+// refused returns how often the nodes that are running have refused a connection or a packet, for
+// each reason.
 func (r *rotation) refused() map[string]uint64 {
 	sum := make(map[string]uint64)
 	for _, n := range r.nodes {
@@ -252,7 +257,8 @@ func (r *rotation) refused() map[string]uint64 {
 	return sum
 }
 
-// isRefused has one more node try to join: it does not start, and says why.
+// isRefused tries to start one more node. The start must fail with an error that contains says,
+// and the other nodes must count the reason.
 func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
 	r.t.Helper()
 	before := r.refused()[reason]
@@ -264,7 +270,8 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 	}
 }
 
-// joins has such a node join, and leave.
+// joins starts one more node with the given configuration, waits until it has joined, and stops
+// it.
 func (r *rotation) joins(configure func(*cluster.Config)) {
 	r.t.Helper()
 	n := r.start("z", configure)
@@ -280,7 +287,8 @@ func secrets(all ...[]byte) func(*cluster.Config) {
 	return func(c *cluster.Config) { c.Secrets = all }
 }
 
-// The way back is the steps in reverse, as long as the old secret is in all lists.
+// To go back, an operator takes the steps in reverse order, as long as the old secret is in all
+// lists.
 func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -296,7 +304,7 @@ func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 	})
 }
 
-// The others go on, and the way back is to start it as it was.
+// The other nodes are not affected. To go back, an operator starts the node with the old secret.
 func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -314,7 +322,7 @@ func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
 	})
 }
 
-// certified is both: the secret, which does not change here, and TLS.
+// certified sets the secret, which is the same in all these tests, and the configuration of TLS.
 func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config) {
 	return func(c *cluster.Config) {
 		c.Secrets = [][]byte{older}
@@ -322,8 +330,8 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 	}
 }
 
-// Each node has a certificate of its own, as most have; what one authority has signed
-// is good until it has run out.
+// After the rollout, each node has a certificate of its own. The old one was signed by the same
+// authority, so it is accepted until it has expired.
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
@@ -343,7 +351,8 @@ func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing
 	})
 }
 
-// The way back is the steps in reverse, as long as both authorities are trusted.
+// To go back, an operator takes the steps in reverse order, as long as all nodes trust both
+// authorities.
 func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
@@ -354,7 +363,7 @@ func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *te
 		r.rollOut(certified(old, bundle(before, after)))
 		r.joins(certified(old, bundle(before)))
 		r.rollOut(certified(fresh, bundle(before, after)))
-		for range full.Pick(t, 0, 1) { // the way back, as TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck goes it
+		for range full.Pick(t, 0, 1) { // the way back; TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck has one in every run
 			r.rollOut(certified(old, bundle(before, after)))
 			r.rollOut(certified(fresh, bundle(before, after)))
 		}
@@ -382,7 +391,8 @@ func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) 
 	})
 }
 
-// reloading is a rotation of nodes that have their credentials from files.
+// reloading returns a rotation in which each of the nodes reads its credentials from files, and a
+// function that replaces the files one after the other.
 func reloading(t *testing.T, first func() *credentials) (r *rotation, reload func(func() *credentials)) {
 	files := make(map[string]*atomic.Pointer[credentials])
 	for _, name := range hosts(3) {
@@ -401,8 +411,8 @@ func reloading(t *testing.T, first func() *credentials) (r *rotation, reload fun
 	}
 }
 
-// No node is restarted: what each has is replaced while it runs, as files are. What is
-// open stays open; whatever is opened from then on has the new ones.
+// The credentials of a node are replaced while the node runs, as if they were in files. The
+// connections that are open stay open, and all new connections use the new credentials.
 func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -442,7 +452,7 @@ func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *tes
 			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }
 		}
 		r, reload := reloading(t, of(time.Minute/2))
-		time.Sleep(75 * time.Second) // each node's gossip dials once in half a minute
+		time.Sleep(75 * time.Second) // each of the nodes opens a connection for gossip every 30 s
 		require.NotZero(t, r.refused()["tls"])
 		reload(of(lifetime))
 		before := r.refused()["tls"]

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The same schedule admits the same number on one node and on five, though copies are
-// under way whenever the clock that checks read is stepped.
+// The decisions of one node and of a cluster of five are the same, even if replicas are being
+// sent when the clock is stepped.
 func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ var (
 	firstSeed = flag.Uint64("first", 1, "the seed of the first schedule of holds and reservations")
 )
 
-// make schedules plays 10,000.
+// The target schedules of the Makefile plays 10,000 of them.
 func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	n := *schedules
@@ -57,11 +57,12 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	}
 }
 
-// account is what an exact limiter would have of one key. The operations of a step are
-// concurrent, so that their sums bound what each of them may be answered.
+// account is the exact count of one key, as a single limiter would have it. The operations of a
+// step run at the same time, so a decision is compared with the sum of all operations of the
+// step.
 type account struct {
 	limit, used                int64
-	granted, returned, debited int64 // in this step
+	granted, returned, debited int64 // in the current step
 	denied                     []denial
 	denials                    map[string][]denial // by the node that was denied
 }
@@ -70,7 +71,7 @@ type denial struct {
 	by    string
 	units int64
 	at    time.Time
-	again bool // the node remembered one of before
+	again bool // whether the node remembered an earlier denial
 }
 
 func (a *account) answer(by string, units int64, d weir.Decision) {
@@ -84,7 +85,8 @@ func (a *account) answer(by string, units int64, d weir.Decision) {
 	}
 }
 
-// judge ends a step.
+// judge compares the decisions of a step with the account, and then adds the units of the step to
+// it.
 func (a *account) judge(t *testing.T, replay string) {
 	t.Helper()
 	if a.granted > 0 {
@@ -103,24 +105,25 @@ func (a *account) judge(t *testing.T, replay string) {
 	a.granted, a.returned, a.debited, a.denied = 0, 0, 0, nil
 }
 
-// holdSchedule is one that a seed draws: nodes hold and release units of one key, and reserve,
-// settle and cancel units of another, up to three of them at once.
+// holdSchedule is a schedule that is drawn from a seed. It has two counts: the nodes hold and
+// release units of the first one, and reserve, settle and cancel units of the second one. Up to
+// three operations run at the same time.
 type holdSchedule struct {
 	t        *testing.T
 	w        *world
 	random   *rand.Rand
 	key      string
-	replay   string                   // the command that plays it again
-	inFlight map[string]*weir.Limiter // of held
-	tokens   map[string]*weir.Limiter // of spent
+	replay   string                   // the command that plays the schedule again
+	inFlight map[string]*weir.Limiter // by node, for held
+	tokens   map[string]*weir.Limiter // by node, for spent
 
-	mu          sync.Mutex // of what operations at one time change
+	mu          sync.Mutex // guards the fields below while operations run
 	held, spent account
 	holds       []ending
 	open        []*weir.Reservation
 }
 
-// ending is a hold, and what releases it.
+// ending is a hold and the function to be called to release it.
 type ending struct {
 	units   int64
 	release func()
@@ -143,7 +146,7 @@ func playSchedule(t *testing.T, w *world, seed uint64) {
 			s.look(s.node())
 		}
 		if random.IntN(50) == 0 {
-			time.Sleep(time.Second) // holds are renewed meanwhile
+			time.Sleep(time.Second) // so that the nodes renew their holds
 		}
 	}
 	require.Zero(t, s.held.used, s.replay)
@@ -154,8 +157,8 @@ func playSchedule(t *testing.T, w *world, seed uint64) {
 
 func (s *holdSchedule) node() string { return s.w.names[s.random.IntN(len(s.w.names))] }
 
-// step has some operations carried out at once. It reports false if there are none, as all
-// that was held and reserved has ended, and nothing new is asked for.
+// step runs up to three operations at the same time. It reports false if there are none, because
+// all holds and reservations have ended and asks is false.
 func (s *holdSchedule) step(asks bool) bool {
 	var together []func()
 	for range 1 + s.random.IntN(3) {
@@ -173,7 +176,7 @@ func (s *holdSchedule) step(asks bool) bool {
 	return len(together) > 0
 }
 
-// draw returns the next operation.
+// draw returns the next operation, or nil if there is none.
 func (s *holdSchedule) draw(asks bool) func() {
 	kind := s.random.IntN(5)
 	switch {
@@ -239,7 +242,8 @@ func (s *holdSchedule) reserve() func() {
 	}
 }
 
-// settle settles or cancels a reservation, some of them in another process.
+// settle returns a function that settles or cancels a reservation. Some of the reservations are
+// opened from their text first, on any node.
 func (s *holdSchedule) settle() func() {
 	i := s.random.IntN(len(s.open))
 	v := s.open[i]
@@ -261,7 +265,7 @@ func (s *holdSchedule) settle() func() {
 	}
 }
 
-// look compares what a node says is left with the accounts.
+// look checks that the number of units that remain on a node is the same as in the accounts.
 func (s *holdSchedule) look(by string) {
 	require.Equal(s.t, s.held.limit-s.held.used, remaining(s.t, s.inFlight[by], s.key), "%s: what is left to hold", s.replay)
 	require.Equal(s.t, max(0, s.spent.limit-s.spent.used), remaining(s.t, s.tokens[by], s.key), "%s: what is left to spend", s.replay)

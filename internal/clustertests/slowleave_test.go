@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A member that leaves and has much to hand over, far away, has authority for as long
-// as that takes: any node that waits for it takes nothing meanwhile.
+// If a member leaves and it has a large number of counts to send on a slow link, it has authority
+// as long as that takes. The nodes that wait for the authority must not take it before.
 func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -45,8 +45,9 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 	})
 }
 
-// A member that leaves gives its copies to whoever is to have them in its place: the
-// member that they are from may be cut off from that one, and end, before it knows.
+// If a member leaves, it sends its replicas to the members that are to have them from then on.
+// The owner of the counts may be disconnected from these members, and may crash before it knows
+// of the leave.
 func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -73,7 +74,8 @@ func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
 	})
 }
 
-// The copies of a leaver are known to the owner that they are from: nobody has to tell it.
+// The owner of a count already has the units in the replica of a member that leaves, so no other
+// member sends them to the owner.
 func TestNobodyTellsTheOwnerOfALeaversCopies(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -20,8 +20,8 @@ import (
 )
 
 // BenchmarkSnapshot writes a snapshot to a directory while one caller checks keys, and then loads
-// it into another node. The p99 are of a check, in ns: while nothing is written, and while a
-// snapshot is. extra-MB is what memory grew by at most while it was written.
+// it into another node. The p99 values are durations of a check in nanoseconds, before, during
+// and after the write. The value of extra-MB is the largest growth of memory during the write.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, counts := range []int{1_000_000, 10_000_000} {
 		b.Run(fmt.Sprintf("counts=%d", counts), func(b *testing.B) {
@@ -32,7 +32,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// gate is a store that takes one snapshot, once it is opened.
+// gate is a store that accepts one snapshot each time it is opened, and refuses all others.
 type gate struct {
 	snapshot.Store
 	open, writing atomic.Bool

@@ -21,8 +21,8 @@ type shelf struct {
 
 	mu   sync.Mutex
 	of   map[string][][]byte // by node, the newest last
-	fail error               // what Save returns
-	slow time.Duration       // how long Save takes
+	fail error               // the error that Save returns, if not nil
+	slow time.Duration       // the time that Save takes
 }
 
 func (s *shelf) Save(ctx context.Context, node string, write func(io.Writer) error) error {
@@ -70,7 +70,8 @@ func (s *shelf) Load(_ context.Context, mine func(string) bool, read func(string
 	return errors.Join(errs...)
 }
 
-// startOn starts nodes at one moment, each with what keeps its snapshots.
+// startOn starts nodes at the same time. Each node has the store of snapshots that is given for
+// its name.
 func (w *world) startOn(t *testing.T, cfg weir.Config, shelves map[string]*shelf) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -93,7 +94,7 @@ func (w *world) startOn(t *testing.T, cfg weir.Config, shelves map[string]*shelf
 	all.Wait()
 }
 
-// leaveAll has all nodes leave at one moment.
+// leaveAll makes all nodes leave at the same time.
 func (w *world) leaveAll(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -110,7 +111,8 @@ func (w *world) leaveAll(t *testing.T) {
 	all.Wait()
 }
 
-// nextWorld is a world of other nodes, which find what those before have written.
+// nextWorld starts new nodes, which load the snapshots that earlier nodes have written to the
+// same stores.
 func nextWorld(t *testing.T, cfg weir.Config, shelves map[string]*shelf) *world {
 	t.Helper()
 	w := newWorld(t, 0, false)
@@ -157,7 +159,7 @@ func TestCountsOutliveAnOrderlyStopOfAllNodes(t *testing.T) {
 	}
 }
 
-// crashAll ends all nodes at once, with nothing written.
+// crashAll closes all nodes. None of them writes a last snapshot.
 func (w *world) crashAll(t *testing.T) {
 	t.Helper()
 	for _, n := range w.nodes {
@@ -199,7 +201,7 @@ func TestACrashOfAllNodesLosesWhatWasSpentSinceTheLastSnapshotsAndNoMore(t *test
 	}
 }
 
-// A window that was half over goes on, and one that is over is gone.
+// A window that has not ended is continued, and a window that has ended is not.
 func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -230,7 +232,8 @@ func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
 	})
 }
 
-// The cluster has forgotten the reset by then, and knows what counts.
+// By the time the member returns, the cluster has forgotten the reset. The cluster has the
+// current counts, so the member must not load the old ones.
 func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -243,7 +246,7 @@ func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
 		require.NoError(t, w.nodes["b"].Leave(t.Context()))
 		require.NoError(t, w.nodes["b"].Close())
 		require.NoError(t, ls["a"].Reset(t.Context(), "k"))
-		time.Sleep(25 * time.Minute) // its tombstone is forgotten
+		time.Sleep(25 * time.Minute) // until the tombstone is forgotten
 		require.Equal(t, 4, ask(t, ls, "k", 4, "a"))
 		w.startOn(t, weir.Config{}, map[string]*shelf{"c": b})
 		w.ready(t, "a", "c")
@@ -278,7 +281,8 @@ func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
 				require.NoError(t, w.nodes["a"].Close())
 				require.Equal(t, was, s.of["a"])
 
-				// Rotated, the secret still opens what it sealed.
+				// After the rotation, the old secret still opens the snapshot that was sealed
+				// with it.
 				w = nextWorld(t, weir.Config{Seed: seed(1), Secrets: [][]byte{seed(9), seed(8)}}, map[string]*shelf{"a": s})
 				require.Zero(t, ask(t, w.limiters(t, limit), "k", 10, "a"))
 			})
@@ -286,7 +290,7 @@ func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A store that is slow, full or gone keeps no check waiting.
+// A check does not wait for a store, even if the store is slow or returns an error.
 func TestSnapshotsThatFailAreCountedAndKeepNoCheckWaiting(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -314,7 +318,7 @@ func TestSnapshotsThatFailAreCountedAndKeepNoCheckWaiting(t *testing.T) {
 	})
 }
 
-// Each of many nodes loads what no other does.
+// Each of the nodes loads the snapshots that are not loaded by any of the other nodes.
 func TestASharedStoreIsLoadedByTheNodesTogether(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

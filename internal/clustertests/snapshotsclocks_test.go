@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// startSkewed starts nodes one after the other, each with a clock that is ahead by its skew.
+// startSkewed starts nodes one after the other. The clock of each node is ahead by the skew that
+// is given for its name.
 func startSkewed(t *testing.T, cfg weir.Config, shelves map[string]*shelf, skews map[string]time.Duration, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, 0, false)
@@ -26,8 +27,8 @@ func startSkewed(t *testing.T, cfg weir.Config, shelves map[string]*shelf, skews
 	return w
 }
 
-// The clock of one node differs by half an hour from those of the others, as it writes, as it
-// reads, or both. All that was counted is loaded.
+// The clock of at least one node is wrong by half an hour when it writes a snapshot, when it
+// loads one, or both. The nodes must load all the counts.
 func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 	t.Parallel()
 	const half = 30 * time.Minute
@@ -75,12 +76,12 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 	}
 }
 
-// A node stops long before the others, which forget a reset that it has not heard of. Its
-// snapshot is not loaded, even if its clock is ahead, because the other nodes know how long
-// they ran afterwards.
+// In this test, a node stops long before the other nodes, which then make a reset and forget it.
+// The snapshot of the node is not loaded, even if its clock is ahead, because the other nodes
+// know how long they ran afterwards.
 func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 	t.Parallel()
-	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // the number of restarts of all other nodes before c comes back
+	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // the number of restarts of all other nodes before c returns
 		t.Run(fmt.Sprint(ahead, " ahead, ", restarts, " restarts"), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
@@ -93,7 +94,7 @@ func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 				time.Sleep(forget + time.Minute)
 				delete(w.nodes, "c")
 				require.NoError(t, ls["a"].Reset(t.Context(), "k"))
-				time.Sleep(25 * time.Minute) // its tombstone is forgotten
+				time.Sleep(25 * time.Minute) // until the tombstone is forgotten
 				require.Equal(t, 4, ask(t, ls, "k", 4, "a"))
 				for range restarts {
 					w.leaveAll(t)
@@ -118,8 +119,8 @@ func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 	}
 }
 
-// Two clusters share a place from their start, and find no snapshots there. The second to write
-// under a name replaces nothing.
+// Two clusters use the same place for their snapshots, and the place is empty when they start. If
+// both use the same name, the second one to write does not replace the snapshot of the first one.
 func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {
@@ -184,8 +185,8 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 	}
 }
 
-// A snapshot of some minutes before the others has a reset that they have forgotten. The
-// usage after that reset must not be lost.
+// One of the snapshots is some minutes older than the other, and has a reset that the other has
+// forgotten. The usage after that reset must not be lost.
 func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

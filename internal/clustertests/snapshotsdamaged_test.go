@@ -16,12 +16,12 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// damagedKeys is how many keys a snapshot has that is damaged.
+// damagedKeys is the number of keys in a snapshot.
 const damagedKeys = 300
 
 var damagedLimit = weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}
 
-// aloneOn starts a node that has met nobody, with what keeps its snapshots.
+// aloneOn starts a node that has no other members and keeps its snapshots on s.
 func aloneOn(t *testing.T, s *shelf, log io.Writer) (*weir.Node, *weir.Limiter) {
 	n, err := weir.Start(t.Context(), weir.Config{Name: "a", MaxKeys: 1000, Snapshots: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func aloneOn(t *testing.T, s *shelf, log io.Writer) (*weir.Node, *weir.Limiter) 
 	return n, l
 }
 
-// usedOfAll returns what is used of each key.
+// usedOfAll returns the number of units in use for each key.
 func usedOfAll(t *testing.T, l *weir.Limiter) (used []int64) {
 	for i := range damagedKeys {
 		d, err := l.Peek(t.Context(), fmt.Sprint(i))
@@ -41,7 +41,8 @@ func usedOfAll(t *testing.T, l *weir.Limiter) (used []int64) {
 	return used
 }
 
-// twoSnapshots returns what a node has written, the newest last, and what was used then.
+// twoSnapshots returns two snapshots of a node, the newest last, and the units that were in use
+// for each key at the time.
 func twoSnapshots(t *testing.T) (files [][]byte, used [][]int64) {
 	s := new(shelf)
 	n, l := aloneOn(t, s, io.Discard)
@@ -66,7 +67,7 @@ func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, used := twoSnapshots(t)
 		require.Len(t, files, 2)
-		// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots has every bit.
+		// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots flips every bit.
 		step := len(files[1]) / race.Pick(40, full.Pick(t, 40, 400))
 		requireRefused := func(what string, damaged []byte) {
 			for kept, before := range map[*shelf][]int64{

@@ -17,7 +17,8 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// The newest snapshot is no file: the node counts and logs that, and loads the one before.
+// The newest snapshot is not a regular file. This is counted and logged, and the node loads the
+// snapshot before it.
 func TestNodeReportsASnapshotThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for kind, place := range map[string]func(path string) error{

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// hung is a store that does not return.
+// hung is a store whose methods do not return until end is closed.
 type hung struct{ end chan struct{} }
 
 func (h hung) Save(context.Context, string, func(io.Writer) error) error {
@@ -24,7 +24,7 @@ func (h hung) Load(context.Context, func(string) bool, func(string, io.Reader) e
 	return nil
 }
 
-// hungSave is one that hangs once it has loaded.
+// hungSave is a store that loads snapshots, and hangs when it is asked to save one.
 type hungSave struct {
 	shelf
 	hung hung
@@ -132,7 +132,7 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 			began := time.Now()
 			require.NoError(t, n.Leave(context.WithoutCancel(t.Context())))
 			require.Greater(t, time.Since(began), 2*time.Minute-time.Second, "it went on for as long as something was taken")
-			time.Sleep(10 * time.Minute) // one that was due meanwhile has nothing to replace it by
+			time.Sleep(10 * time.Minute) // no snapshot is written after the node has left
 			require.Equal(t, uint64(1), n.Stats().Snapshots.Saved)
 			require.Zero(t, n.Stats().Snapshots.Failures)
 			require.NoError(t, n.Close())
@@ -145,7 +145,7 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 	})
 }
 
-// slowSave takes its time for each write.
+// slowSave is a store that waits before each write.
 type slowSave struct {
 	shelf
 	each time.Duration

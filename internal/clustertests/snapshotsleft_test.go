@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// stuck is a shelf that takes nothing of a snapshot until it is freed.
+// stuck is a store that can be made to wait before it writes a snapshot.
 type stuck struct {
 	*shelf
 	on      atomic.Bool
@@ -30,8 +30,8 @@ func (s *stuck) Save(ctx context.Context, node string, write func(io.Writer) err
 	})
 }
 
-// A node leaves while a snapshot is being written. Others count on meanwhile, so the snapshot
-// that was there before it left stays.
+// A node leaves while a snapshot is being written. The other nodes continue to count, so the
+// snapshot must not replace the one that was written before the node left.
 func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_ = w.nodes["b"].Leave(ctx) // which says that the snapshot was not written
+		_ = w.nodes["b"].Leave(ctx) // the error is that the snapshot was not written
 		require.Len(t, w.nodes["a"].Members(), 1, "it has left")
 		s.on.Store(false)
 		close(s.freed)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// The rows of the guarantees table on splits, each in a window in which nothing
-// changes (c = 0): a split has gone on for 2 s when the sides begin to spend.
+// These tests check the rows of the table in docs/guarantees.md for splits, in windows in which
+// no connection changes (c = 0). The sides begin to spend 2 s after the start of the split.
 
 func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 	t.Parallel()
@@ -20,8 +20,8 @@ func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy weir.PartitionPolicy
-		sides  []int // how many nodes each has
-		admit  []int // of 100, of any key
+		sides  []int // the number of nodes on each side
+		admit  []int // the units of 100 that each side admits, for any key
 	}{
 		{"fair, three and two", weir.FairShare, []int{3, 2}, []int{60, 40}},
 		{"fair, two, two and one", weir.FairShare, []int{2, 2, 1}, []int{40, 40, 20}},
@@ -57,8 +57,8 @@ func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 	}
 }
 
-// What each side admitted is in the owner's count within 200 ms of everybody
-// hearing everybody, once, and there is none more to be had.
+// When all nodes are connected again, the count of the owner has the units of all sides within
+// 200 ms, and each of them only once.
 func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
@@ -115,8 +115,9 @@ func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 	}
 }
 
-// What a side spends of its share counts at an owner that had spent the whole limit
-// before, and on its own side has a share too.
+// In this test, the owner has spent the whole limit before the split, and its side has a share as
+// well. When the sides are connected again, the count must include the units that the other side
+// has spent.
 func TestAShareThatIsSpentBesideTheWholeCountsOnceHealed(t *testing.T) {
 	t.Parallel()
 	const limit, per = 20, 30 * time.Second

@@ -11,10 +11,11 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// The first successor of a lost owner may have been cut off from it, and another
-// not: a node that answers for it then is told what the other has.
+// The first successor of an owner may have been disconnected from it when another successor was
+// not. If the owner is lost, the node that is used in place of the owner gets the counts of the
+// other successor.
 
-const standInKeys = 60 // so that every node is a successor of some
+const standInKeys = 60 // so many that each of the nodes is a successor for some of them
 
 func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
@@ -66,7 +67,8 @@ func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 	})
 }
 
-// What both sides of a split have admitted counts together.
+// If the owner of a count is lost in a split, the count must include the units of both sides
+// after the split.
 func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -98,8 +100,8 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 	})
 }
 
-// A node that has started apart owns, when it meets the others, what they have
-// counted. Once it dies, they have it from each other, once.
+// A node that was started apart becomes an owner of keys when it meets the other nodes, and
+// receives their counts. If it crashes, each unit of these counts must count only once.
 func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -19,13 +19,13 @@ import (
 
 var update = flag.Bool("update", false, "write what was measured to the docs, in the place of what they say")
 
-// asker asks of a limit without end: at a multiple of the rate, or by Wait if that is 0.
+// asker checks a limit without end, at a multiple of its rate. If often is 0, it uses Wait.
 type asker struct {
 	limit weir.Limit
 	often int64
 }
 
-// granted is how many units a node grants it in so many Per.
+// granted returns the number of units that a node grants in the given number of periods.
 func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) {
 	limiter, err := n.Limiter(a.limit)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 	}
 	each := a.limit.Rate * a.often
 	for k := range periods * each {
-		// The k-th ask, to the nanosecond, also where Per/Rate is no whole number.
+		// The time of check k is exact, even if Per/Rate is not a whole number of nanoseconds.
 		at := time.Duration(k/each)*a.limit.Per + time.Duration(k%each)*a.limit.Per/time.Duration(each)
 		time.Sleep(at - time.Since(begun))
 		d, err := limiter.Allow(t.Context(), "key")
@@ -52,7 +52,7 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 	return units
 }
 
-// The table in docs/algorithms.md is what this test measures.
+// This test measures the table in docs/algorithms.md.
 func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	race.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
 	t.Parallel()
@@ -78,9 +78,9 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 		n, err := weir.Start(t.Context(), weir.Config{})
 		require.NoError(t, err)
 		defer n.Close()
-		time.Sleep(17 * time.Second / 3) // into a window of a Global limit
+		time.Sleep(17 * time.Second / 3) // so that the test starts inside a window of a Global limit
 		oftenOf100 := int64(full.Pick(t, 3, 10))
-		// All ask at once, each of a limit of its own.
+		// All callers run at the same time, and each of them has its own limit.
 		measure := func(per time.Duration, rates []int64) (percents [][]float64) {
 			percents = make([][]float64, len(rows))
 			var all sync.WaitGroup
@@ -90,7 +90,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 					all.Go(func() {
 						a := asker{weir.Limit{Name: fmt.Sprint(per, i, j), Algorithm: r.algorithm, Scope: r.scope, Rate: rate, Per: per}, r.often}
 						if rate == 100 {
-							a.often = min(a.often, oftenOf100) // else half of all asks are these
+							a.often = min(a.often, oftenOf100) // because these would be most of the checks otherwise
 						}
 						percents[i][j] = 100 * float64(a.granted(t, n, periods)) / float64(periods*rate)
 						assert.GreaterOrEqual(t, percents[i][j], 97.0, "%+v", a)
@@ -112,7 +112,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 				cells += fmt.Sprintf(" %.0f %% |", percent)
 			}
 			if cells == strings.Repeat(" 100 % |", len(rates)) {
-				continue // as the document states of what it leaves out
+				continue // the document has only the rows with other values
 			}
 			fmt.Fprintf(&table, "| %s | %s |%s\n", name, asked[rows[i].often], cells)
 		}

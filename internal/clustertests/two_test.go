@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// pairOfReplicas is two nodes, of which one is about to fail.
+// pairOfReplicas is a cluster of two nodes, one of which is about to fail.
 type pairOfReplicas struct {
 	t       *testing.T
 	cluster *weirtest.Cluster
@@ -22,7 +22,7 @@ type pairOfReplicas struct {
 	began   time.Time
 }
 
-// grants returns what a node may spend of 100 a minute and of 1 a second.
+// grants returns the limits that apply on a node for 100 units a minute and for 1 unit a second.
 func (p *pairOfReplicas) grants(name string) string {
 	var granted []string
 	for _, limit := range p.limits {
@@ -35,8 +35,8 @@ func (p *pairOfReplicas) grants(name string) string {
 	return strings.Join(granted, ", ")
 }
 
-// recovers kills node b, and returns the time until node a has the whole limit. It starts a
-// node on a host after 10 s, unless that is empty.
+// recovers kills node b, and returns the time at which node a has the whole limit, in the words
+// of the table. If start is not empty, a node is started on that host after 10 s.
 func (p *pairOfReplicas) recovers(start string) string {
 	p.cluster.Kill("b")
 	p.began = time.Now()
@@ -59,7 +59,7 @@ func (p *pairOfReplicas) recovers(start string) string {
 	return "never"
 }
 
-// The table of docs/partitions.md on two replicas is what the nodes do.
+// The nodes grant the units in the table of docs/partitions.md.
 func TestTwoReplicasGrantAsDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/partitions.md")

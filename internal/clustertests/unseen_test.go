@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// heardNetwork is that of a node of which all that it sends is kept.
+// heardNetwork is the network of a node. It keeps a copy of all the data that the node sends.
 type heardNetwork struct {
 	cluster.Network
 	kept *lab.Text
@@ -69,8 +69,8 @@ func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
 	return p.PacketConn.WriteTo(b, to)
 }
 
-// A key is a user or an address, and past the API it is an id: nothing else of it is
-// sent, though it is in the clear here, and nothing else is logged.
+// A key may be the name or the address of a user. The nodes send only the ID of a key, even if
+// the network is not encrypted, and they do not log the key.
 func TestNoKeyIsSentOrLogged(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

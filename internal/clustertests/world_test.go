@@ -32,18 +32,18 @@ const (
 	forget  = 2 * time.Minute // of a world's nodes
 )
 
-// world is nodes on hosts "a", "b", "c" ... of a network in memory, in virtual
-// time: the real protocols, or simulated membership.
+// world is a set of nodes on hosts named "a", "b", "c" and so on. The network is in memory and
+// the time is virtual. The nodes use the real protocols, or simulated membership.
 type world struct {
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
-	gossips bool     // for tests that start further nodes
+	gossips bool     // whether a test that starts more nodes is to use real gossip
 	insides sync.Map // of *weir.Node to *observe.Inside
 }
 
-// emptyWorld returns a world without nodes. A test that starts nodes at these names sets up
-// their hosts.
+// emptyWorld returns a world without nodes. A test that starts nodes with these names must add
+// their hosts to the network.
 func emptyWorld(names []string, gossip bool) *world {
 	return &world{network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), names: names, nodes: make(map[string]*weir.Node), gossips: gossip}
 }
@@ -55,12 +55,12 @@ func hosts(n int) (names []string) {
 	return names
 }
 
-// newWorld starts n nodes, and waits until they are ready.
+// newWorld starts n nodes and waits until they are ready.
 func newWorld(t *testing.T, n int, gossip bool) *world {
 	return newWorldOf(t, n, gossip, weir.Config{})
 }
 
-// newWorldOf is newWorld with each node of this configuration.
+// newWorldOf is like newWorld, and starts each node with the given configuration.
 func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 	w := emptyWorld(hosts(n), gossip)
 	for _, name := range w.names {
@@ -87,7 +87,7 @@ func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config
 	return n, err
 }
 
-// startTogether starts nodes at one moment, on new hosts.
+// startTogether adds new hosts and starts their nodes at the same time.
 func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names ...string) {
 	w.names = append(w.names, names...)
 	for _, name := range names {
@@ -105,7 +105,7 @@ func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names 
 	}
 }
 
-// launch starts a node that is the caller's to keep.
+// launch starts a node on a host without adding it to nodes.
 func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget, ForgetRefused: cfg.ForgetRefused}
@@ -129,13 +129,14 @@ func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) 
 	return n, nil
 }
 
-// inside returns the state of one of the world's nodes.
+// inside returns the internal state of one of the world's nodes.
 func (w *world) inside(n *weir.Node) *observe.Inside {
 	in, _ := w.insides.Load(n)
 	return in.(*observe.Inside)
 }
 
-// agree reports whether these nodes all see each other, and nobody else, serving.
+// agree reports whether the roster of each named node has only the named nodes, and all of them
+// are serving.
 func (w *world) agree(names ...string) bool {
 	for _, name := range names {
 		members := w.nodes[name].Members()
@@ -151,7 +152,7 @@ func (w *world) agree(names ...string) bool {
 	return true
 }
 
-// rosters returns how each node sees the members, for a test that fails.
+// rosters returns the roster of each node, for the message of a failed test.
 func (w *world) rosters() string {
 	var s strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
@@ -164,8 +165,9 @@ func (w *world) rosters() string {
 	return s.String()
 }
 
-// within reports whether something comes true in so much time. It looks every 10 ms, and
-// after a second each time that a hundredth more has passed.
+// within waits until the condition is true, and reports whether this was the case before d had
+// passed. It checks the condition every 10 ms, and after the first second at intervals of 1 % of
+// the time since the start.
 func within(d time.Duration, what func() bool) bool {
 	begun := time.Now()
 	for time.Since(begun) < d {
@@ -188,7 +190,7 @@ func (w *world) limiters(t *testing.T, l weir.Limit) map[string]*weir.Limiter {
 	return ls
 }
 
-// keyOf finds a key that a node owns.
+// keyOf returns a key that a node owns.
 func keyOf(t *testing.T, owner *weir.Limiter) string {
 	for i := range 10_000 {
 		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
@@ -199,8 +201,9 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 	return ""
 }
 
-// inBubble runs a test in virtual time, and lets memberlist's last probes run out before
-// that ends, as Close does not wait for them. The minute costs nothing once all is closed.
+// inBubble runs a test in virtual time. Close does not wait for the last probes of memberlist, so
+// inBubble lets a minute pass at the end. The minute takes no real time once all nodes are
+// closed.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -208,27 +211,27 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// inBubbles runs a test in virtual time with simulated membership, and in the full run
-// with real gossip as well. The product above the cluster is the same in both, and gossip
-// costs up to three times as much.
+// inBubbles runs a test in virtual time with simulated membership. The full run repeats the test
+// with real gossip, which takes up to three times as long. The code above the cluster is the same
+// in both.
 func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
 	bothBubbles(t, false, test)
 }
 
-// inBubblesOfGossip is inBubbles for the tests in which members join through addresses, are
-// forgotten, come back, or start where others do not see them. That is gossip's own work,
-// so they run with real gossip, and in the full run with simulated membership as well.
+// inBubblesOfGossip is inBubbles for tests in which members join through addresses, are
+// forgotten, return, or start out of sight of other members. These tests depend on gossip, so
+// they run with real gossip. The full run repeats them with simulated membership.
 func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 	bothBubbles(t, true, test)
 }
 
-// bothBubbles runs a test with real gossip and with simulated membership, of which the
-// default run plays one. What runs beside a bubble does not change its time, so bubbles
-// run in parallel.
+// bothBubbles runs a test with real gossip and with simulated membership. The default run has
+// only one of the two. Other work does not change the time of a bubble, so bubbles run in
+// parallel.
 //
-// Under the race detector the full run gossips in each test: there the goroutines of
-// memberlist and of the product's own connections meet those of the node. The detector's
-// default run has that of the tests of inBubblesOfGossip.
+// Under the race detector, each test of the full run uses real gossip. The goroutines of
+// memberlist and of the connections can race with the goroutines of the node only there. The
+// default run under the detector has real gossip in the tests of inBubblesOfGossip.
 func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool)) {
 	for _, gossip := range []bool{true, false} {
 		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
@@ -247,7 +250,7 @@ func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool
 	}
 }
 
-// ready waits until these nodes see each other and hold what they own.
+// ready waits until the named nodes are ready and agree on the roster.
 func (w *world) ready(t *testing.T, names ...string) {
 	t.Helper()
 	require.True(t, within(30*time.Second, func() bool {
@@ -260,13 +263,13 @@ func (w *world) ready(t *testing.T, names ...string) {
 	}), "%v are ready", names)
 }
 
-// ask has every node ask for the key so often, and counts what is allowed.
+// ask checks the key the given number of times on each named node, and counts the allowed checks.
 func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names ...string) (admitted int) {
 	t.Helper()
 	for range times {
 		for _, name := range names {
 			d, err := ls[name].Allow(t.Context(), key)
-			if err != nil { // require takes longer than the check
+			if err != nil { // the call of require would take longer than the check
 				t.Fatal(err)
 			}
 			if d.Allowed {
@@ -277,8 +280,8 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	return admitted
 }
 
-// exhaustAll has every node ask so often, and then until a limit of so many units is
-// used up: what lies in leases is there for others within a second.
+// exhaustAll checks the key units times on each named node, and then until all units of the limit
+// are granted. Leased units return to the owner within a second.
 func exhaustAll(t *testing.T, ls map[string]*weir.Limiter, key string, units int, names ...string) {
 	t.Helper()
 	admitted := ask(t, ls, key, units, names...)
@@ -289,7 +292,7 @@ func exhaustAll(t *testing.T, ls map[string]*weir.Limiter, key string, units int
 	require.Equal(t, units, admitted)
 }
 
-// fill asks for all keys on one side, and adds what is admitted to admitted.
+// fill checks each key on the named nodes, and adds the allowed checks of key i to admitted[i].
 func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, names ...string) {
 	t.Helper()
 	for i := range admitted {
@@ -297,7 +300,7 @@ func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, 
 	}
 }
 
-// close ends a world within a test that makes several.
+// close stops all nodes of the world, for a test that makes several worlds.
 func (w *world) close(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		w.network.Host(name).Kill()

@@ -1,6 +1,6 @@
-// Package realtime has the helpers of tests whose nodes run on sockets, in real time. A busy
-// machine delays such nodes, so these tests wait for events, and repeat what an outage
-// disturbed.
+// Package realtime provides helpers for tests whose nodes use sockets and the real time. If the
+// machine is busy, such nodes may be late. So these tests wait for events, and they repeat a part
+// that was disturbed by an outage.
 package realtime
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// GiveUp bounds a wait that only a fault makes as long.
+// GiveUp is the maximum duration of a wait. A wait takes that long only if there is a fault.
 const GiveUp = time.Minute
 
 // Eventually waits until done reports true, and fails the test after GiveUp. It calls done in
@@ -26,19 +26,20 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// MeasureLateness measures how late this process runs, from now until Stop. A check itself took
-// its duration less the lateness of the process meanwhile.
+// MeasureLateness starts the measurement of the lateness of this process. The caller must call
+// Stop. To get the time that a check took, subtract the lateness of the process from the duration
+// of the check.
 func MeasureLateness() *lab.Lateness {
 	late := new(lab.Lateness)
 	late.Start(time.Millisecond, 0)
 	return late
 }
 
-// Decisions counts checks by the weir.Source of their decisions. Source 0 counts the checks
-// that were made while the members that were to decide did not answer each other.
+// Decisions is the number of checks for each weir.Source of a decision. A source of 0 means that
+// the members that had to decide did not answer each other.
 type Decisions[Source ~uint8] map[Source]int
 
-// Strayed reports whether a check was decided otherwise than by its owner, a lease or a
+// Strayed reports whether a check was decided by any source other than the owner, a lease or a
 // pushback.
 func (d Decisions[Source]) Strayed() bool {
 	for source, n := range d {
@@ -49,9 +50,10 @@ func (d Decisions[Source]) Strayed() bool {
 	return false
 }
 
-// WhileHealthy repeats play until all members answer in time. Exact figures hold only then:
-// while a process stands still, other members decide in its stead. play returns the sources of
-// its decisions, and judges exact figures only if none of them strayed.
+// WhileHealthy calls play again until it has run without a member that did not answer in time. If
+// a process is paused, other members decide in place of it, so the exact numbers are not the
+// same. The function play returns the sources of its decisions, and it must not check exact
+// numbers if any of them strayed.
 func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions[Source]) {
 	const attempts = 20
 	for attempt := 1; !t.Failed(); attempt++ {

@@ -381,7 +381,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 	})
 }
 
-// regionalCounts are all counts of Regional limits that a node has, with what is used.
+// regionalCounts returns the number of units in use for each Regional count of a node.
 func regionalCounts(n *Node) map[bucket.ID]int64 {
 	counts := make(map[bucket.ID]int64)
 	var ids []bucket.ID
@@ -396,10 +396,10 @@ func regionalCounts(n *Node) map[bucket.ID]int64 {
 	return counts
 }
 
-// FuzzRequestsFromAnotherRegion has a node of another region ask anything, over a real
-// connection, of a node that has a member beside it. Both keep every Regional count as it
-// was and make none, publish nothing, have the members that they had, hand nothing on
-// but exchanges, and answer each ask.
+// FuzzRequestsFromAnotherRegion sends arbitrary requests from a node of another region, over a
+// real connection, to a node that has one other member. The requests must not change the Regional
+// counts, the published values or the members of the two nodes. Both nodes forward only
+// exchanges, and there must be a response to each request.
 func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	nodes := fleet(f, 2, func(_ int, cfg *Config) {
 		cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
@@ -413,7 +413,8 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	require.NoError(f, far.Start(f.Context(), foreignNode{}))
 	f.Cleanup(func() { require.NoError(f, far.Close()) })
 
-	// A count of each algorithm that does not recover while it is looked at, on either node.
+	// Each of the two nodes owns one Regional count of each algorithm. With a Per of a year, no
+	// unit returns during the test.
 	type pair struct{ regional, global bucket.ID }
 	var (
 		pairs   []pair
@@ -434,7 +435,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 	}
 	require.NoError(f, near.Publish("name", 7, []byte("value")))
-	copied := func() bool { // each node is the other's successor
+	copied := func() bool { // whether each node has the replicas of the other node
 		for _, n := range nodes {
 			counts := regionalCounts(n)
 			if len(counts) != len(pairs) || slices.Min(slices.Collect(maps.Values(counts))) < 40 {
@@ -451,14 +452,14 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		return append(wire.Header{Op: o, Flags: flags, Hops: hops, Wait: 50 * time.Millisecond}.Append(nil), body...)
 	}
 	speak := func(t *testing.T, asked []byte, tell bool) {
-		near.regions.Pardon("far") // fuzzing is faster than a region may be
+		near.regions.Pardon("far") // fuzzing sends more than a region may send
 		if tell {
 			far.Region("near").Tell(asked)
-			asked = nil // behind it
+			asked = nil // the response shows that the message was handled before
 		}
 		_, err := far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
-		// A machine that stands still ends connections, which are opened again: what ends
-		// them itself does so each time.
+		// If the machine is paused, a connection may be closed, and is then opened again. A
+		// request that closes the connection by itself does so each time.
 		lost := func() bool { return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) }
 		if lost() {
 			realtime.Eventually(t, "the connection is opened again", func() bool {
@@ -515,13 +516,13 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, asked []byte, to byte, tell bool) {
 		asked = bytes.Clone(asked)
-		if len(asked) >= wire.HeaderBytes && to%3 > 0 { // for this node, or for the one beside it
+		if len(asked) >= wire.HeaderBytes && to%3 > 0 { // sent to near, or to the other node
 			binary.LittleEndian.PutUint64(asked[8:], v.Hashes[(v.Self+int(to%3))%2])
 		}
 		speak(t, asked, tell)
 		for _, n := range nodes {
 			require.Equal(t, before[n], regionalCounts(n))
-			if !slices.Equal(members[n], n.Members()) { // a busy machine may have them lose sight of each other
+			if !slices.Equal(members[n], n.Members()) { // the nodes may be disconnected for a moment if the machine is busy
 				realtime.Eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
 			}
 			values, _ := n.Published("")

@@ -36,7 +36,8 @@ func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
 	require.EqualValues(t, 1, testing.AllocsPerRun(1000, func() { ds, _ = n.AllowAll(ctx, asks...) }))
 }
 
-// BenchmarkAllowAll is a gateway's check: three limits that this node owns.
+// BenchmarkAllowAll measures the check that a gateway makes: one key of each of three limits,
+// where this node owns all of the keys.
 func BenchmarkAllowAll(b *testing.B) {
 	n, err := Start(b.Context(), Config{Logger: quiet})
 	if err != nil {
@@ -119,7 +120,7 @@ func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
 	require.False(t, ds.Allowed(), "what was there before is no answer")
 }
 
-// told is a Peer that notes what it is told.
+// told is a Peer that records the requests that are sent to it.
 type told struct {
 	cluster.Peer
 	requests [][]byte

@@ -189,15 +189,15 @@ func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A node that has heard nobody for a second does not know what others have done
-// in its stead, and has no authority until it hears one of them.
+// If a node has not heard from another member for a second, it does not know which decisions were
+// made in its place. The node has no authority until it hears from another member.
 func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].handover.Heard(nodes[0].env.Steady() - int64(2*time.Second)) // until the other one is heard once more
+		nodes[0].handover.Heard(nodes[0].env.Steady() - int64(2*time.Second)) // in effect until this node hears from the other node
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -216,7 +216,8 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-// A fenced node still carries out resets, comparisons and what gives back.
+// A node that is fenced must still execute resets, refunds, returns and releases, and it must
+// still answer comparisons.
 func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -257,8 +258,8 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	}
 }
 
-// Authority that comes from a member that leaves must not go back to it, also if
-// gossip has not said yet that it leaves.
+// If a member leaves, the authority that it has sent must not be returned to it, even if gossip
+// has not yet reported that the member leaves.
 func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
@@ -268,8 +269,8 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 	require.Len(t, nodes[0].handover.View().Points, 2)
 }
 
-// A node that has left stands in for nobody, and decides nothing that it cannot pass on: it would
-// tell nobody of that.
+// A node that has left must not stand in for another member. If it cannot forward a check, it
+// must not decide the check, because it cannot send the decision to other members.
 func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = realtime.GiveUp })

@@ -18,8 +18,9 @@ type decisions = realtime.Decisions[Source]
 // unanswered is what play returns if a member did not answer in time.
 func unanswered() decisions { return decisions{0: 1} }
 
-// byOwners skips this attempt of realtime.WhileHealthy unless an owner, its lease or its denial made each
-// of these decisions. Nodes of a fleet relay a check only if one of them stood still.
+// byOwners skips this attempt of realtime.WhileHealthy unless each of the decisions was made by
+// the owner, a lease or a pushback. In a fleet, a check is relayed only if one of the nodes was
+// paused.
 func byOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
 	decided := make(decisions)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// renewing is a crowd whose members grant every hold, agree to every renewal, and count what
-// they are asked.
+// renewing is a crowd in which each member grants all holds and all renewals, and counts the
+// requests that it receives.
 type renewing struct {
 	*crowd
 	mu    sync.Mutex
@@ -40,7 +40,8 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 	return wire.AppendAnswer(answer[:0], wire.Done, 0), nil
 }
 
-// Holds are renewed by a message to each owner, however many there are.
+// A node sends one message a second to each owner to renew all of its holds, regardless of the
+// number of holds.
 func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
 	t.Parallel()
 	const members, seconds = 4, 20
@@ -81,7 +82,7 @@ func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
 	})
 }
 
-// older is a crowd whose members run a release without holds.
+// older is a crowd in which the members use a release that does not support holds.
 type older struct {
 	*crowd
 	asked atomic.Int64 // for holds
@@ -95,7 +96,8 @@ func (c *older) Ask(_ context.Context, request, answer []byte, _ time.Duration) 
 	return wire.AppendAnswer(answer[:0], wire.Unknown, 0), nil
 }
 
-// During a rollout holds are denied at once where an older release owns the key.
+// During a rollout, a hold is denied at once if the owner of the key uses a release that does not
+// support holds.
 func TestAHoldIsDeniedAtOnceWhereTheOwnerRunsAnOlderRelease(t *testing.T) {
 	for _, policy := range []PartitionPolicy{MajorityShare, FailOpen, FairShare, FailClosed} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,7 +135,7 @@ func TestAHoldIsDeniedAtOnceWhereTheOwnerRunsAnOlderRelease(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.LessOrEqual(t, c.asked.Load()-asked, int64(10*time.Second/d.RetryAfter)+1)
 
-			var held []*Hold // of its own keys a node grants all units, as the others hold none
+			var held []*Hold // the node grants all units of a key that it owns, because there are no holds on the other members
 			for range 2 {
 				h, err = l.Hold(t.Context(), own, 1)
 				require.NoError(t, err)
@@ -155,7 +157,8 @@ func TestAHoldIsDeniedAtOnceWhereTheOwnerRunsAnOlderRelease(t *testing.T) {
 	}
 }
 
-// BenchmarkHold is a hold and its release beside two checks, where this node owns the key.
+// BenchmarkHold measures a hold and its release, and two checks for comparison. The node is the
+// owner of the key.
 func BenchmarkHold(b *testing.B) {
 	n, err := Start(b.Context(), Config{Logger: quiet})
 	if err != nil {
@@ -193,7 +196,8 @@ func BenchmarkHold(b *testing.B) {
 	})
 }
 
-// BenchmarkForwardedHold is the same where another node on this machine owns the key.
+// BenchmarkForwardedHold is like BenchmarkHold, but the owner of the key is another node on this
+// machine.
 func BenchmarkForwardedHold(b *testing.B) {
 	ctx := b.Context()
 	start := func(join ...string) *Node {

@@ -17,19 +17,19 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// pair is a node's cluster of two, which a test scripts. The other one, b, takes in
-// what it is sent.
+// pair is a cluster of two members, a and b, which is controlled by the test. The node is member
+// a. Member b applies the frames that it is sent.
 type pair struct {
 	cluster.Cluster
 	handler  cluster.Handler
 	view     atomic.Pointer[cluster.View]
 	stream   *countsync.Stream // b's
-	complete atomic.Int64      // times that b was told that it has all
-	frames   atomic.Int64      // that b was sent
-	given    atomic.Int64      // times that b was given authority
-	serves   atomic.Int64      // times that the node announced that it does
+	complete atomic.Int64      // the number of frames after which b has all counts
+	frames   atomic.Int64      // the number of frames that b has applied
+	given    atomic.Int64      // the number of frames with authority for b
+	serves   atomic.Int64      // the number of times that the node has announced the state Serving
 
-	unanswered atomic.Int64 // frames that b gets no more, if it is above zero
+	unanswered atomic.Int64 // the number of frames to be dropped before they are sent to b
 }
 
 func newPair() *pair {
@@ -42,7 +42,7 @@ func newPair() *pair {
 	return p
 }
 
-// see has the node see itself and b so, from the next Changed on.
+// see sets the states and the epochs of the two members in the view.
 func (p *pair) see(a cluster.State, epochOfA uint64, b cluster.State, epochOfB uint64) {
 	p.view.Store(&cluster.View{
 		Members: []cluster.Member{{Name: "a", State: a, Announced: a, Epoch: epochOfA}, {Name: "b", State: b, Announced: b, Epoch: epochOfB, Peer: p}},
@@ -105,8 +105,9 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 	})
 }
 
-// A node that joins again waits to be told that it has all, also by nodes that have not heard
-// that it was off the roster: and what it is to have may be what it had.
+// A node that joins again must be told that it has all counts. This must also be done by a node
+// that does not know that the other one was off the roster, even if the keys are the same as
+// before.
 func TestARejoinerIsToldAgainThatItHasAll(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()
@@ -118,7 +119,7 @@ func TestARejoinerIsToldAgainThatItHasAll(t *testing.T) {
 	})
 }
 
-// What a node was sent before it was off the roster it was sent as another's.
+// If a node was off the roster, it must not rely on the counts that it received before that.
 func TestARejoinerServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
@@ -133,7 +134,7 @@ func TestARejoinerServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	})
 }
 
-// Gossip may arrive before any connection stands. A deploy that took the joiner for ready
+// The node may receive gossip before there is a connection. If the node were ready then, a deploy
 // would stop the member that has the counts.
 func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 	for name, reachedFirst := range map[string]bool{"it never did": false, "it did, and has no counts yet": true} {
@@ -169,8 +170,8 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 	}
 }
 
-// A scan rests between its frames, for checks' sake: but not while nobody has what is
-// given to the one that it is for.
+// A scan is slowed down so that there is time for checks. This must not be done if there is
+// authority to be sent to the same member, because no member has the authority at that time.
 func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
@@ -191,7 +192,7 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 	})
 }
 
-// What a frame brings that gets no answer is sent again.
+// If there is no response to a frame, the counts of the frame are sent again.
 func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// logbook is what was logged at Warn and above, and can be read meanwhile.
+// logbook records the log lines at Warn and above. It may be read at the same time.
 type logbook struct{ lab.Text }
 
 func (l *logbook) logger() *slog.Logger {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// solo is a cluster of one.
+// solo starts a node that has no other members.
 func solo(t *testing.T, cfg Config) *Node {
 	t.Helper()
 	n, err := Start(t.Context(), cfg)
@@ -37,7 +37,7 @@ func limiter(t *testing.T, n *Node, l Limit) *Limiter {
 	return limiter
 }
 
-// hand is a clock that stands still until it is set.
+// hand is a clock whose time changes only if Step is called.
 type hand struct {
 	mu  sync.Mutex
 	now time.Time
@@ -176,8 +176,8 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 	}
 }
 
-// A Debit may be of more than the limit, so its Refund may be. A debt is bounded, and
-// what it did not count is not given back.
+// The units of a Debit may be more than the limit, and so may the units of its Refund. There is a
+// maximum for a debt, and the units above the maximum are not returned.
 func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -202,11 +202,11 @@ func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
 	}
 }
 
-// What has been spent is counted, also by a node that may admit nothing.
+// The units of a Debit are counted, even if the node has no share of the limit.
 func TestADebitWithoutAShareIsCounted(t *testing.T) {
 	for _, partition := range []PartitionPolicy{FailClosed, MajorityShare} {
 		n := solo(t, Config{Expect: 3, Now: newHand().Now})
-		l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: partition}) // a third of which is nothing
+		l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: partition}) // less than one unit for each of three nodes
 		d, err := l.Debit(t.Context(), "k", 1)
 		require.NoError(t, err)
 		require.Equal(t, partition == MajorityShare, d.Allowed)
@@ -234,8 +234,8 @@ func TestAllowAllTakesAllOrNothing(t *testing.T) {
 	require.EqualValues(t, 80, remaining(t, many, "k"))
 }
 
-// What is decided without waiting, by thousands in an outage, must not crowd out the
-// goroutines that read answers.
+// In an outage, there may be thousands of decisions that do not wait. These must not take all the
+// time from the goroutines that read responses.
 func TestWhatIsDecidedInAnothersSteadLetsOthersRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	n := solo(t, Config{})
@@ -379,8 +379,8 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 	})
 }
 
-// Many come at once, in real time, where the order in which they read the
-// clock is not the one in which they enter.
+// Many callers enter at the same time, in real time. The order in which they enter may not be the
+// order in which they read the clock.
 func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
 	t.Parallel()
 	n, err := Start(t.Context(), Config{Logger: quiet})

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// publication is how a member tells others of a value, or of one that it took back just now.
+// publication returns the body of a request that publishes a value. If the value is empty, the
+// body is that of a tombstone.
 func publication(name string, version uint64, value string) []byte {
 	b := wire.AppendText(binary.AppendUvarint(wire.AppendText(nil, name), version), value)
 	if value == "" {
@@ -43,8 +44,9 @@ func TestPublishRefusesAnInvalidValue(t *testing.T) {
 	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
 }
 
-// A member that is gone leaves no value for good: a higher version that is taken comes
-// within a nanosecond, and deletes what it left on all nodes.
+// A value must not be left in place forever when its publisher has gone, even if its version is
+// very high. A node either refuses such a version, or accepts it and then replaces it when a new
+// value is published.
 func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 	t.Parallel()
 	now := uint64(time.Now().UnixNano())

@@ -210,7 +210,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	})
 }
 
-// lender is an owner of everything, without a network.
+// lender returns a node that owns all keys and does not use a network.
 func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	counts := bucket.NewStore(10, bucket.Salt{})
@@ -225,12 +225,13 @@ func lender() (*Node, *view.View) {
 	return n, v
 }
 
-// A lease is of the member that was asked, so that whoever hands an ask on asks for none. The
-// age of a receipt, which has its place, goes on.
+// A lease is for the member that has sent the request to the owner. If a member forwards a
+// request, it must not ask for a lease. The age of a receipt is in the same place as the lease,
+// and must be kept.
 func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
-		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund, wire.OpDebit} { // one is asked, and the others told
+		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund, wire.OpDebit} { // there is a response only to the first of these
 			t.Run(fmt.Sprint(name, " of ", op), func(t *testing.T) {
 				h := wire.Header{Op: op, Hops: wire.MaxHops, Asks: uint8(asks)}
 				if op == wire.OpTake {
@@ -264,7 +265,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	}
 }
 
-// handedOn is a member that keeps what it is asked and told.
+// handedOn is a Peer that records the requests that are sent to it.
 type handedOn struct{ requests [][]byte }
 
 func (p *handedOn) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
@@ -281,13 +282,13 @@ func ask1(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {
 	return wire.Ask{ID: id, Limit: l, Units: units, Leases: true}
 }
 
-// denied is the answer to a take, a second before the same ask is admitted or another
-// time.
+// denied returns the result of a take that was denied by its owner and may be tried again after
+// the given time.
 func denied(retry time.Duration) *wire.Result {
 	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: owner.NoReset}
 }
 
-// A node that has authority answers by the count.
+// If a node has authority for a key, it decides by the count of the key.
 func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})

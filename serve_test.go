@@ -162,10 +162,10 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	b.Read = time.Now().Add(-50 * time.Millisecond)
 	b.Requests = [][]byte{
 		request(wire.OpTake, 20*time.Millisecond), // dropped
-		request(wire.OpTake, 40*time.Millisecond), // its asker may not have run all of that time
-		request(wire.OpDebit, 0),                  // told: it waits for nothing
-		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // it holds all the same
-		request(wire.OpRefund, 20*time.Millisecond), // is sent once only
+		request(wire.OpTake, 40*time.Millisecond), // not dropped, because the asker may have been paused for some of the time
+		request(wire.OpDebit, 0),                  // not dropped, because there is no asker that waits for it
+		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // not dropped, because it must take effect
+		request(wire.OpRefund, 20*time.Millisecond), // not dropped, because it is sent only once
 	}
 	inbound{n}.Serve(b)
 
@@ -184,10 +184,10 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	require.EqualValues(t, 4, n.Stats().Served)
 }
 
-// deaf is a node's cluster in which m002 never answers a check. The others answer at once.
+// deaf is a cluster in which m002 never answers a check. The other members answer at once.
 type deaf struct {
 	*crowd
-	held atomic.Int64 // checks that m002 has, now
+	held atomic.Int64 // the number of checks that wait for m002
 }
 
 func newDeaf() *deaf {
@@ -226,7 +226,7 @@ func (p promptPeer) Ask(ctx context.Context, request, answer []byte, wait time.D
 	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 }
 
-// openRequests counts the requests of a batch that have no answer yet.
+// openRequests counts the requests of a batch that do not have a response yet.
 type openRequests struct{ many, status atomic.Int64 }
 
 func (u *openRequests) Reply(_ int, body []byte) {
@@ -238,8 +238,9 @@ func (u *openRequests) Reply(_ int, body []byte) {
 
 func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u.Reply(i, body) } }
 
-// A member says itself how long it waits, and for whom. What it says neither holds the
-// slots of a node for longer than the node waits itself, nor takes those of other members.
+// The header of a request contains its target and the time for which the sender waits. A request
+// must not use a slot for longer than the node itself would wait, and the requests of one member
+// must not use all of the slots.
 func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	const bursts, burst, longest = 3, 3000, time.Duration(math.MaxUint32) * time.Microsecond
@@ -304,8 +305,8 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 	}
 }
 
-// A member can ask for any key. What it makes a node hold ends at MaxKeys, and comes in
-// nobody's place who is denied.
+// A member can send checks for any number of keys. A node never has more than MaxKeys counts, and
+// must not evict a count that is used up.
 func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoIsDenied(t *testing.T) {
 	const most, asks = 1000, 10_000
 	n, err := Start(t.Context(), Config{MaxKeys: most, Logger: quiet})
@@ -334,7 +335,8 @@ func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoI
 	require.False(t, d.Allowed)
 }
 
-// Whatever ranges a member names, they are in order, apart and no more than it named.
+// The ranges that are returned must be in order and must not overlap. There must not be more of
+// them than in the request.
 func FuzzHashes(f *testing.F) {
 	f.Add(handover.AppendRanges(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
 	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))
@@ -357,12 +359,12 @@ func FuzzHashes(f *testing.F) {
 	})
 }
 
-// A lease is whatever ten bytes a member sends, for LongestLease at most.
+// Any ten bytes are a valid lease, but the term is not longer than LongestLease.
 func FuzzLease(f *testing.F) {
 	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) != 10 {
-			return // a request or an answer of another length is refused before: FuzzServe, FuzzAnswer
+			return // FuzzServe and FuzzAnswer test that a message of another length is refused
 		}
 		lease := wire.ParseLease(body)
 		require.LessOrEqual(t, lease.Term, uint16(wire.LongestLease/time.Millisecond))

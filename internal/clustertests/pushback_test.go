@@ -78,8 +78,8 @@ type step struct {
 	at     time.Duration // from the start of the schedule
 }
 
-// play returns the decision of each step of a schedule. The run without pushbacks sets the time
-// of each step, and the run with pushbacks uses these times.
+// play makes the calls of a schedule and returns a decision for each of them. The run without
+// pushbacks sets the time of each step, and the run with pushbacks uses these times.
 func play(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, steps []step, remember bool) (ds []weir.Decision) {
 	ctx, begun := t.Context(), time.Now()
 	var at time.Duration

@@ -68,8 +68,8 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 	return n.decideHere(ctx, v, as, n.cfg.Timeout, op, flags, a, now, r)
 }
 
-// decideHere carries out op by what this node may spend without authority. To ask other members
-// what is held takes no longer than left.
+// decideHere carries out op if this node does not have authority over the count. If the stand-in
+// decides on a hold, it first asks other members for their holds, and waits for at most left.
 func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
@@ -103,8 +103,8 @@ type answerer struct {
 	member int // index in Members; this node if it is to stand in
 	hop    int // whom the request was sent to
 	flags  uint8
-	trip   *trip         // which is traced, if it is
-	left   time.Duration // of the check's time; what this process did not run for is not used
+	trip   *trip         // nil if no tracer is set
+	left   time.Duration // the rest of the check's time, set with an error; an attempt uses at most its Wait
 }
 
 // reach has another member carry out op on asks that all go its way, within Timeout:
@@ -117,7 +117,7 @@ type answerer struct {
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	a, sent := attempt.First(v, way, flags, n.cfg.Timeout, begun.Steady), begun
 	if op == wire.OpHold || op == wire.OpExtend {
-		a.Reserve = (n.cfg.Timeout + 3) / 4 // at least what the first attempt leaves
+		a.Reserve = (n.cfg.Timeout + 3) / 4 // the rest of Timeout after a first attempt at the owner
 	}
 	for {
 		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}

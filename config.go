@@ -100,11 +100,11 @@ type Config struct {
 	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.
 	Forget time.Duration
 
-	// ForgetRefused allows a side to spend the whole limit once all its members report that all
+	// ForgetRefused allows a side to spend the whole limit if all its members report that the
 	// missing members have ended. A member has ended if its kernel has closed the connections and
 	// refuses new connections. FailClosed still needs a majority. If a firewall resets connections
-	// between two sides, each side spends the whole limit. It must be equal on all nodes. It has
-	// no effect on Windows.
+	// between two sides, each side spends the whole limit. ForgetRefused must be equal on all
+	// nodes. It has no effect on Windows.
 	ForgetRefused bool
 
 	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none

@@ -96,8 +96,9 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	}
 }
 
-// restOfTimeout returns a context for the rest of Timeout, in which this node learns what is held
-// before it decides, and a second member acknowledges a client's hold after that.
+// restOfTimeout returns a context that expires when Timeout has passed since began. It bounds the
+// wait for the holds of other members before this node decides, and the wait for a second member
+// to acknowledge a client's hold.
 func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
 }

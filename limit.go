@@ -105,8 +105,8 @@ type Limit struct {
 	NoLeases bool
 
 	// SecretKeys declares that keys of this limit are secrets, such as API keys. Node.TopKeys
-	// then has "…" and the last four characters of a key of 16 bytes or more. It has no part
-	// in what is counted.
+	// then returns "…" and at most the last four characters of such a key, or only "…" for a key
+	// of less than 16 bytes. SecretKeys has no effect on counts.
 	SecretKeys bool
 
 	// Durable is DurableIfLong if zero. It has no part in what is decided. An InFlight limit

@@ -183,8 +183,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	return err
 }
 
-// measure records the latency and the key of a sampled decision, which represents weight
-// decisions.
+// measure adds the latency and the key of a decision to the statistics, with the given weight.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
 	now := n.env.Steady()

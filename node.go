@@ -174,7 +174,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// inside returns what tests outside of this package read of the node.
+// inside returns the state of the node that tests of other packages read.
 func (n *Node) inside() observe.Inside {
 	return observe.Inside{
 		View:   n.handover.View,

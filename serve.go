@@ -103,10 +103,10 @@ func (s *serving) admit(r *request) bool {
 	return false
 }
 
-// overdueAfter returns how long a request that was read may wait here until it is dropped. Its
-// asker waits for wait of the time in which it runs. Where this node did not run, it may not
-// have run either, so a request has twice as long. If a grant arrives after the asker has given
-// up, the asker refunds it.
+// overdueAfter returns how long a request may wait here before this node drops it. The asker
+// gives up after wait, and does not count time in which its process does not run. While this node
+// does not run, the asker may not run either, so the request may wait for twice as long. If a
+// grant arrives after the asker has given up, the asker refunds it.
 func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
 
 // passOn reports whether a request is kept until authority has come, or goes on to

@@ -66,8 +66,8 @@ type HoldStats struct {
 // LeaseStats says what is lent: units that their owner has debited, and that the
 // borrower may spend. A crash of that node loses them.
 type LeaseStats struct {
-	HeldUnits int // units of other nodes that this node may still spend
-	LentUnits int // units that other nodes may still spend, at most
+	HeldUnits int // units left in the leases that this node holds
+	LentUnits int // the maximum number of units that other nodes may still spend
 }
 
 // ReservationStats counts reservations. Of those Made here and not Carried, the ones that are

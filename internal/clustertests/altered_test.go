@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// alteredNetwork is that of a node whose path to others is under an attacker, which
-// makes a yes of each denial that comes back alone.
+// alteredNetwork is the network of a node whose connections an attacker alters. The attacker
+// changes a denial into a grant if the frame has no other answer.
 type alteredNetwork struct {
 	cluster.Network
 	altered *atomic.Int64
@@ -35,8 +35,8 @@ type alteredConn struct {
 	altered *atomic.Int64
 }
 
-// Read knows where the verdict of one answer is, in the clear and sealed: the cipher
-// keeps places, and the attacker knows what a denial is.
+// Read finds the verdict of a single answer, in plain and in sealed frames. The cipher keeps the
+// positions of bytes, and the attacker knows the value of a denial.
 func (c alteredConn) Read(b []byte) (int, error) {
 	const header, answer, verdict, length, tag = 14, 2 + 60, 2, 4, 16
 	n, err := c.Conn.Read(b)
@@ -47,14 +47,13 @@ func (c alteredConn) Read(b []byte) (int, error) {
 			c.altered.Add(1)
 		}
 	case length + header + answer + tag:
-		b[length+header+verdict] ^= 2 ^ 1 // a denial that is firm is 2, a yes is 1
+		b[length+header+verdict] ^= 2 ^ 1 // a firm denial is 2, and a grant is 1
 		c.altered.Add(1)
 	}
 	return n, err
 }
 
-// An attacker on the path had 20 of 20 admitted at a limit of 5 while connections were
-// not sealed.
+// Without sealed connections, the attacker had 20 of 20 checks admitted at a limit of 5.
 func TestAnAttackerOnThePathMakesNoYesOfADenial(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -107,9 +106,9 @@ func TestAnAttackerOnThePathMakesNoYesOfADenial(t *testing.T) {
 			if d.Allowed {
 				admitted++
 			}
-			time.Sleep(time.Second) // no denial is remembered so long
+			time.Sleep(time.Second) // no node caches a denial for that long
 		}
 		require.LessOrEqual(t, admitted, 5)
-		require.NotZero(t, altered.Load(), "the attacker was there")
+		require.NotZero(t, altered.Load(), "the attacker has altered answers")
 	})
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// calendarWorld is three nodes whose clocks differ, and jump together to where the
-// test wants them: to live through whole days would take too long.
+// calendarWorld is a world of three nodes. The clocks of the nodes differ by a constant. The test
+// moves all clocks at the same time, because it would take too long to wait for whole days.
 type calendarWorld struct {
 	*world
 	zone  *time.Location
-	ahead atomic.Int64 // of the true time, before each node's own skew
+	ahead atomic.Int64 // offset of all clocks in nanoseconds, without the skew of each node
 }
 
 func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
@@ -44,8 +44,7 @@ func (c *calendarWorld) jump(year int, month time.Month, day, hour, minute int) 
 
 var daily = weir.Limit{Name: "daily", Algorithm: weir.FixedWindow, Rate: 50, Calendar: weir.Day, Zone: "Europe/Berlin"}
 
-// Every node asks through the midnights at both ends of a day of 23 hours, and
-// names alternate there.
+// All nodes send checks before and after each of three midnights. One of the days has 23 hours.
 func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
@@ -75,7 +74,7 @@ func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					for k := range admitted {
-						require.Equal(t, 50*(day+2), admitted[k], "key %d at %v: one limit for each day that was asked in", k, c.now())
+						require.Equal(t, 50*(day+2), admitted[k], "key %d at %v: one limit for each day", k, c.now())
 					}
 				}
 			})
@@ -108,7 +107,7 @@ func TestADaysCountOutlivesItsOwner(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.network.Host(owner).Kill()
-		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers, and then whoever owns it when the dead one is forgotten
+		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers, and the next owner after owner is forgotten
 			denied()
 			time.Sleep(time.Second)
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// memberName is in the certificates of all members: they are dialled at addresses, and
-// known by this name.
+// memberName is in the certificates of all members. Nodes dial addresses, and verify this name.
 const memberName = "members.weir.internal"
 
 // authority signs members' certificates.
@@ -40,7 +39,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{key: key, root: root, serial: 1}
 }
 
-// leaf is a new certificate, which holds for so long from now on.
+// leaf returns a new certificate that expires after valid.
 func (a *authority) leaf(t *testing.T, valid time.Duration) *tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -55,7 +54,7 @@ func (a *authority) leaf(t *testing.T, valid time.Duration) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// bundle is a pool of these authorities.
+// bundle returns a pool with the roots of these authorities.
 func bundle(all ...*authority) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, a := range all {
@@ -64,14 +63,14 @@ func bundle(all ...*authority) *x509.CertPool {
 	return pool
 }
 
-// credentials are what a process has read of its files last.
+// credentials are the certificate and the roots that a process has last read from its files.
 type credentials struct {
 	leaf  *tls.Certificate
 	roots *x509.CertPool
 }
 
-// reloaded is the tls.Config of docs/rotation.md: whatever it is asked for, the answer is
-// that of now.
+// reloaded returns the tls.Config of docs/rotation.md. A TLS handshake always uses the current
+// credentials.
 func reloaded(now *atomic.Pointer[credentials]) *tls.Config {
 	return &tls.Config{
 		ServerName: memberName,

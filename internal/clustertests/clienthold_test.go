@@ -15,7 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// carried is clients' holds, one of each key, in a world whose nodes can open each other's texts.
+// carried contains the holds of clients, one for each key. The nodes of its world share a seed, so
+// that each node can open the texts of all nodes.
 type carried struct {
 	t     *testing.T
 	w     *world
@@ -37,7 +38,7 @@ func (c *carried) at(name string) *weir.Limiter {
 	return l
 }
 
-// take has a node hold a unit of a key for a client.
+// take creates the hold of a key at a node.
 func (c *carried) take(name, key string, ttl time.Duration) {
 	c.t.Helper()
 	text, d, err := c.at(name).HoldFor(c.t.Context(), key, 1, ttl)
@@ -56,7 +57,7 @@ func (c *carried) release(name, key string) {
 	require.NoError(c.t, c.at(name).ReleaseHold(c.t.Context(), key, c.texts[key]))
 }
 
-// free reports whether a node grants one more unit of a key, which it returns.
+// free reports whether a node grants one more unit of a key. The unit is released at once.
 func (c *carried) free(name, key string) bool {
 	c.t.Helper()
 	h, err := c.at(name).Hold(c.t.Context(), key, 1)
@@ -65,7 +66,7 @@ func (c *carried) free(name, key string) bool {
 	return h.Decision().Allowed
 }
 
-// replace starts a node under a new name, and ends another one.
+// replace starts a node under a new name, and stops the old node.
 func (c *carried) replace(gossip bool, by, old string, leaves bool) {
 	c.t.Helper()
 	c.w.start(c.t, by, gossip, c.cfg)
@@ -92,12 +93,12 @@ func (c *carried) some() string {
 
 func TestClientHoldsOutliveDeploys(t *testing.T) {
 	t.Parallel()
-	many, looks := full.Pick(t, 15, 60), full.Pick(t, 4, 20) // looks at each key after a deploy
+	many, looks := full.Pick(t, 15, 60), full.Pick(t, 4, 20) // checks of each key after a deploy
 	for _, row := range []struct {
 		name   string
 		keys   int
 		ttl    time.Duration
-		renews time.Duration // 0 if no client does
+		renews time.Duration // interval of renewals; 0 for none
 		leaves bool
 	}{
 		{"renewed", 12, 30 * time.Second, 5 * time.Second, true},
@@ -177,13 +178,13 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 			}
 		}
 		all.Wait()
-		require.NotZero(t, done[0].Load(), "a node that stands in itself has the time to")
+		require.NotZero(t, done[0].Load(), "the stand-in has time to answer its own callers")
 		require.NotZero(t, done[1].Load())
 		c.w.close(t)
 	})
 }
 
-// The owner, the node that asked and each other one freezes in turn.
+// The node that asked, the owner, and another node are frozen one after another.
 func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -217,7 +218,7 @@ func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
 	})
 }
 
-// A share of the limit is nothing, and revokes nothing.
+// The share of the remaining node may be 0 units, and does not revoke holds.
 func TestClientHoldGoesOnBesideDeadNode(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -262,7 +263,7 @@ func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
 	})
 }
 
-// A hold is as long as its last renewal allows, wherever a node dies.
+// A hold ends with the ttl of its last renewal, whichever node crashes.
 func TestShortenedClientHoldStaysShort(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -306,7 +307,7 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 			time.Sleep(time.Second - time.Since(begun) - 2*time.Millisecond)
 			require.NoError(t, c.renew("b", key, time.Second))
 			begun = time.Now()
-			require.InDelta(t, time.Second, <-waited-2*time.Millisecond, float64(1020*time.Millisecond), "the one that waits")
+			require.InDelta(t, time.Second, <-waited-2*time.Millisecond, float64(1020*time.Millisecond), "the waiter")
 			<-waited
 			require.InDelta(t, time.Second, time.Since(begun), float64(20*time.Millisecond))
 			time.Sleep(200 * time.Millisecond)
@@ -323,7 +324,7 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for i, asks := range []string{"a", "b"} { // the owner itself, and another
+		for i, asks := range []string{"a", "b"} { // the owner, and another node
 			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
 			held, ended := "", ""
 			for _, key := range keysOf(c.at("a"), 2) {
@@ -381,7 +382,7 @@ func TestWaitersThatGaveUpDelayNone(t *testing.T) {
 			}
 			begun := time.Now()
 			all.Release()
-			require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "behind a head that has gone")
+			require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before it have gone")
 			<-behind
 			time.Sleep(2 * latency)
 			h, err := c.at("a").Hold(ctx, key, 4)
@@ -392,7 +393,7 @@ func TestWaitersThatGaveUpDelayNone(t *testing.T) {
 	})
 }
 
-// FailClosed grants nothing without a majority, and renews nothing.
+// Without a majority, FailClosed neither grants nor renews holds.
 func TestFailClosedRenewsClientHoldWithMajorityOnly(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -22,7 +22,7 @@ func TestAStandInGoesOnDenyingAfterAFlood(t *testing.T) {
 		for i := range 5 * maxKeys {
 			require.Equal(t, 1, ask(t, ls, fmt.Sprint("fresh ", i), 1, w.names[i%3]))
 		}
-		time.Sleep(time.Second) // the replicas have it all
+		time.Sleep(time.Second) // the replicas have all counts
 		for _, name := range w.names {
 			require.NotZero(t, w.nodes[name].Stats().Evicted)
 		}

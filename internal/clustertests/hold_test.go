@@ -15,14 +15,14 @@ import (
 	"github.com/weir-go/weir/internal/full"
 )
 
-// holding is holds of one key by the nodes of a world.
+// holding is the set of holds on one key, for all nodes of a world.
 type holding struct {
 	t     *testing.T
 	w     *world
 	ls    map[string]*weir.Limiter
 	key   string
 	rate  int64
-	holds map[string][]*weir.Hold // by the node that has them
+	holds map[string][]*weir.Hold // by the name of the host
 	units int64
 }
 
@@ -30,7 +30,7 @@ func (w *world) hold(t *testing.T, key string, rate int64) *holding {
 	return &holding{t: t, w: w, ls: w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: rate}), key: key, rate: rate, holds: make(map[string][]*weir.Hold)}
 }
 
-// take has a node ask for units, and reports whether it has them.
+// take requests a hold at a node, and reports whether the hold is granted.
 func (h *holding) take(name string, units int64) bool {
 	h.t.Helper()
 	hold, err := h.ls[name].Hold(h.t.Context(), h.key, units)
@@ -40,11 +40,12 @@ func (h *holding) take(name string, units int64) bool {
 	}
 	h.holds[name] = append(h.holds[name], hold)
 	h.units += units
-	require.LessOrEqual(h.t, h.units, h.rate, "held at once, and the limit")
+	require.LessOrEqual(h.t, h.units, h.rate, "units held at the same time, and the limit")
 	return true
 }
 
-// takeAll has nodes take turns until nothing is left, and returns what they took.
+// takeAll takes single units at each node in turn until all nodes deny a unit, and returns the
+// number of units.
 func (h *holding) takeAll(names ...string) (taken int64) {
 	h.t.Helper()
 	for i, denied := 0, 0; denied < len(names); i++ {
@@ -57,7 +58,7 @@ func (h *holding) takeAll(names ...string) (taken int64) {
 	return taken
 }
 
-// release ends a node's oldest hold.
+// release releases the oldest hold of a node.
 func (h *holding) release(name string) {
 	hold := h.holds[name][0]
 	h.holds[name] = h.holds[name][1:]
@@ -76,8 +77,8 @@ func (h *holding) lost(name string) (lost int) {
 	return lost
 }
 
-// A held unit is nobody else's, whichever nodes ask; once it is released it is there again
-// as soon as its owner has heard of it.
+// All nodes together never hold more than the limit. A released unit is free as soon as the owner
+// has received the release.
 func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
 	t.Parallel()
 	const steps = 200
@@ -136,7 +137,8 @@ func TestHoldsOutliveTheirOwner(t *testing.T) {
 	})
 }
 
-// The node that stands in may be the one that asks, and knows then of its own holds alone.
+// The stand-in may be the node that asks. It must ask the other members first, because it only
+// knows about its own holds.
 func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -169,7 +171,7 @@ func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		h := w.hold(t, "", 5)
-		h.key = keyOf(t, h.ls["b"]) // of a key that the holder owns, nobody else knows that it holds anything
+		h.key = keyOf(t, h.ls["b"]) // if a owned the key, no other member would know the holds of a
 		require.EqualValues(t, 5, h.takeAll("a"))
 		time.Sleep(time.Minute)
 		require.Zero(t, h.takeAll("b", "c"))
@@ -177,7 +179,7 @@ func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
 		died := time.Now()
 		h.units = 0
 		require.True(t, within(time.Minute, func() bool { return h.take("b", 1) }))
-		require.GreaterOrEqual(t, time.Since(died), weir.HoldTerm-time.Second) // it was renewed within a second before
+		require.GreaterOrEqual(t, time.Since(died), weir.HoldTerm-time.Second) // the last renewal was at most a second earlier
 		require.LessOrEqual(t, time.Since(died), weir.HoldTerm+2*time.Second)
 	})
 }
@@ -195,7 +197,7 @@ func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
 	})
 }
 
-// The owner asks the holder to confirm what it does not renew.
+// The owner asks the holder to confirm holds that the holder does not renew.
 func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -211,8 +213,8 @@ func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
 	})
 }
 
-// Nodes join, leave and are replaced, one after the other, while holds are taken and
-// released. What is held is never above the limit, and none is lost.
+// Nodes d and e join, and then b and c leave. In the meantime, a takes and releases holds. The
+// number of units held must not exceed the limit, and no hold may be lost.
 func TestADeployKeepsHolds(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -257,7 +259,7 @@ func TestADeployKeepsHolds(t *testing.T) {
 		for _, h := range hs {
 			held := h.units
 			h.ls = w.limiters(t, h.ls["a"].Limit())
-			require.Equal(t, rate-held, h.takeAll("d", "e"), "beside %d of %d that are held", held, rate)
+			require.Equal(t, rate-held, h.takeAll("d", "e"), "with %d of %d units held by a", held, rate)
 			require.Zero(t, h.lost("a"))
 		}
 	})
@@ -273,10 +275,10 @@ func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
 			require.EqualValues(t, 10, h.takeAll("d", "e"))
 			w.network.Split([]string{"a", "b", "c"}, []string{"d", "e"})
 			time.Sleep(5 * time.Second)
-			require.Zero(t, h.takeAll("a", "b", "c"), "the owner knows of them still")
+			require.Zero(t, h.takeAll("a", "b", "c"), "the owner still knows the holds")
 			time.Sleep(10 * time.Second)
 			h.units = 0
-			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority does not hear the holders")
+			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority has not heard the holders for HoldTerm")
 			require.Zero(t, h.lost("d")+h.lost("e"), "their side renews them")
 			require.Zero(t, h.takeAll("d", "e"), "more than its share of 4 is held")
 			w.network.Heal()
@@ -288,7 +290,7 @@ func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
 			}
 			h.units = 10
 			time.Sleep(time.Second)
-			require.Zero(t, h.takeAll("a", "b", "c"), "the others hold 10 still")
+			require.Zero(t, h.takeAll("a", "b", "c"), "the other side still holds 10 units")
 		}
 	})
 }
@@ -328,7 +330,7 @@ func TestAClientsHoldGoesOnOnAnyNode(t *testing.T) {
 		text, _, err = h.ls["c"].HoldFor(ctx, h.key, 1, 5*time.Second)
 		require.NoError(t, err)
 		time.Sleep(7 * time.Second)
-		require.True(t, h.take("b", 1), "nobody has renewed it")
+		require.True(t, h.take("b", 1), "no client has renewed the hold")
 		require.ErrorIs(t, h.ls["d"].RenewHold(ctx, h.key, text, time.Minute), weir.ErrExpired)
 	})
 }
@@ -432,8 +434,8 @@ func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
 	})
 }
 
-// A holder that reaches nobody, and may grant as much to nobody, learns that it has lost what
-// it holds before others have it.
+// A node that is cut off must lose its holds before any other node can get the units. Its share is
+// less than the number of units that it holds.
 func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -454,7 +456,7 @@ func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
 		select {
 		case <-lost:
 		default:
-			t.Fatal("its holder does not know yet")
+			t.Fatal("the holder has not lost its hold yet")
 		}
 		w.network.Host("a").Thaw()
 		time.Sleep(3 * time.Second)
@@ -463,8 +465,8 @@ func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
 	})
 }
 
-// An owner that was frozen knows of no hold that its stand-in granted meanwhile, until it
-// has asked.
+// An owner that thaws does not know the holds that its stand-in has granted. It asks the other
+// members before it grants units.
 func TestAnOwnerThatWasFrozenAsksWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -22,13 +22,13 @@ const (
 	// ttlSlack is how long after its ttl, counted from the answer to the last renewal, a hold may
 	// still be counted and renewed.
 	ttlSlack = 20 * time.Millisecond
-	// faultSpread is how long after a crash, a freeze or a thaw a request may fail, or be denied
-	// as the member that decides does not know yet what is held.
+	// faultSpread is how long after a crash, a freeze or a thaw a request may fail, or may be
+	// denied because the deciding member does not know all holds yet.
 	faultSpread = 3 * time.Second
 	// releaseSpread is the longest time for which members may count the units of a released
 	// hold, if a member is frozen or missing.
 	releaseSpread = 12 * time.Second
-	// waiterSpread is how long a waiter waits at most while there is room.
+	// waiterSpread is the longest time for which a waiter waits while enough units are free.
 	waiterSpread = 300 * time.Millisecond
 )
 
@@ -76,10 +76,10 @@ type clientHold struct {
 	asked    time.Time
 	answered time.Time
 	until    time.Time // the client has it until then: its ttl after the last renewal was sent
-	latest   time.Time // the latest that counted has been
+	latest   time.Time // the maximum of all values of counted
 	counted  time.Time // members count it until then at most: its ttl after the last renewal was answered
 	ending   bool      // its release was sent, or the client was told that it is over
-	released time.Time // when a release of it was answered; zero before
+	released time.Time // when a release was answered; zero before
 	busy     bool      // a request for this hold has not been answered yet
 }
 
@@ -88,8 +88,8 @@ func (h *clientHold) isHeld(at time.Time) bool {
 	return h.text != "" && !h.ending && at.Before(h.until)
 }
 
-// mayCount reports whether members may count the hold at some moment since then, when releases
-// take so long to spread.
+// mayCount reports whether members may count the hold at a time after since. spread is the time
+// until all members have received the release of the hold.
 func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 	return since.Before(h.counted.Add(ttlSlack)) && (h.released.IsZero() || since.Before(h.released.Add(spread)))
 }
@@ -98,7 +98,7 @@ func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 type clientKey struct {
 	limit   weir.Limit
 	name    string
-	holds   []*clientHold            // without a text if the client has none, though members may count the hold
+	holds   []*clientHold            // if the text is empty, the client does not have the hold
 	asking  map[*clientHold]struct{} // requests for holds that have not been answered yet
 	waiters map[*clientHold]struct{}
 	waited  time.Time // when the last waiter ended
@@ -108,8 +108,8 @@ type clientKey struct {
 // clientNode is a node of a schedule.
 type clientNode struct {
 	*weir.Node
-	usable bool // it is asked
-	frozen bool // nobody hears what it answers
+	usable bool // clients send requests to the node
+	frozen bool // the answers of the node are lost
 	users  int  // requests under way
 }
 
@@ -129,7 +129,7 @@ type clientSchedule struct {
 	names     []string
 	dead      int       // members that crashed
 	active    bool      // a fault is under way
-	last      time.Time // when the last one ended
+	last      time.Time // when the last fault ended
 	splitAt   time.Time
 	numbers   int
 	trace     []string
@@ -177,7 +177,7 @@ func playClients(t *testing.T, nodes int, seed uint64) {
 	}
 }
 
-// play has clients ask until there are no more faults.
+// play sends the requests of the clients until there are no more faults.
 func (s *clientSchedule) play() {
 	for step := 0; s.wrong == ""; step++ {
 		select {
@@ -233,7 +233,7 @@ func (s *clientSchedule) draw() func() {
 		return func() {
 			s.release(h, by)
 			if random == 0 {
-				s.release(h, by) // again does nothing
+				s.release(h, by) // a second release has no effect
 			}
 		}
 	}
@@ -288,7 +288,8 @@ func (s *clientSchedule) drawHold(key *clientKey, waits bool) func() {
 	}
 }
 
-// call has a node answer one request, and reports whether its client hears the answer. do must not block on s.mu.
+// call sends one request to a node, and reports whether the client receives the answer. do must not
+// block on s.mu.
 func (s *clientSchedule) call(key *clientKey, by string, do func(l *weir.Limiter) error) (err error, heard bool) {
 	s.mu.Lock()
 	n := s.nodes[by]
@@ -344,7 +345,7 @@ func (s *clientSchedule) hold(ctx context.Context, key *clientKey, by string, un
 	h.answered, h.until, h.counted, h.latest = now, h.asked.Add(ttl), now.Add(ttl), now.Add(ttl)
 	switch {
 	case !heard:
-		key.holds = append(key.holds, h) // no client has it
+		key.holds = append(key.holds, h) // the client has no text
 	case d.Allowed && err == nil:
 		h.text = text
 		key.holds = append(key.holds, h)
@@ -360,12 +361,13 @@ func (s *clientSchedule) hold(ctx context.Context, key *clientKey, by string, un
 	}
 }
 
-// isCalm reports whether no fault was under way since then, and the last one has spread.
+// isCalm reports whether no fault is active, and the effects of the last fault had ended at the
+// time since.
 func (s *clientSchedule) isCalm(since time.Time) bool {
 	return !s.active && (s.last.IsZero() || since.Sub(s.last) > s.spread())
 }
 
-// spread returns how long after the last fault a denial needs a reason.
+// spread returns for how long after a fault a denial needs no other reason.
 func (s *clientSchedule) spread() time.Duration {
 	if s.kind == freezes || s.kind == splits {
 		return releaseSpread
@@ -397,7 +399,7 @@ func (k *clientKey) most(since time.Time) (units int64) {
 	return units
 }
 
-// judgeSum compares what clients have at once with what they may have.
+// judgeSum compares the units that clients hold at the same time with the bound.
 func (s *clientSchedule) judgeSum(h *clientHold, how string, now time.Time) {
 	k := h.key
 	sum, bound := k.sum(now), k.limit.Rate
@@ -414,8 +416,8 @@ func (s *clientSchedule) judgeSum(h *clientHold, how string, now time.Time) {
 	}
 }
 
-// judgeDenial looks at a denial where no fault explains it: so many units must be held, or a
-// waiter must be in line.
+// judgeDenial checks a denial that no fault explains. There must be enough units that members may
+// count, or a waiter must be in line.
 func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) {
 	k, since := h.key, h.asked
 	if waited {
@@ -424,7 +426,7 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	if !s.isCalm(since) || since.Before(h.asked) || len(k.waiters) > 0 || !waited && h.asked.Sub(k.waited) <= delivered {
 		return
 	}
-	if waited { // another waiter may have taken the units before this waiter
+	if waited { // the units may have been granted to another waiter
 		if now.Sub(k.waited) < waiterSpread && k.waited != now {
 			return
 		}
@@ -447,7 +449,7 @@ func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	ended := !h.released.IsZero() || begun.After(h.counted.Add(ttlSlack))
 	switch {
 	case !heard, err != nil && !errors.Is(err, weir.ErrExpired):
-		h.until, h.counted = minTime(h.until, begun.Add(ttl)), maxTime(h.counted, now.Add(ttl)) // it may be renewed or not
+		h.until, h.counted = minTime(h.until, begun.Add(ttl)), maxTime(h.counted, now.Add(ttl)) // the renewal may have been applied or not
 		if heard && s.isSound(begun) {
 			s.fail("to renew #%d is an error: %v", h.number, err)
 		}
@@ -471,7 +473,7 @@ func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	}
 }
 
-// isSound reports whether no request may fail since then.
+// isSound reports whether requests since then must succeed.
 func (s *clientSchedule) isSound(since time.Time) bool {
 	return s.kind == deploys || !s.active && since.Sub(s.last) > faultSpread
 }
@@ -498,8 +500,7 @@ func (s *clientSchedule) release(h *clientHold, by string) {
 	}
 }
 
-// peek checks the number of remaining units that a node reports against the holds of the
-// clients.
+// peek compares the number of units that are left at a node with the holds of the clients.
 func (s *clientSchedule) peek(key *clientKey, by string) {
 	begun := time.Now()
 	var d weir.Decision
@@ -528,8 +529,8 @@ func (s *clientSchedule) peek(key *clientKey, by string) {
 	}
 }
 
-// finish waits until the last fault has spread, compares the answers of all nodes with the
-// holds of the clients, and releases the holds.
+// finish waits until the effects of the last fault have ended. It compares the answers of all nodes
+// with the holds of the clients, and releases the holds.
 func (s *clientSchedule) finish() {
 	time.Sleep(s.spread() + ttlSlack)
 	for _, key := range s.keys {
@@ -540,7 +541,7 @@ func (s *clientSchedule) finish() {
 			return
 		}
 		for _, h := range key.holds {
-			if h.text != "" && time.Until(h.until).Abs() > time.Second { // else it ends just now
+			if h.text != "" && time.Until(h.until).Abs() > time.Second { // the ttl of other holds ends just now
 				s.renew(h, s.drawNode(), time.Minute)
 			}
 		}
@@ -558,7 +559,7 @@ func (s *clientSchedule) finish() {
 	time.Sleep(delivered)
 	for _, key := range s.keys {
 		for _, name := range s.names {
-			units := key.limit.Rate - key.most(time.Now()) // holds whose answers were lost may still count
+			units := key.limit.Rate - key.most(time.Now()) // the answer to a hold may be lost
 			if units < 1 {
 				continue
 			}
@@ -576,7 +577,7 @@ func (s *clientSchedule) finish() {
 		}
 	}
 	if time.Until(counted) > 2*faultSpread {
-		return // it takes long to play
+		return // even in virtual time, it takes too long to wait for an hour
 	}
 	time.Sleep(time.Until(counted) + faultSpread)
 	for _, name := range s.names {
@@ -588,12 +589,14 @@ func (s *clientSchedule) finish() {
 
 func (k *clientKey) String() string { return fmt.Sprintf("%q (%s)", k.name, k.limit.Name) }
 
-// log appends a line to the schedule that is printed if it fails. The caller must hold s.mu, or be alone.
+// log appends a line to the trace, which is printed if the schedule fails. The caller must hold
+// s.mu, or be alone.
 func (s *clientSchedule) log(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%9.4f ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// fail notes what is wrong. The caller must hold s.mu, or be alone.
+// fail logs an error, and records the first error of the schedule. The caller must hold s.mu, or be
+// alone.
 func (s *clientSchedule) fail(format string, args ...any) {
 	s.log("WRONG: "+format, args...)
 	if s.wrong == "" {
@@ -615,7 +618,7 @@ func maxTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addNode has a node asked from now on. The caller must hold s.mu, or be alone.
+// addNode adds a node to which clients send requests. The caller must hold s.mu, or be alone.
 func (s *clientSchedule) addNode(name string, n *weir.Node) {
 	s.nodes[name] = &clientNode{Node: n, usable: true}
 	if !slices.Contains(s.names, name) {
@@ -623,7 +626,7 @@ func (s *clientSchedule) addNode(name string, n *weir.Node) {
 	}
 }
 
-// disrupt has nodes be deployed, crash, freeze or split.
+// disrupt deploys, crashes, freezes or splits nodes in one or more rounds.
 func (s *clientSchedule) disrupt(random *rand.Rand) {
 	defer close(s.disrupted)
 	pause := func() { time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) }
@@ -676,7 +679,8 @@ func (s *clientSchedule) start(name string) {
 	s.log("%s is ready", name)
 }
 
-// leave has a node leave in order. It is asked until it has left, and closed once it has answered.
+// leave calls Leave on a node, and closes the node. Clients send requests until Leave returns, and
+// Close follows the last answer.
 func (s *clientSchedule) leave(name string, rest time.Duration) {
 	n := s.nodes[name]
 	err := n.Leave(s.t.Context())

@@ -19,7 +19,7 @@ const (
 	partial = "no member answered at some Join addresses"
 )
 
-// startJoining starts a node on a host of a network, with this Join.
+// startJoining starts a node on a host of a network, with these Join addresses.
 func startJoining(t *testing.T, n *weirtest.Network, name string, gossip bool, cfg weir.Config, join ...string) *weir.Node {
 	host := n.Host(name)
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Join: join, Logger: cfg.Logger}
@@ -35,7 +35,7 @@ func startJoining(t *testing.T, n *weirtest.Network, name string, gossip bool, c
 	return node
 }
 
-// readyAfter returns how long it takes from now on until a node is ready, to 10 ms.
+// readyAfter waits until a node is ready, and returns the duration, rounded up to 10 ms.
 func readyAfter(t *testing.T, n *weir.Node) time.Duration {
 	begun := time.Now()
 	for !n.Ready() {
@@ -53,7 +53,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 		want   time.Duration
 	}{
 		"by default":  {0, 0, 10 * time.Second},
-		"as told":     {30 * time.Second, 0, 30 * time.Second},
+		"configured":  {30 * time.Second, 0, 30 * time.Second},
 		"with Expect": {0, 3, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,12 +74,12 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 				require.NoError(t, err)
 				d, err := l.Allow(t.Context(), "key")
 				require.NoError(t, err)
-				require.True(t, d.Allowed, "checks are answered all the same")
+				require.True(t, d.Allowed, "a node that is not ready answers checks")
 
 				readyAfter(t, node)
 				require.InDelta(t, c.want, time.Since(begun), float64(50*time.Millisecond))
 				synctest.Wait()
-				lines := log.logged(unmet)
+				lines := log.findLines(unmet)
 				require.Len(t, lines, 1)
 				require.Equal(t, slog.LevelWarn, lines[0].level)
 				require.Equal(t, c.want, lines[0].duration("waited"))
@@ -95,9 +95,9 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 
 				time.Sleep(10 * time.Minute)
 				s := node.Stats()
-				require.Equal(t, time.Since(begun), s.Unjoined, "it goes on showing")
+				require.Equal(t, time.Since(begun), s.Unjoined, "Unjoined continues to grow")
 				require.Len(t, s.Cluster.Unanswered, len(join))
-				require.Len(t, log.logged(unmet), 1, "and is logged once")
+				require.Len(t, log.findLines(unmet), 1, "and is logged once")
 
 				startJoining(t, network, "refuses", gossip, weir.Config{Logger: quiet})
 				require.True(t, within(30*time.Second, func() bool { return len(node.Members()) == 2 }))
@@ -109,7 +109,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 	}
 }
 
-// So it is for the first of a cluster, whose others come soon after.
+// The first node of a cluster becomes ready as soon as it meets the second.
 func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
@@ -128,15 +128,15 @@ func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 		readyAfter(t, b)
 		require.Less(t, time.Since(begun), 6*time.Second)
 		time.Sleep(time.Minute)
-		require.Empty(t, log.logged(unmet))
-		require.Empty(t, log.logged(partial))
+		require.Empty(t, log.findLines(unmet))
+		require.Empty(t, log.findLines(partial))
 	})
 }
 
 func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
-		for name, join := range map[string][]string{"nobody": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
+		for name, join := range map[string][]string{"no address": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
 			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 			network.Host("a")
 			network.Host("b")
@@ -144,12 +144,12 @@ func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 			log := new(logbook)
 			node := startJoining(t, network, "a", gossip, weir.Config{Logger: slog.New(log)}, join...)
 			require.True(t, node.Ready(), name)
-			network.SetName("service", "a", "b") // where nothing answers yet
+			network.SetName("service", "a", "b") // no node runs on b
 			for range 30 {
 				time.Sleep(time.Second)
-				require.True(t, node.Ready(), "%s: it does not go back", name)
+				require.True(t, node.Ready(), "%s: the node stays ready", name)
 			}
-			require.Empty(t, log.logged(unmet), name)
+			require.Empty(t, log.findLines(unmet), name)
 			require.NoError(t, node.Close())
 		}
 	})
@@ -165,12 +165,12 @@ func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
 		node := startJoining(t, network, "b", gossip, weir.Config{Logger: slog.New(log)}, "a:7946", "nowhere.internal")
 		require.Less(t, readyAfter(t, node), time.Second)
 		time.Sleep(3 * time.Minute)
-		lines := log.logged(partial)
+		lines := log.findLines(partial)
 		require.Len(t, lines, 1)
 		require.Equal(t, slog.LevelWarn, lines[0].level)
 		require.Contains(t, lines[0].attrs["unanswered"].String(), "nowhere.internal: ")
 		require.NotContains(t, lines[0].attrs["unanswered"].String(), "a:7946")
-		require.Empty(t, log.logged(unmet))
+		require.Empty(t, log.findLines(unmet))
 		require.Zero(t, node.Stats().Unjoined)
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// flood has nodes ask for a key so often a second, each at moments of its own, and calls
-// with what is decided, and when.
+// flood checks a key about perSecond times a second, at random times and at random nodes. It calls
+// with for each decision, with the time at which the check began.
 func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, with func(name string, d weir.Decision, asked time.Time)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))
@@ -34,7 +34,7 @@ func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int,
 	}
 }
 
-// withoutHop is the part of decisions that cost no hop.
+// withoutHop returns the fraction of decisions that cost no hop.
 func withoutHop(of map[weir.Source]int) float64 {
 	sum := 0
 	for _, n := range of {
@@ -43,7 +43,7 @@ func withoutHop(of map[weir.Source]int) float64 {
 	return float64(of[weir.Owner]+of[weir.Leased]+of[weir.Pushback]) / float64(sum)
 }
 
-// Four nodes ask for twice what the limit grants.
+// The four nodes together check the key at twice the rate of the limit.
 func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
@@ -78,7 +78,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 					due += rate
 				}
 				for i := range at {
-					j, _ := slices.BinarySearchFunc(at, at[i].Add(per-time.Millisecond), time.Time.Compare) // an ask is on its way for as long
+					j, _ := slices.BinarySearchFunc(at, at[i].Add(per-time.Millisecond), time.Time.Compare) // a check takes up to a millisecond
 					require.LessOrEqual(t, int64(j-i), most)
 				}
 				t.Logf("%d admitted of %d due, %.1f %% without a hop: %v", len(at), due, 100*withoutHop(sources), sources)
@@ -86,7 +86,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 				require.GreaterOrEqual(t, float64(len(at)), 0.99*float64(due))
 				if algorithm == weir.FixedWindow || algorithm == weir.SlidingLog {
 					require.Greater(t, withoutHop(sources), 0.9)
-				} else { // what recovers unit by unit is never enough to lend: it costs as many hops as it is units
+				} else { // if the units recover one by one, there are never enough of them to lend, so each unit costs about one hop
 					require.Less(t, float64(sources[weir.Forwarded]), 1.2*float64(len(at)))
 				}
 			})
@@ -94,7 +94,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	}
 }
 
-// A key that half of what it is granted is asked of is never denied.
+// A key that is checked at half the rate of its limit is never denied.
 func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
@@ -124,10 +124,10 @@ func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
 	}
 }
 
-// Keys that are asked for a few times a second cost few hops as well.
+// Keys with a few checks a second also cost few hops.
 func TestALukewarmKeyIsKeptLent(t *testing.T) {
 	t.Parallel()
-	for perSecond, least := range map[int]float64{16: 0.75, 40: 0.93, 400: 0.97} { // of all four nodes
+	for perSecond, least := range map[int]float64{16: 0.75, 40: 0.93, 400: 0.97} { // checks a second at all four nodes together, and the least fraction without a hop
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestALukewarmKeyIsKeptLent(t *testing.T) {
 	}
 }
 
-// heat has a node ask for a key until it has a lease of it.
+// heat takes units of a key at one node until the node has a lease, and returns the number of
+// units.
 func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 	t.Helper()
 	for range 100 {
@@ -158,11 +159,11 @@ func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("nothing is lent")
+	t.Fatal("the owner lends no units")
 	return 0
 }
 
-// What one node holds another is denied, until it comes back, and no longer than that.
+// A node is denied the units that another node has leased, but only until they return.
 func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
@@ -178,9 +179,9 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 						d := allowed(t, ls[name], key, 1)
 						if !d.Allowed {
 							require.NotEqual(t, weir.Pushback, d.Source)
-							require.LessOrEqual(t, d.RetryAfter, 750*time.Millisecond, "until what is lent ends")
+							require.LessOrEqual(t, d.RetryAfter, 750*time.Millisecond, "no longer than the lease")
 							require.GreaterOrEqual(t, d.ResetAfter, d.RetryAfter)
-							require.False(t, allowed(t, ls[name], key, 1).Source == weir.Pushback, "it is not remembered")
+							require.False(t, allowed(t, ls[name], key, 1).Source == weir.Pushback, "the denial is not cached")
 							break
 						}
 						admitted++
@@ -196,7 +197,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 				time.Sleep(d.RetryAfter)
 				admitted += ask(t, ls, key, 100, "c", "a")
 				require.Equal(t, 100, admitted)
-				require.Equal(t, weir.Pushback, allowed(t, ls["c"], key, 1).Source, "now it is firm")
+				require.Equal(t, weir.Pushback, allowed(t, ls["c"], key, 1).Source, "the denial is firm now")
 				require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 100).Source)
 				require.Equal(t, weir.Pushback, allowed(t, ls["b"], key, 100).Source)
 			})
@@ -204,7 +205,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	}
 }
 
-// It comes back as well where another member is missing by then.
+// The units of a lease also return if another member is missing.
 func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -214,7 +215,7 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 		w.network.Split([]string{"a", "b"}, []string{"c"})
 		missing := func(m weir.Member) bool { return m.State != weir.Serving }
 		for begun := time.Now(); !slices.ContainsFunc(w.nodes["a"].Members(), missing); time.Sleep(5 * time.Millisecond) {
-			require.Less(t, time.Since(begun), 5*time.Second, "c is missed")
+			require.Less(t, time.Since(begun), 5*time.Second, "c becomes missing")
 			d := allowed(t, ls["b"], key, 1)
 			require.True(t, d.Allowed)
 			if admitted++; d.Source == weir.Leased {
@@ -222,7 +223,7 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 			}
 		}
 		require.NotZero(t, leased)
-		time.Sleep(750 * time.Millisecond) // no lease lasts for longer
+		time.Sleep(750 * time.Millisecond) // the longest time for which an owner counts a lease
 		d, err := ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		require.EqualValues(t, 100_000, d.Limit)
@@ -230,8 +231,8 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 	})
 }
 
-// It comes back as well where the node that has it, or the way to its owner, is late: of a
-// key that is asked for often the owner waits six times as long as it may be spent.
+// The units of a lease also return if the borrower, or the link to the owner, is late. The owner
+// waits 750 ms for the units, even if the borrower of a hot key may spend them only for 100 ms.
 func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -251,7 +252,7 @@ func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 	})
 }
 
-// With leases a node that asks for all that there is leaves others as much as without.
+// With leases, a greedy node leaves other nodes about as many units as without leases.
 func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
@@ -291,20 +292,20 @@ func TestAResetEndsLeases(t *testing.T) {
 		heat(t, ls["b"], key)
 		require.NoError(t, ls["c"].Reset(t.Context(), key))
 		require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
-		exhaustAll(t, map[string]*weir.Limiter{"c": ls["c"]}, key, 99, "c") // nothing is given back to the count that follows
+		exhaustAll(t, map[string]*weir.Limiter{"c": ls["c"]}, key, 99, "c") // the count after the reset receives no leased units
 		time.Sleep(time.Second)
 		require.False(t, allowed(t, ls["b"], key, 1).Allowed)
 	})
 }
 
-// A reset reaches the node that borrows and the owner one after the other, and in between
-// the borrower asks on.
+// A reset reaches the borrower and the owner one after the other. The borrower continues to send
+// checks in between.
 func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 	t.Parallel()
 	const slow, limit = 60 * time.Millisecond, 1000
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for name, c := range map[string]struct {
-			resets string      // the node that resets; a owns the key, and b borrows of it
+			resets string      // the node that calls Reset; a owns the key, and b borrows units
 			slow   [][2]string // links
 		}{
 			"the borrower, by a little":        {"c", nil},
@@ -329,7 +330,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 					asking          sync.WaitGroup
 					done            = make(chan struct{})
 					began, returned atomic.Bool
-					all, admitted   atomic.Int64 // since Reset was called, and has returned
+					all, admitted   atomic.Int64 // units granted since the call of Reset, and since its return
 					leased          atomic.Int64
 				)
 				for range 4 {
@@ -354,7 +355,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 							if d.Source == weir.Leased {
 								leased.Add(1)
 							}
-							if !d.Allowed { // five seconds of denials at full speed show no more
+							if !d.Allowed { // more denials would only take time
 								time.Sleep(5 * time.Millisecond)
 							}
 						}
@@ -367,10 +368,10 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				close(done)
 				asking.Wait()
-				time.Sleep(time.Second) // until nothing is lent
+				time.Sleep(time.Second) // until all leases have expired
 				left := int64(ask(t, ls, key, limit, "a"))
 				require.LessOrEqual(t, admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
-				require.GreaterOrEqual(t, all.Load()+left, int64(limit-4), "but for asks under way: "+"%s hears first, %v", name, algorithm)
+				require.GreaterOrEqual(t, all.Load()+left, int64(limit-4), "except for checks under way: %s hears first, %v", name, algorithm)
 				require.NotZero(t, leased.Load())
 				w.close(t)
 			}
@@ -378,7 +379,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 	})
 }
 
-// The same of random links, askers and resets, several of a key.
+// Same as above, but with random links, random callers and several resets of the key.
 func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 	t.Parallel()
 	runs := race.Pick(3, full.Pick(t, 12, 100))
@@ -400,7 +401,7 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 				asking   sync.WaitGroup
 				done     = make(chan struct{})
 				returned atomic.Bool
-				admitted atomic.Int64 // since the last Reset has returned
+				admitted atomic.Int64 // units granted since the last Reset returned
 			)
 			for _, name := range w.names {
 				pause := time.Duration(100+rng.IntN(20_000)) * time.Microsecond
@@ -430,7 +431,7 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			close(done)
 			asking.Wait()
-			time.Sleep(time.Second) // until nothing is lent
+			time.Sleep(time.Second) // until all leases have expired
 			left := ask(t, ls, key, int(limit), w.names[rng.IntN(len(w.names))])
 			require.LessOrEqual(t, admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
 			w.close(t)
@@ -457,11 +458,11 @@ func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
 		time.Sleep(time.Second)
 		d, err = ls["b"].Peek(t.Context(), key)
 		require.NoError(t, err)
-		require.EqualValues(t, 100, d.Remaining, "what is left of the lease comes back as well")
+		require.EqualValues(t, 100, d.Remaining, "the rest of the lease returns as well")
 	})
 }
 
-// Other numbers are asked for at the owner at once.
+// A check with new numbers of the limit goes to the owner at once.
 func TestAnOverrideEndsLeases(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -493,16 +494,16 @@ func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
 		}
 		l.NoLeases = false
 		heat(t, w.limiters(t, l)["c"], key)
-		require.Equal(t, weir.Forwarded, allowed(t, ls["c"], key, 1).Source, "what another Limiter has asked for is not spent either")
+		require.Equal(t, weir.Forwarded, allowed(t, ls["c"], key, 1).Source, "a Limiter with NoLeases does not spend leases of another Limiter")
 	})
 }
 
-// The last units of a window are lent to nobody beyond its end.
+// A lease ends at the latest with its window.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // at whole seconds
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // its windows begin at whole seconds
 		key := keyOf(t, ls["a"])
 		admitted := make(map[int64]int)
 		flood(t, ls, key, 3000, 20*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {
@@ -510,18 +511,19 @@ func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 				admitted[asked.Unix()]++
 			}
 		})
-		delete(admitted, time.Now().Unix()) // it has just begun
+		delete(admitted, time.Now().Unix()) // the current second is incomplete
 		for second, n := range admitted {
-			require.LessOrEqual(t, n, 502, "second %d", second) // an ask on its way counts in the window in which it arrives
+			require.LessOrEqual(t, n, 502, "second %d", second) // a check counts in the window in which it arrives
 			require.GreaterOrEqual(t, n, 490, "second %d", second)
 		}
 	})
 }
 
-// A node that has units lent that nobody has a copy of, loses them; nobody has them twice.
+// A crash of the owner or of a borrower changes the number of admitted units by no more than the
+// leases and the checks under way.
 func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []string{"a", "b"} { // the owner, and who has most leases of it
+	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
 		for _, algorithm := range algorithms {
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
 				t.Parallel()
@@ -545,7 +547,7 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 						}
 					}
 					flood(t, ls, key, 4000, 400*time.Millisecond, left, count)
-					flood(t, ls, key, 1000, 2*time.Second, left, count) // what was lent is back within one
+					flood(t, ls, key, 1000, 2*time.Second, left, count) // the leases are returned within a second
 					t.Logf("%d of %d admitted", admitted, rate)
 					require.LessOrEqual(t, admitted, rate+rate/16+4000*4*int(latency)/int(time.Second)+2)
 					require.GreaterOrEqual(t, admitted, rate-rate/16*2)
@@ -555,7 +557,7 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	}
 }
 
-// A side that its owner is not on spends what was lent to it, and its share.
+// A side without the owner spends its leases and its share.
 func TestASplitDoublesNoLease(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
@@ -579,14 +581,14 @@ func TestASplitDoublesNoLease(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				flood(t, ls, key, 2000, time.Second, w.names, count)
 				t.Logf("%d of %d admitted", admitted, rate)
-				require.LessOrEqual(t, admitted, 2*rate) // the split, and a window that holds it
+				require.LessOrEqual(t, admitted, 2*rate) // the bound of a window that contains a split
 				require.GreaterOrEqual(t, admitted, rate-rate/16*4)
 			})
 		})
 	}
 }
 
-// A node that stood still for longer than its leases last spends nothing of them.
+// A node that was frozen for longer than the term of its leases does not spend them.
 func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -602,7 +604,7 @@ func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 	})
 }
 
-// Deploys move counts while they are lent of.
+// A leaver hands over a count while units of the count are leased.
 func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -623,7 +625,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 			flood(t, ls, key, 300, 3*time.Second, w.names, count)
 			require.NoError(t, <-left)
 			flood(t, ls, key, 1000, 3*time.Second, []string{"b", "c"}, count)
-			require.InDelta(t, 1600, admitted, 4, "%v", algorithms[run]) // three come back meanwhile
+			require.InDelta(t, 1600, admitted, 4, "%v", algorithms[run]) // about three units recover in that time
 			w.close(t)
 		}
 	})
@@ -641,7 +643,7 @@ func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
 		}
 		lender, borrower := w.nodes["a"].Stats().Leases, w.nodes["b"].Stats().Leases
 		require.Positive(t, borrower.HeldUnits)
-		require.GreaterOrEqual(t, lender.LentUnits, borrower.HeldUnits, "what may be spent is known to be lent")
+		require.GreaterOrEqual(t, lender.LentUnits, borrower.HeldUnits, "the lender counts all units that the borrower may spend")
 		require.Zero(t, lender.HeldUnits)
 		require.Zero(t, borrower.LentUnits)
 		time.Sleep(2 * time.Second)

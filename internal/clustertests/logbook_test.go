@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// logbook is a slog.Handler that keeps what is logged.
+// logbook is a slog.Handler that records all lines.
 type logbook struct {
 	mu    sync.Mutex
 	lines []slog.Record
@@ -25,8 +25,8 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// logged is the lines whose message begins so.
-func (b *logbook) logged(prefix string) (lines []line) {
+// findLines returns the lines whose message begins with prefix.
+func (b *logbook) findLines(prefix string) (lines []line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.lines {
@@ -59,13 +59,13 @@ func (l *line) number(attr string) int64 {
 	return -1
 }
 
-// names is the hosts of the members that an attribute lists.
+// names returns the hosts of the members in an attribute.
 func (l *line) names(attr string) string {
 	list, _ := l.attrs[attr].Any().([]string)
 	return hostsOf(list)
 }
 
-// hostsOf is the labels of members' names.
+// hostsOf returns the hosts of these members, separated by spaces.
 func hostsOf(members []string) string {
 	labels := make([]string, 0, len(members))
 	for _, name := range members {
@@ -75,7 +75,8 @@ func hostsOf(members []string) string {
 	return strings.Join(labels, " ")
 }
 
-// duration is an attribute that is one, as text: in JSON a number would be of nanoseconds.
+// duration returns the value of an attribute that contains a duration as text, else -1. JSON would
+// contain a number in nanoseconds.
 func (l *line) duration(attr string) time.Duration {
 	d, err := time.ParseDuration(l.attrs[attr].String())
 	if err != nil || l.attrs[attr].Kind() != slog.KindString {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Nodes that start together may meet each other before they hear of anybody who
-// serves. In a split they weigh nothing all the same.
+// Nodes that start at the same time may meet before they know about a member that is serving. They
+// must not have any weight during a split.
 func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
@@ -43,7 +43,7 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 			}
 		}
 		for _, name := range newcomers {
-			require.True(t, w.nodes[name].Ready(), "%s has nothing to wait for", name)
+			require.True(t, w.nodes[name].Ready(), "%s owns no range, and has no range to wait for", name)
 		}
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FairShare})
 		for _, owner := range []string{"a", "c"} {
@@ -57,8 +57,8 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	})
 }
 
-// A node that starts alone serves at once; of nodes that start together one begins when it
-// has had the time to hear of nodes that serve, and the others join it.
+// A node that starts alone can serve at once. If several nodes start together, one of them begins
+// after the time in which it could learn of serving nodes, and the other nodes join it.
 func TestAFirstStartIsReadySoon(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
@@ -76,7 +76,7 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 					return w.agree(w.names...)
 				}
 				if soon == 0 {
-					require.True(t, ready(), "who is alone")
+					require.True(t, ready(), "a node that starts alone")
 					require.Zero(t, time.Since(begun))
 				}
 				require.True(t, within(20*time.Second, ready))
@@ -90,9 +90,9 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 	})
 }
 
-// Sides that have forgotten each other come back without authority, all at once. None
-// of them serves before it has had the time to hear of the others: each would begin by
-// itself, and some without a copy of what its own side has granted.
+// All members of the two sides return without authority if the sides have forgotten each other.
+// Each member waits before it serves, until it could learn of the other members. A member must not
+// begin alone, because it may not have the counts of its own side.
 func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
@@ -125,15 +125,16 @@ func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 		fill(t, ls, admitted, 1, w.names...)
 		for i, units := range admitted {
 			require.GreaterOrEqual(t, units, 2*20, "key %d", i)
-			require.LessOrEqual(t, units, 2*20+len(w.names), "key %d: more than what is in flight as authority moves", i)
+			require.LessOrEqual(t, units, 2*20+len(w.names), "key %d: more than the checks under way while authority moves", i)
 		}
 		w.close(t)
 	})
 }
 
-// Soon after a heal nobody holds the ranges of a member that crashed in the split. A node
-// that starts then would wait for them at a member that does not have them, and that member
-// would take the joiner for their owner. Checks find the member that answers, now and later.
+// After a heal, there may be no member that has authority for the ranges of a member that crashed
+// during the split. A node that starts at this time would wait for a member without these ranges,
+// and this member would treat the joiner as their owner. Checks must be passed on to a member that
+// answers them, both during the joins and afterwards.
 func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -156,7 +157,7 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 			}
 			return n
 		}
-		keys := race.Pick(16, full.Pick(t, 32, 80)) // for as long, as they join meanwhile
+		keys := race.Pick(16, full.Pick(t, 32, 80)) // there are always ten rounds, because the nodes join in this time
 		for round := range 10 {
 			for key := range keys {
 				for _, name := range w.names {
@@ -173,8 +174,8 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Where all members of a side have crashed and started again, one of the newcomers
-// answers for it: a side has one FailOpen limit, not one for each of them.
+// If all members of a side have crashed and restarted, one of them stands in for the side. The side
+// has one FailOpen limit, and not one for each member.
 func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -191,12 +192,12 @@ func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 		shared := w.limiters(t, weir.Limit{Name: "shared", Rate: 100, Per: time.Hour})
 		for i := range 10 {
 			require.Equal(t, 100, ask(t, ls, fmt.Sprint(i), 100, "b", "c"))
-			require.Equal(t, 0, ask(t, shared, fmt.Sprint(i), 1, "b", "c"), "they weigh nothing")
+			require.Equal(t, 0, ask(t, shared, fmt.Sprint(i), 1, "b", "c"), "restarted nodes have no weight")
 		}
 		w.network.Heal()
 		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }))
 		for i := range 10 {
-			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "what it admitted counts")
+			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "the units of the stand-in count")
 		}
 		w.close(t)
 	})
@@ -231,17 +232,17 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
 
 		w.network.Heal()
-		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "it keeps trying")
+		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "the nodes try to join again")
 		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
 	})
 }
 
-// A node that starts again where it reaches nobody begins with nothing. When it meets the
-// others, what either side has counted is there, once.
+// If a node is restarted and cannot reach any other member, it has no counts. After the heal, the
+// units of both sides are counted once.
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
-		const keys = 60 // so that every node is a successor of some
+		const keys = 60 // so that each node is the successor for some of them
 		for _, n := range []int{3, 2, 5}[:race.Pick(1, 3)] {
 			w := newWorld(t, n, gossip)
 			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
@@ -272,14 +273,14 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	})
 }
 
-// However many counts those have who begin apart and meet, what all that live have counted
-// is there in the end, once.
+// Two nodes that have begun apart must merge their counts, even if there are many. The units of
+// each live node are counted once.
 func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 	race.SkipAlike(t, "TestAStartOutOfSightLosesNothing")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		const keys = 60
-		counts := full.Pick(t, 10_000, 60_000) // some dozens of frames to each member, or more
+		counts := full.Pick(t, 10_000, 60_000) // dozens of frames to each member, or more
 		w := newWorld(t, 3, false)
 		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)
@@ -321,7 +322,7 @@ func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 	})
 }
 
-// A joiner owns nothing before it has the counts of what it will own and stand in
+// A joiner serves only after it has received the counts of the ranges that it will own or stand in
 // for.
 func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 	t.Parallel()
@@ -343,12 +344,12 @@ func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 			}
 			return false
 		}))
-		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "a quarter to own, a quarter to stand in for")
+		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "the joiner owns a quarter of the keys, and stands in for a quarter")
 		w.ready(t, w.names...)
 	})
 }
 
-// Wherever on its way a joiner dies, every key has somebody who counts it.
+// Each key has an authority, at whatever time a joiner crashes.
 func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -366,7 +367,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 			w.names = append(w.names, "d")
 			time.AfterFunc(after, w.network.Host("d").Kill)
 			var starting sync.WaitGroup
-			starting.Go(func() { w.tryStart(t, "d", gossip, weir.Config{}) }) // which the kill may cut short
+			starting.Go(func() { w.tryStart(t, "d", gossip, weir.Config{}) }) // the kill may interrupt the start
 			time.Sleep(after + time.Second)
 			for i := range keys {
 				require.LessOrEqual(t, ask(t, ls, fmt.Sprint(i), 10, "a", "b", "c"), 10, "killed after %v", after)
@@ -377,7 +378,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
 					require.NoError(t, err)
 					require.Zero(t, d.Remaining, "killed after %v", after)
-					require.Less(t, d.Source, weir.Budget, "killed after %v: somebody answers for key %d", after, i)
+					require.Less(t, d.Source, weir.Budget, "killed after %v: a member answers for key %d", after, i)
 				}
 			}
 			starting.Wait()
@@ -386,8 +387,8 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	})
 }
 
-// A node that leaves has its counts with the next owners when Leave returns, and goes on
-// to answer its own callers, and whoever still asks it, by asking.
+// When Leave returns, the next owners have the counts of the leaver. The leaver forwards the checks
+// of its callers, and the requests that it still receives.
 func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -408,13 +409,13 @@ func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 				}
 				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
 			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()), "to leave again does nothing")
+			require.NoError(t, w.nodes["a"].Leave(t.Context()), "a second Leave has no effect")
 			w.close(t)
 		}
 	})
 }
 
-// It runs on real sockets, not in virtual time.
+// The test runs on real sockets, and not in virtual time.
 func TestANodeThatHasLeftStillAsks(t *testing.T) {
 	w := &world{names: hosts(3), nodes: make(map[string]*weir.Node)}
 	var join []string
@@ -437,18 +438,18 @@ func TestANodeThatHasLeftStillAsks(t *testing.T) {
 	require.False(t, w.nodes["c"].Ready())
 	require.True(t, within(time.Minute, func() bool { return w.agree("a", "b") }))
 	for i := range 100 {
-		require.True(t, within(time.Minute, func() bool { // a member that stood still is heard again first
+		require.True(t, within(time.Minute, func() bool { // after a pause, the node must wait until the members are connected again
 			d, err := ls["c"].Allow(t.Context(), fmt.Sprint(i))
 			require.NoError(t, err)
 			require.True(t, d.Allowed)
 			return d.Source == weir.Forwarded
-		}), "it does not ask the owner of key %d", i)
+		}), "c does not ask the owner of key %d", i)
 	}
 	require.Len(t, w.nodes["a"].Members(), 2)
 	require.Len(t, w.nodes["c"].Members(), 2)
 }
 
-// A node that leaves while the next owner is away hands over to who stands in for it.
+// A leaver hands over to the stand-in if the next owner is missing.
 func TestLeaverInASplitHandsOverToTheStandIn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -485,8 +486,8 @@ func TestLeaverInASplitHandsOverToTheStandIn(t *testing.T) {
 	})
 }
 
-// A node that leaves while the next owner is away hands over to another, which may end before
-// that owner is back: any node that has a copy then gives it that.
+// If the next owner is missing, a leaver hands over to another node, which may crash before the
+// owner returns. Then any node with a replica sends the counts to the owner.
 func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -516,8 +517,8 @@ func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
 	})
 }
 
-// A clock that steps back makes nobody heard again: a node that was cut off still knows that
-// others may have what a member left with.
+// If a clock is set back, a member that is missing must not be considered connected. A node that
+// was cut off still knows that other members may have the counts of a leaver.
 func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -550,7 +551,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 		time.Sleep(time.Second)
 		back.Store(int64(time.Since(cut) - 800*time.Millisecond))
 		time.AfterFunc(200*time.Millisecond, w.network.Heal)
-		w.startTogether(t, false, weir.Config{}, "d") // which has c look again whom it hears
+		w.startTogether(t, false, weir.Config{}, "d") // this start makes c check again which members it hears
 		require.True(t, within(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
 		time.Sleep(2 * time.Second)
 		for i := range keys {
@@ -561,7 +562,8 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	})
 }
 
-// A member that was slow to answer a check is not gone: any node that leaves waits for it.
+// A member is not missing if it has answered a check too late. A leaver must wait for such a
+// member.
 func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -586,8 +588,8 @@ func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	})
 }
 
-// A Leave that cannot end loses nothing: the node keeps what it counts, whether it
-// still holds it or has just given it away, and goes on handing over until Close.
+// No counts are lost if Leave fails. The node keeps its counts, with or without authority for them,
+// and continues the hand-over until Close.
 func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 	t.Parallel()
 	for cut, noticed := range map[string]time.Duration{"as it begins": 0, "before": 3 * time.Second} {
@@ -619,7 +621,7 @@ func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 					time.Sleep(2 * time.Second)
 					spend()
 					w.network.Heal()
-					for range 20 { // their answers may come late, and be given back: they are not counted here
+					for range 20 { // late grants are refunded, so these checks use a limit of their own
 						ask(t, others, "key", 2, w.names...)
 						time.Sleep(20 * time.Millisecond)
 					}
@@ -643,15 +645,16 @@ func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 	}
 }
 
-// A goodbye that is lost on its way is said again, and until it has come the leaver
-// may be asked: what it grants on its own then is told although it is off the roster.
+// If the goodbye of a leaver is lost, it is sent again, and the node may receive checks until then.
+// The node reports the units that it grants on its own in this time, although it is no longer in
+// the roster.
 func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		w.network.Host("b").Kill()
 		time.Sleep(3 * time.Second)
-		w.start(t, "c", gossip, weir.Config{}) // while b is missing it holds nothing
+		w.start(t, "c", gossip, weir.Config{}) // c has no authority while b is missing
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FailOpen})
 		w.network.Split([]string{"a"}, []string{"c"})
 		left := make(chan error, 1)
@@ -672,7 +675,8 @@ func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
 	})
 }
 
-// A Leave that its context ends goes on all the same, and can be waited for again.
+// A hand-over continues after the context of Leave has expired. A second call of Leave waits for
+// it.
 func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -704,7 +708,7 @@ func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 	})
 }
 
-// A hand-over that takes longer than Leave waits goes on to its end.
+// A hand-over continues even if it takes longer than the time for which Leave waits.
 func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -738,8 +742,8 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 	})
 }
 
-// The next owner of what a node leaves may be on the other side of a split. It waits
-// for what that node gave to who stands in on this one.
+// The next owner of the ranges of a leaver may be on the other side of a split. After the heal,
+// this owner waits for the counts that the leaver gave to the stand-in on its own side.
 func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -772,8 +776,8 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 	})
 }
 
-// What a leaver still admits once it holds nothing, as nobody else answers for all of
-// the asks together, it tells before it says goodbye: then it may be closed at once.
+// A leaver may receive a call of AllowAll after it has handed over the keys to two different
+// members. All granted units are counted at the new owners, although the leaver is closed at once.
 func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -809,8 +813,8 @@ func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
 	})
 }
 
-// A node that leaves while the next owner is missing hands over to who stands in for that one,
-// and has it answer what it is still asked itself.
+// If the next owner is missing, a leaver hands over to the stand-in of this owner. The leaver
+// forwards the requests that it still receives to the stand-in.
 func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -843,8 +847,8 @@ func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 	})
 }
 
-// A check that a node has asked for before it leaves may time out after its goodbye. The node
-// stands in for nobody then, as it could tell no member what it granted.
+// A check that a node has forwarded before its goodbye may time out after the goodbye. The node
+// does not stand in for the owner then, because it could not report the units to a member.
 func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 	t.Parallel()
 	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
@@ -862,7 +866,7 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true})
 				time.Sleep(time.Second)
 				w.network.Cut("c", "b")
-				slow := weirtest.Link{Latency: 760 * time.Millisecond} // more than an owner is waited for
+				slow := weirtest.Link{Latency: 760 * time.Millisecond} // more than the time for which a check waits for an owner
 				w.network.SetLink("a", "b", slow)
 				keys := keysOf(ls["b"], 20)
 				granted := make([]int, len(keys))
@@ -875,7 +879,7 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 				require.NoError(t, w.nodes["a"].Leave(t.Context()))
 				left := time.Now()
 				asking.Wait()
-				require.Greater(t, time.Since(left), 100*time.Millisecond, "it has left before it decides")
+				require.Greater(t, time.Since(left), 100*time.Millisecond, "the checks end after the goodbye")
 				require.NoError(t, w.nodes["a"].Close())
 				w.network.Heal()
 				time.Sleep(2 * time.Second)
@@ -889,8 +893,9 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 	}
 }
 
-// All leave at one moment, and b hands over to c. D has not heard of a's goodbye yet, and asks a as
-// the last of the ring. A has heard of all goodbyes, holds nothing, and knows nobody to pass the check on to.
+// All nodes leave at about the same time, and b hands over to c. Node d has not received the
+// goodbye of a, and asks a as the last member of the ring. Node a has received all goodbyes. It has
+// no authority, and knows no member to which it could pass the check.
 func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 	t.Parallel()
 	const (
@@ -911,7 +916,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 				w := newWorldOf(t, 4, false, weir.Config{Replicas: -1})
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
 				time.Sleep(time.Second)
-				keys := keysOf(ls["b"], 40) // of which c gets a part
+				keys := keysOf(ls["b"], 40) // c receives a part of them
 				for _, key := range keys {
 					require.Equal(t, 1, ask(t, ls, key, 1, "b"), "%s", key)
 				}
@@ -924,7 +929,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 				var leaving sync.WaitGroup
 				for name, after := range map[string]time.Duration{"a": 0, "d": 0, "b": far - near, "c": far - near} {
 					leaving.Go(func() {
-						time.Sleep(after) // each calls the roll before its goodbye
+						time.Sleep(after) // a leaver waits for an answer of each member before its goodbye
 						assert.NoError(t, w.nodes[name].Leave(t.Context()))
 					})
 				}
@@ -945,8 +950,8 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 	}
 }
 
-// A member starts again at once, and before its successor knows that nobody gives
-// it what the one before had, it leaves: its copies are all there is.
+// Node a restarts at once. When its successor b leaves, b does not know whether another member has
+// the ranges of the previous process. For some of these counts b has the only replica.
 func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -972,21 +977,21 @@ func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
 	})
 }
 
-// A node that leaves as a lost member's next process joins is still the one that has what the
-// lost one was to own.
+// The node that leaves has the counts of a member that was lost and is being started again. The
+// successor must wait for the counts.
 func TestASuccessorOfTheLostWaitsForTheLeaver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
 }
 
-// A node that is the last to serve, and leaves as another joins, waits until that one serves,
-// and gives it what it has of the lost, too.
+// The last member that serves must wait for a node that is joining, before it can leave. It also
+// hands over the counts of the lost member.
 func TestTheLastServingMemberHandsOverToAJoiner(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 2) })
 }
 
-// leaveAsAnotherJoins has b lost, and a leave as b starts again.
+// leaveAsAnotherJoins stops b without a call to Leave, and lets a leave while b is being restarted.
 func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
 	w := newWorld(t, nodes, gossip)
 	l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
@@ -999,7 +1004,7 @@ func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
 	require.NoError(t, w.nodes["b"].Close())
 	w.network.Host("b").Kill()
 	delete(w.nodes, "b")
-	time.Sleep(500 * time.Millisecond) // it is lost, and may come back
+	time.Sleep(500 * time.Millisecond) // b is missing, and still in the roster
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
@@ -1019,7 +1024,7 @@ func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
 	}
 }
 
-// askAll asks one node for a unit of each key at once, and says how many it granted.
+// askAll requests a unit of each key in one AllowAll, and returns the number of granted units.
 func askAll(t *testing.T, n *weir.Node, l *weir.Limiter, keys ...string) (granted int) {
 	asks := make([]weir.Ask, len(keys))
 	for i, key := range keys {

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// stalls is how long a node waits for a frozen member at most, from its first check on:
-// it has stalled by then.
+// stalls is the longest time for which a node waits for a frozen member, from the first check on.
+// The member has stalled by then.
 const stalls = 200*time.Millisecond + timeout
 
 func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
@@ -69,9 +69,8 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Nodes that live take each other for a way to the dead one, until each has heard of
-// the other that it is not. What they send each other for it is no reason to take
-// each other for dead.
+// Nodes may try to reach the dead node through each other, until they know that there is no route.
+// They must not become disconnected because of these requests.
 func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -138,7 +137,7 @@ func TestASplitHealsByItself(t *testing.T) {
 	t.Parallel()
 	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + time.Minute}
 	if race.Enabled {
-		splits = splits[1:2] // the same goroutines meet in each
+		splits = splits[1:2] // the same goroutines run in all of them
 	}
 	for _, split := range splits {
 		t.Run(split.String(), func(t *testing.T) {
@@ -166,8 +165,8 @@ func TestASplitHealsByItself(t *testing.T) {
 	}
 }
 
-// Impatient callers: each ask is sent once, and what arrives after its caller
-// gave up is refunded where it was spent.
+// A node sends each check only once, even if the caller gives up early. If the grant arrives after
+// the deadline, the node refunds the units to the member that granted them.
 func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -192,10 +191,10 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 		for _, l := range ls {
 			d, err := l.Peek(t.Context(), key)
 			require.NoError(t, err)
-			require.NotEqual(t, weir.Budget, d.Source, "short deadlines blame nobody")
+			require.NotEqual(t, weir.Budget, d.Source, "a short deadline does not make the owner missing")
 			spent = d.Limit - d.Remaining
 		}
-		require.EqualValues(t, 500, spent, "what the owner granted too late is refunded, and what the budget gave instead is counted")
+		require.EqualValues(t, 500, spent, "late grants of the owner are refunded, and grants of the share are counted")
 		require.EqualValues(t, 500, w.nodes["b"].Stats().LateUnits)
 		require.EqualValues(t, 500, w.nodes["b"].Stats().Decisions[weir.Budget].Allowed)
 	})
@@ -235,19 +234,20 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 		time.Sleep(time.Second)
 		d, err = ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
-		require.EqualValues(t, 93, d.Remaining, "the owner's yes is refunded, and told what the stand-in gave")
+		require.EqualValues(t, 93, d.Remaining, "the grant of the owner is refunded, and the grant of the stand-in is reported")
 		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
 	})
 }
 
-// An owner that hears no member still takes back what it granted too late. No other member can.
+// An owner applies the refund of a late grant even if no other member is connected. No other member
+// can apply the refund.
 func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
-		// Its answer, and the pings that it sends, arrive after it has heard nobody for a second.
+		// The answer and the pings of a arrive after a has heard no member for a second.
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
 		d, err := ls["b"].AllowN(t.Context(), key, 7)
 		require.NoError(t, err)
@@ -261,8 +261,8 @@ func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 	})
 }
 
-// Callers give up before answers come, and members lose each other time and again. NoLeases, as
-// units that are lent too late may stay spent.
+// A caller may give up before it receives an answer, and the members may become disconnected
+// several times. The limit has NoLeases, because the units of a late lease may stay spent.
 func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(full.Pick(t, 20, 300)) {
@@ -301,8 +301,8 @@ func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 	}
 }
 
-// Over a link that is slower than checks wait, members hear each other all the same,
-// and copies get through.
+// If the latency of a link is greater than Timeout, the members stay connected, and the replicas
+// still arrive.
 func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -327,8 +327,8 @@ func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 	})
 }
 
-// So they do where there are others that hear it: a frame that goes round among these
-// would be late.
+// A node sends replicas directly to a slow successor, even if there are other paths to it. A frame
+// that is sent through other members would be late.
 func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -352,8 +352,8 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 	})
 }
 
-// An owner that stalls carries out what it was sent when it goes on: a refund
-// must not have been made elsewhere meanwhile.
+// If the owner has stalled, it executes all requests later. No other member may apply the refund in
+// the meantime.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -387,12 +387,11 @@ func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
 		d, err = ls["a"].AllowN(t.Context(), key, 100)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
-		require.Zero(t, d.Remaining, "what the debt did not count is not given back")
+		require.Zero(t, d.Remaining, "units that the debt does not contain are not refunded")
 	})
 }
 
-// A neighbour that a check is relayed through has not stalled because of what lies
-// behind it.
+// A relay must not count as stalled if it does not answer a relayed check in time.
 func TestASlowRelayIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -418,7 +417,7 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 	})
 }
 
-// An outage is no full queue: Wait asks again until the owner is back.
+// Wait does not treat an outage as a full queue. The check is retried until the owner answers.
 func TestWaitOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -428,15 +427,14 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 		w.network.Host("a").Freeze()
 		begun := time.Now()
 		time.AfterFunc(3*time.Second, w.network.Host("a").Thaw)
-		time.Sleep(time.Second) // it is missing from then on
+		time.Sleep(time.Second) // a is missing after that
 		require.NoError(t, ls["b"].Wait(t.Context(), key, 1))
 		require.GreaterOrEqual(t, time.Since(begun), 3*time.Second)
 		require.LessOrEqual(t, time.Since(begun), 6*time.Second)
 	})
 }
 
-// A share says when it could admit, which may be an hour off; the owner is back
-// in seconds.
+// The RetryAfter of a share may be an hour, but the owner may return within seconds.
 func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -16,18 +16,17 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The lines of the log.
 const (
-	anyOutage     = "outage "
+	anyOutage     = "outage " // a prefix of all messages about an outage
 	outageBegan   = "outage began"
 	outageGrew    = "outage grew"
 	outageShrank  = "outage shrank"
 	outageEnded   = "outage ended"
-	outageNoticed = 3 * time.Second // until a member counts as missing, and the next look
-	outageOver    = 9 * time.Second // until all hear each other again, and five seconds
+	outageNoticed = 3 * time.Second // the time until a member is missing, and until the next check for an outage
+	outageOver    = 9 * time.Second // the time until all members are connected again, and the five seconds after that
 )
 
-// watched is a world of n nodes of which the last keeps its log.
+// watched returns a world of n nodes, the name of its last node, and the log of this node.
 func watched(t *testing.T, n int, gossip bool, cfg weir.Config) (w *world, last string, log *logbook) {
 	w = newWorldOf(t, n-1, gossip, cfg)
 	last, log = hosts(n)[n-1], new(logbook)
@@ -40,7 +39,7 @@ func watched(t *testing.T, n int, gossip bool, cfg weir.Config) (w *world, last 
 	return w, last, log
 }
 
-// makeshift is how many decisions of a node its keys' owners have not made.
+// makeshift returns the number of decisions of a node that the owner of the key has not made.
 func makeshift(n *weir.Node) (sum int64) {
 	of := n.Stats().Decisions
 	for _, source := range []weir.Source{weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed} {
@@ -49,7 +48,7 @@ func makeshift(n *weir.Node) (sum int64) {
 	return sum
 }
 
-// knock asks for ten keys every 50 ms.
+// knock checks ten keys every 50 ms, for the given duration.
 func knock(t *testing.T, l *weir.Limiter, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		for i := range 10 {
@@ -69,13 +68,13 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 				node := w.nodes[c]
 				l := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Minute, Partition: partition})[c]
 				knock(t, l, 3*time.Second)
-				require.Empty(t, log.logged(anyOutage), "in good health")
+				require.Empty(t, log.findLines(anyOutage), "in good health")
 				require.Zero(t, node.Stats().Outage)
 
 				cut := time.Now()
 				w.network.Split([]string{"a", "b"}, []string{c})
 				knock(t, l, outageNoticed)
-				lines := log.logged(anyOutage)
+				lines := log.findLines(anyOutage)
 				require.NotEmpty(t, lines)
 				begun := lines[0]
 				require.True(t, strings.HasPrefix(begun.message, outageBegan))
@@ -83,20 +82,20 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 				require.WithinDuration(t, cut, begun.attrs["since"].Time(), 2*time.Second)
 				require.Positive(t, begun.number("decisions"))
 				knock(t, l, 30*time.Second)
-				for _, line := range log.logged(anyOutage) {
+				for _, line := range log.findLines(anyOutage) {
 					require.Equal(t, slog.LevelWarn, line.level, "it lasts")
 				}
 				now := node.Stats().Outage
 				require.Equal(t, begun.attrs["since"].Time(), now.Since)
 				require.Equal(t, "a b", hostsOf(now.Missing))
-				require.InDelta(t, makeshift(node), now.Decisions, 200, "of a second ago")
+				require.InDelta(t, makeshift(node), now.Decisions, 200, "the figure may be a second old")
 				require.EqualValues(t, 1, now.Count)
 
 				w.network.Heal()
 				healed := time.Now()
 				knock(t, l, outageOver+5*time.Second)
 				synctest.Wait()
-				lines = log.logged(outageEnded)
+				lines = log.findLines(outageEnded)
 				require.Len(t, lines, 1)
 				ended := lines[0]
 				require.Equal(t, slog.LevelInfo, ended.level)
@@ -111,7 +110,7 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 					require.EqualValues(t, of.Allowed+of.Denied, ended.number(attr), attr)
 				}
 				require.Equal(t, weir.OutageStats{Count: 1}, node.Stats().Outage)
-				for _, line := range log.logged("") {
+				for _, line := range log.findLines("") {
 					require.NotContains(t, fmt.Sprint(line), "secret")
 				}
 				pacedBySeconds(t, log)
@@ -120,23 +119,23 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 	}
 }
 
-// pacedBySeconds holds that no two lines about outages are within a second.
+// pacedBySeconds requires that two lines about outages are at least a second apart.
 func pacedBySeconds(t *testing.T, log *logbook) {
 	t.Helper()
-	lines := log.logged(anyOutage)
+	lines := log.findLines(anyOutage)
 	for i := range lines[:max(0, len(lines)-1)] {
 		require.GreaterOrEqual(t, lines[i+1].time.Sub(lines[i].time), time.Second)
 	}
 }
 
-// Also where nobody asks for anything.
+// The crash of a member is logged even if there are no checks.
 func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
 		w.network.Host("a").Kill()
 		time.Sleep(outageNoticed)
-		lines := log.logged(outageBegan)
+		lines := log.findLines(outageBegan)
 		require.Len(t, lines, 1)
 		require.Equal(t, "a", lines[0].names("missing"))
 		require.EqualValues(t, 2, lines[0].number("reached"))
@@ -145,15 +144,15 @@ func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
 		time.Sleep(forget - 30*time.Second)
 		require.Equal(t, "a", hostsOf(w.nodes[c].Stats().Outage.Missing))
 		time.Sleep(90 * time.Second)
-		lines = log.logged(outageEnded)
+		lines = log.findLines(outageEnded)
 		require.Len(t, lines, 1)
 		require.GreaterOrEqual(t, lines[0].duration("lasted"), forget)
-		require.Len(t, log.logged(anyOutage), 2)
+		require.Len(t, log.findLines(anyOutage), 2)
 	})
 }
 
-// It is in the roster, and heard again with each of its pongs; only no check is
-// answered in time, and there is no third node that could ask it.
+// The peer stays in the roster, and becomes connected again with each pong. But it does not answer
+// any check in time, and there is no other node to relay the check.
 func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -170,23 +169,23 @@ func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
 		w.slow("a", b, 200*time.Millisecond)
 		begun := time.Now()
 		knock(20 * time.Second)
-		lines := log.logged(outageBegan)
+		lines := log.findLines(outageBegan)
 		require.Len(t, lines, 1)
 		require.Equal(t, slog.LevelWarn, lines[0].level)
 		require.Equal(t, "a", lines[0].names("missing"))
 		require.LessOrEqual(t, lines[0].time.Sub(begun), outageNoticed)
 		require.Positive(t, lines[0].number("decisions"))
-		require.Empty(t, log.logged(outageEnded))
+		require.Empty(t, log.findLines(outageEnded))
 		w.slow("a", b, latency)
 		knock(outageOver)
-		lines = log.logged(outageEnded)
+		lines = log.findLines(outageEnded)
 		require.Len(t, lines, 1)
 		require.Equal(t, makeshift(w.nodes[b]), lines[0].number("decisions"))
-		require.Len(t, log.logged(anyOutage), 2)
+		require.Len(t, log.findLines(anyOutage), 2)
 	})
 }
 
-// Such as of callers with short deadlines, which are no member's fault.
+// A check can also time out because the caller has a short deadline.
 func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -201,13 +200,13 @@ func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
 			cancel()
 			time.Sleep(100 * time.Millisecond)
 		}
-		lines := log.logged(outageBegan)
+		lines := log.findLines(outageBegan)
 		require.Len(t, lines, 1)
 		require.Empty(t, lines[0].names("missing"))
 		require.EqualValues(t, 3, lines[0].number("reached"))
 		require.Positive(t, lines[0].number("decisions"))
 		time.Sleep(outageOver)
-		lines = log.logged(outageEnded)
+		lines = log.findLines(outageEnded)
 		require.Len(t, lines, 1)
 		require.EqualValues(t, 40, lines[0].number("decisions"))
 		require.EqualValues(t, 40, lines[0].number("budget"))
@@ -225,13 +224,13 @@ func TestFlappingIsOneOutage(t *testing.T) {
 			w.network.Heal()
 			knock(t, l, 2*time.Second)
 		}
-		require.Len(t, log.logged(outageBegan), 1)
-		require.LessOrEqual(t, len(log.logged(outageGrew)), 2)
-		require.Empty(t, log.logged(outageEnded))
+		require.Len(t, log.findLines(outageBegan), 1)
+		require.LessOrEqual(t, len(log.findLines(outageGrew)), 2)
+		require.Empty(t, log.findLines(outageEnded))
 		knock(t, l, outageOver+5*time.Second)
-		lines := log.logged(outageEnded)
+		lines := log.findLines(outageEnded)
 		require.Len(t, lines, 1)
-		require.Equal(t, makeshift(w.nodes[c]), lines[0].number("decisions"), "all of it is summed up")
+		require.Equal(t, makeshift(w.nodes[c]), lines[0].number("decisions"), "the line has the sum of all decisions")
 		require.Equal(t, "a b", lines[0].names("missing"))
 		pacedBySeconds(t, log)
 	})
@@ -245,22 +244,22 @@ func TestFurtherMissingMembersAreLogged(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.network.Split([]string{"b"}, []string{"c", "d", e})
 		time.Sleep(20 * time.Second)
-		lines := log.logged(outageGrew)
+		lines := log.findLines(outageGrew)
 		require.Len(t, lines, 1)
 		require.Equal(t, slog.LevelWarn, lines[0].level)
 		require.Equal(t, "a b", lines[0].names("missing"))
 		w.network.Heal()
 		w.network.Split([]string{"a"}, []string{"b", "c", "d", e})
 		time.Sleep(20 * time.Second)
-		lines = log.logged(outageShrank)
+		lines = log.findLines(outageShrank)
 		require.Len(t, lines, 1)
 		require.Equal(t, slog.LevelInfo, lines[0].level)
 		require.Equal(t, "a", lines[0].names("missing"))
 		require.EqualValues(t, 4, lines[0].number("reached"))
 		w.network.Heal()
 		time.Sleep(20 * time.Second)
-		require.Len(t, log.logged(outageEnded), 1)
-		require.Len(t, log.logged(anyOutage), 4)
+		require.Len(t, log.findLines(outageEnded), 1)
+		require.Len(t, log.findLines(anyOutage), 4)
 		require.EqualValues(t, 1, w.nodes[e].Stats().Outage.Count)
 	})
 }
@@ -269,7 +268,7 @@ func TestARosterBelowExpectIsLogged(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 2, gossip, weir.Config{Expect: 3})
-		lines := log.logged(outageBegan)
+		lines := log.findLines(outageBegan)
 		require.Len(t, lines, 1)
 		require.EqualValues(t, 3, lines[0].number("expect"))
 		require.EqualValues(t, 2, lines[0].number("roster"))
@@ -281,8 +280,8 @@ func TestARosterBelowExpectIsLogged(t *testing.T) {
 		w.start(t, "d", gossip, weir.Config{Expect: 3})
 		w.ready(t, w.names...)
 		time.Sleep(outageOver)
-		require.Len(t, log.logged(outageEnded), 1)
-		require.Len(t, log.logged(anyOutage), 2)
+		require.Len(t, log.findLines(outageEnded), 1)
+		require.Len(t, log.findLines(anyOutage), 2)
 	})
 }
 
@@ -304,7 +303,7 @@ func TestADeployIsNoOutage(t *testing.T) {
 			require.NoError(t, w.nodes[name].Close())
 			knock(t, l, 5*time.Second)
 		}
-		for _, line := range log.logged(anyOutage) {
+		for _, line := range log.findLines(anyOutage) {
 			t.Error(line)
 		}
 		require.Zero(t, makeshift(w.nodes[c]))

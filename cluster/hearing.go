@@ -64,9 +64,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row contains the names of the members that one member hears, and of the members whose
-// hosts refuse its connections. A member numbers its own rows, so that a receiver knows the
-// later of two.
+// row is the list of members that a member hears, and the list of members whose hosts refuse
+// its connections. A member numbers its own rows, so that a receiver can keep the latest row.
 type row struct {
 	number  uint64
 	heard   []string // sorted, without itself; never modified

@@ -82,7 +82,7 @@ type session struct {
 	bytes   int // of requests in use
 	over    bool
 	running patience.Running // a clock of the time in which this process has run since start
-	alarm   *time.Timer      // fires when the planned look is due
+	alarm   *time.Timer      // fires at the time of the next look
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -338,8 +338,8 @@ func (s *session) watch() {
 	}
 }
 
-// look looks at the asks that wait. If s.running ends waits at this look, it wakes the askers
-// whose deadlines have passed. It plans the next look if other askers wait. The caller must
+// look checks the deadlines of all asks. If s.running.Look returns true, it wakes each asker
+// whose deadline has passed. It plans the next look if other askers are waiting. The caller must
 // hold out.mu.
 func (s *session) look(now time.Duration) {
 	ends, next := s.running.Look(now), never

@@ -162,8 +162,8 @@ func (n *tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", addr)
 }
 
-// A member may close a connection without an answer if it crashes or has just started. That
-// shows nothing about its TLS.
+// A member may close a connection without an answer if it crashes or has just started. This does
+// not mean that its TLS configuration is wrong.
 func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
 	own, leaf := certificate(t)
 	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}

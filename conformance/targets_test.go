@@ -55,11 +55,10 @@ func (r *route) colon(rest string) string {
 	return text
 }
 
-// grammar draws the targets of requests. Some of them are targets that no client library
-// would send.
+// grammar generates random request targets. A client library would not send some of them.
 type grammar struct{ *rand.Rand }
 
-// odd contains segments that servers interpret in different ways, or that clients should
+// odd is a list of segments that servers interpret in different ways, or that clients should
 // have escaped.
 var odd = []string{
 	"..", ".", "...", "%2e%2e", "%2E", ".%2e", "..%2f", "%2f..", "a%2Fb", "a%2f..%2fb", "%2F", "a%2Fb%2Fc", "a%252Fb", "%252e%252e",
@@ -68,7 +67,7 @@ var odd = []string{
 	"+", "a+b", "a%20b", "~", "$&", "'", "(a)", ",", "=", "[a]", "%5B", "%7C", "%41", "%61", "%25", "%2541", "A", "LOGIN", "files", "%66iles", ":p", "{name}",
 }
 
-// plain contains segments that a client library may send.
+// plain is a list of segments that a client library may send.
 var plain = []string{"1", "77", "abc", "a-b_c", "x.json", "group%2Fproject", "a%20b", "%E2%82%AC", "b", "%40scope%2Fname", "admin", "items"}
 
 func pick[T any](g grammar, of []T) T { return of[g.IntN(len(of))] }

@@ -145,7 +145,7 @@ func (w *workload) containers() []*container {
 	return slices.Concat(w.Spec.Template.Spec.InitContainers, w.Spec.Template.Spec.Containers)
 }
 
-// ports are those that the pods declare, as "name/protocol".
+// ports returns the port numbers of the containers. The keys have the form "name/protocol".
 func (w *workload) ports() map[string]int {
 	all := make(map[string]int)
 	for _, c := range w.containers() {
@@ -156,7 +156,7 @@ func (w *workload) ports() map[string]int {
 	return all
 }
 
-// optionsOf are the flags of a container, those of the environment too.
+// optionsOf returns the flags of a container, from its arguments and its environment.
 func optionsOf(c *container) map[string]string {
 	options := make(map[string]string)
 	for _, e := range c.Env {
@@ -237,8 +237,8 @@ const (
 	baseMebibytes = 128
 )
 
-// Fewer nodes than -expect spend only a share, and a node with less memory than its counts
-// need is killed.
+// If there are fewer nodes than -expect, they use only a share of each limit. If a node has less
+// memory than its counts need, the kernel kills it.
 func TestOptionsMatchReplicasAndMemory(t *testing.T) {
 	for name, m := range all(t) {
 		w := m.workload(t)

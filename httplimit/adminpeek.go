@@ -7,7 +7,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// peek answers as take would for one unit, and spends nothing. It takes in_flight limits too.
+// peek returns the response that take would return for one unit, but does not spend the unit. It
+// also supports in_flight limits.
 func (a *admin) peek(r *adminRequest) (int, any, error) {
 	v, err := r.oneCount()
 	if err != nil {
@@ -22,7 +23,8 @@ func (a *admin) peek(r *adminRequest) (int, any, error) {
 	return http.StatusOK, o.answer(r.w.Header()), nil
 }
 
-// peek records what the limit would answer, or the overrun that its rule allows.
+// peek sets v.Decision to the result of Limiter.Peek. If that is a denial but the overrun of the
+// rule has units left, peek sets v.Soft and allows the request.
 func (v *Verdict) peek(ctx context.Context) (err error) {
 	v.Decision, err = v.limiter().Peek(ctx, v.Key)
 	if err != nil || !v.denies() || v.overrun == nil || v.Decision.Source == weir.FailedClosed {

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	adminTop    = 20  // keys, unless told
-	adminMaxTop = 100 // keys that a node returns at most
+	adminTop    = 20  // default number of keys
+	adminMaxTop = 100 // maximum number of keys
 )
 
-// totals answers with the sums of the decisions of all members.
+// totals returns the sums of the decisions of all members.
 func (a *admin) totals(r *adminRequest) (int, any, error) {
 	t, err := a.node.Totals(r.Context())
 	if err != nil {
@@ -20,7 +20,7 @@ func (a *admin) totals(r *adminRequest) (int, any, error) {
 	return http.StatusOK, adminapi.TotalsOf(t), nil
 }
 
-// top tells which keys are asked for most, and denied most, in the whole cluster.
+// top returns the keys with the most checks, and the keys with the most denials, in the cluster.
 func (a *admin) top(r *adminRequest) (int, any, error) {
 	most := int64(adminTop)
 	if err := r.parameters(adminField{name: "n", into: &most}); err != nil {

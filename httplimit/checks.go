@@ -29,9 +29,9 @@ type CheckOptions struct {
 
 // Checks is the part of Admin that services in other languages need, for an address of its
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
-// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the
-// question brings along. POST /v1/peek answers as /v1/take would, and spends nothing. POST /v1/debit spends what is known only afterwards, and POST
-// /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
+// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit in the
+// request. POST /v1/peek returns the response of /v1/take without spending units. POST /v1/debit
+// spends units whose number is known only afterwards, and POST /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
 // /v1/reserve and /v1/settle a Reservation's. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
 // proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
 // A client that may ask can use up any limit, give back what was spent, and change no limit.

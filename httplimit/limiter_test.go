@@ -106,8 +106,8 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 	}
 }
 
-// Two services that share a limit per address admit its units once in total, even if one
-// service first looks for a header that the requests lack.
+// If two services use the same limit by address, they admit exactly the units of the limit
+// together, even if one service first reads a header that is not in the request.
 func TestServicesThatShareALimitPerAddressAdmitItOnce(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 // sse returns a stream of events with these data.
 func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata: ") + "\n\n" }
 
-// One rule settles responses in the formats of the large model providers, whether a
-// response arrives as a whole or byte by byte.
+// A single rule works for the response formats of all model providers, both for a complete
+// response and for a response that arrives byte by byte.
 func TestOneRuleSettlesResponsesOfModelProviders(t *testing.T) {
 	const (
 		start     = `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,CACHE"output_tokens":1}}}`

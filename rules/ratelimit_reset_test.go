@@ -13,12 +13,12 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// A client that has spent all of a limit and comes back when it is told to is granted a unit,
-// and of a whole limit nobody is granted one two nanoseconds sooner: also of a share,
-// whose rate a client's node does not know.
+// After a client has spent all units of a limit, a request at the time of the reset is allowed.
+// This is also true for a share, although the node of the client does not know its rate. If the
+// node has the whole limit, a request two nanoseconds earlier is denied.
 func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var now atomic.Int64 // the node's own goroutines read it too
+		var now atomic.Int64 // atomic because the goroutines of the node read it
 		now.Store(1_800_000_000e9)
 		share := rapid.Bool().Draw(t, "share")
 		cfg := weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }}
@@ -42,7 +42,7 @@ func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 			d, err := limiter.Allow(t.Context(), "key")
 			require.NoError(t, err)
 			if d.Limit == 0 || l.Rate < 3 && share {
-				return // a share of nothing, or that never refills
+				return // the share is zero or never refills
 			}
 			if d.Allowed && d.Remaining > 0 {
 				continue
@@ -63,8 +63,8 @@ func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 	})
 }
 
-// However late a decision is told, and however clocks differ by half a second, a
-// calendar's window ends where it does.
+// The end of a calendar window does not depend on the time at which the decision arrives, if the
+// difference between the clocks is at most half a second.
 func TestACalendarsWindowEndsAtItsBoundary(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestACalendarsWindowEndsAtItsBoundary(t *testing.T) {
 		now := midnight.Add(off - d.ResetAfter)
 		require.Equal(t, midnight, ratelimit.ResetAt(now, &d, calendar), off)
 		require.Equal(t, midnight.Add(off), ratelimit.ResetAt(now, &d, plain), "a window that no calendar has ends when it does")
-		d.ResetAfter += 7 * time.Second // as a share says that has no boundary
+		d.ResetAfter += 7 * time.Second // a share without a boundary
 		require.Equal(t, midnight.Add(off+7*time.Second), ratelimit.ResetAt(now, &d, calendar))
 	}
 	d := weir.Decision{Allowed: true, Remaining: 9, Limit: 9}

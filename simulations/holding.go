@@ -35,8 +35,8 @@ const (
 type Held struct {
 	Asked    time.Duration
 	From, To time.Duration // while a caller has them; equal if none has
-	// Expires is the latest time at which members may count a client's hold; 0 for a hold of a
-	// process.
+	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process. The units
+	// of the hold are free again at most expiryWithin after Expires, plus the time of a round trip.
 	Expires time.Duration
 	Wrong   error // the first of a renewal but weir.ErrExpired
 	Units   int64
@@ -46,11 +46,11 @@ type Held struct {
 	End     holdEnd
 }
 
-// probeTries is how often a probe that is denied asks. If the owner has denied it, the probe
-// waits as long as it is told, since an owner may not know in time what others hold. If another
-// member has, the owner may have granted the probe in an answer that was lost: the probe waits
-// until the owner has returned these units. Units of other holds that are not back are denied
-// each time.
+// probeTries is the maximum number of requests of a probe. After a denial by the owner, the probe
+// waits for RetryAfter, at most 1 s, because the owner may not know yet which units other members
+// hold. After a denial by another member, it waits for confirmedWithin, because an answer of the
+// owner may have been lost, and the owner still has to return the units. If a hold is not released
+// at all, each request is denied.
 const probeTries = 5
 
 // Probe is an ask for all units of an in-flight limit after the run, once all that was held

@@ -514,8 +514,8 @@ func (d *dice) holds() {
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// clients adds a limit and a load of clients' holds to one scenario in four. It draws as
-// slowness does.
+// clients adds a limit to a quarter of the scenarios, and a load of holds that clients renew. It
+// draws as slowness does.
 func (d *dice) clients() {
 	own := d.seeded("clients")
 	if !own.one(4) {

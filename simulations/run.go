@@ -122,12 +122,12 @@ type host struct {
 	index   int
 	machine *weirtest.Host
 	region  int      // index in stage.regions
-	runs    *process // nil if nobody is asked there
-	up      bool     // a node runs or starts there
+	runs    *process // the process that receives requests, or nil
+	up      bool     // a process is running or starting on the host
 	frozen  bool
 	since   time.Duration // of frozen
 	kills   int
-	busy    chan struct{} // closed when what it was last told to do is done
+	busy    chan struct{} // closed when the last action on the host has ended
 }
 
 // process is one node, from its start to its end.
@@ -252,7 +252,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	for _, l := range s.Loads {
-		if scenario.MaxKeys == 0 && l.TTL > 0 { // each released hold leaves a tombstone until its ttl ends
+		if scenario.MaxKeys == 0 && l.TTL > 0 { // a released hold leaves a tombstone until the end of its TTL
 			o.Config.MaxKeys += roomier * int(l.Rate*min(l.TTL+l.Keeps, s.Lasts).Seconds()+float64(l.Burst))
 		}
 		if scenario.MaxKeys == 0 && l.Settles > 0 { // a reservation that is carried has a count of its own

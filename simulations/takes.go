@@ -18,9 +18,9 @@ func askedAgain(s *Scenario) time.Duration { return timeoutOf(s) / 8 }
 
 // The times of a lease, as packages asker and owner have them.
 const (
-	leaseSpent = 500 * time.Millisecond // callers are granted its units for so long
-	leaseKnown = 750 * time.Millisecond // the rest may come back for so long
-	leaseLasts = time.Second            // longer than either, on the slowest way that loses nothing
+	leaseSpent = 500 * time.Millisecond // time in which callers may receive units of the lease
+	leaseKnown = 750 * time.Millisecond // time in which the node may return the other units
+	leaseLasts = time.Second            // longer than both, even on the slowest link without loss
 )
 
 // ask is a request to the witness, as its caller saw it.
@@ -86,7 +86,7 @@ func unheard(asks []ask, spends []spent, troubles []trouble) (units int64) {
 // index, and the spends that are left.
 func pair(asks []ask, spends []spent) (left []bool, rest []spent) {
 	left = slices.Repeat([]bool{true}, len(asks))
-	var open []int // those that may be carried out now
+	var open []int // indexes of the asks that a node may carry out at the time of s
 	next := 0
 	for _, s := range spends {
 		for ; next < len(asks) && asks[next].from <= s.at; next++ {

@@ -73,8 +73,8 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 	}
 }
 
-// docs/guarantees.md has the rows of the code, and docs/partitions.md has L and what is allowed as
-// Bound computes them.
+// The table in docs/guarantees.md has the rows of bounds.Rows. The table in docs/partitions.md has
+// the values of bounds.Healthy and bounds.Bound.
 func TestDocumentsStateTheBounds(t *testing.T) {
 	var atMost [][]string
 	for _, row := range bounds.Rows() {
@@ -122,7 +122,8 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	})
 }
 
-// rewrite compares a document's table with rows, or replaces its cells by what set makes of them.
+// rewrite requires that the table after head in the file is up to date. The function set updates
+// the cells of a line from a row. With the flag -update, rewrite writes the new table to the file.
 func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, row []string)) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -137,9 +137,9 @@ func (n *Network) Break(a, b string) {
 	}
 }
 
-// Reject makes each host answer the packets of the other host with resets until Heal, as a
-// firewall may do. All connections between the hosts end, and dials fail with ECONNREFUSED even
-// if a process listens. Datagrams are lost.
+// Reject closes all connections between the two hosts. Until Heal, dials fail with ECONNREFUSED
+// even if a process listens, and datagrams are lost. A firewall that rejects packets has the same
+// effect.
 func (n *Network) Reject(a, b string) {
 	n.mu.Lock()
 	n.link(n.host(a), n.host(b)).rejects = true

@@ -32,8 +32,8 @@ import (
 // process that it is. Its gateways are this program once more.
 const runEnv = "WEIR_DEMO_RUN"
 
-// endChromium ends the browser, if a test has started one. The tag browser compiles the tests
-// that do.
+// endChromium ends the browser if a test has started it. Only tests with the build tag browser
+// start it.
 var endChromium = func() {}
 
 func TestMain(m *testing.M) {

@@ -39,7 +39,7 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws those of the documents.
+// go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws the pictures in docs.
 var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
 // browser is a Chromium with one page open, and what it complains of and asks for.

@@ -56,7 +56,8 @@ func (f *findings) clients(t *tally) (requests, errors, stalled int) {
 	return requests, errors, stalled
 }
 
-// window adds the fullest window of a length of those that means names, if there are any.
+// window adds a claim about the fullest window of length per, if there is a window. means
+// describes the windows.
 func (f *findings) window(name string, found lab.Fullest, per time.Duration, means string) {
 	if found.Windows == 0 {
 		return

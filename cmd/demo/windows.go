@@ -76,10 +76,12 @@ func near(spans []span, s span) bool {
 // fullest has the fullest window that each guarantee judges, of all keys.
 type fullest [guarantees]lab.Fullest
 
-// add judges the windows of one key. Its limit admits limit units in each window of per.
+// add judges the windows of one key. Its limit is the number of units for each window of length
+// per.
 //
-// rtt is how long a round trip takes. What was admitted within one before a crash may
-// not have been in a copy yet, and within one after it the gateway that asked may not know of it.
+// rtt is the duration of a round trip. If a unit was admitted less than rtt before a crash, there
+// may be no copy of it. Within rtt after the crash, the gateway that sent the request may not know
+// of the crash.
 func (found *fullest) add(admissions []span, during *occasions, rtt time.Duration, limit int64, per time.Duration) {
 	lab.JudgeWindows(found[:], "", admissions, slices.Concat(during[:]...), per, func(window span, held int64) (int, int64) {
 		by, inFlight := during.by(window), 0

@@ -21,7 +21,7 @@ type files struct {
 // fileList is files in one flag, with commas between them.
 type fileList struct{ files }
 
-// UnmarshalText reads CERT,KEY or CERT,KEY,CA. An empty text names no files.
+// UnmarshalText parses CERT,KEY or CERT,KEY,CA. If text is empty, there are no files.
 func (f *fileList) UnmarshalText(text []byte) error {
 	var names list
 	if err := names.UnmarshalText(text); err != nil {

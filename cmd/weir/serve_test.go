@@ -305,8 +305,8 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	require.NotContains(t, c.out.String(), "level=ERROR")
 }
 
-// requireTotals requires that weir status of each process shows the sums of the decisions of all.
-// The processes must be asked nothing meanwhile.
+// requireTotals requires that weir status of each process shows the sums of the decisions of all
+// processes. The processes must not make any decisions until requireTotals returns.
 func requireTotals(t *testing.T, all ...*process) {
 	t.Helper()
 	sums := make(map[string]adminapi.Outcomes)

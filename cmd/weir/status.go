@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/adminapi"
 )
 
-// cluster has the answers of one node about itself and about all members.
+// cluster is the status of the cluster, as reported by a single node.
 type cluster struct {
 	adminapi.Members
 	Ring   adminapi.Ring   `json:"ring"`
@@ -163,7 +163,7 @@ func (c *cluster) printDecisions(w io.Writer) {
 	table.Flush()
 }
 
-// limitsShown bounds the limits that weir status prints. /v1/totals has more.
+// limitsShown is the maximum number of limits that weir status prints. /v1/totals returns more.
 const limitsShown = 20
 
 // printLimits prints the limits that members denied by, or would have as shadows, the most

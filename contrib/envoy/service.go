@@ -78,8 +78,8 @@ type Decided struct {
 	Negative bool   // given back
 	Over     bool   // there was no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
-	// Decision is the answer of the limit. It is zero if nothing was asked: of a limit of
-	// nothing and of an unlimited descriptor, which is never Over.
+	// Decision is the decision of the limit. It is zero for a limit of zero units, and for an
+	// unlimited descriptor, which is never Over.
 	Decision weir.Decision
 }
 

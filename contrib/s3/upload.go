@@ -128,8 +128,9 @@ func (u *upload) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// complete sends the rest, and makes the object visible, unless another process has saved one
-// under its key meanwhile.
+// complete sends the rest of the data and makes the object visible. It returns an error if another
+// process has already saved an object with the same key. It cannot detect this on a server without
+// conditional requests.
 func (u *upload) complete() error {
 	if u.id != "" {
 		if err := u.send(); err != nil {

@@ -257,7 +257,7 @@ func TestFieldsOfTwoMiddlewaresAreOfTheStrictestLimit(t *testing.T) {
 				require.Len(t, h["X-Ratelimit-Reset"], 1)
 				require.Equal(t, !admitted, h.Get("Retry-After") != "")
 				if !admitted && order[0] == "narrow" {
-					continue // the narrow limit has denied the request before the wide limit was asked
+					continue // the narrow limit denied the request, so the wide limit was not checked
 				}
 				for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
 					require.Len(t, h[name], 1)

@@ -95,7 +95,7 @@ func TestAnAddressHasSoManyConnectionsOpen(t *testing.T) {
 	require.Error(t, err)
 }
 
-// It holds what doors.go says of rules.
+// The documentation of doors describes this rule.
 func TestInFlightRuleBoundsOpenConnections(t *testing.T) {
 	url := serveChat(t, "rules: [{name: open, match: {method: GET, path: /chat}, key: ip, limit: {algorithm: in_flight, rate: 2}}]", 100)
 	first := connect(t, url, "ada")

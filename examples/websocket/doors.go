@@ -7,7 +7,7 @@ import (
 
 // doors bounds how many connections an address has open at once on this replica. A rule
 // with an in_flight limit for GET /chat bounds them over all replicas: the middleware holds
-// a unit until the hijacked connection is closed. doors shows a bound of one process.
+// a unit until the hijacked connection is closed. doors is an example of a limit in one process.
 type doors struct {
 	most int
 	mu   sync.Mutex

@@ -240,7 +240,8 @@ type Take struct {
 	Left
 }
 
-// Totals answers GET /v1/totals: the sums of the decisions of all members since each started.
+// Totals is the response to GET /v1/totals. It contains the sums of the decisions of all members
+// since the start of each member.
 type Totals struct {
 	Answered  []string            `json:"answered"` // names of members, sorted
 	Missing   []string            `json:"missing"`
@@ -248,7 +249,7 @@ type Totals struct {
 	Limits    map[string]Total    `json:"limits"`
 }
 
-// Total has the decisions of one limit, of all sources.
+// Total is the number of decisions about one limit from all sources.
 type Total struct {
 	Enforced Outcomes `json:"enforced"`
 	Shadowed Outcomes `json:"shadowed"`

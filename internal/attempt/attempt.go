@@ -111,19 +111,18 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	return false
 }
 
-// extend extends the check by the delay that the member which is sent it has reported, and
-// returns how long it may take in all.
+// extend extends the check by the delay that the next hop has reported, and returns the maximum
+// duration of the check.
 func (a *Attempt) extend() time.Duration {
-	// A member behind a relay has reported nothing to this node of late.
+	// This node does not know the current delay of a member behind a relay.
 	if p := a.View.Members[a.Hop].Peer; p != nil {
 		a.extended = max(a.extended, Extension(a.timeout, p.Delay()))
 	}
 	return a.timeout + a.extended
 }
 
-// Extension returns how much longer than timeout a check may take whose owner reported the
-// given scheduling delay last: as long as that, but no longer than timeout. A member that
-// runs in time is given no more.
+// Extension returns the time that a check may take in addition to timeout, if its owner has
+// reported the given scheduling delay. It is at most timeout, and 0 if the delay is short.
 func Extension(timeout, delay time.Duration) time.Duration {
 	return min(timeout, patience.Allowed(0, delay))
 }

@@ -160,7 +160,7 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	t.Fatal("a third one is asked")
 }
 
-// A node that stands in for a count of holds asks other members first.
+// A stand-in needs this time, because it must ask other members before it grants a hold.
 func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	const ms = time.Millisecond
 	const timeout, reserve = 80 * ms, 20 * ms

@@ -6,8 +6,8 @@
 // an epoch that came to an end can still be placed. No time of day is compared with that of
 // another node.
 //
-// If all nodes have stopped, the next nodes to start begin another epoch. They relate it to the
-// moments that they find in snapshots: a stop has no age.
+// After all nodes have stopped, a node that starts begins another epoch. It relates it to the
+// moments that it finds in snapshots: a stop has no age.
 package epoch
 
 import (
@@ -77,8 +77,8 @@ func Read(c *wire.Cursor) (s State) {
 	return s
 }
 
-// Clock measures the age of the epoch on one node. Its methods are safe for concurrent use; they
-// take the time by the monotonic clock of the node, in nanoseconds.
+// A Clock returns the age of the epoch on one node. It is safe for concurrent use. The argument
+// now of its methods is the monotonic time of the node in nanoseconds.
 type Clock struct {
 	mu        sync.Mutex
 	epoch     uint64 // 0 before the node has begun or adopted an epoch

@@ -5,7 +5,7 @@
 //   - [Lateness] is how late a process runs, which is not held against the code under test;
 //   - [CPU], [PeakMemory] and [MachineCPU] are what a process and the machine have used;
 //   - [Histogram] counts how long things took;
-//   - [JudgeWindows] holds windows of a limit to what they may admit.
+//   - [JudgeWindows] compares the admitted units of each window with a bound.
 //
 // No package of the product imports it outside tests.
 package lab

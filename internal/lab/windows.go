@@ -49,7 +49,7 @@ func JudgeWindows(found []Fullest, of string, admitted, occasions []Interval, le
 	}
 	for _, a := range admitted {
 		begins = append(begins, a.From)
-		if a.Length() < length { // no window holds a longer one for certain
+		if a.Length() < length { // a longer interval does not fit into a window
 			begun, ended = append(begun, a.From), append(ended, a.To)
 		}
 	}

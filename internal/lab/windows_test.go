@@ -40,7 +40,8 @@ func TestFullestWindowIsFound(t *testing.T) {
 	}
 }
 
-// The oracle tries every window there is. Of two kinds of occasions, the later one decides.
+// The oracle checks every possible window. If a window touches both kinds of occasions, the
+// second kind decides.
 func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
 	const length, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {

@@ -47,8 +47,8 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	}
 }
 
-// Two resets have adjacent numbers if they happen at the same moment, or after the clock
-// was set back.
+// If two resets happen at the same time, or if the clock is set back between them, the difference
+// of their numbers is 1.
 func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
 		limit := limitOf(bucket.FixedWindow)

@@ -51,8 +51,8 @@ func (r *Running) Look(now time.Duration) (ends bool) {
 	return ends
 }
 
-// Rest cancels the planned look, and forgets whether the last look was late. The caller
-// must call it when no request is waiting.
+// Rest cancels the planned look. After Rest, the last look does not count as late. The caller
+// must call Rest when no request is waiting.
 func (r *Running) Rest() { r.late, r.planned = false, false }
 
 func (r *Running) overdue(now time.Duration) bool { return r.planned && now-r.due > OnTime }

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// lose sets the percentage of packets that each link drops in each direction, for both TCP and
-// UDP. It returns the name of the method. It must be called at most once.
+// lose sets the percentage of packets that are dropped on each link, in each direction and for
+// both TCP and UDP. It returns the name of the method. It must be called at most once.
 func (l *lan) lose(percent int) (means string) {
 	l.t.Helper()
 	netem := []string{"tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", fmt.Sprint(percent, "%")}
@@ -64,7 +64,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 			}
 			const (
 				hosts = 3
-				work  = 10 * time.Millisecond // time to process a check on a shared machine
+				work  = 10 * time.Millisecond // time of the check itself on a shared machine
 			)
 			asked := load{
 				Limits: []keyed{

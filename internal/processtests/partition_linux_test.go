@@ -97,7 +97,7 @@ func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (
 // include the lateness of the process during a check.
 func answered(t *testing.T, timeout time.Duration, reports []report) {
 	t.Helper()
-	const work = 10 * time.Millisecond // time to process a check on a shared machine
+	const work = 10 * time.Millisecond // time of the check itself on a shared machine
 	for i, r := range reports {
 		for _, tally := range r.Tallies {
 			require.Empty(t, tally.Errors, "checks of node %d", i)

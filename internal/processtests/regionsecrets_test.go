@@ -180,7 +180,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.ErrorContains(t, err, "does not accept this node's Name or Region")
 	untouched()
 
-	// The attacker listens on an address that the node uses for region us.
+	// A node of eu connects to the attacker as if the attacker were a node of us.
 	there, is, err := outsider(t, cluster.Config{Region: "us", Secrets: held, Regions: map[string][]string{"eu": {"127.0.0.1:1"}}})
 	require.NoError(t, err)
 	self := there.View()

@@ -127,7 +127,7 @@ func packets(pace time.Duration, next func(i int) []byte) func(context.Context, 
 	}
 }
 
-// connections returns a function that opens n connections and keeps them open. Each connection has sent first,
+// connections returns a function that keeps n connections to an address open. Each connection has sent first,
 // and is replaced when the node closes it. addresses is the number of source addresses.
 func connections(n, addresses int, first []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {

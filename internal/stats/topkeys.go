@@ -38,8 +38,9 @@ func (k *TopKeys) Start(size int, now int64) {
 	}
 }
 
-// Add counts a check that stands for weight checks. It counts nothing while another check is
-// being counted, so that no check waits. Of a secret key it keeps the masked text.
+// Add records a check with the given weight: the number of checks that it represents. Add does
+// nothing if it cannot lock k at once, so that no check waits. If secret is true, Add stores only
+// the masked text of the key.
 func (k *TopKeys) Add(id topkeys.ID, limit, key string, secret, allowed bool, weight uint64, now int64) {
 	if k.asked == nil {
 		return

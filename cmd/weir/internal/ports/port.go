@@ -60,9 +60,9 @@ const roomEvery = 2 * time.Millisecond
 // of a connection.
 const sendBuffer = 64 << 10
 
-// Accept implements net.Listener. While all connections that the budget allows work, it
-// waits, and the kernel queues those that come. After Shutdown the error is http.ErrServerClosed,
-// which the Serve of a server of HTTP then returns, although its own Shutdown begins later.
+// Accept implements net.Listener. While all connections that the budget allows are busy, Accept
+// blocks and the kernel queues new connections. After Shutdown it returns http.ErrServerClosed,
+// so that http.Server.Serve returns this error although its own Shutdown begins later.
 func (p *Port) Accept() (net.Conn, error) {
 	p.accepting.Lock()
 	defer p.accepting.Unlock()
@@ -144,8 +144,9 @@ func (p *Port) Rest(ctx context.Context) {
 // Shutdown closes the port and then calls the Shutdown of its server, which drops each request
 // that comes later. So clients that have just connected have a tenth of a second to ask first.
 // The server would wait five seconds for a connection on which nobody asks; it is closed here.
-// Shutdown returns what that of the server returns, which is an error once ctx is done. The server
-// keeps a connection of HTTP/2 open for a second after its last answer, unless the client ends it.
+// Shutdown returns the error of the server's Shutdown, which is not nil if ctx is done first. The
+// server keeps a connection of HTTP/2 open for a second after its last answer, unless the client
+// ends it.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.shut.Store(true)
 	p.closeAndTakeIn()

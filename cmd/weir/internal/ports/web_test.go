@@ -379,7 +379,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 			answers <- string(text)
 		}()
 		if i == 0 {
-			<-begun // requests without a connection each dial one
+			<-begun // otherwise each request would open its own connection
 		}
 	}
 	for range together - 1 {

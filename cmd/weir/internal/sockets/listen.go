@@ -84,7 +84,7 @@ func removeDead(path string) error {
 	return fmt.Errorf("%s: it may be that %w (%w): end that process, or remove the socket", path, ErrInUse, err)
 }
 
-// listener is a Unix listener whose Close removes the socket.
+// listener is a Unix listener. Its Close method removes the socket.
 type listener struct {
 	*net.UnixListener
 	path   string

@@ -148,8 +148,8 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 			listeners = append(listeners, l)
 		}
 		require.Len(t, listeners, 1)
-		// The connections of failed starts still wait in the queue, so the test cannot call
-		// answers.
+		// The test cannot call answers, because Accept would return a connection from a failed
+		// call of Listen.
 		next, err := net.Dial("unix", path)
 		require.NoError(t, err)
 		_ = next.Close()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/patience"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // invariant is something that holds in every run, whatever happened.
@@ -359,14 +358,15 @@ const scheduling = time.Millisecond
 // a member that is asked reports a scheduling delay, besides the time in which the asker was
 // paused.
 func prompt(r *trial, broken func(time.Duration, string, ...any)) {
-	most := timeoutOf(r.Scenario)
-	if r.Scenario.delays() {
-		most *= 2
-	}
+	timeout, delays := timeoutOf(r.Scenario), r.Scenario.delays()
 	var slowest *Check
 	slow := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
+		most := timeout
+		if delays || r.Scenario.connects(c.Asked) {
+			most *= 2
+		}
 		took := c.Answered - c.Asked - scheduling
 		if took > most && took > most+r.pausesDuring(c, most) {
 			slow++
@@ -376,8 +376,8 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 	}
 	if slow > 0 {
-		broken(slowest.Answered, "%d checks took longer than Timeout and reported delays, %v; the slowest %v, at %s, asked at %v, answered as %v",
-			slow, most, slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
+		broken(slowest.Answered, "%d checks took longer than a Timeout of %v and reported delays; the slowest %v, at %s, asked at %v, answered as %v",
+			slow, timeout, slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
 	}
 }
 
@@ -395,12 +395,19 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// delays reports whether members may count as delayed. They do while they are paused or frozen, and
-// where the first round trip over a connection is slow. With real gossip each new connection does.
+// delays reports whether members may count as delayed during the whole run. They do while they are
+// paused or frozen, and where the first round trip over a connection is slow.
 func (s *Scenario) delays() bool {
-	isSlow := func(l weirtest.Link) bool { return 2*(l.Latency+l.Jitter) >= patience.LateBy }
-	return s.Gossip || isSlow(s.Network) || slices.ContainsFunc(s.Faults, func(f Fault) bool {
-		return f.Kind == FaultSlow || f.Kind == FaultFreeze || f.Kind == FaultLink && isSlow(f.Link)
+	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
+	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
+}
+
+// connects reports whether members may have connected shortly before a check. A new connection counts
+// as delayed by its first round trip, which a lost packet or a slow link makes long.
+func (s *Scenario) connects(at time.Duration) bool {
+	const fresh = 2 * time.Second
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
+		return (f.Kind == FaultStart || f.Kind == FaultHeal) && f.At <= at && at < f.At+fresh
 	})
 }
 

@@ -419,7 +419,7 @@ func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Durati
 	}
 	stays := false
 	for i := range side {
-		stays = stays || side[h] >= 0 && side[i] == side[h] && !ended[i] && !s.witness.leaves(i, c.at)
+		stays = stays || side[h] >= 0 && side[i] == side[h] && !ended[i] && !s.witness.leaves(i, c.at) && !s.joins(i, c.at)
 	}
 	if c.orderly && stays && since == c.began {
 		return nil, since, true
@@ -427,7 +427,7 @@ func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Durati
 	return ended, since, stays
 }
 
-// members returns how many hosts of a region had a node just before a moment.
+// members returns how many hosts of a region had a node with counts just before a moment.
 func (s *stage) members(region int, before time.Duration) (members int) {
 	of := s.past[0].of
 	for _, p := range s.past {
@@ -436,11 +436,39 @@ func (s *stage) members(region int, before time.Duration) (members int) {
 		}
 	}
 	for i, h := range s.hosts {
-		if h.region == region && of[i] != absent {
+		if h.region == region && of[i] != absent && !s.joins(i, before) {
 			members++
 		}
 	}
 	return members
+}
+
+// joins reports whether the node of a host may still be joining at a moment, and so have no counts:
+// it started while a member that had crashed was missing, and that member is missing until shortly
+// before the moment.
+func (s *stage) joins(host int, at time.Duration) bool {
+	started := time.Duration(0)
+	for n, p := range s.past {
+		if n > 0 && p.since <= at && p.of[host] != absent && s.past[n-1].of[host] == absent {
+			started = p.since
+		}
+	}
+	return started > 0 && slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
+		return !c.orderly && c.at <= started && slices.ContainsFunc(c.hosts, func(other int) bool {
+			return other != host && s.hosts[other].region == s.hosts[host].region && s.absent(other, started, max(started, at-recopied))
+		})
+	})
+}
+
+// absent reports whether a host had no node at any time from one moment to another.
+func (s *stage) absent(host int, from, to time.Duration) bool {
+	for n, p := range s.past {
+		over := n+1 < len(s.past) && s.past[n+1].since <= from
+		if p.since <= to && !over && p.of[host] != absent {
+			return false
+		}
+	}
+	return true
 }
 
 // wholeUntil returns the last moment, up to before, at which a region had been whole for so long that

@@ -38,6 +38,8 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},
 		{"another died long before", 0, []sides{{3 * s, []int{0, 0, absent}, nil}}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, 0b1000},
 		{"no other is left to have a copy", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, 0b1111},
+		{"the other has no counts while a member is missing", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}, {5 * s, []int{absent, 0, 0}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 0b1111},
+		{"the other has counts once the member is back", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}, {5 * s, []int{0, 0, 0}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 0b0001},
 		{"a split", 0, []sides{{10 * s, alone, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
 		{"a link that is down", 0, []sides{{10 * s, whole, down}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
 		{"a heal that is noticed", 0, []sides{{3 * s, alone, nil}, {7 * s, whole, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},

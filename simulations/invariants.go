@@ -395,15 +395,15 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// delays reports whether members may count as delayed during the whole run. They do while they are
-// paused or frozen, and where the first round trip over a connection is slow.
+// delays reports whether a node of the scenario may be delayed at any time: it is paused or frozen,
+// or the network is slow. With real gossip, each new connection may be slow.
 func (s *Scenario) delays() bool {
 	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
 	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
 }
 
-// connects reports whether members may have connected shortly before a check. A new connection counts
-// as delayed by its first round trip, which a lost packet or a slow link makes long.
+// connects reports whether a member may have opened a connection less than 2 s before at. The first
+// round trip on a connection counts as a delay. It is long if a packet is lost or a link is slow.
 func (s *Scenario) connects(at time.Duration) bool {
 	const fresh = 2 * time.Second
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {

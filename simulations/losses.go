@@ -10,13 +10,13 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A region is whole while its nodes are on one side, all links are up and no node is frozen. Soon
+// A region is whole if all its nodes are on one side, all links are up, and no node is frozen. Soon
 // after that begins, the owner of a count and Replicas other members have the count, and a copy is
 // at most 100 ms old. A crash may take the spends of the nodes that ended since the region was
 // whole. If the nodes that ended or froze since then outnumber the replicas, it may take all spends.
 //
-// The bound is loose where faults follow each other closely. The judge does not follow copies from
-// member to member, because it would repeat the product's replication.
+// The bound is not exact if there is little time between faults. The judge does not follow copies
+// from member to member, because it would repeat the product's replication.
 //
 // A node asks several members in turn when the first does not answer in time, and each may grant.
 // The surplus grants are refunded as they arrive, unless a fault prevents the refund.
@@ -363,8 +363,8 @@ func way(link weirtest.Link, pause time.Duration) time.Duration {
 	return way
 }
 
-// untold returns how long a spend may have no copy while its region is whole. If packets are lost,
-// all members may take a successor for disconnected until its next pong.
+// untold returns the maximum time between a spend and its first copy in a whole region. If packets
+// are lost, all members may assume that a successor is disconnected until its next pong.
 func (s *stage) untold() time.Duration { return unsentFor(s.witness.link, s.witness.pause, 1) }
 
 // unsentFor is untold for copies that go over the given number of hops.
@@ -427,7 +427,7 @@ func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Durati
 	return ended, since, stays
 }
 
-// members returns how many hosts of a region had a node with counts just before a moment.
+// members returns the number of hosts of a region that had a node with counts before the given time.
 func (s *stage) members(region int, before time.Duration) (members int) {
 	of := s.past[0].of
 	for _, p := range s.past {

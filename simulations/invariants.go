@@ -402,8 +402,9 @@ func (s *Scenario) delays() bool {
 	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
 }
 
-// connects reports whether a member may have opened a connection less than 2 s before at. The first
-// round trip on a connection counts as a delay. It is long if a packet is lost or a link is slow.
+// connects reports whether a node has started or a split has healed less than 2 s before at. Members
+// then open connections. The first round trip on a connection counts as a delay, and it is long if
+// a packet is lost or a link is slow.
 func (s *Scenario) connects(at time.Duration) bool {
 	const fresh = 2 * time.Second
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {

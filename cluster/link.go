@@ -238,7 +238,7 @@ func (l *link) run() {
 		case <-l.back:
 			if !l.heard.Load() {
 				u.pace = dialPace
-				u.dial.in(0)
+				u.dial.in(max(0, time.Until(u.tried.Add(lookPace))))
 			}
 		case <-u.ended:
 			u.lose()
@@ -269,6 +269,7 @@ type upkeep struct {
 	pinged  time.Time     // when the last ping went
 	silent  bool          // the member has not closed the last session
 	dialing bool          // an attempt is under way, which ends on dialed
+	tried   time.Time     // when the last attempt began, which a sign of life does not repeat at once
 	dialed  chan dialOutcome
 	pace    time.Duration // from one attempt to the next
 	dial    appointment
@@ -328,7 +329,7 @@ func (u *upkeep) tryDial() {
 	if u.dialing || u.answers() {
 		return
 	}
-	u.dialing = true
+	u.dialing, u.tried = true, time.Now()
 	go func() {
 		s, err := u.connect(wait)
 		u.dialed <- dialOutcome{s, err}

@@ -44,6 +44,12 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
 		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came(hello{Name: "b"}) }), "it has come itself")
+		require.InDelta(t, 10, during(0, func() {
+			for range 1000 {
+				p.came(hello{Name: "b"})
+				time.Sleep(time.Millisecond)
+			}
+		}), 2, "one attempt in lookPace, however often it comes")
 	})
 }
 

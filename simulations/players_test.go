@@ -34,8 +34,14 @@ type played struct {
 	Failed  string
 }
 
-// failure replaces the error of a check, whose type gob does not know.
+// failure replaces an error whose type gob does not know.
 type failure string
+
+func replaceError(err *error) {
+	if *err != nil {
+		*err = failure((*err).Error())
+	}
+}
 
 func (f failure) Error() string { return string(f) }
 
@@ -70,9 +76,13 @@ func playFor(t *testing.T, in io.Reader, out io.Writer) {
 		} else {
 			p.Journal, j.Scenario = j, nil // the test has the scenario
 			for i := range j.Checks {
-				if err := j.Checks[i].Err; err != nil {
-					j.Checks[i].Err = failure(err.Error())
-				}
+				replaceError(&j.Checks[i].Err)
+			}
+			for i := range j.Holds {
+				replaceError(&j.Holds[i].Wrong)
+			}
+			for i := range j.Probes {
+				replaceError(&j.Probes[i].Err)
 			}
 		}
 		if journals.Encode(p) != nil {

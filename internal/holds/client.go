@@ -2,17 +2,11 @@ package holds
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
-)
-
-// Errors of a client's hold.
-var (
-	ErrOver = errors.New("weir: the hold has ended")
 )
 
 // LongestTerm is the longest time for which a client's hold is renewed.

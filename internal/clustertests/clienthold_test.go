@@ -93,7 +93,8 @@ func (c *carried) some() string {
 
 func TestClientHoldsOutliveDeploys(t *testing.T) {
 	t.Parallel()
-	many, looks := full.Pick(t, 15, 60), full.Pick(t, 4, 20) // checks of each key after a deploy
+	many := full.Pick(t, 15, 60)
+	const looks = 4 // checks of each key after a deploy
 	for _, row := range []struct {
 		name   string
 		keys   int
@@ -126,7 +127,7 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 				for i, by := range []string{"d", "e", "f", "g", "h", "i"} {
 					c.replace(gossip, by, old[i], row.leaves)
 					for range looks {
-						time.Sleep(5 * time.Second / time.Duration(looks))
+						time.Sleep(5 * time.Second / looks)
 						renew()
 						for key := range c.texts {
 							require.False(t, c.free(c.some(), key), "%s of %d, after %s", key, row.keys, old[i])

@@ -71,14 +71,11 @@ func (n *Node) reportJoin() {
 		unanswered = append(unanswered, fmt.Sprintf("%s: %s", entry, c.Unanswered[entry]))
 	}
 	attrs := []any{"waited", n.cfg.JoinTimeout.String(), "unanswered", unanswered}
-	switch {
-	case v.Met != 0:
+	if v.Met != 0 {
 		n.cfg.Logger.Warn("no member answered at some Join addresses; fix or remove them", attrs...)
-	case n.cfg.Expect > 1:
-		n.cfg.Logger.Warn("no other member has answered; granting a share of Expect: check Join, firewall and Advertise",
+	} else {
+		n.cfg.Logger.Warn("no other member has answered; granting a share of Expect alone: check Join, firewall and Advertise",
 			append(attrs, "expect", n.cfg.Expect)...)
-	default:
-		n.cfg.Logger.Warn("no other member has answered; counting alone: check Join, firewall and Advertise", attrs...)
 	}
 }
 

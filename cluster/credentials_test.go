@@ -324,7 +324,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)
 	eventually(t, 5*time.Second, func() bool { return near.refused.snapshot()[reasonIdentity] >= 1 }, "%v", near.refused.snapshot())
-	require.NotZero(t, log.with("refused a connection", "reason=identity", "spiffe://example.org/us/c"), log.String())
+	require.NotZero(t, log.with("refused a peer", "reason=identity", "spiffe://example.org/us/c"), log.String())
 	select {
 	case <-near.streams:
 		require.FailNow(t, "it was handed to gossip")

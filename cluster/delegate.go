@@ -37,7 +37,7 @@ func (d delegate) mergeRecords(b []byte) {
 	now := time.Now()
 	records, err := decodeRecords(b, now)
 	if err != nil {
-		d.log.Debug("cannot decode records that gossip received", "error", err)
+		d.log.Debug("cannot use a record of a member", "error", err)
 		return
 	}
 	d.step(func(r *roster) change { return r.merge(records, now) })

@@ -454,7 +454,7 @@ func (g *gossip) news(from string, b []byte) (answer []byte) {
 	now := time.Now()
 	records, err := decodeRecords(b, now)
 	if err != nil || len(records) != 1 || records[0].Name != from && records[0].Name != g.cfg.Name {
-		g.log.Debug("cannot use the record that a member sent", "member", from, "error", err)
+		g.log.Debug("cannot use a record of a member", "member", from, "error", err)
 		return nil
 	}
 	g.step(func(r *roster) change {

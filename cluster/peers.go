@@ -92,7 +92,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	p := &peers{
 		cfg:      cfg,
 		handler:  h,
-		refusals: refusedConnections(cfg.Log),
+		refusals: newRefusals(cfg.Log),
 		trouble:  troubleWithMembers(cfg.Log),
 		abroad:   troubleAbroad(cfg.Log),
 		pending:  newPending(pendingSize, pendingPerHost, rlimit.Files()),

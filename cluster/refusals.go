@@ -35,7 +35,7 @@ const logPace = pace.Every
 // reason and then at most one in logPace. Reasons are a fixed few, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
-	say func(reason, addr string, err error, unlogged uint64)
+	log *slog.Logger
 
 	mu  sync.Mutex
 	all map[string]tally // by reason
@@ -47,22 +47,8 @@ type tally struct {
 	at          time.Time // of that line
 }
 
-// refusedConnections are those of connections.
-func refusedConnections(log *slog.Logger) *refusals {
-	return newRefusals(func(reason, addr string, err error, unlogged uint64) {
-		log.Warn("refused a connection", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
-	})
-}
-
-// refusedGossip are those of packets and what else gossip sends.
-func refusedGossip(log *slog.Logger) *refusals {
-	return newRefusals(func(reason, addr string, err error, unlogged uint64) {
-		log.Warn("refused gossip", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
-	})
-}
-
-func newRefusals(say func(reason, addr string, err error, unlogged uint64)) *refusals {
-	return &refusals{say: say, all: map[string]tally{}}
+func newRefusals(log *slog.Logger) *refusals {
+	return &refusals{log: log, all: map[string]tally{}}
 }
 
 // add counts one connection from addr that is closed for reason. An empty
@@ -90,7 +76,7 @@ func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	if addr != nil {
 		from = addr.String()
 	}
-	r.say(reason, from, err, unlogged)
+	r.log.Warn("refused a peer", "reason", reason, "addr", from, "error", err, "unlogged", unlogged)
 }
 
 func (r *refusals) snapshot() map[string]uint64 {

@@ -23,14 +23,12 @@ func TestRefusalsLogTheAddressAsTextInJSON(t *testing.T) {
 		{"no address", nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, of := range []func(*slog.Logger) *refusals{refusedConnections, refusedGossip} {
-				var text strings.Builder
-				of(slog.New(slog.NewJSONHandler(&text, nil))).addAll(reasonGarbage, 3, c.addr, errors.New("some error"))
-				var line struct{ Addr, Error any }
-				require.NoError(t, json.Unmarshal([]byte(text.String()), &line))
-				require.Equal(t, c.want, line.Addr)
-				require.Equal(t, "some error", line.Error)
-			}
+			var text strings.Builder
+			newRefusals(slog.New(slog.NewJSONHandler(&text, nil))).addAll(reasonGarbage, 3, c.addr, errors.New("some error"))
+			var line struct{ Addr, Error any }
+			require.NoError(t, json.Unmarshal([]byte(text.String()), &line))
+			require.Equal(t, c.want, line.Addr)
+			require.Equal(t, "some error", line.Error)
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/patience"
 )
 
@@ -49,7 +48,6 @@ type region struct {
 	network Network
 	misses  map[string]int // how often each address has failed since the region last answered
 	tries   int            // attempts since it did
-	after   pace.Pace      // of the line that it is reached after all
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
@@ -89,11 +87,6 @@ func (r *region) run() {
 	for r.peers.ctx.Err() == nil {
 		addr, s, err := r.connect()
 		if s != nil {
-			if r.tries > 1 {
-				if unlogged, due := r.after.Due(time.Now()); due {
-					r.peers.cfg.Log.Info("another region is reached after all", "region", r.name, "addr", addr, "unlogged", unlogged)
-				}
-			}
 			err = r.keep(s)
 			if s.answered.Load() > 0 {
 				clear(r.misses)

@@ -146,7 +146,7 @@ func TestAWrongRegionIsNamedOnBothSidesAndNotInAFlood(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnheard)
 		named := []string{`\"r\"`, `\"far\"`, `\"elsewhere\"`}
 		require.Equal(t, 1, here.with(append(named, "cannot reach another region", "region=far", wrong.cfg.Self.Addr)...), here.String())
-		require.Equal(t, 1, there.with(append(named, "refused a connection", "reason=region")...), there.String())
+		require.Equal(t, 1, there.with(append(named, "refused a peer", "reason=region")...), there.String())
 	})
 }
 

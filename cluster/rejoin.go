@@ -133,10 +133,7 @@ func (g *gossip) catchUp() {
 	if len(at) == 0 {
 		return
 	}
-	_, err := g.list.Join([]string{at[rand.N(len(at))]})
-	if err != nil && g.ctx.Err() == nil {
-		g.log.Debug("cannot fetch the roster from a member", "error", err)
-	}
+	_, _ = g.list.Join([]string{at[rand.N(len(at))]}) // the gossip library logs its error
 }
 
 // join tries the addresses of Join and of missing members that gossip does not
@@ -309,7 +306,7 @@ func (g *gossip) unanswered(looked []lookup, in, own map[string]bool, said map[s
 }
 
 // recordJoin records the outcome of an attempt. It logs a problem once: at once if a member
-// refuses this node, and otherwise after joinGrace. It logs the end of a logged problem.
+// refuses this node, and otherwise after joinGrace.
 func (g *gossip) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 	g.mu.Lock()
 	was := g.joined
@@ -322,12 +319,9 @@ func (g *gossip) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 	o.logged = o.logged || warn
 	g.joined = o
 	g.mu.Unlock()
-	switch {
-	case warn:
+	if warn {
 		g.log.Warn("no member of Join was joined; retrying: check DNS, firewall and Advertise",
 			"error", o.problem)
-	case o.problem == "" && was.logged:
-		g.log.Info("joined after all", "reached", o.reached)
 	}
 }
 

@@ -83,11 +83,11 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 		return 0, nil, errors.New("the override was set, and another request removed it at once")
 	}
 	answer := answerOf(set)
-	if o.Until.IsZero() {
-		a.log.Info("override set without an end", "limit", limit, "id", answer.ID, "rate", o.Rate, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
-	} else {
-		a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until.UTC(), "by", o.By, "client", r.by, "addr", r.RemoteAddr)
+	until := "forever"
+	if !o.Until.IsZero() {
+		until = o.Until.UTC().Format(time.RFC3339Nano)
 	}
+	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", until, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusOK, answer, nil
 }
 

@@ -27,7 +27,7 @@ func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask fu
 func (a *Admission) releaseTexts() {
 	for _, h := range a.texts {
 		ctx, cancel := context.WithTimeout(context.Background(), refundTimeout)
-		a.tell(h.limiter.ReleaseHold(ctx, h.key, h.text))
+		a.logEnd(h.limiter.Limit().Name, h.limiter.ReleaseHold(ctx, h.key, h.text))
 		cancel()
 	}
 }

@@ -150,7 +150,9 @@ func (a *Admission) release() {
 	a.releaseTexts()
 }
 
-func (a *Admission) giveBack(c *charge) { a.tell(c.reservation.Cancel(a.ctx())) }
+func (a *Admission) giveBack(c *charge) {
+	a.logEnd(c.reservation.Decision().Name, c.reservation.Cancel(a.ctx()))
+}
 
 // ctx is the request's, which need not last as long as what it has is settled.
 func (a *Admission) ctx() context.Context {
@@ -160,13 +162,11 @@ func (a *Admission) ctx() context.Context {
 	return context.WithoutCancel(a.r.Context())
 }
 
-// tell logs what went wrong with a reservation.
-func (a *Admission) tell(err error) {
-	if err == nil || errors.Is(err, weir.ErrClosed) {
-		return
-	}
-	if unlogged, logs := a.m.logs(&a.m.ungiven, err); logs {
-		a.m.o.Logger.Error("units of a request that has ended may stay spent", "error", err, "unlogged", unlogged)
+// logEnd logs the error of the call that ended a reservation of limit. A closed node has logged
+// already.
+func (a *Admission) logEnd(limit string, err error) {
+	if err != nil && !errors.Is(err, weir.ErrClosed) {
+		a.m.logUnsettled(limit, err)
 	}
 }
 

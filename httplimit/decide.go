@@ -127,9 +127,7 @@ func (m *Middleware) unjudged(s *scratch, err error) {
 		o.fail(err)
 		return
 	}
-	if unlogged, due := m.passed.Due(m.now()); due {
-		m.o.Logger.Warn("the node is closed; requests pass uncounted if their rules are fail_open", "unlogged", unlogged)
-	}
+	m.logUncounted(err)
 }
 
 // errCrowd is for what rules.Parse cannot foresee.

@@ -82,9 +82,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 			return true
 		}
 		if o.Err != nil {
-			if unlogged, logs := m.logs(&m.uncounted, o.Err); logs {
-				m.o.Logger.Error("requests cannot be counted and are answered with 503", "error", o.Err, "unlogged", unlogged)
-			}
+			m.logUncounted(o.Err)
 		}
 		if !s.request.Client.IsValid() {
 			m.warnOfNoAddress(s)

@@ -140,7 +140,7 @@ func (a *admin) forwardedOutcome(r *adminRequest, of *rules.Request, refuse bool
 	o := a.rulesOf.Check(r.Context(), of)
 	if o.Err != nil && o.Status != StatusClientGone {
 		if unlogged, due := a.failed.Due(time.Now()); due {
-			a.log.Error("requests of proxies cannot be counted and are denied with 503", "error", o.Err, "unlogged", unlogged)
+			a.log.Error("requests cannot be counted; they pass if their rules are fail_open", "error", o.Err, "unlogged", unlogged)
 		}
 	}
 	setHeader(r.w.Header(), &o)

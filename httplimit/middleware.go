@@ -111,9 +111,9 @@ type Middleware struct {
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 
-	uncounted, ungiven, passed, untold pace.Pace   // of the lines that say so
-	addressless                        atomic.Bool // the line about requests without an address is logged
-	unsettled                          atomic.Uint64
+	uncounted, unsettling pace.Pace   // paces of log lines
+	addressless           atomic.Bool // the line about requests without an address is logged
+	unsettled             atomic.Uint64
 }
 
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
@@ -246,11 +246,22 @@ func (m *Middleware) BeginCheck(ctx context.Context, r *rules.Request) (Outcome,
 	return s.outcome, s.admission
 }
 
-// logs reports whether an error is to be logged now, with how many like it were not: what
-// is wrong here and no client's fault, at a pace.
-func (m *Middleware) logs(of *pace.Pace, err error) (unlogged uint64, logs bool) {
+// logUncounted logs at a pace that requests are not counted. A client that has gone is no error.
+func (m *Middleware) logUncounted(err error) {
 	if errors.Is(err, context.Canceled) {
-		return 0, false
+		return
 	}
-	return of.Due(m.now())
+	if unlogged, due := m.uncounted.Due(m.now()); due {
+		m.o.Logger.Error("requests cannot be counted; they pass if their rules are fail_open", "error", err, "unlogged", unlogged)
+	}
+}
+
+// logUnsettled logs at a pace that units which a request has not used stay spent.
+func (m *Middleware) logUnsettled(limit string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	if unlogged, due := m.unsettling.Due(m.now()); due {
+		m.o.Logger.Warn("units that a request did not use stay spent", "limit", limit, "error", err, "unlogged", unlogged)
+	}
 }

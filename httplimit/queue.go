@@ -42,9 +42,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 			o.Status = s.denial()
 		}
 		if err := s.giveBack(ctx); err != nil {
-			if unlogged, logs := m.logs(&m.ungiven, err); logs {
-				m.o.Logger.Error("units of a request that left its queue may stay spent", "error", err, "unlogged", unlogged)
-			}
+			m.logUnsettled(v.Decision.Name, err)
 		}
 		return
 	}

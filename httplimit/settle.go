@@ -1,12 +1,18 @@
 package httplimit
 
 import (
+	"errors"
 	"mime"
 	"net/http"
 	"strings"
 
 	"github.com/weir-go/weir/internal/jsonscan"
 	"github.com/weir-go/weir/rules"
+)
+
+var (
+	errCostMissing = errors.New("the response lacks a field that settle names")
+	errCostEncoded = errors.New("settle cannot read the cost, because the response has a Content-Encoding")
 )
 
 // bill is what a response says that its request has cost, under one rule.
@@ -93,20 +99,18 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	}
 	units, all := a.cost(c, e)
 	if all || units > c.reservation.Units() {
-		a.tell(c.reservation.Settle(a.ctx(), units))
+		a.logEnd(c.reservation.Decision().Name, c.reservation.Settle(a.ctx(), units))
 	}
 	if all || e.Aborted || !success || c.bill.untold {
 		return
 	}
 	c.bill.untold = true
 	a.m.unsettled.Add(1)
-	if unlogged, due := a.m.untold.Due(a.m.now()); due {
-		why := "the response lacks a field that settle names"
-		if c.bill.encoded {
-			why = "the response has a Content-Encoding"
-		}
-		a.m.o.Logger.Warn("a response does not say what its request cost; the estimate stays spent", "rule", c.bill.rule.Name, "reason", why, "unlogged", unlogged)
+	err := errCostMissing
+	if c.bill.encoded {
+		err = errCostEncoded
 	}
+	a.m.logUnsettled(c.reservation.Decision().Name, err)
 }
 
 // cost returns what the request has cost; if that is not all, at least.

@@ -173,7 +173,7 @@ func TestAResponseSettlesTheEstimate(t *testing.T) {
 			}()
 			require.Equal(t, 1000-c.want, left(t, m, "r", "192.0.2.1"))
 			require.Equal(t, c.unsettled, m.Unsettled())
-			require.Equal(t, int(c.unsettled), strings.Count(log.String(), "the estimate stays spent"), log)
+			require.Equal(t, int(c.unsettled), strings.Count(log.String(), "units that a request did not use stay spent"), log)
 		})
 	}
 }

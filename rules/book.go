@@ -175,7 +175,7 @@ func (b *Book) reload() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.stats.LastError == nil || b.stats.LastError.Error() != err.Error() {
-			b.log.Error("the rules file cannot be read: the last good version stays in force", "path", b.path, "error", err, "hash", b.stats.Hash)
+			b.log.Error("the rules file was refused: the last good version stays in force", "path", b.path, "error", err, "hash", b.stats.Hash)
 		}
 		b.seen = ""
 		b.stats.LastError, b.stats.Missing = err, errors.Is(err, fs.ErrNotExist)

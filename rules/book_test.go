@@ -153,7 +153,7 @@ func TestAFileThatIsRemovedLeavesTheLastGoodOne(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	eventually(t, "missed", func() bool { return b.Stats().Missing })
 	require.ErrorIs(t, b.Stats().LastError, os.ErrNotExist)
-	require.True(t, log.has("cannot be read: the last good version stays in force"))
+	require.True(t, log.has("was refused: the last good version stays in force"))
 	require.EqualValues(t, 10, rateOf(b))
 
 	write(t, path, rated(1, 10))
@@ -211,12 +211,12 @@ func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
 	for range 5 {
 		b.reload()
 	}
-	require.Equal(t, 1, log.times("cannot be read"))
+	require.Equal(t, 1, log.times("was refused"))
 	write(t, path, rated(1, 10))
 	b.reload()
 	require.NoError(t, os.Remove(path))
 	b.reload()
-	require.Equal(t, 2, log.times("cannot be read"), "it has been there meanwhile")
+	require.Equal(t, 2, log.times("was refused"), "it has been there meanwhile")
 }
 
 // Quiet is waited for no longer than a second.
@@ -674,6 +674,6 @@ func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
 		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000,"at":1}`)))
 	}
 	b.refresh()
-	require.Equal(t, 1, log.times("cannot be read"))
-	require.Equal(t, 1, log.times("does not fit its limit"), log.String())
+	require.Equal(t, 1, log.times("ignored an override; set it again or remove it\" name="))
+	require.Equal(t, 1, log.times("ignored an override; set it again or remove it\" limit="), log.String())
 }

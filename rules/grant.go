@@ -74,7 +74,7 @@ func (b *Book) read(v weir.Published) *grant {
 	if g.Override, err = readOverride(v); err != nil {
 		g.unread = true
 		if unlogged, due := b.unread.Due(time.Now()); due {
-			b.log.Warn("ignored an override that cannot be read", "name", v.Name, "error", err, "unlogged", unlogged)
+			b.log.Warn("ignored an override; set it again or remove it", "name", v.Name, "error", err, "unlogged", unlogged)
 		}
 	}
 	return g
@@ -91,7 +91,7 @@ func (b *Book) fit(g *grant, l *Limit) *granted {
 		c, err := newCount(b.node, l, g.over(l.base))
 		if err != nil {
 			if unlogged, due := b.unfit.Due(time.Now()); due {
-				b.log.Warn("ignored an override that does not fit its limit", "limit", g.Limit, "error", err, "unlogged", unlogged)
+				b.log.Warn("ignored an override; set it again or remove it", "limit", g.Limit, "error", err, "unlogged", unlogged)
 			}
 			return nil
 		}

@@ -26,7 +26,7 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 		err = watcher.Add(dir)
 	}
 	if err != nil {
-		b.log.Warn("cannot watch the directory of the rules file; changes are found by polling", "path", b.path, "every", every.String(), "error", err)
+		b.log.Warn("cannot watch the directory of the rules file; polling it", "path", b.path, "every", every.String(), "error", err)
 	}
 	poll := time.NewTicker(every)
 	defer poll.Stop()
@@ -56,7 +56,7 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 				continue
 			}
 			if unlogged, due := b.unwatched.Due(time.Now()); due {
-				b.log.Warn("lost an event in the directory of the rules file; changes are found by polling", "path", b.path, "every", every.String(), "error", err, "unlogged", unlogged)
+				b.log.Warn("cannot watch the directory of the rules file; polling it", "path", b.path, "every", every.String(), "error", err, "unlogged", unlogged)
 			}
 		case <-due.C:
 			latest = time.Time{}

@@ -197,7 +197,7 @@ func (m *message) cross(there *peer) {
 		}
 		if reason != "" {
 			there.owner.refused[reason]++
-			there.owner.say("refused a connection", "reason", reason, "addr", there.to.host.name, "error", problem)
+			there.owner.say("refused a peer", "reason", reason, "addr", there.to.host.name, "error", problem)
 		}
 		there.send(message{kind: refused, body: []byte(problem)})
 	case welcome:

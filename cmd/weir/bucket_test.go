@@ -100,7 +100,7 @@ func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
 	status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`)
 	require.Equal(t, 200, status, answer)
 	wait(t, func() bool { return strings.Contains(p.out.String(), "a snapshot was not written") })
-	require.Contains(t, p.out.String(), "snapshots were not read")
+	require.Contains(t, p.out.String(), "cannot read snapshots")
 	require.NotContains(t, p.out.String(), s3Secret)
 }
 

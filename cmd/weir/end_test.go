@@ -129,7 +129,7 @@ func TestASecondSignalCutsTheEndShort(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, p.Wait(), &exit)
 	require.Equal(t, bad, exit.ExitCode())
-	require.Contains(t, p.out.String(), `level=WARN msg="second signal: ending at once`)
+	require.Contains(t, p.out.String(), "ended by a second signal")
 }
 
 func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {

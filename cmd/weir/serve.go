@@ -56,8 +56,6 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 	go func() {
 		defer endAtOnce()
 		for _, told := range []func(){leave, func() {
-			// Before it ends, and the process with it.
-			log.Warn("second signal: ending at once; counts that no other node has are lost")
 			signal.Stop(ends) // a third one ends the process itself
 		}} {
 			select {
@@ -205,7 +203,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
-		err = errors.Join(err, errors.New("weir serve: ended by a second signal: work in progress was cut off"))
+		err = errors.Join(err, errors.New("weir serve: ended by a second signal: work in progress was cut off, and counts that no other node has are lost"))
 	}
 	return err
 }

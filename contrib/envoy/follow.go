@@ -76,13 +76,13 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 		}
 		if err != nil {
 			if unlogged, due := s.refused.Due(time.Now()); due { // a server may send at once again what was refused
-				s.o.Logger.Error("the management server's Envoy configuration was refused; the last one stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
+				s.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
 			}
 			req.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 			continue
 		}
 		if version := answer.GetVersionInfo(); version != req.VersionInfo || version == "" {
-			s.o.Logger.Info("the management server's Envoy configuration is in force", "version", version, "domains", len(cfg.domains), "limits", cfg.count())
+			s.o.Logger.Info("an Envoy configuration is in force", "version", version, "domains", len(cfg.domains), "limits", cfg.count())
 		}
 		req.VersionInfo = answer.GetVersionInfo()
 	}

@@ -97,7 +97,7 @@ func (a *admission) end() {
 		err = a.reservation.Settle(context.Background(), told-1) // which waits for no answer
 	}
 	if err != nil && a.limits.unsettled.CompareAndSwap(false, true) {
-		cmp.Or(a.limits.o.Logger, slog.Default()).Warn("a call was not settled; its estimate stays spent", "limit", a.reservation.Decision().Name, "error", err)
+		cmp.Or(a.limits.o.Logger, slog.Default()).Warn("units that a request did not use stay spent", "limit", a.reservation.Decision().Name, "error", err)
 	}
 }
 

@@ -220,7 +220,7 @@ func TestACallCostsWhatItsMessagesTell(t *testing.T) {
 			if c.want == 50 {
 				warnings = 1
 			}
-			require.Equal(t, warnings, strings.Count(log.String(), "its estimate stays spent"), log.String())
+			require.Equal(t, warnings, strings.Count(log.String(), "units that a request did not use stay spent"), log.String())
 		})
 	}
 }

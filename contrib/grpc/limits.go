@@ -147,7 +147,7 @@ func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outco
 		if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 			network = p.Addr.Network()
 		}
-		log.Warn("calls without an address share one key; for a Unix socket use ClientAddress.TrustUnix", "network", network)
+		log.Warn("requests without an address share one key; for a Unix socket use ClientAddress.TrustUnix", "network", network)
 	}
 }
 

@@ -55,10 +55,8 @@ func (l *Line) Log(to *slog.Logger) {
 	switch l.event {
 	case begun:
 		to.Warn("outage began: checks may be decided without their owners", attrs...)
-	case grown:
-		to.Warn("outage grew: further members are missing", attrs...)
-	case shrunk:
-		to.Info("outage shrank: some members are back, others are still missing", attrs...)
+	case grown, shrunk:
+		to.Warn("outage changed: other members are missing", attrs...)
 	case ended:
 		to.Info("outage ended: owners decide every check again", attrs...)
 	}

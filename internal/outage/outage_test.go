@@ -89,17 +89,17 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 		},
 		"further members once, and those that are back after Quiet": {
 			{second, of("b"), "missing=[b]"},
-			{second, of("b", "c"), "WARN msg=\"outage grew: further members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
+			{second, of("b", "c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
 			{second, of("b", "c"), ""},
 			{outage.Quiet - 1, of("c"), ""},
-			{1, of("c"), "INFO msg=\"outage shrank: some members are back, others are still missing\" since=1s lasted=7s missing=[c] reached=2"},
+			{1, of("c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=7s missing=[c] reached=2"},
 			{second, of("c"), ""},
-			{second, of("b"), "grew"},
+			{second, of("b"), "changed"},
 		},
 		"all members that were missing at its end": {
 			{second, of("b"), "missing=[b]"},
 			{second, of("c"), "missing=\"[b c]\""},
-			{outage.Quiet, of("c"), "shrank: some members are back, others are still missing\" since=1s lasted=6s missing=[c]"},
+			{outage.Quiet, of("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
 			{outage.Quiet, of(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
 		"no line as all members are back and decisions go on": {

@@ -141,7 +141,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 	}
 	r.mu.Unlock()
 	if logs {
-		r.log.Warn("two limits share a name and version but have other numbers; raise Version or rename one",
+		r.log.Warn("limits of one name and version have different numbers; raise Version or rename one",
 			"limit", l.Name, "version", l.Version, "numbers", r.describe(l.spelled()), "other_numbers", r.describe(before.spelled()))
 	}
 	return nil
@@ -178,7 +178,7 @@ func (r *Registry) compare(theirs *Limit, member string, now int64) {
 	here, logs := held.Limit, r.logs(&held.loggedThere, now)
 	r.mu.Unlock()
 	if logs {
-		r.log.Warn("another member has other numbers for this limit; raise Version or rename it",
+		r.log.Warn("limits of one name and version have different numbers; raise Version or rename one",
 			"limit", here.Name, "version", here.Version, "numbers", r.describe(here.spelled()), "other_numbers", r.describe(theirs.spelled()), "member", member)
 	}
 }

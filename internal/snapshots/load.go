@@ -37,7 +37,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 		return nil
 	})
 	if !ended {
-		s.cfg.Log.Error("snapshots were not read to their end, so that counts in them are lost; mend what holds them, and restart all nodes", "error", err)
+		s.cfg.Log.Error("cannot read snapshots, so counts in them are lost; mend their store and restart all nodes", "error", err)
 	}
 	s.loading.Store(false)
 }
@@ -49,7 +49,7 @@ func (s *Snapshots) load(ctx context.Context) {
 	all, err := s.look(ctx)
 	if !all.opened && !all.refused && err != nil {
 		s.countRefused(1)
-		s.cfg.Log.Error("snapshots were not read, so that the counts in them are lost; mend what holds them, and restart all nodes", "error", err)
+		s.cfg.Log.Error("cannot read snapshots, so counts in them are lost; mend their store and restart all nodes", "error", err)
 	}
 	if s.cfg.Members.Counts() >= GraceFor || !all.opened && !all.refused {
 		return
@@ -112,7 +112,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 			return err // look has reported it
 		}
 		s.countRefused(1)
-		s.cfg.Log.Error("a snapshot was refused; what was read before the damage counts, and the one before it is loaded if there is one", "member", node, "counts", counts, "error", err)
+		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "member", node, "counts", counts, "error", err)
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
 			why := fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err)
 			s.shut.Store(&why)
@@ -121,10 +121,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 	})
 	for _, err := range without(err, refused) {
 		s.countRefused(1)
-		s.cfg.Log.Error("a snapshot was not read; the one before it is loaded if there is one", "error", err)
-	}
-	if err != nil && loaded == 0 {
-		s.cfg.Log.Error("no snapshot was loaded", "error", err)
+		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "error", err)
 	}
 	return loaded, newest
 }

@@ -68,8 +68,8 @@ func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
 			return
 		case heard && err == nil:
 			due = sent + ttl
-		case heard && o.Wrong == nil:
-			o.Wrong = err
+		case heard && o.Wrong == "":
+			o.Wrong = failure(err)
 		}
 		if !heard || err == nil || !errors.Is(err, errNobody) {
 			o.Expires = s.now() + ttl
@@ -126,7 +126,7 @@ func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 				broken(o.To, "%v: a hold of %d units, granted at %s at %v, is lost", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From)
 				break
 			}
-			if o.Wrong != nil && r.undisturbed() {
+			if o.Wrong != "" && r.undisturbed() {
 				broken(o.To, "%v: to renew a hold of %d units, granted at %s at %v, is an error: %v", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From, o.Wrong)
 				break
 			}

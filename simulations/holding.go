@@ -38,7 +38,7 @@ type Held struct {
 	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process. The units
 	// of the hold are free again at most expiryWithin after Expires, plus the time of a round trip.
 	Expires time.Duration
-	Wrong   error // the first of a renewal but weir.ErrExpired
+	Wrong   string // the first error of a renewal but weir.ErrExpired
 	Units   int64
 	Key     int32
 	Limit   int16
@@ -61,7 +61,7 @@ type Probe struct {
 	Node    int16
 	Allowed bool
 	Left    int64 // units that were not held, as the node says
-	Err     error
+	Err     string
 }
 
 // hold takes units, and gives them back after a while, unless they are lost or their holder
@@ -155,7 +155,7 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 						time.Sleep(confirmedWithin)
 					}
 				}
-				p.Err = err
+				p.Err = failure(err)
 				probes = append(probes, p)
 			}
 		}
@@ -198,7 +198,7 @@ func (r *trial) holdings() (all []*holdings) {
 	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		if c.Limit != witness && inFlightLimit(r.Scenario.Limits[c.Limit]) && !c.Allowed && c.Err == nil {
+		if c.Limit != witness && inFlightLimit(r.Scenario.Limits[c.Limit]) && !c.Allowed && c.Err == "" {
 			h := get(c.Limit, c.Key, c.Node)
 			h.denied = append(h.denied, c)
 		}

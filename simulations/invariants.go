@@ -124,7 +124,7 @@ func newTrial(j *Journal) *trial {
 			r.asks = append(r.asks, a)
 		}
 		a.of = append(a.of, int32(i))
-		if c.Allowed && c.Err == nil {
+		if c.Allowed && c.Err == "" {
 			a.admits = append(a.admits, int32(i))
 		}
 	}
@@ -324,7 +324,7 @@ func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 		var first *Check
 		for i := range r.Checks {
 			check := &r.Checks[i]
-			if r.Scenario.Nodes[check.Node].Region != region || check.Err != nil {
+			if r.Scenario.Nodes[check.Node].Region != region || check.Err != "" {
 				continue
 			}
 			for at < len(quiets) && quiets[at].to <= check.Asked {
@@ -416,7 +416,7 @@ func errorless(r *trial, broken func(time.Duration, string, ...any)) {
 	var first *Check
 	errs := 0
 	for i := range r.Checks {
-		if c := &r.Checks[i]; c.Err != nil {
+		if c := &r.Checks[i]; c.Err != "" {
 			if errs++; first == nil {
 				first = c
 			}

@@ -64,7 +64,7 @@ type Check struct {
 	Node            int16 // index in Scenario.Nodes
 	Allowed         bool
 	Source          weir.Source
-	Err             error
+	Err             string // empty if there is none
 }
 
 // witness is the Check.Limit of the limit that every run adds: it is so large

@@ -274,9 +274,17 @@ func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Ch
 	return p, l, s.keys[q.limit][q.key], c
 }
 
+// failure is the text of an error, which a journal has in place of the error.
+func failure(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // answer completes a check with its decision.
 func (s *stage) answer(c *Check, d weir.Decision, err error) {
-	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
+	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, failure(err)
 }
 
 // tell has a node give back units of the witness, whichever node admitted them, or reset it. What

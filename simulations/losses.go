@@ -115,9 +115,9 @@ func (l *ledger) note(c Check, killed bool) {
 	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered)
 	l.asks[c.Key] = append(l.asks[c.Key], ask{
 		units: c.Units, from: c.Asked, to: c.Answered,
-		done: !killed && c.Err == nil && c.Allowed, unsure: killed || c.Err != nil || slow, leased: c.Source == weir.Leased,
+		done: !killed && c.Err == "" && c.Allowed, unsure: killed || c.Err != "" || slow, leased: c.Source == weir.Leased,
 	})
-	if !killed && c.Err == nil && c.Allowed {
+	if !killed && c.Err == "" && c.Allowed {
 		l.granted[c.Key] += c.Units
 		if !l.before(c) {
 			l.since[c.Key] += c.Units

@@ -11,16 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The processes that a search starts, and the players, are this binary.
+// The processes that play scenarios are this binary.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(workerEnv) != "":
+	if os.Getenv(workerEnv) != "" {
 		main()
-	case os.Getenv(playerEnv) != "":
-		bubbles(func(t *testing.T) int {
-			playFor(t, os.Stdin, os.Stdout)
-			return exitFine
-		})
 	}
 	status := m.Run()
 	dismiss()
@@ -113,15 +107,6 @@ func TestASearchEndsWhenItIsInterrupted(t *testing.T) {
 	status := entry(ctx, t, []string{"-random", "1h", "-seed", "20"}, out, &complaint)
 	require.Equal(t, exitInterrupted, status, complaint.String())
 	require.Contains(t, out.String(), "of virtual time")
-}
-
-func TestAProcessThatEndsIsAFinding(t *testing.T) {
-	w, err := startWorker()
-	require.NoError(t, err)
-	require.NoError(t, w.Kill())
-	_, err = w.play(1, false)
-	require.ErrorContains(t, err, "the process that played it ended")
-	w.stop()
 }
 
 func TestAScenarioIsKeptWhereItCanBeReplayed(t *testing.T) {

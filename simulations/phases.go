@@ -48,7 +48,7 @@ func (a *asks) phases(lasts time.Duration) (all []phase) {
 		}
 		g := of(c.Asked)
 		g.offered += c.Units
-		if c.Allowed && c.Err == nil {
+		if c.Allowed && c.Err == "" {
 			g.units[min(a.place(c.Asked, c.Node), len(g.units)-1)] += c.Units
 		}
 	}

@@ -23,7 +23,7 @@ type Reserved struct {
 	Settled []Settled // each Settle that returned no error
 	Open    []int64   // what others were to settle, whose callers died meanwhile
 	Tried   bool      // somebody who was not killed tried
-	Wrong   error     // the first error that a Settle has no reason for
+	Wrong   string    // the first error that a Settle has no reason for
 }
 
 // Settled is that a caller was told that it has settled a reservation.
@@ -162,8 +162,8 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 	case err == nil:
 		r.Settled = append(r.Settled, Settled{asked, s.now(), actual})
 	case text != "" && errors.Is(err, weir.ErrUnavailable), errors.Is(err, weir.ErrClosed), errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
-	case r.Wrong == nil:
-		r.Wrong = err
+	case r.Wrong == "":
+		r.Wrong = failure(err)
 	}
 	r.Tried = r.Tried || !errors.Is(err, weir.ErrClosed)
 }
@@ -235,7 +235,7 @@ func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			broken(v.Settled[len(v.Settled)-1].Answered, "limit %q key %d: what was reserved at %s at %v was settled %d times: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, len(v.Settled), v.Settled)
 		case whole && v.Tried && v.Allowed && len(v.Settled)+len(v.Open) == 0:
 			broken(v.Answered, "limit %q key %d: what was reserved at %s at %v was not settled, though nothing fails", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked)
-		case v.Wrong != nil:
+		case v.Wrong != "":
 			broken(v.Answered, "limit %q key %d: to settle what was reserved at %s at %v is an error: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, v.Wrong)
 		}
 		if !v.Allowed {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -14,6 +15,28 @@ const (
 	enoughFound = 10 // broken scenarios; one of them is shrunk
 	shrinkFor   = 10 * time.Minute
 )
+
+// unplayed is the invariant of a scenario that ends before it is over.
+const unplayed = "played"
+
+// errUnplayable is the error of a scenario that cannot be played, after which its process goes on.
+var errUnplayable = errors.New("it cannot be played")
+
+// result is the outcome of a random scenario.
+type result struct {
+	scenario *Scenario
+	checks   int
+	broken   []Broken
+	allowed  allowed
+}
+
+// drawn is the random scenario of a seed.
+func drawn(seed uint64, planet bool) *Scenario {
+	if planet {
+		return randomPlanet(seed)
+	}
+	return random(seed)
+}
 
 // searching is a search for a scenario that breaks an invariant.
 type searching struct {
@@ -72,8 +95,8 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 		if f.regions {
 			of = "-regions "
 		}
-		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.Seed, drawn(r.Seed, f.regions).again(), command(), of, r.Seed)
-		r.Broken[0].tell(complain)
+		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.scenario.Seed, r.scenario.again(), command(), of, r.scenario.Seed)
+		r.broken[0].tell(complain)
 	}
 	if ctx.Err() == nil {
 		f.simplify(t, f.found[0], complain)
@@ -84,42 +107,38 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 // employ has one process play scenarios until there are enough. The process is
 // replaced when a scenario ends it.
 func (f *searching) employ() error {
-	for {
-		w, err := startWorker()
-		if err != nil {
-			return err
-		}
-		interrupted := context.AfterFunc(f.ctx, func() { _ = w.Kill() })
-		more := f.have(w)
-		interrupted()
-		w.stop()
-		if !more {
-			return nil
-		}
-	}
-}
-
-// have has a worker play until there are enough, or a scenario has ended it.
-func (f *searching) have(w *worker) (more bool) {
+	var w *worker
 	for {
 		seed, more := f.take()
 		if !more {
-			return false
+			break
 		}
-		r, err := w.play(seed, f.regions)
+		if w == nil {
+			var err error
+			if w, err = startWorker(); err != nil {
+				return err
+			}
+		}
+		s := drawn(seed, f.regions)
+		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
+		j, err := w.play(s)
+		interrupted()
 		switch {
 		case f.ctx.Err() != nil:
-			return false
-		case err != nil:
-			s := drawn(seed, f.regions)
-			f.note(result{
-				Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts,
-				Broken: []Broken{{Invariant: unplayed, Says: err.Error()}},
-			})
-			return true
+			w.stop()
+			return nil
+		case err == nil:
+			f.note(result{s, len(j.Checks), judge(j), j.allowed()})
+			continue
+		case !errors.Is(err, errUnplayable):
+			w = nil
 		}
-		f.note(r)
+		f.note(result{scenario: s, broken: []Broken{{Invariant: unplayed, Says: err.Error()}}})
 	}
+	if w != nil {
+		w.stop()
+	}
+	return nil
 }
 
 func (f *searching) take() (seed uint64, more bool) {
@@ -143,33 +162,37 @@ func (f *searching) take() (seed uint64, more bool) {
 func (f *searching) note(r result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	s, verdict := r.scenario, "✓"
 	f.played++
-	f.faults += r.Faults
-	f.checks += r.Checks
-	f.virtual += r.Lasts
-	f.allowed.add(r.Allowed)
-	verdict := "✓"
-	if len(r.Broken) > 0 {
-		verdict = "✗ " + r.Broken[0].Invariant
+	f.faults += len(s.Faults)
+	f.checks += r.checks
+	f.virtual += s.Lasts
+	f.allowed.add(r.allowed)
+	if len(r.broken) > 0 {
+		verdict = "✗ " + r.broken[0].Invariant
 		f.found = append(f.found, r)
 	}
-	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", r.Seed, r.Nodes, r.Faults, r.Lasts, verdict)
+	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", s.Seed, len(s.Nodes), len(s.Faults), s.Lasts, verdict)
 }
 
 // simplify makes of a finding the least scenario that breaks the same invariant,
 // and keeps it in a file.
 func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
-	wanted := found.Broken[0]
+	wanted := found.broken[0]
 	if wanted.Invariant == unplayed {
 		return // it would end this process too
 	}
-	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.Seed)
+	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.scenario.Seed)
 	ends := time.Now().Add(shrinkFor)
-	least := shrink(drawn(found.Seed, f.regions), func(s *Scenario) bool {
+	least := shrink(found.scenario, func(s *Scenario) bool {
 		if f.ctx.Err() != nil || time.Now().After(ends) {
 			return false
 		}
-		for _, b := range try(t, s).Broken {
+		j, err := run(t, s)
+		if err != nil {
+			return false
+		}
+		for _, b := range judge(j) {
 			if b.Invariant == wanted.Invariant {
 				wanted = b
 				return true

@@ -52,7 +52,7 @@ func (r *trial) perSecond() []second {
 		}
 		s := &all[at]
 		s.Offered += c.Units
-		if !c.Allowed || c.Err != nil {
+		if !c.Allowed || c.Err != "" {
 			continue
 		}
 		side := a.place(c.Asked, c.Node)

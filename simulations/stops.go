@@ -187,7 +187,7 @@ func keeps(r *trial, broken func(time.Duration, string, ...any)) {
 		for _, i := range a.of {
 			c := &a.checks[i]
 			switch {
-			case c.Err != nil:
+			case c.Err != "":
 			case c.Allowed:
 				admitted += c.Units
 				if !answered(c) || a.mayExceed(c) {

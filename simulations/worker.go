@@ -2,127 +2,112 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/gob"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weir-go/weir/internal/lab"
 )
 
-// workerEnv is set in a process that plays the random scenarios whose seeds it
-// is told: a run that replays has its process to itself.
+// workerEnv is set in a process that plays the scenarios that it is sent. A run that replays needs
+// its process to itself, and uses one core of it.
 const workerEnv = "WEIR_SIMULATIONS_WORKER"
 
 const stuckAfter = 10 * time.Minute // of real time, in one run
 
-// result is what came of a random scenario.
-type result struct {
-	Seed          uint64
-	Nodes, Faults int
-	Checks        int
-	Lasts         time.Duration
-	Broken        []Broken
-	Allowed       allowed
+// played is the answer of a worker: a journal without its scenario, or why there is none.
+type played struct {
+	Journal *Journal
+	Failed  string
 }
 
-// order names a random scenario.
-type order struct {
-	Seed   uint64
-	Planet bool // it is of regions
-}
-
-// work plays the scenarios that are ordered, a line of JSON each, and sends a line of JSON
-// for each.
+// work plays the scenarios that arrive, until there are no more.
 func work(t *testing.T, in io.Reader, out io.Writer) {
 	signal.Ignore(os.Interrupt) // which a terminal sends to all; the process that started this ends it
-	told, tells := json.NewDecoder(in), json.NewEncoder(out)
-	for o := (order{}); told.Decode(&o) == nil; {
-		if tells.Encode(try(t, drawn(o.Seed, o.Planet))) != nil {
+	scenarios, journals := gob.NewDecoder(in), gob.NewEncoder(out)
+	for {
+		s := new(Scenario)
+		if scenarios.Decode(s) != nil {
+			return
+		}
+		stuck := time.AfterFunc(stuckAfter, func() {
+			panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
+		})
+		j, err := run(t, s)
+		stuck.Stop()
+		p := played{Journal: j}
+		if err != nil {
+			p.Failed = err.Error()
+		} else {
+			j.Scenario = nil
+		}
+		if journals.Encode(p) != nil {
 			return
 		}
 	}
 }
 
-// drawn is the random scenario of a seed.
-func drawn(seed uint64, planet bool) *Scenario {
-	if planet {
-		return randomPlanet(seed)
-	}
-	return random(seed)
-}
-
-// unplayed is the invariant of a scenario that ends before it is over.
-const unplayed = "played"
-
-// try plays a scenario and judges it.
-func try(t *testing.T, s *Scenario) result {
-	stuck := time.AfterFunc(stuckAfter, func() {
-		panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
-	})
-	defer stuck.Stop()
-	r := result{Seed: s.Seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts}
-	j, err := run(t, s)
-	if err != nil {
-		r.Broken = []Broken{{Invariant: unplayed, Says: err.Error()}}
-		return r
-	}
-	r.Checks, r.Broken, r.Allowed = len(j.Checks), judge(j), j.allowed()
-	return r
-}
-
 // worker is a process that works.
 type worker struct {
-	*lab.Child
-	results chan result // of the scenario that was ordered
-	says    *head
+	process   *exec.Cmd
+	in        io.Closer
+	scenarios *gob.Encoder
+	journals  *gob.Decoder
+	says      head
 }
 
-func startWorker() (w *worker, err error) {
-	w = &worker{results: make(chan result, 1), says: new(head)}
-	w.Child, err = lab.Start([]string{workerEnv + "=1"}, w.says, func(line []byte) {
-		var r result
-		if json.Unmarshal(line, &r) == nil {
-			w.results <- r
-		}
-	})
-	return w, err
-}
-
-// play has a scenario played. The error is what a process said that ended of it.
-func (w *worker) play(seed uint64, planet bool) (result, error) {
-	if w.Order(order{seed, planet}) == nil {
-		select {
-		case r := <-w.results:
-			return r, nil
-		case <-w.Ended(): // so that all it said is here
-		}
+func startWorker() (*worker, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	<-w.Ended()
-	select {
-	case r := <-w.results: // it ended afterwards
-		return r, nil
-	default:
-		return result{}, fmt.Errorf("the process that played it ended: %s", w.says)
+	w := &worker{process: exec.Command(program)}
+	w.process.Env, w.process.Stderr = append(os.Environ(), workerEnv+"=1"), &w.says
+	in, err := w.process.StdinPipe()
+	if err != nil {
+		return nil, err
 	}
+	out, err := w.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.in, w.scenarios, w.journals = in, gob.NewEncoder(in), gob.NewDecoder(out)
+	return w, w.process.Start()
 }
 
-// stop ends the process at once.
+// play has a scenario played. After an error the process has ended, and the error has its words.
+func (w *worker) play(s *Scenario) (*Journal, error) {
+	var p played
+	err := w.scenarios.Encode(s)
+	if err == nil {
+		err = w.journals.Decode(&p)
+	}
+	if err != nil {
+		w.stop()
+		return nil, fmt.Errorf("the process that played it ended (%w): %s", err, strings.TrimSpace(w.says.String()))
+	}
+	if p.Failed != "" {
+		return nil, fmt.Errorf("%w: %s", errUnplayable, p.Failed)
+	}
+	p.Journal.Scenario = s
+	return p.Journal, nil
+}
+
+// stop ends the process.
 func (w *worker) stop() {
-	_ = w.Kill()
-	<-w.Ended()
+	_ = w.in.Close()
+	_ = w.process.Process.Kill()
+	_ = w.process.Wait()
 }
 
-// head keeps the beginning of what is written to it, where a panic says what it is.
-type head struct{ b bytes.Buffer }
+// head keeps the beginning of what is written to it, where a panic states its reason.
+type head struct{ bytes.Buffer }
 
 func (t *head) Write(b []byte) (int, error) {
-	t.b.Write(b[:min(len(b), max(0, 1000-t.b.Len()))])
+	t.Buffer.Write(b[:min(len(b), max(0, 1000-t.Len()))])
 	return len(b), nil
 }
-
-func (t *head) String() string { return strings.TrimSpace(t.b.String()) }

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// idle has an element for each core: a worker that waits for a scenario, or nil for one
+// that has not been started.
+var idle = make(chan *worker, runtime.NumCPU())
+
+func init() {
+	for range cap(idle) {
+		idle <- nil
+	}
+}
+
+// playAside has another process play the scenario. Tests that call it are parallel, so that each
+// core plays one.
+func playAside(t *testing.T, s *Scenario) *Journal {
+	t.Helper()
+	w := <-idle
+	defer func() { idle <- w }()
+	if w == nil {
+		var err error
+		w, err = startWorker()
+		require.NoError(t, err)
+	}
+	j, err := w.play(s)
+	if err != nil {
+		w.stop()
+		w = nil
+	}
+	require.NoError(t, err)
+	return j
+}
+
+// dismiss ends all workers.
+func dismiss() {
+	for range cap(idle) {
+		if w := <-idle; w != nil {
+			w.stop()
+		}
+	}
+}
+
+func TestWorkersPlayWhatThisProcessDoes(t *testing.T) {
+	s := scene(2, Fault{At: 2 * time.Second, Kind: FaultSkew, Nodes: []string{"b"}, By: -time.Second})
+	s.Lasts = 5 * time.Second
+	want, err := run(t, s)
+	require.NoError(t, err)
+	requireReplays(t, s, want)
+	require.Equal(t, want.Scenario, playAside(t, s).Scenario)
+
+	impossible := s.clone()
+	impossible.Limits[0].Rate = 0
+	w, err := startWorker()
+	require.NoError(t, err)
+	_, err = w.play(impossible)
+	require.ErrorIs(t, err, errUnplayable)
+	require.ErrorContains(t, err, "Rate is 0")
+	_, err = w.play(s)
+	require.NoError(t, err)
+	require.NoError(t, w.process.Process.Kill())
+	_, err = w.play(s)
+	require.ErrorContains(t, err, "the process that played it ended")
+}
+
+// requireReplays requires that s plays as it did in first. The runtime preempts a goroutine
+// after 10 ms of wall time, so a run differs in which the system gave its core to another
+// process for as long: of twenty, two are alike.
+func requireReplays(t *testing.T, s *Scenario, first *Journal) {
+	t.Helper()
+	runs := []*Journal{first}
+	var differs string
+	for range 19 {
+		again := playAside(t, s)
+		for _, before := range runs {
+			if differs = difference(before, again); differs == "" {
+				return
+			}
+		}
+		runs = append(runs, again)
+	}
+	require.Empty(t, differs, "of twenty runs no two are alike")
+}
+
+// difference returns what differs between two runs, or nothing.
+func difference(a, b *Journal) string {
+	if len(a.Checks) != len(b.Checks) {
+		return fmt.Sprintf("%d checks and %d", len(a.Checks), len(b.Checks))
+	}
+	for i := range a.Checks {
+		if a.Checks[i] != b.Checks[i] {
+			return fmt.Sprintf("check %d: %+v and %+v", i, a.Checks[i], b.Checks[i])
+		}
+	}
+	for name, same := range map[string]bool{
+		"ends": reflect.DeepEqual(a.Ends, b.Ends), "looks": reflect.DeepEqual(a.Looks, b.Looks), "bytes between regions": reflect.DeepEqual(a.WAN, b.WAN),
+		"holds": reflect.DeepEqual(a.Holds, b.Holds), "what was held at the end": reflect.DeepEqual(a.Probes, b.Probes),
+		"reservations": reflect.DeepEqual(a.Reserved, b.Reserved), "what was spent of them": reflect.DeepEqual(a.Spends, b.Spends),
+		"absences": reflect.DeepEqual(a.Absences, b.Absences), "what did not settle": reflect.DeepEqual(a.Unsettled, b.Unsettled),
+	} {
+		if !same {
+			return name
+		}
+	}
+	return ""
+}

@@ -4,191 +4,142 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"image/color"
+	"html"
+	"math"
 	"slices"
 	"strings"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	canvas "gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
+// The chart has its axes within these bounds, in units of the picture, and its legend on their right,
+// so that the legend covers no curve.
 const (
-	chartWidth   = 10 * vg.Inch
-	chartHeight  = 4.5 * vg.Inch
-	legendWidth  = 2.2 * vg.Inch
-	legendTop    = 0.4 * vg.Inch
-	chartSamples = 600
-	chartNames   = 16 // faults that are named; of more, only the moments are marked
+	chartWidth, chartHeight = 900, 400
+	chartLeft, chartRight   = 60, 700
+	chartTop, chartBottom   = 34, 352
+	chartSamples            = 600
+	chartNames              = 16 // faults that are named; of more, only the moments are marked
 )
 
 // Colours that the colour-blind can tell apart (Okabe and Ito), on a white that is
 // painted: a dark page shows the same chart. In print the dashes tell.
-var (
-	paper   = color.White
-	ink     = color.RGBA{0x22, 0x22, 0x22, 0xff}
-	shade   = color.RGBA{0xee, 0xe6, 0xd8, 0xff}
-	faint   = color.RGBA{0x88, 0x88, 0x88, 0xff}
-	verdict = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+const (
+	ink, faint, shade, verdict = "#222222", "#888888", "#EEE6D8", "#D55E00"
+	firstSide, laterSides      = "#0072B2", "#009E73 #CC79A7 #E69F00"
 )
 
-// sideColours has one colour for each place among the sides; the last serves all
-// further ones.
-func sideColours(place int) color.Color {
-	colours := []color.Color{
-		color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff},
-		color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff},
-	}
-	return colours[min(place, len(colours)-1)]
+var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
+
+// point is a time in seconds, and units.
+type point struct{ x, y float64 }
+
+type curve []point
+
+// picture is an SVG that grows.
+type picture struct {
+	bytes.Buffer
+	right, top float64 // where the axes end, in seconds and units
+	named      int     // curves in the legend
 }
 
-var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
+func (p *picture) x(seconds float64) float64 {
+	return chartLeft + seconds/p.right*(chartRight-chartLeft)
+}
+
+func (p *picture) y(units float64) float64 {
+	return chartBottom - units/p.top*(chartBottom-chartTop)
+}
+
+func (p *picture) text(x, y float64, more, format string, args ...any) {
+	fmt.Fprintf(p, "<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, more, html.EscapeString(fmt.Sprintf(format, args...)))
+}
+
+func (p *picture) line(name, colour string, width float64, dashes string, c curve) {
+	style := fmt.Sprintf("fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" stroke-dasharray=\"%s\"", colour, width, dashes)
+	fmt.Fprintf(p, "<path %s d=\"", style)
+	for i, at := range c {
+		fmt.Fprintf(p, "%c%.1f,%.1f", "ML"[min(i, 1)], p.x(at.x), p.y(at.y))
+	}
+	p.WriteString("\"/>\n")
+	if name != "" {
+		y := float64(chartTop + 12 + 16*p.named)
+		fmt.Fprintf(p, "<path %s d=\"M%d,%.1fh24\"/>\n", style, chartRight+12, y-4)
+		p.text(chartRight+42, y, "", "%s", name)
+		p.named++
+	}
+}
+
+// axes draws the axes and their names. The distance of ticks is 1, 2 or 5 times a power of ten.
+func (p *picture) axes(units string) {
+	step := func(to float64) float64 {
+		power := math.Pow(10, math.Floor(math.Log10(to/4)))
+		for _, n := range []float64{5, 2} {
+			if n*power <= to/4 {
+				return n * power
+			}
+		}
+		return power
+	}
+	for x := 0.0; x <= p.right; x += step(p.right) {
+		p.text(p.x(x), chartBottom+16, "text-anchor=\"middle\"", "%.4g", x)
+	}
+	for y := 0.0; y <= p.top; y += step(p.top) {
+		p.text(chartLeft-6, p.y(y)+4, "text-anchor=\"end\"", "%.6g", y)
+	}
+	p.line("", ink, 0.7, "", curve{{0, p.top}, {0, 0}, {p.right, 0}})
+	p.text((chartLeft+chartRight)/2, chartHeight-14, "text-anchor=\"middle\"", "seconds")
+	p.text(0, 0, fmt.Sprintf("text-anchor=\"middle\" transform=\"translate(14 %d) rotate(-90)\"", (chartTop+chartBottom)/2), "%s", units)
+}
 
 // draw is the chart of a run as SVG: of the key that was asked most, the units
 // that each side admitted in the Per that ends at each moment, with the limit and
 // the bound as lines, the time of a split shaded, and the faults marked.
 func draw(j *Journal) ([]byte, error) {
-	p, err := chart(j)
-	if err != nil {
-		return nil, err
-	}
-	c := vgsvg.New(chartWidth, chartHeight)
-	page := canvas.New(c)
-	// The legend has a column of its own, so that it covers no curve.
-	legend := p.Legend
-	p.Legend = plot.NewLegend()
-	page.SetColor(paper)
-	page.Fill(page.Rectangle.Path())
-	p.Draw(canvas.Crop(page, 0, -legendWidth, 0, 0))
-	legend.Draw(canvas.Crop(page, chartWidth-legendWidth+vg.Points(8), 0, 0, -legendTop))
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return nil, err
-	}
-	// A viewer that has not the font of the measure has one like it.
-	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
-}
-
-func chart(j *Journal) (*plot.Plot, error) {
-	r := newTrial(j)
-	a := r.mostAsked()
+	a := newTrial(j).mostAsked()
 	if a == nil {
 		return nil, errNothingToDraw
 	}
-	p := a.paper(j.Scenario)
-	lasts := j.Scenario.Lasts
-	sides, all, bound := a.samples(lasts)
-	limit := float64(a.l.Rate)
-	top := limit
-	for _, line := range []plotter.XYs{all, bound} {
-		for _, xy := range line {
-			top = max(top, xy.Y)
+	s, limit := j.Scenario, float64(a.l.Rate)
+	sides, all, bound := a.samples(s.Lasts)
+	p := &picture{right: s.Lasts.Seconds(), top: limit}
+	for _, at := range slices.Concat(all, bound) {
+		p.top = max(p.top, at.y)
+	}
+	p.top *= 1.25 // room for the names of faults
+	fmt.Fprintf(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"Liberation Sans,Arial,Helvetica,sans-serif\" font-size=\"12\" fill=\"%s\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#FFFFFF\"/>\n",
+		chartWidth, chartHeight, ink)
+	for _, t := range a.shaded() {
+		if from, to := p.x(t.from.Seconds()), p.x(min(t.to, s.Lasts).Seconds()); from < to {
+			fmt.Fprintf(p, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", from, chartTop, to-from, chartBottom-chartTop, shade)
 		}
 	}
-	top *= 1.25 // room for the names of faults
-	p.X.Min, p.X.Max = 0, lasts.Seconds()
-	p.Y.Min, p.Y.Max = 0, top
-
-	for _, s := range a.shaded() {
-		if s.from >= lasts {
-			continue
-		}
-		from, to := s.from.Seconds(), min(s.to, lasts).Seconds()
-		band, err := plotter.NewPolygon(plotter.XYs{{X: from}, {X: to}, {X: to, Y: top}, {X: from, Y: top}})
-		if err != nil {
-			return nil, err
-		}
-		band.Color, band.LineStyle.Width = shade, 0
-		p.Add(band)
-	}
-	line := func(name string, xys plotter.XYs, c color.Color, width float64, dashes ...vg.Length) error {
-		l, err := plotter.NewLine(xys)
-		if err != nil {
-			return err
-		}
-		l.Color, l.Width, l.Dashes = c, vg.Points(width), dashes
-		p.Add(l)
-		if name != "" {
-			p.Legend.Add(name, l)
-		}
-		return nil
-	}
-	var names plotter.XYLabels
-	for i, f := range j.Scenario.Faults {
+	p.text(chartLeft, 18, "", "%s: %s, key %d (%v, %d per %v, %s), seed %d", s.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, s.Seed)
+	p.axes(fmt.Sprintf("units in %v", a.l.Per))
+	for i, f := range s.Faults {
 		at := f.At.Seconds()
-		if err := line("", plotter.XYs{{X: at}, {X: at, Y: top}}, faint, 0.5, vg.Points(1), vg.Points(2)); err != nil {
-			return nil, err
-		}
-		if len(j.Scenario.Faults) <= chartNames {
-			names.XYs = append(names.XYs, plotter.XY{X: at, Y: top * (0.97 - 0.05*float64(i%4))})
-			names.Labels = append(names.Labels, " "+marked(f))
+		p.line("", faint, 0.5, "1 2", curve{{at, 0}, {at, p.top}})
+		if len(s.Faults) <= chartNames {
+			p.text(p.x(at)+3, p.y(p.top*(0.97-0.05*float64(i%4))), "font-size=\"9\"", "%s", marked(f))
 		}
 	}
-	err := errors.Join(
-		line("bound", bound, verdict, 1, vg.Points(2), vg.Points(2)),
-		line("limit", plotter.XYs{{X: 0, Y: limit}, {X: lasts.Seconds(), Y: limit}}, ink, 1.5),
-	)
-	together := "all sides"
-	if a.planet != nil {
-		together = "all regions"
-	}
+	p.line("bound", verdict, 1, "2 2", bound)
+	p.line("limit", ink, 1.5, "", curve{{0, limit}, {p.right, limit}})
 	if len(sides) > 1 {
-		err = errors.Join(err, line(together, all, faint, 1, vg.Points(6), vg.Points(2)))
+		p.line("all "+a.kindOfPlace(), faint, 1, "6 2", all)
 	}
-	called := a.called(len(sides), lasts)
-	for i, xys := range sides {
-		name := called[i]
-		var dashes []vg.Length
-		if i > 0 {
-			dashes = []vg.Length{vg.Points(float64(8 - min(2*i, 6))), vg.Points(2)}
-		}
-		err = errors.Join(err, line(name, xys, sideColours(i), 1.5, dashes...))
+	names, colours := a.called(len(sides), s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
+	for i, c := range sides {
+		p.line(names[i], colours[i], 1.5, []string{"", "6 2", "4 2", "2 2"}[i], c)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(names.XYs) > 0 {
-		labels, err := plotter.NewLabels(names)
-		if err != nil {
-			return nil, err
-		}
-		for i := range labels.TextStyle {
-			labels.TextStyle[i].Font.Variant, labels.TextStyle[i].Font.Size = "Sans", vg.Points(7)
-			labels.TextStyle[i].Color = ink
-		}
-		p.Add(labels)
-	}
-
-	return p, nil
+	p.WriteString("</svg>\n")
+	return p.Bytes(), nil
 }
 
-// paper is a plot without lines, named after what is asked.
-func (a *asks) paper(s *Scenario) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = paper
-	p.Title.Text = fmt.Sprintf("%s: %s, key %d (%v, %d per %v, %s), seed %d",
-		s.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, s.Seed)
-	p.X.Label.Text = "seconds"
-	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.Padding = vg.Points(3)
-	for _, style := range []*font.Font{
-		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
-		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
-	} {
-		style.Variant = "Sans"
+func (a *asks) kindOfPlace() string {
+	if a.planet != nil {
+		return "regions"
 	}
-	for _, c := range []*color.Color{
-		&p.Title.TextStyle.Color, &p.X.Label.TextStyle.Color, &p.Y.Label.TextStyle.Color, &p.X.Tick.Label.Color,
-		&p.Y.Tick.Label.Color, &p.Legend.TextStyle.Color, &p.X.Color, &p.Y.Color, &p.X.Tick.Color, &p.Y.Tick.Color,
-	} {
-		*c = ink
-	}
-	return p
+	return "sides"
 }
 
 // called are the names of the sides, by place: their nodes, if these are the same in each
@@ -200,19 +151,13 @@ func (a *asks) called(places int, lasts time.Duration) []string {
 	if places == 1 {
 		return []string{"admitted"}
 	}
-	names := make([]string, places)
-	for _, g := range a.phases(lasts) {
-		for i, name := range g.places {
-			switch {
-			case len(g.places) == 1 || i >= places:
-			case names[i] == "":
-				names[i] = name
-			case names[i] != name && i == 0:
-				names[i] = "the largest side"
-			case names[i] != name:
-				names[i] = fmt.Sprint("side ", i+1)
-			}
-		}
+	var names []string
+	for i := range places {
+		names = append(names, fmt.Sprint("side ", i+1))
+	}
+	splits := slices.DeleteFunc(a.phases(lasts), func(g phase) bool { return len(g.places) == 1 })
+	if len(splits) == 1 {
+		copy(names, splits[0].places)
 	}
 	names[0] = "whole, or " + names[0]
 	return names
@@ -234,7 +179,7 @@ func (a *asks) shaded() (all []span) {
 
 // samples is what each side admitted in the Per that ends at each of so many
 // moments, what all did, and the bound.
-func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plotter.XYs) {
+func (a *asks) samples(lasts time.Duration) (sides []curve, all, bound curve) {
 	places := 1
 	for _, e := range a.course.eras {
 		if e.from < lasts {
@@ -242,7 +187,7 @@ func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plo
 		}
 	}
 	places = min(places, 4)
-	sides = make([]plotter.XYs, places)
+	sides = make([]curve, places)
 	in := make([]int64, places)
 	count := func(at int32, sign int64) {
 		c := &a.checks[at]
@@ -260,11 +205,11 @@ func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plo
 		}
 		var sum int64
 		for place := range sides {
-			sides[place] = append(sides[place], plotter.XY{X: t.Seconds(), Y: float64(in[place])})
+			sides[place] = append(sides[place], point{t.Seconds(), float64(in[place])})
 			sum += in[place]
 		}
-		all = append(all, plotter.XY{X: t.Seconds(), Y: float64(sum)})
-		bound = append(bound, plotter.XY{X: t.Seconds(), Y: float64(stretches.next(t - a.l.Per).bound(a.l))})
+		all = append(all, point{t.Seconds(), float64(sum)})
+		bound = append(bound, point{t.Seconds(), float64(stretches.next(t - a.l.Per).bound(a.l))})
 	}
 	return sides, all, bound
 }

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/xml"
-	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,71 +13,21 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// picture is what a test looks for in a chart.
-type picture struct {
-	texts []string
-	paths map[string]int // how many have this colour, as fill or stroke
-	long  map[string]int // points of the longest path with this stroke
-
-	at    map[string]float64 // how far to the right a text begins
-	right map[string]float64 // and where a path with this colour ends
-	high  map[string]float64 // the highest point of one
-}
-
-// extend takes in the points of a path.
-func (p *picture) extend(colour, path string) {
-	for point := range strings.FieldsFuncSeq(path, func(c rune) bool { return strings.ContainsRune("MLZ", c) }) {
-		x, y, _ := strings.Cut(point, ",")
-		right, _ := strconv.ParseFloat(x, 64)
-		high, _ := strconv.ParseFloat(y, 64)
-		p.right[colour], p.high[colour] = max(p.right[colour], right), max(p.high[colour], high)
-	}
-}
-
-func parsePicture(t *testing.T, svg []byte) picture {
-	p := picture{paths: make(map[string]int), long: make(map[string]int), at: make(map[string]float64), right: make(map[string]float64), high: make(map[string]float64)}
-	x := 0.0
-	d := xml.NewDecoder(bytes.NewReader(svg))
-	inText := false
-	for {
-		token, err := d.Token()
-		if err == io.EOF {
-			return p
-		}
-		require.NoError(t, err)
-		switch e := token.(type) {
-		case xml.StartElement:
-			inText = e.Name.Local == "text"
-			var path, style string
-			for _, a := range e.Attr {
-				switch a.Name.Local {
-				case "d":
-					path = a.Value
-				case "style":
-					style = a.Value
-				case "x":
-					x, _ = strconv.ParseFloat(a.Value, 64)
-				}
-			}
-			if e.Name.Local == "path" {
-				for _, part := range strings.Split(style, ";") {
-					_, colour, _ := strings.Cut(part, "#")
-					p.paths[colour]++
-					if points := strings.Count(path, "L"); points > 1 { // no entry of the legend, whose lines have two ends
-						p.long[colour] = max(p.long[colour], points)
-						p.extend(colour, path)
-					}
-				}
-			}
-		case xml.EndElement:
-			inText = false
-		case xml.CharData:
-			if inText {
-				p.texts = append(p.texts, strings.TrimSpace(string(e)))
-				p.at[strings.TrimSpace(string(e))] = x
-			}
+// curvesOf returns the curves of a chart by colour, and requires that they stay within the axes.
+func curvesOf(t *testing.T, svg []byte) map[string]curve {
+	require.NoError(t, xml.Unmarshal(svg, new(struct{})))
+	curves := make(map[string]curve)
+	for _, path := range regexp.MustCompile(`stroke="(#\w+)".* d="M([^h"]{20,})"`).FindAllStringSubmatch(string(svg), -1) {
+		for at := range strings.SplitSeq(path[2], "L") {
+			x, y, _ := strings.Cut(at, ",")
+			var p point
+			p.x, _ = strconv.ParseFloat(x, 64)
+			p.y, _ = strconv.ParseFloat(y, 64)
+			require.True(t, p.x >= chartLeft && p.x <= chartRight && p.y >= chartTop && p.y <= chartBottom, at)
+			curves[path[1]] = append(curves[path[1]], p)
 		}
 	}
+	return curves
 }
 
 func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
@@ -87,36 +36,29 @@ func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	j := journal(s, spread(64*40, 0, s.Lasts, 0), spread(90*40, 0, s.Lasts, 3))
 	svg, err := draw(j)
 	require.NoError(t, err)
-	p := parsePicture(t, svg)
 	for _, text := range []string{
 		"told: calls, key 0 (sliding_log, 160 per 1s, fair_share), seed 0",
-		"seconds", "units in 1s", "limit", "bound", "whole, or c d e", "a b", "all sides", "split a b | c d e", "heal",
+		"seconds", "units in 1s", "limit", "bound", "whole, or c d e", "a b", "all sides", "split a b | c d e", "heal", "0", "10", "200",
 	} {
-		require.Contains(t, p.texts, text)
+		require.Contains(t, string(svg), ">"+text+"</text>")
 	}
-	require.Positive(t, p.paths["FFFFFF"], "the paper is painted")
-	require.Positive(t, p.paths["EEE6D8"], "the split is shaded")
-	require.Greater(t, p.long["0072B2"], 300, "the first side's line")
-	require.Greater(t, p.long["009E73"], 300, "the second side's line")
-	legend := (chartWidth - legendWidth).Points()
-	for _, text := range []string{"limit", "bound", "all sides", "whole, or c d e", "a b"} {
-		require.Greater(t, p.at[text], legend, text)
+	const split = `<rect x="220.0" y="34" width="240.0" height="318" fill="` + shade
+	require.Contains(t, string(svg), split)
+	curves := curvesOf(t, svg)
+	for i, c := range []string{firstSide, "#009E73", verdict, faint} {
+		require.Greater(t, len(curves[c]), chartSamples, "curve %d", i)
 	}
-	for _, colour := range []string{"0072B2", "009E73", "D55E00"} {
-		require.Less(t, p.right[colour], legend, "no curve reaches the legend")
-	}
-	require.Less(t, p.high["D55E00"], p.high["EEE6D8"]-10, "the bound is not clipped at the edge")
-	require.Greater(t, p.high["D55E00"], p.high["0072B2"]+10)
+	at := func(colour string, second int) float64 { return curves[colour][second*chartSamples/40].y }
+	require.Less(t, at(verdict, 11), at(verdict, 5), "the bound rises with the split")
+	require.Greater(t, at("#009E73", 20), at(firstSide, 20), "the second side admits less")
 	again, err := draw(j)
 	require.NoError(t, err)
 	require.Equal(t, svg, again)
 
 	whole, err := draw(journal(told(l), spread(100, 0, 20*time.Second, 0)))
 	require.NoError(t, err)
-	p = parsePicture(t, whole)
-	require.Contains(t, p.texts, "admitted")
-	require.NotContains(t, p.texts, "a b")
-	require.Zero(t, p.paths["EEE6D8"])
+	require.Contains(t, string(whole), ">admitted</text>")
+	require.NotContains(t, string(whole), shade)
 
 	_, err = draw(journal(told(l)))
 	require.ErrorIs(t, err, errNothingToDraw)

@@ -108,7 +108,7 @@ pictures:
 
 # The Go benchmarks of the core.
 bench:
-	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
+	go test -run '^$$' -bench . -benchmem ./bucket
 	cd bench && go test -run '^$$' -bench . -benchmem .
 
 # gofmt, go vet, staticcheck and known vulnerabilities.

@@ -68,6 +68,8 @@ func (k *count) clone() *count {
 	return &copied
 }
 
+var algorithms = []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}
+
 // origin is a time of this century.
 const origin = int64(1_800_000_000_000_000_000)
 

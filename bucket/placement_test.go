@@ -147,27 +147,3 @@ func TestStoresOfOneSaltAreEqual(t *testing.T) {
 	require.False(t, slices.Equal(scan(same), scan(other)))
 	require.True(t, slices.Equal(sorted(scan(same)), sorted(scan(other))))
 }
-
-// BenchmarkStoreTakeChosen is a check of one of 50,000 ids: of any, and of those that
-// share the first 16 bits of a half.
-func BenchmarkStoreTakeChosen(b *testing.B) {
-	for name, all := range map[string][]ID{
-		"any":    ids(50_000),
-		"chosen": shaped(50_000, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
-	} {
-		b.Run(name, func(b *testing.B) {
-			l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
-			s := NewStore(5_000_000, Salt{1, 2})
-			fill(s, all, l)
-			var r Result
-			now, i := epoch, 0
-			for b.Loop() {
-				now += 100
-				s.TakeInto(all[i], l, now, 1, &r)
-				if i++; i == len(all) {
-					i = 0
-				}
-			}
-		})
-	}
-}

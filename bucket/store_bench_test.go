@@ -56,84 +56,6 @@ func BenchmarkStoreTake(b *testing.B) {
 	}
 }
 
-// BenchmarkStoreTakeTracked is BenchmarkStoreTake with Track off and on, on one
-// key and on 10,000; every so often all that has changed is collected.
-func BenchmarkStoreTakeTracked(b *testing.B) {
-	for _, keys := range []int{1, 10_000} {
-		for _, tracked := range []bool{false, true} {
-			b.Run(fmt.Sprintf("keys=%d/tracked=%v", keys, tracked), func(b *testing.B) {
-				l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
-				s := NewStore(1<<20, Salt{})
-				held := ids(keys)
-				fill(s, held, l)
-				if tracked {
-					s.Track(1, 1, make(chan struct{}, 1))
-				}
-				var r Result
-				var list []Change
-				now, i := epoch, 0
-				b.ReportAllocs()
-				for b.Loop() {
-					now += 100
-					s.TakeInto(held[i], l, now, 1, &r)
-					if i++; i == keys {
-						i = 0
-					}
-					if now%(1<<20) < 100 { // 1 ms
-						list = s.collectAll(false, list[:0])
-					}
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkStoreTakeParallel is Take from all processors, on a million keys.
-func BenchmarkStoreTakeParallel(b *testing.B) {
-	l := &Limit{Algorithm: TokenBucket, Rate: 1_000_000, Per: time.Hour}
-	s := NewStore(1<<24, Salt{})
-	held := ids(1_000_000)
-	fill(s, held, l)
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		rng := rand.New(rand.NewPCG(rand.Uint64(), 5))
-		now := epoch
-		for pb.Next() {
-			now += 100
-			s.Take(held[rng.IntN(len(held))], l, now, 1)
-		}
-	})
-}
-
-// BenchmarkStoreInsert is a first Take: into a store that grows, into one where
-// all counts have recovered, into one that is full of counts that have not, and
-// into one where all of them are used up, for which an eviction looks the longest.
-func BenchmarkStoreInsert(b *testing.B) {
-	for _, name := range []string{"growing", "recovered", "full", "used up"} {
-		b.Run(name, func(b *testing.B) {
-			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
-			if name == "used up" {
-				l.Rate = 1
-			}
-			s := NewStore(1<<24, Salt{})
-			now := epoch
-			if name != "growing" {
-				s = NewStore(1_000_000, Salt{})
-				fill(s, ids(1_000_000), l)
-			}
-			if name == "recovered" {
-				now += int64(time.Hour)
-			}
-			rng := rand.New(rand.NewPCG(7, 8))
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, now, 1)
-			}
-		})
-	}
-}
-
 // BenchmarkStoreMemory is what the heap holds for a key, with all slack, at
 // counts that suit the tables well or badly, with Track off and on.
 func BenchmarkStoreMemory(b *testing.B) {
@@ -174,23 +96,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// BenchmarkStoreGC is the time of one whole garbage collection.
-func BenchmarkStoreGC(b *testing.B) {
-	for _, keys := range []int{0, 10_000_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
-			s := NewStore(1<<24, Salt{})
-			rng := rand.New(rand.NewPCG(1, 2))
-			for range keys {
-				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
-			}
-			runtime.GC()
-			for b.Loop() {
-				runtime.GC()
-			}
-			runtime.KeepAlive(s)
-		})
-	}
 }

@@ -129,38 +129,3 @@ func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
 		mu.Unlock()
 	})
 }
-
-// BenchmarkAskBesideBulk is BenchmarkAsk with a bulk request under way to the
-// same member all the time.
-func BenchmarkAskBesideBulk(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		n    int
-		bulk bool
-	}{{"1 caller alone", 1, false}, {"1 caller", 1, true}, {"64 callers alone", 64, false}, {"64 callers", 64, true}} {
-		b.Run(c.name, func(b *testing.B) {
-			asking, answering := startPeer(b, "a", nil), startPeer(b, "b", putOff(0))
-			meet(b, asking, answering)
-			peer := asking.peer("b")
-			ctx, cancel := context.WithCancel(context.Background())
-			var streaming sync.WaitGroup
-			if c.bulk {
-				streaming.Go(func() {
-					for ctx.Err() == nil {
-						if _, err := peer.Ask(ctx, bulk, nil, time.Second); err != nil && ctx.Err() == nil {
-							b.Error(err)
-						}
-					}
-				})
-			}
-			request := make([]byte, benchMessage)
-			callers(b, c.n, func(int) {
-				if _, err := peer.Ask(context.Background(), request, nil, 10*time.Second); err != nil {
-					b.Error(err)
-				}
-			})
-			cancel()
-			streaming.Wait()
-		})
-	}
-}

@@ -265,28 +265,3 @@ func TestARosterThatClaimsManyRecordsIsRefusedBeforeTheyHaveMemory(t *testing.T)
 	require.Error(t, err)
 	require.Less(t, memory, uint64(64<<10))
 }
-
-// What it costs to look at a packet as long as they come, beside opening it alone.
-func BenchmarkInspectPacket(b *testing.B) {
-	record := append([]byte{gossipUser}, make([]byte, 100)...)
-	compound := []byte{gossipCompound, 12}
-	for range 12 {
-		compound = binary.BigEndian.AppendUint16(compound, uint16(len(record)))
-	}
-	compound = append(compound, bytes.Repeat(record, 12)...)
-	for name, c := range map[string]struct {
-		inspect *inspector
-		packet  []byte
-	}{
-		"open":   {testInspector(b), labelled(compound...)},
-		"sealed": {testInspector(b, testKey), labelled(encrypted(b, testKey, compound, []byte(testLabel))...)},
-		"junk":   {testInspector(b, testKey), make([]byte, 1400)},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				c.inspect.packet(c.packet)
-			}
-		})
-	}
-}

@@ -285,48 +285,6 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-func BenchmarkOwner(b *testing.B) {
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
-			r := New(names(n))
-			h, sum := uint64(1), 0
-			for b.Loop() {
-				h += 0x9e3779b97f4a7c15
-				sum += r.Owner(h)
-			}
-			sink = sum
-		})
-	}
-}
-
-func BenchmarkOrder(b *testing.B) {
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprintf("members=%d/first=3", n), func(b *testing.B) {
-			r := New(names(n))
-			dst, h := make([]int, 0, n), uint64(1)
-			b.ReportAllocs()
-			for b.Loop() {
-				h += 0x9e3779b97f4a7c15
-				dst = r.Order(dst[:0], h, 3)
-			}
-		})
-	}
-}
-
-func BenchmarkNew(b *testing.B) {
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
-			members := names(n)
-			b.ReportAllocs()
-			for b.Loop() {
-				New(members)
-			}
-		})
-	}
-}
-
-var sink int
-
 func TestArcsAreAllHashesAndEachHasOneOrder(t *testing.T) {
 	for _, n := range []int{1, 2, 7} {
 		r := New(names(n))

@@ -39,9 +39,8 @@ func (w *globe) settle() {
 
 // saturate is the part of the limit that is granted in a minute where every region
 // asks for more than all of it.
-func saturate(t failer, l bucket.Limit, net network, use func(*globe), every []int64) (part float64, w *globe) {
+func saturate(t failer, l bucket.Limit, net network, every []int64) (part float64, w *globe) {
 	w = newGlobe(t, 1, 3, l, net)
-	use(w)
 	w.settle()
 	for i, r := range w.regions {
 		r.demand(every[i], 1, 1000, func() bool { return true })
@@ -56,13 +55,11 @@ func saturate(t failer, l bucket.Limit, net network, use func(*globe), every []i
 	return float64(w.asks.granted-granted) / (float64(l.Rate) * float64(span) / float64(l.Per)), w
 }
 
-func defaults(*globe) {}
-
 func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		for _, every := range [][]int64{{4 * ms, 4 * ms, 4 * ms}, {2 * ms, 4 * ms, 16 * ms}} {
-			part, w := saturate(t, perSecond(a), far, defaults, every)
+			part, w := saturate(t, perSecond(a), far, every)
 			t.Logf("asked every %v: %.2f %% of the limit, %.1f statements and %.0f bytes a second", every, 100*part, float64(w.said.statements)/60, float64(w.said.bytes)/60)
 			require.GreaterOrEqual(t, part, 0.97)
 			require.LessOrEqual(t, part, 1.02) // a burst at its beginning
@@ -80,9 +77,8 @@ type one struct {
 // after it came up, in the spans of time that follow `from` after it has, beginning
 // with a window where these have fixed times; as part of what one node would grant
 // that had the whole limit.
-func moved(t failer, l bucket.Limit, net network, use func(*globe), at, from int64, spans ...int64) (parts []float64) {
+func moved(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
-	use(w)
 	w.settle()
 	whole := one{store: bucket.NewStore(16, bucket.Salt{})}
 	place := 0
@@ -132,7 +128,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 				moves = append(moves, per*9/10)
 			}
 			for _, at := range moves {
-				parts := moved(t, l, far, defaults, 5*per+at, from, per, per, 2*per, 4*per)
+				parts := moved(t, l, far, 5*per+at, from, per, per, 2*per, 4*per)
 				t.Logf("%d per %v: %.3f of what one node grants in the first Per, %.3f in two, %.3f in four, %.3f in eight", l.Rate, l.Per, parts[0], parts[1], parts[2], parts[3])
 				for _, part := range parts {
 					require.GreaterOrEqual(t, part, 0.9)
@@ -144,9 +140,8 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 
 // lone has one user ask for all of a limit in one region, again after RetryAfter
 // where it is denied, and returns how long each unit took, and the denials.
-func lone(t failer, l bucket.Limit, net network, use func(*globe), region int, pace int64) (longest int64, denials int, w *globe) {
-	w = newGlobe(t, 7, 3, l, net)
-	use(w)
+func lone(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64, denials int) {
+	w := newGlobe(t, 7, 3, l, net)
 	w.settle()
 	for range l.Capacity() {
 		asked := w.now
@@ -157,14 +152,14 @@ func lone(t failer, l bucket.Limit, net network, use func(*globe), region int, p
 			}
 			denials++
 			if w.now-asked > 10*sec {
-				return w.now - asked, denials, w
+				return w.now - asked, denials
 			}
 			w.run(int64(res.RetryAfter))
 		}
 		longest = max(longest, w.now-asked)
 		w.run(max(0, pace-(w.now-asked)))
 	}
-	return longest, denials, w
+	return longest, denials
 }
 
 func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
@@ -173,7 +168,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 		l := perMinute(a)
 		for region := range 3 {
 			for _, pace := range []int64{0, 10 * ms, 100 * ms, 300 * ms, sec, 3 * sec, 10 * sec, 12 * sec} {
-				longest, denials, _ := lone(t, l, far, defaults, region, pace)
+				longest, denials := lone(t, l, far, region, pace)
 				t.Logf("region %d, every %v: at most %v, %d denials", region, time.Duration(pace), time.Duration(longest), denials)
 				require.LessOrEqual(t, longest, 500*ms, fmt.Sprintf("region %d, every %v", region, time.Duration(pace)))
 			}

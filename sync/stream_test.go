@@ -22,6 +22,16 @@ type link struct {
 	bytes   int
 }
 
+// pair are the roles of two nodes, of which the first holds everything.
+type pair struct{ self, other Member }
+
+func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
+func (p pair) Holder(bucket.ID) Member  { return min(p.self, p.other) }
+func (p pair) Answers(bucket.ID) Member { return min(p.self, p.other) }
+func (p pair) Targets(dst []Member, _ bucket.ID) []Member {
+	return append(dst, p.other)
+}
+
 func newLink(t *testing.T) *link {
 	l := &link{t: t, now: int64(time.Hour)}
 	for i := range l.stores {

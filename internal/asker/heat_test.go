@@ -77,11 +77,3 @@ func TestAColdKeyAllocatesNothing(t *testing.T) {
 		h.asked(bucket.ID{Hi: i << 40, Lo: i}, int64(time.Hour))
 	}))
 }
-
-func BenchmarkHeat(b *testing.B) {
-	var h heat
-	for i := range b.N {
-		x := uint64(i) * 0x9e3779b97f4a7c15
-		h.asked(bucket.ID{Hi: x, Lo: x >> 7}, int64(i)*1000)
-	}
-}

@@ -96,10 +96,3 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkSeal(b *testing.B) {
-	box, record := sealed.New([][]byte{old}), make([]byte, 64)
-	for b.Loop() {
-		box.Seal(1, ad, record)
-	}
-}

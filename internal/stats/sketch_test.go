@@ -108,19 +108,6 @@ func TestAddingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func BenchmarkAdd(b *testing.B) {
-	for _, keys := range []int{1, 1_000_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			s, i := topkeys.New(256, 1<<40, 0), 0
-			b.ReportAllocs()
-			for b.Loop() {
-				i++
-				s.Add(idOf(i%keys), 64, "limit", "a key that has thirty bytes ..", false, 0)
-			}
-		})
-	}
-}
-
 func TestASecretKeyIsKeptMasked(t *testing.T) {
 	for key, want := range map[string]string{
 		"sk_live_0123456789abcdef": "…cdef",

@@ -87,7 +87,7 @@ type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged
 	Lag     time.Duration // how long the oldest of these has waited
 	Tallies int           // of counts that several nodes have spent from, or one without authority, which have not recovered: one for each of these nodes
-	Resets  int           // resets of the last 20 minutes that are remembered, so that no copy from before one comes back
+	Resets  int           // resets of the last 30 minutes that are remembered, so that no copy from before one comes back
 	Sent    uint64        // counts that were sent to other members, each time: states, and what was spent without authority. It only grows
 	Bytes   int           // that Tallies and Resets take, about: 260 MB at most
 

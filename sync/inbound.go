@@ -153,8 +153,6 @@ type arriving struct {
 	// once all blocks are loaded. Of a frame zero.
 	lain  int64
 	saved bool
-	// since is how old a reset may be, as the block has it, to be heeded.
-	since int64
 
 	index int
 	whole []int
@@ -190,12 +188,11 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	made := x.now
 	if flags&itemReset != 0 {
 		number = r.uvarint()
-		switch age := r.age(); {
-		case !x.saved:
-			made -= age
-		case age > x.since:
-			number = 0
+		age := r.age()
+		if x.saved {
+			age = loadedResetAge(age)
 		}
+		made -= age
 	}
 	x.seen, x.total = x.seen[:0], flags&itemTotal != 0
 	switch flags & (itemVector | itemTotal) {
@@ -243,6 +240,21 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 		return
 	}
 	x.mergeState(id, c, flags, follows)
+}
+
+// loadedResetAge returns how old a reset counts as that a snapshot contains. The snapshots of one
+// stop are at most heeded apart, as the loader skips older ones. Those of nodes that started before
+// the loader knew of the newest one can be further apart: up to 2*heeded is without effect.
+//
+// A reset that was at most heeded old counts as made now. A count without its number is then from
+// before the reset, since a node that knew of it would have kept the number. An older reset is
+// remembered and not heeded: each snapshot is from after it, with its number or without. The count
+// beside its number must keep that number, so that no other snapshot resets it again.
+func loadedResetAge(age int64) int64 {
+	if age <= heeded {
+		return 0
+	}
+	return heeded + 1
 }
 
 // heeded reports whether what comes with a reset number still counts. If a later

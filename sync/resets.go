@@ -18,11 +18,13 @@ type reset struct {
 	passed stamps // the members that it was queued for
 }
 
-// A tombstone is heeded for a time and then kept for as long again, so that no
-// node takes the number of one that it has forgotten for a new one.
+// A tombstone is heeded for a time, and kept for three times as long, so that no node takes the
+// number of a forgotten tombstone for a new one. For the first two of the three, other members
+// remember the number too when a count brings it.
 const (
 	heeded    = int64(10 * time.Minute)
-	kept      = 2 * heeded
+	learned   = 2 * heeded
+	kept      = 3 * heeded
 	maxResets = 1 << 20
 )
 

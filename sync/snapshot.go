@@ -193,18 +193,10 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 // ErrBlock is the error of a block that no Snapshot has written.
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
-// resetsLoaded is how long before the newest snapshot a reset was made at most that is loaded.
-// Snapshots are loaded that were written within heeded before the newest. Of a reset in that time
-// and half as much before it all of them know that were written since, as tombstones are
-// kept; so a count from which its number is missing is of before it. Of an earlier reset all
-// know, and the numbers of those that forgot it and of those that did not are as good as none.
-const resetsLoaded = heeded + heeded/2
-
-// Load takes in a block, like a copy that a member has sent: each unit counts once, and what is
-// known already changes nothing. day is the time of day at now. newest is the time of day, by the
-// clock of the node that wrote the block, up to which nodes ran before they stopped. It returns how many
-// items it has read, and passes nothing on: once all is loaded, Loaded does.
-func (s *Stream) Load(now, day, newest int64, block []byte, roles Roles) (counts int, err error) {
+// Load applies a block like a copy that a member has sent: each unit counts once, and known units
+// change nothing. day is the time of day at now. Load returns how many items it has read. It sends
+// nothing: Loaded does that, once all blocks are loaded.
+func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
 	}
@@ -215,7 +207,7 @@ func (s *Stream) Load(now, day, newest int64, block []byte, roles Roles) (counts
 	r := reader{b: block[blockHead:]}
 	x := arriving{
 		Stream: s, roles: roles, in: &s.loading, from: snapshotSender, number: snapshotPiece, now: now,
-		lain: min(max(0, day-written), maxAge), saved: true, since: resetsLoaded - max(0, newest-written),
+		lain: min(max(0, day-written), maxAge), saved: true,
 	}
 	x.limits, x.origins = s.limits[:0], s.origins[:0]
 	ids := reader{b: r.ids()}

@@ -28,9 +28,9 @@ func (n *node) snapshot() (s written) {
 	return s
 }
 
-func (n *node) load(t failer, s written, newest int64) {
+func (n *node) load(t failer, s written) {
 	for _, b := range s.blocks {
-		if _, err := n.stream.Load(n.w.now, n.w.now, newest, b, n); err != nil {
+		if _, err := n.stream.Load(n.w.now, n.w.now, b, n); err != nil {
 			t.Fatalf("loading: %v", err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 		loads := slices.Concat(last, last, older)
 		for _, i := range rapid.Permutation(indexes(len(loads))).Draw(t, "order") {
 			if i < len(last) || rapid.Bool().Draw(t, "loaded") {
-				next.nodes[rapid.IntRange(0, len(next.nodes)-1).Draw(t, "by")].load(t, loads[i], w.now)
+				next.nodes[rapid.IntRange(0, len(next.nodes)-1).Draw(t, "by")].load(t, loads[i])
 			}
 			if rapid.Bool().Draw(t, "exchanges") {
 				next.rounds()
@@ -128,7 +128,7 @@ func TestTheLargestLogFitsABlock(t *testing.T) {
 	next := loader(2)
 	for _, b := range blocksOf(s, now) {
 		require.Less(t, len(b), maxBlock)
-		_, err := next.Load(now, now, now, b, holder{})
+		_, err := next.Load(now, now, b, holder{})
 		require.NoError(t, err)
 	}
 	require.Equal(t, usedOf(s, now), usedOf(next, now))
@@ -165,7 +165,7 @@ func TestALongLogIsWrittenAndLoadedWhole(t *testing.T) {
 	next := newWorld(t, limit, 3, 1)
 	next.names, next.now = w.names, w.now
 	m := next.start(0)
-	m.load(t, s, s.at)
+	m.load(t, s)
 	for _, passed := range []time.Duration{0, 23*time.Hour + 59*time.Minute, 2 * time.Minute} {
 		next.now += int64(passed)
 		for _, id := range w.ids {
@@ -189,7 +189,7 @@ func TestABlockThatIsNoneIsRefused(t *testing.T) {
 		"nothing": nil, "a later version": {2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "its head": {1, 0, 0, 0, 0, 0, 0, 0, 0},
 		"more ids than bytes": {1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 1}, "bytes after its items": {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
 	} {
-		if _, err := n.stream.Load(w.now, w.now, w.now, b, n); !errors.Is(err, ErrBlock) {
+		if _, err := n.stream.Load(w.now, w.now, b, n); !errors.Is(err, ErrBlock) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

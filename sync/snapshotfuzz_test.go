@@ -62,7 +62,7 @@ func blocksOf(s *Stream, now int64) (blocks [][]byte) {
 func FuzzLoad(f *testing.F) {
 	loaded := 0
 	for _, b := range snapshotBlocks(f) {
-		counts, err := loader(1).Load(int64(time.Hour), int64(time.Hour), int64(time.Hour), b, holder{})
+		counts, err := loader(1).Load(int64(time.Hour), int64(time.Hour), b, holder{})
 		require.NoError(f, err)
 		loaded += counts
 		f.Add(b)
@@ -72,7 +72,7 @@ func FuzzLoad(f *testing.F) {
 		now := int64(time.Hour)
 		for _, self := range []Member{1, 2} {
 			s := loader(self)
-			counts, err := s.Load(now, now, now, b, holder{})
+			counts, err := s.Load(now, now, b, holder{})
 			if err != nil && !errors.Is(err, ErrBlock) {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func FuzzLoad(f *testing.F) {
 
 			// To load the same again changes nothing.
 			was := usedOf(s, now)
-			_, err = s.Load(now, now, now, b, holder{})
+			_, err = s.Load(now, now, b, holder{})
 			require.NoError(t, err)
 			for id, used := range usedOf(s, now) {
 				if used > was[id] {
@@ -104,7 +104,7 @@ func FuzzLoad(f *testing.F) {
 			sendAll(t, s, now)
 			again := loader(3)
 			for _, block := range blocksOf(s, now) {
-				_, err := again.Load(now, now, now, block, holder{})
+				_, err := again.Load(now, now, block, holder{})
 				require.NoError(t, err)
 			}
 		}

@@ -349,8 +349,11 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 		}
 		return true
 	}
-	if (reset{made: made}).heeded(now) {
+	switch t := (reset{number: number, made: made, passed: stamps{from}}); {
+	case t.heeded(now):
 		s.reset(id, number, made, from)
+	case now-made <= learned && !(ok && known.heeded(now)):
+		s.resets.put(id, t) // a member that has just loaded it can still heed it, and the count is from after it
 	}
 	return true
 }

@@ -189,30 +189,38 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 // forgotten. The usage after that reset must not be lost.
 func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}
-		shelves := map[string]*shelf{"a": {}, "b": {}}
-		w := startSkewed(t, seeded, shelves, nil, "a", "b")
-		ls := w.limiters(t, limit)
-		keys := []string{"k1", "k2", "k3", "k4"}
-		for _, key := range keys {
-			require.Equal(t, 50, ask(t, ls, key, 50, "a"))
-			require.NoError(t, ls["a"].Reset(t.Context(), key))
-			require.Equal(t, 10, ask(t, ls, key, 10, "a"))
-		}
-		time.Sleep(9*time.Minute + 30*time.Second)
-		require.NoError(t, w.nodes["b"].Close())
-		time.Sleep(7 * time.Minute)
-		for _, key := range keys {
-			require.Equal(t, 30, ask(t, ls, key, 30, "a"))
-		}
-		time.Sleep(90 * time.Second)
-		require.NoError(t, w.nodes["a"].Close())
-		w = startSkewed(t, seeded, shelves, nil, "a", "b")
-		for _, key := range keys {
-			require.EqualValues(t, 60, remaining(t, w.limiters(t, limit)["b"], key), key)
-		}
-		require.Zero(t, w.nodes["b"].Stats().Snapshots.Skipped)
-		w.close(t)
-	})
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}, {"c", "b", "a"}, {"b", "c", "a"}, {"c", "a", "b"}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}
+				shelves := map[string]*shelf{"a": {}, "b": {}}
+				w := startSkewed(t, seeded, shelves, nil, "a", "b")
+				ls := w.limiters(t, limit)
+				keys := []string{"k1", "k2", "k3", "k4"}
+				for _, key := range keys {
+					require.Equal(t, 50, ask(t, ls, key, 50, "a"))
+					require.NoError(t, ls["a"].Reset(t.Context(), key))
+					require.Equal(t, 10, ask(t, ls, key, 10, "a"))
+				}
+				time.Sleep(9*time.Minute + 30*time.Second)
+				require.NoError(t, w.nodes["b"].Close())
+				time.Sleep(7 * time.Minute)
+				for _, key := range keys {
+					require.Equal(t, 30, ask(t, ls, key, 30, "a"))
+				}
+				time.Sleep(90 * time.Second)
+				require.NoError(t, w.nodes["a"].Close())
+				shelves["c"] = &shelf{}
+				w = startSkewed(t, seeded, shelves, nil, order...)
+				for range 2 { // before and after the exchange of what was loaded
+					for _, key := range keys {
+						require.EqualValues(t, 60, remaining(t, w.limiters(t, limit)["b"], key), key)
+					}
+					time.Sleep(time.Minute)
+				}
+				require.Zero(t, w.nodes["b"].Stats().Snapshots.Skipped)
+				w.close(t)
+			})
+		})
+	}
 }

@@ -15,8 +15,8 @@ import (
 // together: in exchanges, 640,000 statements by their number, and some 80,000 by
 // their size. A region whose thousand keys are all fought over needs 3 MB.
 //
-// A reset of a key is of two counts, and every member remembers each for 20 minutes: at
-// this rate, for all that time, one node takes in less than a quarter of what its members
+// A reset of a key is of two counts, and every member remembers each for 30 minutes: at
+// this rate, for all that time, one node takes in about a third of what its members
 // have places for, beyond which resets of their own are forgotten before their time.
 const (
 	MaxRequests = 2000

@@ -159,8 +159,6 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 		s.cfg.Log.Warn("a snapshot was not loaded, as the cluster went on without its node; its counts are those of other snapshots", "member", node, "written", h.Saved, "behind", behind.String())
 		return 0, written, nil
 	}
-	// The end of the last run, by the clock of the machine that wrote the blocks.
-	newest := h.Saved.UnixNano() + int64(behind)
 	for {
 		kind, block, err := r.Next()
 		switch {
@@ -174,7 +172,7 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 		switch kind {
 		case Counts:
 			var n int
-			n, err = s.cfg.Stream.Load(s.cfg.Clock.Now(), s.cfg.Clock.TimeOfDay(), newest, block, s.cfg.View())
+			n, err = s.cfg.Stream.Load(s.cfg.Clock.Now(), s.cfg.Clock.TimeOfDay(), block, s.cfg.View())
 			counts += n
 		case Values:
 			err = s.cfg.LoadValues(block)

@@ -51,7 +51,7 @@ func (t *table) asked(of ref) {
 // node, if another one has carried out the release; otherwise another, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
-	h.table.bury(of, tombstoneTTL{unknown: int64(Term)}, h.cfg.Clock.Steady())
+	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Clock.Steady())
 	if r.Source != wire.Forwarded && r.Source != wire.Relayed {
 		h.secure(ctx, of)
 	}

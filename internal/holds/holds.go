@@ -21,8 +21,8 @@
 //     node that asked for the hold. So it survives as long as one member that is reached has it.
 //   - It is granted, renewed or released once a second member has the record, if one is reached.
 //   - A record that has ended stays until the latest expiry that it ever had: no late replica
-//     revives it. One that is released by a member that does not know all of the count stays for
-//     LongestTerm, as others may have renewed it.
+//     revives it. A released one stays for LongestTerm if its member does not know all of the
+//     count, or misses another member later (keepApart), as others may have renewed it.
 //
 // Both count alike:
 //
@@ -210,9 +210,9 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	}
 	switch {
 	case op == wire.OpRelease && isClients(a):
-		ttl := tombstoneTTL{unknown: int64(a.Limit.Per)}
-		if as != view.AsOwner || !v.Complete || !h.knowsAll(a.ID, now) {
-			ttl.known = int64(a.Limit.Per) // a member that is not reached may have renewed it
+		ttl := tombstoneTTL{known: cutFound, unknown: int64(a.Limit.Per)}
+		if as != view.AsOwner || !h.knowsAll(a.ID, now) {
+			ttl.known = int64(a.Limit.Per) // another member may have renewed it
 		}
 		if flags&wire.FlagTentative != 0 {
 			ttl.unknown = 0 // it was not granted, unless this member knows of it

@@ -52,6 +52,12 @@ func (h *Holds) Swapped(v *view.View) {
 		k.losses++
 		k.ranges.Store(&left)
 	}
+	switch {
+	case !v.Complete:
+		h.table.apart.Store(math.MaxInt64)
+	case h.table.apart.Load() == math.MaxInt64:
+		h.table.apart.Store(h.cfg.Clock.Steady())
+	}
 	env.Signal(h.wake)
 	env.Signal(h.table.changed)
 }

@@ -167,20 +167,20 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 // The other member has renewed the hold for longer, and is reached once the first term is over.
 func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 	const ttl, longer = 3 * time.Second, time.Minute
-	whole := func(m *member) *view.View { return m.view }
-	split := func(m *member) *view.View { return m.view.Without(1) }
+	const never, found = -1, 900 * time.Millisecond
 	for _, c := range []struct {
 		name    string
-		view    func(*member) *view.View
+		split   time.Duration // when the releasing member finds that it does not reach the other one
 		as      view.Standing
 		learns  bool
 		renewed bool
 	}{
-		{"by the owner, which knows all", whole, view.AsOwner, true, false},
-		{"by the owner, which has not asked the other member", whole, view.AsOwner, false, true},
-		{"by the owner, which does not reach the other member", split, view.AsOwner, true, true},
-		{"by a member that stands in", whole, view.AsStandIn, true, true},
-		{"by a member on its own", split, view.AsSelf, true, true},
+		{"by the owner, which knows all", never, view.AsOwner, true, false},
+		{"by the owner, which has not asked the other member", never, view.AsOwner, false, true},
+		{"by the owner, which does not reach the other member", 0, view.AsOwner, true, true},
+		{"by the owner, which finds later that it does not reach the other member", found, view.AsOwner, true, true},
+		{"by a member that stands in", never, view.AsStandIn, true, true},
+		{"by a member on its own", 0, view.AsSelf, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,20 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 					require.True(t, r.Allowed)
 				}
 				a.Limit.Per = LongestTerm
-				m.Do(c.view(m), c.as, wire.OpRelease, 0, a, m.now(), &r)
+				whole := m.view
+				findSplit := func(at time.Duration) {
+					if at == c.split {
+						m.view = whole.Without(1)
+						m.Swapped(m.view)
+					}
+				}
+				findSplit(0)
+				m.Do(m.view, c.as, wire.OpRelease, 0, a, m.now(), &r)
+				time.Sleep(found)
+				findSplit(found)
+				time.Sleep(found)
+				m.view = whole
+				m.Swapped(whole)
 
 				time.Sleep(2 * ttl)
 				m.tick()

@@ -19,7 +19,7 @@ type record struct {
 	ref      // the holder is the node that asked for the hold, its origin
 	units    int64
 	renewal  renewal
-	expires  int64  // when the hold ends unless it is renewed, by the steady clock
+	expires  int64  // when the hold ends unless it is renewed, or ended, by the steady clock
 	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
 	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
 	place    int32  // in the queue that it is in
@@ -126,7 +126,7 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s.lines.leave(of)
 	if r := s.record(of); r != nil {
 		if !r.released {
-			r.released = true
+			r.released, r.expires = true, min(r.expires, now)
 			r.forget = max(r.forget, now+ttl.known)
 			s.changed(r)
 			s.settle(r, now)
@@ -143,6 +143,24 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 // node knows the hold, but perhaps not its last renewal; and if it does not know the hold. It is 0
 // if no member has such a replica.
 type tombstoneTTL struct{ known, unknown int64 }
+
+// cutFound is the longest time until a node knows that it does not reach a member. The record of a
+// released hold stays for that time at least, so that keepApart finds each member that was not
+// reached at the release.
+const cutFound = int64(2 * time.Second)
+
+// keepApart keeps the record of a released hold for LongestTerm if this node has missed a member
+// since the release, because that member may have renewed the hold. It reports whether the record
+// stays. s.mu is held.
+func (s *shard) keepApart(r *record) (stays bool) {
+	forget := r.expires + int64(LongestTerm)
+	if !r.released || r.forget >= forget || s.apart.Load() < r.expires {
+		return false
+	}
+	r.forget = forget
+	s.dead.fix(s.records, r.place)
+	return true
+}
 
 // merge joins a replica of a record that came from another member into this node's. It returns
 // the joined one, and whether the table has it. Like put it refuses none but for lack of room.
@@ -225,17 +243,33 @@ func (s *shard) settle(r *record, now int64) *record {
 	return r
 }
 
-// boundEnded makes room for a record that has ended, by deleting the one that would be deleted
-// first. It returns nil if there is none for it. s.mu is held.
+// evictAmong is how many of the records that would be deleted first boundEnded looks at.
+const evictAmong = 16
+
+// boundEnded makes room for a record that has ended, by deleting one of those that would be deleted
+// first. It prefers records that are not to be copied: another member may know no other replica of
+// the release. It returns nil if there is no room for r. s.mu is held.
 func (s *shard) boundEnded(r *record) *record {
 	if s.deadRoom.fits(len(s.dead.at) - 1) {
 		return r
 	}
-	of, first := r.ref, s.dead.at[0]
-	if s.records[first].ref == of && len(s.dead.at) > 1 {
-		first = s.dead.at[1] // r itself is to stay
+	of, evicted := r.ref, int32(-1)
+	for _, i := range s.dead.at[:min(evictAmong, len(s.dead.at))] {
+		if s.records[i].ref == of {
+			continue // r itself is to stay
+		}
+		if !s.records[i].queued {
+			evicted = i
+			break
+		}
+		if evicted < 0 {
+			evicted = i
+		}
 	}
-	s.delete(first)
+	if evicted < 0 {
+		evicted = s.recordAt[of]
+	}
+	s.delete(evicted)
 	return s.record(of)
 }
 
@@ -297,7 +331,9 @@ func (s *shard) expire(now int64) (done bool) {
 		case len(s.live.at) > 0 && s.records[s.live.at[0]].expires <= now:
 			s.settle(&s.records[s.live.at[0]], now)
 		case len(s.dead.at) > 0 && s.records[s.dead.at[0]].forget <= now:
-			s.delete(s.dead.at[0])
+			if first := s.dead.at[0]; !s.keepApart(&s.records[first]) {
+				s.delete(first)
+			}
 		default:
 			return true
 		}

@@ -283,6 +283,31 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 	}
 }
 
+// Other members learn of a release although its record would be deleted first.
+func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
+	const most = 4 * shards
+	table, number := newTable(most, ageless), uint64(0)
+	release := func(ttl time.Duration) ref {
+		number++
+		a := clientAsk(1, number, 1, 1, ttl)
+		table.hold(a, -1, false, 0, new(wire.Result))
+		table.bury(refOf(a), tombstoneTTL{}, 0)
+		return refOf(a)
+	}
+	for range most {
+		table.record(release(time.Hour)).queued = false // it is copied
+	}
+	var last []ref
+	for range evictAmong - 1 {
+		last = append(last, release(time.Second))
+		for _, of := range last {
+			require.NotNil(t, table.record(of))
+		}
+	}
+}
+
+func (t *table) record(of ref) *record { return t.shards[shardOf(of.id)].record(of) }
+
 // A shard that has returned room does not use it, however often it is filled and looked through.
 func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 	const most = 16 * 8 * shards

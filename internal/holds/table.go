@@ -47,7 +47,8 @@ type table struct {
 	dead    *room         // for records that have ended
 	changed chan struct{} // signals that a record is to be copied
 	age     func() time.Duration
-	used    atomic.Bool // an id was looked for; until then all shards are empty, and stay unlocked
+	apart   atomic.Int64 // when this node last missed a member, by the steady clock; math.MaxInt64 while it does
+	used    atomic.Bool  // an id was looked for; until then all shards are empty, and stay unlocked
 	shards  [shards]shard
 }
 
@@ -75,6 +76,7 @@ type shard struct {
 	origins  map[uint64]int            // live records of each origin
 	changes  []ref                     // records that are to be copied
 	signal   chan struct{}             // changed, of the table
+	apart    *atomic.Int64             // apart, of the table
 	next     int                       // where look goes on
 	asked    [2]map[bucket.ID]struct{} // ids of which all members were asked lately, for a stand-in
 	asking   int64                     // when asked[0] began
@@ -135,7 +137,7 @@ func newTable(most int, age func() time.Duration) *table {
 	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1), age: age}
 	for i := range t.shards {
 		s := &t.shards[i]
-		s.room.of, s.deadRoom.of, s.signal = t.room, t.dead, t.changed
+		s.room.of, s.deadRoom.of, s.signal, s.apart = t.room, t.dead, t.changed, &t.apart
 		s.live.due, s.dead.due = dueExpiry, dueForget
 		s.recordAt = make(map[ref]int32)
 		s.origins = make(map[uint64]int)

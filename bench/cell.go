@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bench/internal/worker"
-	"github.com/weir-go/weir/internal/lab"
 )
 
 // cell is one contender under one workload.
@@ -17,35 +16,23 @@ type cell struct {
 	contender contender
 }
 
-// is reports whether there is such a cell: each node has a key of its own, if it needs one.
-func (c cell) is() bool { return c.contender.at != owned || c.workload.Keys >= c.workload.Nodes }
+func (c cell) String() string { return c.workload.Name + "/" + c.contender.name }
 
-func (c cell) String() string {
-	return c.workload.Name + "/" + c.contender.name + "/" + c.contender.algorithm
-}
-
-// result is what a cell came to.
+// result is the figures of a cell.
 type result struct {
-	Checks      float64       `json:"checks_per_second"`
-	P50         time.Duration `json:"p50_ns"`
-	P99         time.Duration `json:"p99_ns"`
-	P999        time.Duration `json:"p999_ns"`
-	Allocations float64       `json:"allocations_per_check"`
-	Bytes       *float64      `json:"bytes_per_key,omitempty"` // nil where too few keys have a count to tell
-	Here        float64       `json:"share_without_hop"`
-	HotHere     *float64      `json:"share_without_hop_of_hottest_percent,omitempty"` // nil where there are none
-	Stray       float64       `json:"share_without_authority"`                        // of all that the oracle judges, as Failed
-	Failed      float64       `json:"share_failed"`
-	Over        int64         `json:"units_over_admitted"`
-	Denied      int64         `json:"units_falsely_denied"`
-	Granted     int64         `json:"units_the_limit_grants"`
+	Checks                float64 // a second
+	P50, P99, P999        time.Duration
+	Allocations           float64 // for a check
+	Bytes                 float64 // for a key; negative if too few keys have a count
+	Here                  float64 // part of the checks that cost no hop
+	Stray, Failed         float64 // parts of the checks that the oracle judges
+	Over, Denied, Granted int64   // units: see verdict
 }
 
-// enoughKeys is how many keys with a count make what a limiter holds besides small
-// beside them.
+// enoughKeys is the least number of keys with a count for which a limiter's other memory is small.
 const enoughKeys = 10_000
 
-// settings are what is chosen of a run.
+// settings are the choices for a run.
 type settings struct {
 	duration time.Duration
 	callers  int
@@ -61,45 +48,39 @@ func (s settings) missing(c contender) error {
 	switch {
 	case c.remote != nil && s.redis == nil:
 		return errNoRedis
-	case c.elsewhere && s.gubernator == "":
+	case c.gubernator && s.gubernator == "":
 		return s.noGubernator
 	}
 	return nil
 }
 
-// callers returns how many ask, over all nodes. A limiter that decides in memory is asked by one
-// for each CPU: more would measure how long a goroutine waits for a CPU. One that asks another
-// process is asked by as many as are chosen. Each node has at least one.
+// callers returns the number of callers. A limiter that decides in memory has one for each CPU:
+// with more, the latencies would be times that a goroutine waits for a CPU.
 func (c cell) callers(s settings) int {
-	callers := s.callers
-	if c.contender.local != nil || c.contender.at == owned {
-		callers = runtime.NumCPU()
+	if c.contender.at == owned {
+		return runtime.NumCPU()
 	}
-	return max(callers, c.workload.Nodes)
+	return s.callers
 }
 
-// callWait bounds what a worker needs beside the time that it is to ask for.
+// callWait bounds the time of a call to a worker, besides the time that it asks.
 const callWait = time.Minute
 
-// fillTime is for how many times a run's length keys are asked for before it.
+// fillTime bounds the time of Fill, in durations of a run.
 const fillTime = 10
 
-// measure runs the cell once, in new processes and on an empty server.
+// measure runs the cell once, in new processes and on an empty server. The first process asks.
+// Where checks are forwarded, the second owns the keys.
 func (c cell) measure(s settings) (f result, err error) {
-	askers, owners := c.workload.Nodes, 0
-	if c.contender.at == spread && askers == 1 {
-		owners = 1
-	}
 	var all []*remote
 	defer func() {
 		if err = errors.Join(err, endAll(all)); err != nil {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
-	setup := worker.Setup{Contender: c.contender.name, Algorithm: c.contender.algorithm, Workload: c.workload.Name, Part: s.part, Callers: c.callers(s) / askers, Owned: c.contender.at == owned}
-	var addrs []string // of nodes
+	setup := worker.Setup{Contender: c.contender.name, Algorithm: "bucket", Workload: c.workload.Name, Part: s.part, Callers: c.callers(s), Owned: c.contender.at != elsewhere}
 	var held int64
-	if c.contender.remote != nil {
+	if c.contender.at == inRedis {
 		setup.Redis = s.redis.addr
 		if err = s.redis.flush(); err == nil {
 			held, err = s.redis.memory()
@@ -108,7 +89,11 @@ func (c cell) measure(s settings) (f result, err error) {
 			return f, err
 		}
 	}
-	for setup.Index = range askers + owners {
+	processes := 1
+	if c.contender.at == elsewhere {
+		processes = 2
+	}
+	for range processes {
 		w, err := c.startWorker(s)
 		if err != nil {
 			return f, err
@@ -118,17 +103,14 @@ func (c cell) measure(s settings) (f result, err error) {
 		if err != nil {
 			return f, err
 		}
-		addrs = append(addrs, addr...)
-		if c.contender.at != noNodes {
-			setup.Join = addrs[:1]
-		}
+		setup.Join = append(setup.Join, addr...)
 	}
-	if c.contender.at == spread || c.contender.at == owned && askers > 1 {
-		if _, err := callAll[int](all, callWait, "Worker.Meet", addrs); err != nil {
+	if len(all) > 1 {
+		if _, err := callAll[int](all, callWait, "Worker.Meet", setup.Join); err != nil {
 			return f, err
 		}
 	}
-	asking, owning := all[:askers], all[askers:]
+	asking, owning := all[:1], all[1:]
 	if _, err := callAll[int](asking, callWait, "Worker.Prepare", 0); err != nil {
 		return f, err
 	}
@@ -137,13 +119,13 @@ func (c cell) measure(s settings) (f result, err error) {
 	if err != nil {
 		return f, err
 	}
-	if filled[0] >= enoughKeys { // with several nodes nothing is asked for before
+	f.Bytes = -1
+	if filled[0] >= enoughKeys {
 		bytes, err := c.weigh(all, s, held)
 		if err != nil {
 			return f, err
 		}
-		perKey := float64(bytes) / float64(filled[0])
-		f.Bytes = &perKey
+		f.Bytes = float64(bytes) / float64(filled[0])
 	}
 	before, err := callAll[uint64](owning, callWait, "Worker.Mallocs", 0)
 	if err != nil {
@@ -158,24 +140,24 @@ func (c cell) measure(s settings) (f result, err error) {
 	if err != nil {
 		return f, err
 	}
-	var elsewhere uint64
+	t := &tallies[0]
 	for i := range after {
-		elsewhere += after[i] - before[i]
+		t.Mallocs += after[i] - before[i]
 	}
-	return f, c.sumUp(&f, tallies, took, elsewhere)
+	return f, c.sumUp(&f, t, took)
 }
 
 // startWorker starts a worker in this program, or in that of gubernator.
 func (c cell) startWorker(s settings) (*remote, error) {
-	if c.contender.elsewhere {
+	if c.contender.gubernator {
 		return remoteOf(startProgram(s.gubernator, worker.Name))
 	}
 	return startRemote(worker.Name)
 }
 
-// weigh is how many bytes are held for the keys, wherever they are.
+// weigh returns the bytes that all processes, or Redis, hold for the keys.
 func (c cell) weigh(all []*remote, s settings, before int64) (int64, error) {
-	if c.contender.remote != nil {
+	if c.contender.at == inRedis {
 		now, err := s.redis.memory()
 		return now - before, err
 	}
@@ -187,56 +169,37 @@ func (c cell) weigh(all []*remote, s settings, before int64) (int64, error) {
 	return sum, err
 }
 
-// sumUp makes figures of what the workers saw, in all the time that they asked, and of
-// what others allocated meanwhile.
-func (c cell) sumUp(f *result, tallies []worker.Tally, took time.Duration, allocated uint64) error {
-	var checks, here, asked, strays, fails float64
-	var latency lab.Histogram
-	var counts []worker.Count
-	for i := range tallies {
-		t := &tallies[i]
-		checks, here, strays, fails = checks+float64(t.Checks), here+float64(t.Here), strays+float64(t.Stray), fails+float64(t.Failed)
-		f.Checks += float64(t.Checks) / t.Took.Seconds()
-		allocated += t.Mallocs
-		latency.Merge(&t.Latency)
-		counts = addCounts(counts, t.Counts)
-	}
-	for _, c := range counts {
+// sumUp computes the figures of a run. All checks, those of Fill included, took so long.
+func (c cell) sumUp(f *result, t *worker.Tally, took time.Duration) error {
+	var asked float64
+	for _, c := range t.Counts {
 		asked += float64(c.Asked)
 	}
-	if checks == 0 || fails >= checks {
-		return fmt.Errorf("of %.0f checks %.0f failed", asked, fails)
+	if t.Checks == 0 || t.Failed >= t.Checks {
+		return fmt.Errorf("of %.0f checks %d failed", asked, t.Failed)
 	}
-	f.P50, f.P99, f.P999 = latency.Quantile(.5), latency.Quantile(.99), latency.Quantile(.999)
-	f.Allocations = float64(allocated) / checks
-	f.Here, f.Stray, f.Failed = here/checks, strays/asked, fails/asked
-	if hot := len(counts) / worker.Hottest; hot > 0 && c.workload.Name != "uniform" {
-		share := hereOf(counts[:hot])
-		f.HotHere = &share
-	}
-	v := judge(counts, c.contender.algorithm, c.workload.Quota, took)
+	checks := float64(t.Checks)
+	f.Checks = checks / t.Took.Seconds()
+	f.P50, f.P99, f.P999 = t.Latency.Quantile(.5), t.Latency.Quantile(.99), t.Latency.Quantile(.999)
+	f.Allocations = float64(t.Mallocs) / checks
+	f.Here, f.Stray, f.Failed = float64(t.Here)/checks, float64(t.Stray)/asked, float64(t.Failed)/asked
+	v := judge(t.Counts, c.workload.Quota, took)
 	f.Over, f.Denied, f.Granted = v.over, v.denied, v.granted
 	return nil
 }
 
-// combine is the medians of what repetitions came to, but what they were worst in where
-// one unit counts.
+// combine returns the medians of repetitions, and the worst of the figures in which one unit counts.
 func combine(runs []result) (f result) {
-	f = runs[0]
-	of := func(of func(result) float64) float64 { return median(each(runs, of)) }
-	times := func(of func(result) time.Duration) time.Duration { return median(each(runs, of)) }
-	f.Checks = of(func(f result) float64 { return f.Checks })
-	f.P50, f.P99, f.P999 = times(func(f result) time.Duration { return f.P50 }), times(func(f result) time.Duration { return f.P99 }), times(func(f result) time.Duration { return f.P999 })
-	f.Allocations = of(func(f result) float64 { return f.Allocations })
-	f.Here = of(func(f result) float64 { return f.Here })
-	if f.Bytes != nil {
-		bytes := of(func(f result) float64 { return *f.Bytes })
-		f.Bytes = &bytes
-	}
-	if f.HotHere != nil {
-		hot := of(func(f result) float64 { return *f.HotHere })
-		f.HotHere = &hot
-	}
+	number := func(of func(result) float64) float64 { return median(each(runs, of)) }
+	duration := func(of func(result) time.Duration) time.Duration { return median(each(runs, of)) }
+	f.Checks = number(func(f result) float64 { return f.Checks })
+	f.P50 = duration(func(f result) time.Duration { return f.P50 })
+	f.P99 = duration(func(f result) time.Duration { return f.P99 })
+	f.P999 = duration(func(f result) time.Duration { return f.P999 })
+	f.Allocations = number(func(f result) float64 { return f.Allocations })
+	f.Bytes = number(func(f result) float64 { return f.Bytes })
+	f.Here = number(func(f result) float64 { return f.Here })
+	f.Granted = runs[0].Granted
 	for _, r := range runs {
 		f.Stray, f.Failed = max(f.Stray, r.Stray), max(f.Failed, r.Failed)
 		f.Over, f.Denied, f.Granted = max(f.Over, r.Over), max(f.Denied, r.Denied), min(f.Granted, r.Granted)

@@ -3,11 +3,9 @@
 //
 //	go run ./bench
 //
-// Each contender is measured in processes of its own, which are new each time, one
-// contender after the other and all of them again: so what else the machine does falls on
-// all. The oracle's bounds are those of judge. README.md says what the workloads and
-// columns are; the package's tests have benchmarks besides, of Weir beside the limits of
-// the machine.
+// Each contender is measured in new processes. Contenders take turns, so that other load of the
+// machine affects all of them. judge states the bounds of the oracle, and README.md the meaning of
+// the columns. The tests of the package have benchmarks of Weir beside the limits of the machine.
 //
-// It is a module of its own, so that nobody who imports Weir has its rivals in go.sum.
+// It is a module of its own, so that a module that imports Weir has no rivals in go.sum.
 package main

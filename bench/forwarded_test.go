@@ -28,7 +28,7 @@ const forwardedKeys = 100_000
 func BenchmarkForwarded(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			checks := newForwarded(b, callers)
+			checks := newForwarded(b, callers, MemberConfig{})
 			echo := dialEcho(b, start(b, "echo").addr, callers)
 			medians := race(b, callers, checks.ask, echo.ask)
 			forwarded, bare := medians[0], medians[1]
@@ -50,7 +50,7 @@ func BenchmarkSealed(b *testing.B) {
 			checks := make([]*forwarded, len(covers))
 			asks := make([]contestant, len(covers))
 			for i, cover := range covers {
-				checks[i] = newForwardedWith(b, callers, MemberConfig{Cover: cover})
+				checks[i] = newForwarded(b, callers, MemberConfig{Cover: cover})
 				asks[i] = checks[i].ask
 			}
 			medians := race(b, callers, asks...)
@@ -129,30 +129,17 @@ type caller struct {
 	_      [48]byte
 }
 
-func newForwarded(tb testing.TB, callers int) *forwarded {
-	return newForwardedWith(tb, callers, MemberConfig{})
-}
-
-func newForwardedWith(tb testing.TB, callers int, c MemberConfig) *forwarded {
-	members := startMembersWith(tb, 1, c)
+func newForwarded(tb testing.TB, callers int, c MemberConfig) *forwarded {
+	members := startMembers(tb, 1, c)
 	tb.Cleanup(func() { endMembers(tb, members) })
 	limit := limitOf("token_bucket")
 	limit.NoLeases = true
-	l, err := joinWith(tb, c, members...).Limiter(limit)
+	l, err := join(tb, c, members...).Limiter(limit)
 	require.NoError(tb, err)
-	return forward(l, othersKeys(l, forwardedKeys), callers)
-}
-
-// othersKeys makes n keys that other nodes own.
-func othersKeys(l *weir.Limiter, n int) []string {
-	return worker.KeysThat(n, func(key string) bool { return !l.Owner(key).Self })
-}
-
-// forward has the callers go through the keys, each from elsewhere.
-func forward(l *weir.Limiter, keys []string, callers int) *forwarded {
-	f := &forwarded{limiter: l, keys: keys, callers: make([]caller, callers)}
+	f := &forwarded{limiter: l, callers: make([]caller, callers)}
+	f.keys = worker.KeysThat(forwardedKeys, func(key string) bool { return !l.Owner(key).Self })
 	for i := range f.callers {
-		f.callers[i].next = i * len(keys) / callers
+		f.callers[i].next = i * len(f.keys) / callers
 	}
 	return f
 }

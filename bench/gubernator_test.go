@@ -17,7 +17,7 @@ func TestAGubernatorThatIsNotBuiltIsMissingWithTheReason(t *testing.T) {
 
 	s := settings{noGubernator: err}
 	for _, c := range contenders() {
-		if c.elsewhere {
+		if c.gubernator {
 			require.Equal(t, err, s.missing(c))
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // each in a new cluster.
 func BenchmarkKeyFlood(b *testing.B) {
 	for b.Loop() {
-		members := startMembersWith(b, floodMembers, MemberConfig{MaxKeys: floodMaxKeys})
+		members := startMembers(b, floodMembers, MemberConfig{MaxKeys: floodMaxKeys})
 		call[int](b, members[1:2], "Member.Deny", floodDenied)
 		call[int](b, members, "Member.Load", floodLoad)
 		lap := func(members []*member) (l Lap, cpu time.Duration) {
@@ -44,7 +44,7 @@ func BenchmarkKeyFlood(b *testing.B) {
 		report := func(name string, l Lap, cpu time.Duration, of int) {
 			b.ReportMetric(milliseconds(l.Latencies[len(l.Latencies)/2]), name+"-p50-ms")
 			b.ReportMetric(milliseconds(l.p99()), name+"-p99-ms")
-			b.ReportMetric(l.strays(), name+"-%strays")
+			b.ReportMetric(100*float64(l.Strays)/float64(len(l.Latencies)), name+"-%strays")
 			b.ReportMetric(cpu.Seconds()/floodFor.Seconds()/float64(of), name+"-cpus")
 		}
 		for _, name := range []string{"before", "during"} {
@@ -77,7 +77,7 @@ func (s *service) Deny(keys int, _ *int) error {
 	if err != nil {
 		return err
 	}
-	return s.all(keys, fillers, func(key string) error {
+	return s.all(keys, func(key string) error {
 		_, err := l.AllowN(context.Background(), key, deniedLimit.Rate)
 		return err
 	})
@@ -90,7 +90,7 @@ func (s *service) Again(keys int, again *int) error {
 		return err
 	}
 	var n atomic.Int64
-	err = s.all(keys, fillers, func(key string) error {
+	err = s.all(keys, func(key string) error {
 		d, err := l.Peek(context.Background(), key)
 		if d.Allowed {
 			n.Add(1)
@@ -143,12 +143,10 @@ func (s *service) Flood(perSecond int, f *Flooded) error {
 	return nil
 }
 
-// CPU answers with the time that the process has had of processors.
+// CPU answers with the processor time of the process.
 func (s *service) CPU(_ int, took *time.Duration) error {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	*took = time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	return err
+	*took = lab.CPU()
+	return nil
 }
 
 // The harness has members that can be asked for all of it.

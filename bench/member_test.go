@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/rpc"
 	"sync"
@@ -17,8 +16,8 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// patience is the nodes' Timeout unless told: generous, so that a busy machine makes
-// a check slow and never makes it local.
+// patience is the Timeout of members by default. It is long, so that a busy machine makes a check
+// slow, and does not make another member decide it.
 const patience = time.Second
 
 // MemberConfig is what the benchmarks choose of a node.
@@ -27,6 +26,7 @@ type MemberConfig struct {
 	Replicas int           // as in weir.Config
 	Timeout  time.Duration // patience if zero
 	Cover    cover         // of connections; none if empty
+	Rate     int64         // of a fixed window of an hour; if zero, the limit admits everything
 	MaxKeys  int           // 4,000,000 if zero
 }
 
@@ -41,14 +41,8 @@ func startNode(c MemberConfig) (*weir.Node, error) {
 	return weir.Start(context.Background(), cfg)
 }
 
-// join starts a node in this process, beside the members, and waits until all
-// serve.
-func join(tb testing.TB, replicas int, members ...*member) *weir.Node {
-	return joinWith(tb, MemberConfig{Replicas: replicas}, members...)
-}
-
-// joinWith is join for a node of another configuration.
-func joinWith(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
+// join starts a node in this process, which joins the members, and waits until all serve.
+func join(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
 	c.Join = []string{members[0].addr}
 	n, err := startNode(c)
 	require.NoError(tb, err)
@@ -64,26 +58,14 @@ type member struct {
 	addr string // of the node
 }
 
-// newMembers starts members for a test or benchmark, which they do not outlive.
-func newMembers(tb testing.TB, n, replicas int) []*member {
-	members := startMembers(tb, n, replicas)
-	tb.Cleanup(func() { endMembers(tb, members) })
-	return members
-}
-
-// startMembers starts so many, and waits until each has met the others.
-func startMembers(tb testing.TB, n, replicas int) []*member {
-	return startMembersWith(tb, n, MemberConfig{Replicas: replicas})
-}
-
-// startMembersWith is startMembers for nodes of another configuration.
-func startMembersWith(tb testing.TB, n int, c MemberConfig) []*member {
+// startMembers starts n members, and waits until each has met the others.
+func startMembers(tb testing.TB, n int, c MemberConfig) []*member {
 	var members []*member
 	for len(members) < n {
 		members = append(members, startMember(tb, c))
 		c.Join = []string{members[0].addr}
 	}
-	call[Met](tb, members, "Member.Meet", n)
+	call[int](tb, members, "Member.Meet", n)
 	return members
 }
 
@@ -125,10 +107,9 @@ func calling[R any](tb testing.TB, members []*member, method string, arg int) (w
 // service is the other process's side of member.
 type service struct {
 	node    *weir.Node
-	started time.Time
 	limiter *weir.Limiter
 	load    *steady
-	frozen  *frozenSide
+	busy    *busy
 }
 
 func serveMember(ready func(string), done <-chan struct{}) error {
@@ -139,7 +120,9 @@ func serveMember(ready func(string), done <-chan struct{}) error {
 	if s.load != nil {
 		s.load.end()
 	}
-	s.frozen.end()
+	if s.busy != nil {
+		s.busy.end()
+	}
 	if s.node == nil {
 		return nil
 	}
@@ -148,46 +131,35 @@ func serveMember(ready func(string), done <-chan struct{}) error {
 
 // Start starts the node, and answers with its address.
 func (s *service) Start(c MemberConfig, addr *string) (err error) {
-	s.started = time.Now()
 	if s.node, err = startNode(c); err != nil {
 		return err
 	}
 	*addr = addrOf(s.node)
-	s.limiter, err = s.node.Limiter(limitOf("sliding_window"))
+	limit := limitOf("sliding_window")
+	if c.Rate > 0 {
+		limit = weir.Limit{Name: "used up", Algorithm: weir.FixedWindow, Rate: c.Rate, Per: time.Hour}
+	}
+	s.limiter, err = s.node.Limiter(limit)
 	return err
 }
 
-// Met says how long after its start a node was ready, and what it held then.
-type Met struct {
-	Took   time.Duration
-	Counts int
-}
-
 // Meet waits until the node is ready and so many serve.
-func (s *service) Meet(members int, met *Met) error {
-	if err := untilMet(s.node, members, memberWait); err != nil {
-		return err
-	}
-	*met = Met{time.Since(s.started), s.node.Stats().Keys}
-	return nil
-}
+func (s *service) Meet(members int, _ *int) error { return untilMet(s.node, members, memberWait) }
 
-// Fill asks once for each of a million keys.
-func (s *service) Fill(callers int, _ *int) error {
-	return s.all(worker.Million, callers, func(key string) error {
-		_, err := s.limiter.Allow(context.Background(), key)
-		return err
-	})
-}
+// Exact waits until a hundred keys in a row are decided by those with authority.
+func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
-// all calls do with so many keys, from so many callers at a time.
-func (s *service) all(keys, callers int, do func(key string) error) error {
+// fillers is the number of concurrent callers of all.
+const fillers = 512
+
+// all calls do with each of the first keys, from concurrent callers.
+func (s *service) all(keys int, do func(key string) error) error {
 	var asking sync.WaitGroup
-	errs := make([]error, callers)
-	for c := range callers {
+	errs := make([]error, fillers)
+	for c := range fillers {
 		asking.Go(func() {
 			var key [worker.KeyBytes]byte
-			for i := c; i < keys && errs[c] == nil; i += callers {
+			for i := c; i < keys && errs[c] == nil; i += fillers {
 				errs[c] = do(string(worker.AppendKey(key[:0], i)))
 			}
 		})
@@ -195,14 +167,6 @@ func (s *service) all(keys, callers int, do func(key string) error) error {
 	asking.Wait()
 	return errors.Join(errs...)
 }
-
-// Reset resets that many keys, some at a time.
-func (s *service) Reset(keys int, _ *int) error {
-	return s.all(keys, fillers, func(key string) error { return s.limiter.Reset(context.Background(), key) })
-}
-
-// Exact waits until a hundred keys in a row are decided by those with authority.
-func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
 // Load begins a steady load of so many checks a second, of the same keys at
 // random.
@@ -220,17 +184,3 @@ func (s *service) Lap(_ int, lap *Lap) error {
 	*lap = s.load.cut()
 	return nil
 }
-
-// Settle waits until the node has nothing left to send, for twice as long as its
-// Stats can be old at least. Nobody may be asking meanwhile.
-func (s *service) Settle(_ int, _ *int) error {
-	for begun := time.Now(); time.Since(begun) < memberWait; {
-		time.Sleep(2 * statsAge)
-		if s.node.Stats().Stream.Unsent == 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("bench: after %v %d counts are still to be sent", memberWait, s.node.Stats().Stream.Unsent)
-}
-
-const statsAge = 25 * time.Millisecond

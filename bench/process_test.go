@@ -17,7 +17,6 @@ var testRoles = map[string]worker.Role{
 	"echo":      serveEcho,
 	"parent":    serveThroughChild,
 	sizerRole:   serveSizer,
-	"busy":      serveBusy,
 }
 
 func TestMain(m *testing.M) {

@@ -20,8 +20,16 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// asked is the outcome of a check that another process decided.
-func asked(ok bool, err error) worker.Outcome { return worker.Decided(ok, err) &^ worker.Here }
+// asked returns the outcome of a check that another process decided.
+func asked(ok bool, err error) worker.Outcome {
+	switch {
+	case err != nil:
+		return worker.Failed
+	case ok:
+		return worker.Admitted
+	}
+	return 0
+}
 
 func newRedisRate(q worker.Quota, addr string) (*worker.Instance, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -47,43 +55,18 @@ end
 redis.call('SET', KEYS[1], string.format('%.0f', empty), 'PX', math.ceil((empty - now) / 1000))
 return {1, empty - now}`
 
-// sliding is a sliding-window counter: what was admitted in this window and, as far as
-// that window still reaches back into it, in the one before. Windows begin at multiples
-// of their length.
-const sliding = `
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local per, limit = ARGV[1] * ARGV[2], tonumber(ARGV[2])
-local window = math.floor(now / per)
-local held = redis.call('HMGET', KEYS[1], 'window', 'used', 'before')
-local used, before = tonumber(held[2]) or 0, tonumber(held[3]) or 0
-if tonumber(held[1]) ~= window then
-	before = tonumber(held[1]) == window - 1 and used or 0
-	used = 0
-end
-local gone = now - window * per
-if used + before * (1 - gone / per) + 1 > limit then
-	return {0, per - gone}
-end
-redis.call('HSET', KEYS[1], 'window', window, 'used', used + 1, 'before', before)
-redis.call('PEXPIRE', KEYS[1], math.ceil(2 * per / 1000))
-return {1, per - gone}`
-
-// newScript makes the limiter of a script over rueidis, which pipelines the callers'
-// commands by itself.
-func newScript(text string) func(q worker.Quota, addr string) (*worker.Instance, error) {
-	return func(q worker.Quota, addr string) (*worker.Instance, error) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
-		if err != nil {
-			return nil, err
-		}
-		script := rueidis.NewLuaScript(text)
-		args := []string{strconv.FormatInt(q.Interval.Microseconds(), 10), strconv.FormatInt(q.Units, 10)}
-		return &worker.Instance{Allow: func(key string) worker.Outcome {
-			answer, err := script.Exec(context.Background(), client, []string{key}, args).AsIntSlice()
-			return asked(err == nil && len(answer) == 2 && answer[0] == 1, err)
-		}, Close: func() error { client.Close(); return nil }}, nil
+// newGCRA returns the limiter of the script over rueidis, which pipelines the commands of all callers.
+func newGCRA(q worker.Quota, addr string) (*worker.Instance, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+	if err != nil {
+		return nil, err
 	}
+	script := rueidis.NewLuaScript(gcra)
+	args := []string{strconv.FormatInt(q.Interval.Microseconds(), 10), strconv.FormatInt(q.Units, 10)}
+	return &worker.Instance{Allow: func(key string) worker.Outcome {
+		answer, err := script.Exec(context.Background(), client, []string{key}, args).AsIntSlice()
+		return asked(err == nil && len(answer) == 2 && answer[0] == 1, err)
+	}, Close: func() error { client.Close(); return nil }}, nil
 }
 
 // redisServer is a server that saves nothing, on a port of loopback that is held for it.

@@ -20,33 +20,17 @@ type figures struct {
 	p50, p99  time.Duration
 }
 
-// race asks the contestants in turn, in short rounds, so that what else the
-// machine does falls on all of them, and returns the median figures of each.
-// The benchmark's N is the number of rounds that each has.
+// race asks the contestants in turn, in short rounds, so that other load of the machine affects all
+// of them, and returns the median figures of each. The N of the benchmark is the number of rounds
+// of each.
 func race(b *testing.B, callers int, contestants ...contestant) []figures {
-	return each(inTurn(b, callers, roundTime, func(int) {}, contestants...), medianOf)
-}
-
-// medianOf is the medians of what rounds came to.
-func medianOf(rounds []figures) figures {
-	return figures{
-		perSecond: median(each(rounds, func(f figures) float64 { return f.perSecond })),
-		p50:       median(each(rounds, func(f figures) time.Duration { return f.p50 })),
-		p99:       median(each(rounds, func(f figures) time.Duration { return f.p99 })),
-	}
-}
-
-// inTurn returns the figures of each contestant's rounds. After each turn it lets
-// what that contestant has left behind settle.
-func inTurn(b *testing.B, callers int, d time.Duration, settle func(contestant int), contestants ...contestant) [][]figures {
 	rounds := make([][]figures, len(contestants))
 	load := newLoad(callers)
 	turn := func(i int) figures {
-		f, err := load.round(d, contestants[i])
+		f, err := load.round(roundTime, contestants[i])
 		if err != nil {
 			b.Fatal(err)
 		}
-		settle(i)
 		return f
 	}
 	for i := range contestants {
@@ -54,12 +38,18 @@ func inTurn(b *testing.B, callers int, d time.Duration, settle func(contestant i
 	}
 	for n := 0; b.Loop(); n++ {
 		for i := range contestants {
-			i = (i + n) % len(contestants) // nobody always follows the same other
+			i = (i + n) % len(contestants) // no contestant always follows the same other
 			rounds[i] = append(rounds[i], turn(i))
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	return rounds
+	return each(rounds, func(all []figures) figures {
+		return figures{
+			perSecond: median(each(all, func(f figures) float64 { return f.perSecond })),
+			p50:       median(each(all, func(f figures) time.Duration { return f.p50 })),
+			p99:       median(each(all, func(f figures) time.Duration { return f.p99 })),
+		}
+	})
 }
 
 // report names the figures after the prefix.

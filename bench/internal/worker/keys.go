@@ -37,27 +37,16 @@ func KeysThat(n int, wanted func(key string) bool) []string {
 			text.Write(key)
 		}
 	}
-	return textsOf(text.String())
+	return split(text.String())
 }
 
-// textsOf is the keys whose texts lie side by side in all.
-func textsOf(all string) []string {
+// split returns the keys whose texts lie side by side in all.
+func split(all string) []string {
 	keys := make([]string, len(all)/KeyBytes)
 	for i := range keys {
 		keys[i] = all[i*KeyBytes : (i+1)*KeyBytes]
 	}
 	return keys
-}
-
-// Drawn makes n of the keys, each by a draw of its index, with their texts side by
-// side in the order of the draws.
-func Drawn(keys []string, n int, draw func() int) []string {
-	var text strings.Builder
-	text.Grow(n * KeyBytes)
-	for range n {
-		text.WriteString(keys[draw()])
-	}
-	return textsOf(text.String())
 }
 
 // AnyKey wants every key.

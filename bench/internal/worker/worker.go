@@ -1,11 +1,8 @@
 package worker
 
 import (
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +14,9 @@ import (
 // Name is the role of a process that has one instance of a contender, and callers that ask it.
 const Name = "worker"
 
-// drawsOf is how many checks the callers of all nodes draw before anything is measured;
-// a caller that has asked for all of them begins again.
-const drawsOf = 1 << 20
+// drawCount is the number of checks that are drawn before the measurement. A caller that has made
+// all of them begins again.
+const drawCount = 1 << 20
 
 // Worker is the service of such a process. Its methods are called one at a time, in the
 // order in which they stand here.
@@ -28,25 +25,26 @@ type Worker struct {
 	setup     Setup
 	workload  Workload
 	instance  *Instance
-	before    int64 // bytes in the heap before there was anything
+	before    int64 // bytes in the heap before Start
 	harness   int64 // bytes that are this worker's, and not the instance's
 	keys      []string
-	counts    []Count // of what was asked in Fill
+	counts    []Count
 	draws     []string
-	drawn     []uint32 // their indexes
+	drawn     []uint32 // the index of each draw
 	callers   []asker
 	measuring atomic.Bool
 }
 
-// Setup is what a worker is to be.
+// Setup is the configuration of a worker.
 type Setup struct {
-	Contender, Algorithm, Workload string
+	Contender, Workload string
 
-	Part           int // of workloads
-	Index, Callers int
-	Owned          bool     // it is asked for keys that its node owns, and else for others' or for all
-	Join           []string // the nodes before it, of a contender that has some
-	Redis          string
+	Algorithm string // "bucket": gubernator has another, too
+	Part      int    // of workloads
+	Callers   int
+	Owned     bool     // callers ask for keys that this process owns, and otherwise for those of other processes
+	Join      []string // the nodes that started before it
+	Redis     string
 }
 
 // Serve serves a worker, whose instance begin makes.
@@ -66,7 +64,7 @@ func Serve(begin func(Setup, Quota) (*Instance, error)) Role {
 // Start makes the instance. It answers with the address of its node.
 func (w *Worker) Start(s Setup, addr *string) (err error) {
 	w.setup = s
-	if w.workload, err = FindWorkload(s.Workload, s.Part); err != nil {
+	if w.workload, err = findWorkload(s.Workload, s.Part); err != nil {
 		return err
 	}
 	w.before = Heap()
@@ -78,77 +76,57 @@ func (w *Worker) Start(s Setup, addr *string) (err error) {
 }
 
 // Meet waits until the nodes at these addresses serve, and decide by authority.
-func (w *Worker) Meet(nodes []string, _ *int) error {
-	if w.instance.Meet == nil {
-		return nil
-	}
-	return w.instance.Meet(nodes)
-}
+func (w *Worker) Meet(nodes []string, _ *int) error { return w.instance.Meet(nodes) }
 
 // Prepare makes the keys, and draws from them.
 func (w *Worker) Prepare(_ int, _ *int) error {
 	held := Heap()
-	random := rand.New(rand.NewPCG(1, uint64(w.setup.Index)))
-	draw := w.workload.draw(random)
-	mine := func(int) bool { return true }
-	switch owns := w.instance.Owns; {
-	case owns != nil && w.workload.Nodes == 1: // all owned, or none
-		w.keys = KeysThat(w.workload.Keys, func(key string) bool { return owns(key) == w.setup.Owned })
-	case w.setup.Owned: // of all keys, its own
-		w.keys = KeysThat(w.workload.Keys, AnyKey)
-		mine = func(i int) bool { return owns(w.keys[i]) }
-		if !slices.ContainsFunc(w.keys, owns) {
-			return fmt.Errorf("bench: of %d keys a node owns none", len(w.keys))
-		}
-	default:
-		w.keys = KeysThat(w.workload.Keys, AnyKey)
+	wanted := AnyKey
+	if owns := w.instance.Owns; owns != nil {
+		wanted = func(key string) bool { return owns(key) == w.setup.Owned }
 	}
-	n := drawsOf / w.setup.Part / w.workload.Nodes
-	w.drawn = make([]uint32, n)
-	w.draws = Drawn(w.keys, n, func() func() int {
-		n := 0
-		return func() int {
-			i := draw()
-			for !mine(i) {
-				i = draw()
-			}
-			w.drawn[n] = uint32(i)
-			n++
-			return i
-		}
-	}())
+	w.keys = KeysThat(w.workload.Keys, wanted)
+	random := rand.New(rand.NewPCG(1, 0))
+	w.drawn = make([]uint32, drawCount/w.setup.Part)
+	var text strings.Builder
+	text.Grow(len(w.drawn) * KeyBytes)
+	for n := range w.drawn {
+		i := w.workload.draw(random)
+		w.drawn[n] = uint32(i)
+		text.WriteString(w.keys[i])
+	}
+	w.draws = split(text.String())
 	w.counts = make([]Count, len(w.keys))
 	w.callers = make([]asker, w.setup.Callers)
 	for i := range w.callers {
-		w.callers[i] = newAsker(i*n/len(w.callers), outcomesKept/w.setup.Part/len(w.callers))
+		w.callers[i] = newAsker(i*len(w.drawn)/len(w.callers), outcomesKept/w.setup.Part/len(w.callers))
 	}
 	w.harness = Heap() - held
 	return nil
 }
 
-// Fill asks for keys as often as they are asked for before anything is measured, for so
-// long at most, in another order than their texts lie in and by copies of these, as
-// every request brings its own. It answers with how many of them have a count.
+// Fill asks for each key as often as its workload wants it before the measurement, for at most the
+// given time. The order differs from that of the texts, and each check has a copy of its text, as
+// every request of a server has. Fill answers with the number of keys that have a count.
 func (w *Worker) Fill(within time.Duration, filled *int) error {
 	order := rand.New(rand.NewPCG(3, 4)).Perm(len(w.keys))
 	begun := time.Now()
-	asked := w.all(func(i int, c *asker) (err error) {
+	w.runCallers(func(i int, c *asker) {
 		for at := i; at < len(order) && time.Since(begun) < within; at += len(w.callers) {
 			k := order[at]
 			for n := w.workload.fill(k); n > 0; n-- {
 				o := w.instance.Allow(strings.Clone(w.keys[k]))
 				w.counts[k].Add(o)
-				c.unsure(o)
+				c.addFaults(o)
 			}
 		}
-		return nil
 	})
 	for _, c := range w.counts {
 		if c.Asked > 0 {
 			*filled++
 		}
 	}
-	return asked
+	return nil
 }
 
 // Weigh answers with how many bytes the instance holds, once its counts have their
@@ -167,14 +145,14 @@ func (w *Worker) Mallocs(_ int, n *uint64) error {
 	return nil
 }
 
-// Tally is what one worker has seen.
+// Tally is the result of a run.
 type Tally struct {
 	Checks, Here  int // in Took
 	Took          time.Duration
 	Latency       lab.Histogram
 	Mallocs       uint64
 	Stray, Failed int     // since Fill began
-	Counts        []Count // of all that was asked since then
+	Counts        []Count // since Fill began
 }
 
 // warmUp is the part of a run that comes before it and is not measured, inverse.
@@ -184,20 +162,15 @@ const warmUp = 5
 // as half an owned check.
 const timings = 100_000
 
-// Run asks for so long.
+// Run asks for the given time.
 func (w *Worker) Run(d time.Duration, t *Tally) error {
-	checks, took, err := w.drive(d/warmUp, 64)
-	if err != nil {
-		return err
-	}
+	checks, took := w.drive(d/warmUp, 64)
 	every := max(1, int(float64(checks)/took.Seconds()/timings))
 	for i := range w.callers {
-		w.callers[i].seen = seen{}
+		w.callers[i].here, w.callers[i].latency = 0, lab.Histogram{}
 	}
 	before := mallocs()
-	if t.Checks, t.Took, err = w.drive(d, every); err != nil {
-		return err
-	}
+	t.Checks, t.Took = w.drive(d, every)
 	t.Mallocs = mallocs() - before
 	t.Counts = w.counts
 	for i := range w.callers {
@@ -211,8 +184,9 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	return nil
 }
 
-// drive has all callers ask for so long, and answers with how many checks that were.
-func (w *Worker) drive(d time.Duration, every int) (checks int, took time.Duration, err error) {
+// drive has all callers ask for the given time, and returns the number of checks. One check of
+// every is timed.
+func (w *Worker) drive(d time.Duration, every int) (checks int, took time.Duration) {
 	before := 0
 	for i := range w.callers {
 		before += w.callers[i].checks
@@ -221,65 +195,50 @@ func (w *Worker) drive(d time.Duration, every int) (checks int, took time.Durati
 	begun := time.Now()
 	over := time.AfterFunc(d, func() { w.measuring.Store(false) })
 	defer over.Stop()
-	err = w.all(func(i int, c *asker) error {
-		// They count in memory of their own, so that none waits for another's.
-		own := *c
+	w.runCallers(func(i int, c *asker) {
+		own := *c // in memory of its own, so that no caller waits for a cache line of another
 		own.ask(w, every)
 		*c = own
-		return nil
 	})
 	took = time.Since(begun)
 	for i := range w.callers {
 		checks += w.callers[i].checks
 	}
-	return checks - before, took, err
+	return checks - before, took
 }
 
-// all calls do for every caller, at once.
-func (w *Worker) all(do func(i int, c *asker) error) error {
+// runCallers calls do for all callers at once.
+func (w *Worker) runCallers(do func(i int, c *asker)) {
 	var callers sync.WaitGroup
-	errs := make([]error, len(w.callers))
 	for i := range w.callers {
-		callers.Go(func() { errs[i] = do(i, &w.callers[i]) })
+		callers.Go(func() { do(i, &w.callers[i]) })
 	}
 	callers.Wait()
-	return errors.Join(errs...)
 }
 
 // asker is one of the callers. It asks again as soon as it is answered.
 type asker struct {
-	first    int      // in draws
-	checks   int      // that it has asked, from there on
-	admitted []uint64 // a bit for each
-	decided  []uint64 // without a hop, a bit for each
-	stray    int      // measured or not, as failed
-	failed   int
-	seen
+	first         int      // its first check in draws
+	checks        int      // the number of its checks
+	admitted      []uint64 // one bit for each check
+	stray, failed int      // also outside the measurement
+	here          int
+	latency       lab.Histogram
 }
 
-// seen is what is measured.
-type seen struct {
-	here    int
-	latency lab.Histogram
-}
-
-// outcomesKept is for how many checks of a worker there is memory at once. For more it
-// is allocated as they come, which weighs nothing on so many.
+// outcomesKept is the number of checks of a worker for which memory is allocated at once. Memory
+// for more is allocated during the run, where it does not count among so many checks.
 const outcomesKept = 1 << 26
 
 func newAsker(first, kept int) asker {
-	return asker{
-		first:    first,
-		admitted: make([]uint64, 0, kept/64),
-		decided:  make([]uint64, 0, kept/64),
-	}
+	return asker{first: first, admitted: make([]uint64, 0, kept/64)}
 }
 
-// ask asks at least once and until nothing is measured any more, and times one check of so
-// many. On a busy machine the time may be over before the caller runs.
+// ask asks at least once and until the measurement ends. On a busy machine the time may be over
+// before the caller runs.
 func (c *asker) ask(w *Worker, every int) {
 	at := (c.first + c.checks) % len(w.draws)
-	until := 1 + c.first*every/len(w.draws) // not all callers time the same check
+	until := 1 + c.first*every/len(w.draws) // callers time different checks
 	for {
 		var o Outcome
 		if until--; until == 0 {
@@ -293,40 +252,37 @@ func (c *asker) ask(w *Worker, every int) {
 		if at++; at == len(w.draws) {
 			at = 0
 		}
-		c.note(o)
+		c.add(o)
 		if !w.measuring.Load() {
 			return
 		}
 	}
 }
 
-func (c *asker) note(o Outcome) {
+func (c *asker) add(o Outcome) {
 	bit := c.checks % 64
 	if bit == 0 {
-		c.admitted, c.decided = append(c.admitted, 0), append(c.decided, 0)
+		c.admitted = append(c.admitted, 0)
 	}
-	last := len(c.admitted) - 1
-	c.admitted[last] |= uint64(o&Admitted) << bit
+	c.admitted[len(c.admitted)-1] |= uint64(o&Admitted) << bit
 	c.checks++
 	if o&Here != 0 {
-		c.decided[last] |= 1 << bit
 		c.here++
 	}
-	c.unsure(o)
+	c.addFaults(o)
 }
 
-// unsure notes a check that nobody with authority decided, or nobody at all.
-func (c *asker) unsure(o Outcome) {
+// addFaults counts a check that no member with authority decided, or that failed.
+func (c *asker) addFaults(o Outcome) {
 	if o&(Stray|Failed) != 0 {
 		c.stray += int(o & Stray >> 2)
 		c.failed += int(o & Failed >> 3)
 	}
 }
 
-// outcomeOf is what became of one of its checks.
+// outcomeOf returns whether one of its checks was admitted.
 func (c *asker) outcomeOf(check int) Outcome {
-	in, bit := check/64, check%64
-	return Outcome(c.admitted[in]>>bit&1) | Outcome(c.decided[in]>>bit&1)<<1
+	return Outcome(c.admitted[check/64] >> (check % 64) & 1)
 }
 
 // Heap returns the bytes of the heap that are in use, once garbage is collected.
@@ -344,15 +300,11 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// Count is what was asked of a key and admitted, since its limiter was made, in units.
-type Count struct {
-	Asked, Admitted uint32
-	Here            uint32 // of Asked, measured or not, decided without a hop
-}
+// Count is the number of checks of a key since its limiter was made, and of those admitted.
+type Count struct{ Asked, Admitted uint32 }
 
 // Add counts a check. It is called by one goroutine per key.
 func (c *Count) Add(o Outcome) {
 	c.Asked++
 	c.Admitted += uint32(o & Admitted)
-	c.Here += uint32(o & Here >> 1)
 }

@@ -57,8 +57,9 @@ func (b *Bucket) Close() error {
 // Save keeps what write writes as the newest snapshot of the node. An error of write, or of
 // the writer that it was given, is returned, and then nothing changes in the bucket.
 //
-// If the answer to the last request of an upload is lost, Save returns an error, and the
-// snapshot is there as a whole or not at all. If the snapshot is there and something outdated
+// If the answer to the last request of an upload is lost, Save sends the request again, and
+// recognises a snapshot that the first attempt has saved. If each answer is lost, Save returns an
+// error, and the snapshot is there as a whole or not at all. If the snapshot is there and something outdated
 // cannot be removed, the error says so. A server that denies removals to these credentials is
 // no error: its bucket then needs a rule that expires objects.
 //

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -608,13 +609,42 @@ func TestMultipartUploadReplacesNoObject(t *testing.T) {
 
 func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
 	s := fake(t)
+	var conditional, others atomic.Int32
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Header.Get("If-None-Match") == "" {
+		if r.Method != http.MethodPut {
 			return false
 		}
+		if r.Header.Get("If-None-Match") == "" {
+			others.Add(1)
+			return false
+		}
+		conditional.Add(1)
 		w.WriteHeader(http.StatusNotImplemented)
 		return true
 	})
 	require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("kept")))
 	require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
+	require.Equal(t, []int32{1, 1}, []int32{conditional.Load(), others.Load()})
+}
+
+// The server saves the object, and its answer is lost. The next attempt then finds the object, or
+// finds that the upload is over.
+func TestLostAnswerIsNoOtherProcess(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		for node, content := range map[string]func(io.Writer) error{"one request": text("kept"), "multipart": blocks(9, func(int) {})} {
+			lost := 0
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				isLast := r.Method == http.MethodPut && !r.URL.Query().Has("partNumber") || r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+				if !isLast || lost > 0 {
+					return false
+				}
+				lost++
+				s.forward(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			})
+			require.NoError(t, open(t, s).Save(within(t, patience), node, content), node)
+			require.Equal(t, 1, lost, node)
+		}
+		require.Len(t, keys(t, s), 2)
+	})
 }

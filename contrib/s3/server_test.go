@@ -42,10 +42,11 @@ var signed = credentials.NewStaticV4("weir", "weir-secret", "")
 
 // server is an S3 server behind a proxy that a test may have misbehave.
 type server struct {
-	url    string // of the proxy
-	kill   func() // ends it as a crash would, connections and all
-	start  func() // starts it again, with what it had stored
-	client *minio.Core
+	url     string           // of the proxy
+	forward http.HandlerFunc // sends a request to the server, past the hook
+	kill    func()           // ends it as a crash would, connections and all
+	start   func()           // starts it again, with what it had stored
+	client  *minio.Core
 
 	mu   sync.Mutex
 	hook func(http.ResponseWriter, *http.Request) (answered bool)
@@ -69,13 +70,14 @@ func (s *server) behind(t *testing.T, address string) *server {
 		Transport:    &http.Transport{DisableKeepAlives: true},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
+	s.forward = forward.ServeHTTP
 	ctx, end := context.WithCancel(context.Background()) // ends a hook that hangs
 	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		hook := s.hook
 		s.mu.Unlock()
 		if hook == nil || !hook(w, r) {
-			forward.ServeHTTP(w, r)
+			s.forward(w, r)
 		}
 	}))
 	proxy.Config.BaseContext = func(net.Listener) context.Context { return ctx }

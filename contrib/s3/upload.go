@@ -3,6 +3,7 @@ package s3snapshot
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -20,6 +21,7 @@ type upload struct {
 	*Bucket
 	ctx   context.Context
 	key   string
+	token string // random: it tells this object from the one of another upload with its key
 	part  []byte // what is not sent yet, with the capacity of a part
 	id    string // of the multipart upload, if there is one
 	parts []minio.CompletePart
@@ -30,7 +32,7 @@ type upload struct {
 // upload makes an object of what write writes. It aborts what fails, for which it has until
 // the deadline of whole, or cleanupTimeout.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
-	u := &upload{Bucket: b, ctx: ctx, key: key, part: make([]byte, 0, partBytes), left: b.maxBytes}
+	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, partBytes), left: b.maxBytes}
 	complete := false
 	defer func() {
 		if !complete { // also where write panics
@@ -70,7 +72,7 @@ func (u *upload) Write(p []byte) (n int, err error) {
 func (u *upload) send() error {
 	if u.id == "" {
 		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) (err error) {
-			u.id, err = u.client.NewMultipartUpload(ctx, u.bucket, u.key, minio.PutObjectOptions{})
+			u.id, err = u.client.NewMultipartUpload(ctx, u.bucket, u.key, minio.PutObjectOptions{UserMetadata: u.metadata()})
 			return err
 		})
 		if err != nil {
@@ -98,7 +100,7 @@ func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
 			return do(ctx, struct{ io.Reader }{bytes.NewReader(u.part)})
 		})
-		if err == nil || attempt == attempts || !passes(err) {
+		if err == nil || attempt == attempts || !isTransient(err) {
 			return err
 		}
 		u.part = append(make([]byte, 0, cap(u.part)), u.part...)
@@ -112,13 +114,17 @@ func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 	}
 }
 
-// passes reports whether an error may be gone at the next attempt.
-func passes(err error) bool {
+// isTransient reports whether the next attempt can succeed.
+func isTransient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	status := minio.ToErrorResponse(err).StatusCode
-	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
+	switch status := minio.ToErrorResponse(err).StatusCode; status {
+	case 0, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	default:
+		return status >= 500 && status != http.StatusNotImplemented
+	}
 }
 
 // sum is signed with the request in the place of checksums of the library, which some servers
@@ -140,19 +146,41 @@ func (u *upload) complete() error {
 	var options minio.PutObjectOptions
 	options.SetMatchETagExcept("*")
 	err := u.publish(options)
-	switch minio.ToErrorResponse(err).StatusCode {
-	case http.StatusNotImplemented: // the server has no conditional requests
-		return u.publish(minio.PutObjectOptions{})
-	case http.StatusPreconditionFailed, http.StatusConflict:
+	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented { // the server has no conditional requests
+		err = u.publish(minio.PutObjectOptions{})
+	}
+	response := minio.ToErrorResponse(err)
+	exists := response.StatusCode == http.StatusPreconditionFailed || response.StatusCode == http.StatusConflict
+	switch {
+	case !exists && response.Code != minio.NoSuchUpload:
+		return err
+	case u.isSaved(): // by an attempt whose answer was lost
+		return nil
+	case exists:
 		return fmt.Errorf("another process has saved this object: give each cluster a Prefix of its own: %w", err)
 	}
 	return err
 }
 
+// tokenField is the name of the token in the metadata of an object.
+const tokenField = "Weir-Upload"
+
+func (u *upload) metadata() map[string]string { return map[string]string{tokenField: u.token} }
+
+// isSaved reports whether the object of this upload exists.
+func (u *upload) isSaved() bool {
+	var info minio.ObjectInfo
+	err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) (err error) {
+		info, err = u.client.StatObject(ctx, u.bucket, u.key, minio.StatObjectOptions{})
+		return err
+	})
+	return err == nil && info.UserMetadata[tokenField] == u.token
+}
+
 // publish makes the object visible.
 func (u *upload) publish(options minio.PutObjectOptions) error {
 	if u.id == "" {
-		options.DisableContentSha256 = true
+		options.DisableContentSha256, options.UserMetadata = true, u.metadata()
 		return u.put(func(ctx context.Context, body io.Reader) error {
 			_, err := u.client.PutObject(ctx, u.bucket, u.key, body, int64(len(u.part)), "", u.sum(), options)
 			return err

@@ -80,29 +80,35 @@ func TestAnAddressWithAPortNeedsNoBracketsWhereThePortIsBinds(t *testing.T) {
 	}
 }
 
-func TestANameIsAdvertisedByAnAddressOfTheFamilyThatIsBound(t *testing.T) {
+func TestAnAdvertisedNameGivesAReachableAddress(t *testing.T) {
 	both := []string{"10.1.2.3:7946", "[2600::9]:7946"}
+	own := []string{"127.0.1.1:1", "10.0.0.5:1"} // a machine's own name may stand for a loopback
 	for _, c := range []struct {
-		bound string
-		want  string // none: it is refused
-		addrs []string
+		bound, advertise string
+		want             string // none: it is refused
+		addrs            []string
 	}{
-		{"[::]:7946", "10.1.2.3:7946", both},
-		{"10.1.2.3:7946", "10.1.2.3:7946", both},
-		{"[2600::9]:7946", "[2600::9]:7946", both},
-		{"[2600::9]:7946", "", both[:1]},
-		{"10.1.2.3:7946", "", both[1:]},
-		{"0.0.0.0:7946", "", both[1:]},
-		{"[::]:7946", "[2600::9]:7946", both[1:]},
-		{"127.0.0.1:7946", "", both},
+		{"[::]:7946", "a.example:7946", "10.1.2.3:7946", both},
+		{"10.1.2.3:7946", "a.example:7946", "10.1.2.3:7946", both},
+		{"[2600::9]:7946", "a.example:7946", "[2600::9]:7946", both},
+		{"[2600::9]:7946", "a.example:7946", "", both[:1]},
+		{"10.1.2.3:7946", "a.example:7946", "", both[1:]},
+		{"0.0.0.0:7946", "a.example:7946", "", both[1:]},
+		{"[::]:7946", "a.example:7946", "[2600::9]:7946", both[1:]},
+		{"127.0.0.1:7946", "a.example:7946", "", both},
+		{"0.0.0.0:1", "127.0.0.1:1", "127.0.0.1:1", []string{"127.0.0.1:1"}},
+		{"0.0.0.0:1", "me:1", "10.0.0.5:1", own},
+		{"0.0.0.0:1", "me:1", "", own[:1]},
+		{"127.0.0.1:1", "me:1", "127.0.1.1:1", own[:1]},
+		{"[::]:1", "me:1", "[2001:db8::1]:1", []string{"[2001:db8::1]:1", "10.0.0.5:1"}},
 	} {
-		got, err := firstReachable("a.example:7946", c.addrs, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.bound)))
+		got, err := firstReachable(c.advertise, c.addrs, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.bound)))
 		if c.want == "" {
-			require.Error(t, err, c.bound)
+			require.Error(t, err, "%+v", c)
 			continue
 		}
-		require.NoError(t, err, c.bound)
-		require.Equal(t, c.want, got.String(), c.bound)
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, c.want, got.String(), "%+v", c)
 	}
 }
 

@@ -1,17 +1,11 @@
 package cluster
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
-	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,61 +120,14 @@ func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
 	}
 }
 
-// signer is a certificate authority of a test's.
-type signer struct {
-	key  *ecdsa.PrivateKey
-	ca   *x509.Certificate
-	pool *x509.CertPool
-}
-
-func newSigner(t testing.TB) signer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	ca, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
-	return signer{key, ca, pool}
-}
-
-// tls has a certificate of these names, and of no address.
-func (s signer) tls(t testing.TB, names ...string) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: s.ca.NotBefore, NotAfter: s.ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, name := range names {
-		if !isURI(name) {
-			template.DNSNames = append(template.DNSNames, name)
-			continue
-		}
-		uri, err := url.Parse(name)
-		require.NoError(t, err)
-		template.URIs = append(template.URIs, uri)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, s.ca, &key.PublicKey, s.key)
-	require.NoError(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: s.pool}
-}
-
 // shown is a connection whose other end has shown a certificate of these names.
-func (s signer) shown(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
+func (s Authority) shown(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
 	t.Helper()
 	here, there := net.Pipe()
 	t.Cleanup(func() { here.Close(); there.Close() })
-	server := tls.Server(there, serverTLS(s.tls(t, certificate...)))
+	server := tls.Server(there, serverTLS(s.Config(t, certificate...)))
 	go server.Handshake()
-	c := names.clientTLS(s.tls(t, "dialler"))
+	c := names.clientTLS(s.Config(t, "dialler"))
 	if c.ServerName == "" {
 		c = c.Clone()
 		c.ServerName = "10.0.0.1" // as openStream does
@@ -190,7 +137,7 @@ func (s signer) shown(t *testing.T, names certificateNames, certificate ...strin
 }
 
 func TestACertificateSaysRegionAndName(t *testing.T) {
-	s := newSigner(t)
+	s := NewAuthority(t)
 	names := certificateNames{
 		"eu": {"spiffe://example.org/eu/gateway", "{name}.eu.gateways.internal", "*.frankfurt.example"},
 		"us": {"spiffe://example.org/us/*", "spiffe://us.example.org/gateway/{name}"},
@@ -244,14 +191,14 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 // A member that is dialled need not have the host in its certificate; it has to have one of an
 // authority that is trusted all the same, and what the caller verifies is verified.
 func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
-	s, other := newSigner(t), newSigner(t)
+	s, other := NewAuthority(t), NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
 	const id = "spiffe://example.org/eu/gateway"
-	dial := func(c *tls.Config, by signer) error {
+	dial := func(c *tls.Config, by Authority) error {
 		here, there := net.Pipe()
 		defer here.Close()
 		defer there.Close()
-		server := by.tls(t, id)
+		server := by.Config(t, id)
 		go tls.Server(there, server).Handshake()
 		if c.ServerName == "" {
 			c = c.Clone()
@@ -259,18 +206,18 @@ func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 		}
 		return tls.Client(here, c).Handshake()
 	}
-	require.ErrorContains(t, dial(s.tls(t, id), s), "10.0.0.1", "without them the host has to be in it")
-	require.NoError(t, dial(names.clientTLS(s.tls(t, id)), s))
-	require.Error(t, dial(names.clientTLS(s.tls(t, id)), other), "an authority that nobody trusts")
+	require.ErrorContains(t, dial(s.Config(t, id), s), "10.0.0.1", "without them the host has to be in it")
+	require.NoError(t, dial(names.clientTLS(s.Config(t, id)), s))
+	require.Error(t, dial(names.clientTLS(s.Config(t, id)), other), "an authority that nobody trusts")
 
-	late := s.tls(t, id)
+	late := s.Config(t, id)
 	late.Time = func() time.Time { return time.Now().Add(24 * time.Hour) }
 	require.ErrorContains(t, dial(names.clientTLS(late), s), "expired")
 
-	own := s.tls(t, id)
+	own := s.Config(t, id)
 	own.VerifyConnection = func(tls.ConnectionState) error { return errGarbage }
 	require.ErrorIs(t, dial(names.clientTLS(own), s), errGarbage)
-	hosts := s.tls(t, id)
+	hosts := s.Config(t, id)
 	hosts.ServerName = "gateways.internal"
 	require.ErrorContains(t, dial(names.clientTLS(hosts), s), "gateways.internal")
 	for _, c := range []*tls.Config{nil, hosts} {
@@ -281,7 +228,7 @@ func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 
 // Streams of gossip are of members, on both ends, by their certificates.
 func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
-	s := newSigner(t)
+	s := NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/{name}"}, "us": {"spiffe://example.org/us/{name}"}}
 	var log lines
 	open := func(id string) (m *mux, addr string, out *transport) {
@@ -290,7 +237,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 		member := func(conn net.Conn) error { return names.prove(conn, "eu", "") }
 		inspector, err := newInspector("", nil)
 		require.NoError(t, err)
-		c := s.tls(t, id)
+		c := s.Config(t, id)
 		m = newMux(listener, c, member, inspector, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20),
 			func(conn net.Conn, _ *pendingConn) { conn.Close() })
 		addr = listener.Addr().String()

@@ -3,19 +3,13 @@ package cluster_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,61 +135,15 @@ func rosterText(state cluster.State, nodes ...*node) (text string) {
 	return text
 }
 
-// certificates are a CA and what it signs.
-type certificates struct {
-	pool *x509.CertPool
-	key  *ecdsa.PrivateKey
-	ca   *x509.Certificate
-}
-
-func newCertificates(t *testing.T) certificates {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	ca, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
-	return certificates{pool: pool, key: key, ca: ca}
-}
-
-// config trusts the CA and has a certificate of it, of the loopback and the first hosts in
-// memory, or of URIs.
-func (c certificates) config(t *testing.T, uris ...string) *tls.Config {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: c.ca.NotBefore, NotAfter: c.ca.NotAfter,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for i := range byte(9) {
-		template.IPAddresses = append(template.IPAddresses, net.IPv4(10, 0, 0, 1+i))
-	}
-	for _, id := range uris {
-		uri, err := url.Parse(id)
-		require.NoError(t, err)
-		template.IPAddresses, template.URIs = nil, append(template.URIs, uri)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, &key.PublicKey, c.key)
-	require.NoError(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: c.pool}
-}
-
 func TestThreeMembersFindEachOther(t *testing.T) {
-	certs := newCertificates(t)
+	certs := cluster.NewAuthority(t)
 	for _, c := range []struct {
 		name string
 		with func(*cluster.Config)
 	}{
 		{"in the clear", func(c *cluster.Config) { c.Secrets = nil }},
 		{"encrypted", func(*cluster.Config) {}},
-		{"encrypted and under TLS", func(c *cluster.Config) { c.TLS = certs.config(t) }},
+		{"encrypted and under TLS", func(c *cluster.Config) { c.TLS = certs.Config(t) }},
 		{"on IPv6", func(c *cluster.Config) { c.Bind = "[::1]:0" }},
 		{"advertising a name", func(c *cluster.Config) { c.Advertise = "localhost:0" }},
 	} {
@@ -235,10 +183,10 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		certs := newCertificates(t)
+		certs := cluster.NewAuthority(t)
 		in := func(region, label string, join ...*node) cluster.Config {
 			c := h.at(label, config(label, join...))
-			c.Region, c.TLS = region, certs.config(t)
+			c.Region, c.TLS = region, certs.Config(t)
 			return c
 		}
 		a := launch(t, in("far", "a"))
@@ -283,7 +231,7 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 			require.NoError(t, e.Close())
 		}
 		refused("authentication", func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} })
-		refused("tls", func(c *cluster.Config) { c.TLS = newCertificates(t).config(t) })
+		refused("tls", func(c *cluster.Config) { c.TLS = cluster.NewAuthority(t).Config(t) })
 		refused("seed", func(c *cluster.Config) { c.Seed[0] = 1 })
 		refused("region", func(c *cluster.Config) { c.Regions = map[string][]string{"farther": c.Regions["far"]} })
 	})
@@ -295,10 +243,10 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		certs := newCertificates(t)
+		certs := cluster.NewAuthority(t)
 		in := func(region, label, id string, join ...*node) cluster.Config {
 			c := h.at(label, config(label, join...))
-			c.Region, c.TLS = region, certs.config(t, id)
+			c.Region, c.TLS = region, certs.Config(t, id)
 			c.Regions = map[string][]string{"near": {"nobody:1"}, "far": {"nobody:1"}}
 			delete(c.Regions, region)
 			c.CertificateNames = map[string][]string{"near": {"spiffe://example.org/near/{name}"}, "far": {"spiffe://example.org/far/{name}"}}
@@ -478,29 +426,29 @@ func TestStartSaysWhatToDo(t *testing.T) {
 func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		old, other := newCertificates(t), newCertificates(t)
+		old, other := cluster.NewAuthority(t), cluster.NewAuthority(t)
 		both := x509.NewCertPool()
-		both.AddCert(old.ca)
-		both.AddCert(other.ca)
+		both.AddCert(old.CA)
+		both.AddCert(other.CA)
 		in := h.at("a", config("a"))
-		in.TLS = old.config(t)
+		in.TLS = old.Config(t)
 		a := launch(t, in)
-		trusts := func(certs certificates, roots *x509.CertPool) *tls.Config {
-			c := certs.config(t)
+		trusts := func(certs cluster.Authority, roots *x509.CertPool) *tls.Config {
+			c := certs.Config(t)
 			c.RootCAs = roots
 			return c
 		}
-		verifies := other.config(t)
+		verifies := other.Config(t)
 		verifies.InsecureSkipVerify, verifies.ClientAuth = true, tls.RequireAnyClientCert
 		verifies.VerifyConnection = func(s tls.ConnectionState) error {
-			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: other.pool})
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: other.Pool})
 			return err
 		}
 		for about, c := range map[string]*tls.Config{
-			"neither trusts the other":      other.config(t),
+			"neither trusts the other":      other.Config(t),
 			"the same, by its own means":    verifies,
 			"the member does not trust it":  trusts(other, both),
-			"it does not trust the members": trusts(old, other.pool),
+			"it does not trust the members": trusts(old, other.Pool),
 		} {
 			cfg := h.at("b", config("b", a))
 			cfg.TLS = c
@@ -513,14 +461,14 @@ func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
 		c := launch(t, fits)
 		sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
 
-		over := newCertificates(t)
-		over.ca.NotAfter = time.Now().Add(-time.Minute)
+		over := cluster.NewAuthority(t)
+		over.CA.NotAfter = time.Now().Add(-time.Minute)
 		out := h.at("d", config("d"))
-		out.TLS = over.config(t)
+		out.TLS = over.Config(t)
 		d := launch(t, out)
 		known := x509.NewCertPool()
-		known.AddCert(over.ca)
-		known.AddCert(other.ca)
+		known.AddCert(over.CA)
+		known.AddCert(other.CA)
 		beside := h.at("e", config("e", d))
 		beside.TLS = trusts(other, known)
 		e := launch(t, beside)
@@ -630,8 +578,8 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 }
 
 func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
-	send := func(b string) func(*testing.T, net.Conn, certificates, certificates) {
-		return func(_ *testing.T, conn net.Conn, _, _ certificates) { io.WriteString(conn, b) }
+	send := func(b string) func(*testing.T, net.Conn, cluster.Authority, cluster.Authority) {
+		return func(_ *testing.T, conn net.Conn, _, _ cluster.Authority) { io.WriteString(conn, b) }
 	}
 	secured := func(conn net.Conn, c *tls.Config) {
 		conn.Write([]byte{0xC7})
@@ -641,34 +589,34 @@ func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		tls    bool
-		do     func(t *testing.T, conn net.Conn, certs, others certificates)
+		do     func(t *testing.T, conn net.Conn, certs, others cluster.Authority)
 		reason string
 	}{
 		{"HTTP", false, send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "garbage"},
 		{"zeroes", false, send(strings.Repeat("\x00", 1000)), "garbage"},
-		{"a TLS client where there is no TLS", false, func(_ *testing.T, conn net.Conn, _, _ certificates) {
+		{"a TLS client where there is no TLS", false, func(_ *testing.T, conn net.Conn, _, _ cluster.Authority) {
 			tls.Client(conn, &tls.Config{ServerName: "x"}).Handshake()
 		}, "garbage"},
 		{"HTTP where there is TLS", true, send("GET / HTTP/1.1\r\n\r\n"), "garbage"},
 		{"no TLS where there is TLS", true, send("\xC7" + strings.Repeat("x", 100)), "tls"},
-		{"no certificate", true, func(_ *testing.T, conn net.Conn, certs, _ certificates) {
-			secured(conn, &tls.Config{RootCAs: certs.pool})
+		{"no certificate", true, func(_ *testing.T, conn net.Conn, certs, _ cluster.Authority) {
+			secured(conn, &tls.Config{RootCAs: certs.Pool})
 		}, "tls"},
-		{"a foreign certificate", true, func(t *testing.T, conn net.Conn, certs, others certificates) {
-			c := others.config(t)
-			c.RootCAs = certs.pool
+		{"a foreign certificate", true, func(t *testing.T, conn net.Conn, certs, others cluster.Authority) {
+			c := others.Config(t)
+			c.RootCAs = certs.Pool
 			secured(conn, c)
 		}, "tls"},
-		{"silence", false, func(*testing.T, net.Conn, certificates, certificates) {}, "timeout"},
+		{"silence", false, func(*testing.T, net.Conn, cluster.Authority, cluster.Authority) {}, "timeout"},
 		{"a handshake that stops", false, send("\xC7"), "timeout"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			onHosts(t, func(t *testing.T, h hosts) {
-				certs, others := newCertificates(t), newCertificates(t)
+				certs, others := cluster.NewAuthority(t), cluster.NewAuthority(t)
 				cfg := h.at("a", config("a"))
 				if c.tls {
-					cfg.TLS = certs.config(t)
+					cfg.TLS = certs.Config(t)
 				}
 				a := launch(t, cfg)
 				outside, begun := h.Host("outside").Network(), time.Now()

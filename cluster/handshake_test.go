@@ -399,50 +399,6 @@ func TestAnOverlongHelloIsNotSent(t *testing.T) {
 	require.ErrorContains(t, err, "1024")
 }
 
-func TestTheOldestPendingConnectionIsClosedAndNeverAnotherHosts(t *testing.T) {
-	conn := func(host string) net.Conn {
-		return addressed{host: host}
-	}
-	l := newPending(4, 2, 1<<20)
-	x1, out := l.enter(conn("x"))
-	require.Nil(t, out)
-	x2, out := l.enter(conn("x"))
-	require.Nil(t, out)
-	y1, out := l.enter(conn("y"))
-	require.Nil(t, out)
-	_, out = l.enter(conn("x"))
-	require.Same(t, x1, out, "the oldest of the host that has its full share")
-	require.False(t, l.leave(x1), "it was shown out")
-	_, out = l.enter(conn("z"))
-	require.Nil(t, out)
-	_, out = l.enter(conn("w"))
-	require.Same(t, x2, out, "the oldest of all")
-	require.True(t, l.leave(y1))
-	require.False(t, l.leave(y1))
-	require.Len(t, l.groups, 3, "x, z and w")
-}
-
-// A dialler that fills its host's places shows out its own oldest, and nobody who came before
-// that from elsewhere.
-func TestPendingConnectionsAreClosedInFavourOfOthersOfTheSameHost(t *testing.T) {
-	l := newPending(4, 2, 1<<20)
-	y, _ := l.enter(addressed{host: "y"})
-	x, _ := l.enter(addressed{host: "x"})
-	l.enter(addressed{host: "x"})
-	_, out := l.enter(addressed{host: "x"})
-	require.Same(t, x, out)
-	require.True(t, l.leave(y))
-}
-
-type addressed struct {
-	net.Conn
-	host string
-}
-
-func (a addressed) RemoteAddr() net.Addr {
-	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, a.host[0]), Port: 1}
-}
-
 // The listener's side reads what an outsider sends.
 func FuzzHandshake(f *testing.F) {
 	good := append(append([]byte{opening}, make([]byte, nonceSize)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)

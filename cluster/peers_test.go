@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -159,21 +158,5 @@ func eventually(t testing.TB, within time.Duration, ok func() bool, message stri
 		if time.Now().After(end) {
 			require.FailNowf(t, "not in time", message, args...)
 		}
-	}
-}
-
-func TestAnAskIsAnswered(t *testing.T) {
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
-	for range 100 {
-		eventually(t, time.Minute, func() bool {
-			answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Minute)
-			if errors.Is(err, ErrUnheard) || errors.Is(err, ErrBroken) || errors.Is(err, ErrStalled) {
-				return false // the process stood still
-			}
-			require.NoError(t, err)
-			require.Equal(t, "request", string(answer))
-			return true
-		}, "it is not answered")
 	}
 }

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,31 +42,6 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	a.step(func(r *roster) change { return r.down("b", time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
-}
-
-func TestTheAddressThatGossipGivesOutCanBeReached(t *testing.T) {
-	for _, c := range []struct {
-		name, advertise string
-		addrs           []string
-		bound, want     string // want is empty where none will do
-	}{
-		{"an address is taken at its word", "127.0.0.1:1", []string{"127.0.0.1:1"}, "0.0.0.0:1", "127.0.0.1:1"},
-		{"a machine's own name may stand for a loopback", "me:1", []string{"127.0.1.1:1", "10.0.0.5:1"}, "0.0.0.0:1", "10.0.0.5:1"},
-		{"and for nothing else", "me:1", []string{"127.0.1.1:1"}, "0.0.0.0:1", ""},
-		{"which will do where a loopback is bound", "me:1", []string{"127.0.1.1:1"}, "127.0.0.1:1", "127.0.1.1:1"},
-		{"an IPv4 socket is not reached over IPv6", "me:1", []string{"[2001:db8::1]:1", "10.0.0.5:1"}, "0.0.0.0:1", "10.0.0.5:1"},
-		{"one of both families is reached over either", "me:1", []string{"[2001:db8::1]:1", "10.0.0.5:1"}, "[::]:1", "[2001:db8::1]:1"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := firstReachable(c.advertise, c.addrs, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.bound)))
-			if c.want == "" {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, c.want, got.String())
-		})
-	}
 }
 
 func TestATombstoneCanAlwaysBeAnswered(t *testing.T) {

@@ -3,14 +3,9 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"testing"
@@ -127,70 +122,6 @@ func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 		require.Equal(t, idleWait, time.Since(begun))
 		synctest.Wait()
 		require.EqualValues(t, 1, b.stats().Refused[reasonTimeout])
-	})
-}
-
-func TestIdleConnectionsFromOneHostDoNotLockMembersOut(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		for range pendingPerHost + 20 {
-			raw(t, b)
-		}
-		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonCrowded] == 20 }, "%v", b.stats().Refused)
-		start := time.Now()
-		meet(t, a, b)
-		require.Less(t, time.Since(start), time.Second)
-	})
-}
-
-// certificate is one that signs itself, for the loopback.
-func certificate(t *testing.T) (tls.Certificate, *x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "member"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, leaf
-}
-
-func TestMutualTLS(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		own, leaf := certificate(t)
-		pool := x509.NewCertPool()
-		pool.AddCert(leaf)
-		mutual := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
-		with := func(name string, c *tls.Config) *testPeer {
-			return lo.peer(t, name, nil, func(cfg *peersConfig) { cfg.TLS = c })
-		}
-		a, b := with("a", mutual), with("b", mutual)
-		meet(t, a, b)
-		_, err := a.peer("b").Ask(t.Context(), bytes.Repeat([]byte("x"), MaxMessage), nil, time.Second)
-		require.NoError(t, err)
-
-		probe := func(from *testPeer, to *testPeer) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := from.probe(ctx, to.cfg.Self.Addr)
-			return err
-		}
-		plain, anonymous := with("c", nil), with("d", &tls.Config{RootCAs: pool, Certificates: nil})
-		require.ErrorIs(t, probe(plain, a), errTLS)
-		require.ErrorIs(t, probe(a, plain), errTLS)
-		require.ErrorIs(t, probe(anonymous, a), errTLS)
-		eventually(t, time.Second, func() bool { return a.stats().Refused[reasonTLS] == 2 }, "%v", a.stats().Refused)
-		require.Equal(t, uint64(1), plain.stats().Refused[reasonTLS])
-		require.NoError(t, probe(b, a))
 	})
 }
 

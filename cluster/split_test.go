@@ -122,12 +122,6 @@ func serving(n int) map[string]cluster.State {
 	return want
 }
 
-func TestGossipConforms(t *testing.T) {
-	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		conforms(t, test, cluster.Speaks{}, cluster.Speaks{}, cluster.Speaks{})
-	})
-}
-
 // In a rolling upgrade from version 7 to 8, and from 8 to 9.
 func TestGossipOfTwoVersionsConforms(t *testing.T) {
 	for _, c := range []struct {

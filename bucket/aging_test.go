@@ -49,21 +49,6 @@ func usedOf(s *Store, id ID, now int64) int64 {
 	return used
 }
 
-// A clock that is behind the one of the store that a count comes from takes nothing off it.
-func TestAWindowOfACalendarIsUsedByAnyClock(t *testing.T) {
-	id, now := ID{1, 2}, int64(1_700_000_000_000_000_000)
-	limit := Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: now - int64(time.Hour)}
-	s := NewStore(10, Salt{})
-	s.Take(id, &limit, now, 4)
-	var c Count
-	s.Export(id, now, Mark{}, &c)
-	for _, behind := range []time.Duration{0, 1, time.Second, 2 * time.Hour} {
-		if used := c.Used(now - int64(behind)); used != 4 {
-			t.Errorf("%v behind, %d of 4 units are used", behind, used)
-		}
-	}
-}
-
 // The code of a limit is its algorithm, but for a Durable that differs from what its Per says.
 func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
 	for per, byPer := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
@@ -78,6 +63,21 @@ func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
 					t.Errorf("%+v came back as %+v", l, read)
 				}
 			}
+		}
+	}
+}
+
+// A clock that is behind the one of the store that a count comes from takes nothing off it.
+func TestAWindowOfACalendarIsUsedByAnyClock(t *testing.T) {
+	id, now := ID{1, 2}, int64(1_700_000_000_000_000_000)
+	limit := Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: now - int64(time.Hour)}
+	s := NewStore(10, Salt{})
+	s.Take(id, &limit, now, 4)
+	var c Count
+	s.Export(id, now, Mark{}, &c)
+	for _, behind := range []time.Duration{0, 1, time.Second, 2 * time.Hour} {
+		if used := c.Used(now - int64(behind)); used != 4 {
+			t.Errorf("%v behind, %d of 4 units are used", behind, used)
 		}
 	}
 }

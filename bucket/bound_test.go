@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/weir-go/weir/internal/race"
 )
 
 // What an algorithm admits at most in an arbitrary window, and the schedules of
@@ -234,102 +232,6 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestAMillionSmallStepsRefillWhatOneLargeStepDoes(t *testing.T) {
-	race.SkipOneGoroutine(t)
-	l := Limit{Algorithm: TokenBucket, Rate: 7, Per: 1_000_003 * time.Microsecond, Burst: maxUnits}
-	small, large := newCount(l), newCount(l)
-	require.True(t, small.take(origin, 5_000_000).Allowed)
-	require.True(t, large.take(origin, 5_000_000).Allowed)
-	const step, steps = 333_333_331, 1_000_000
-	for i := int64(1); i <= steps; i++ {
-		require.True(t, small.take(origin+i*step, 0).Allowed) // brings it up to date
-	}
-	require.Equal(t, origin+steps*step, small.c.at)
-	require.True(t, large.take(origin+steps*step, 0).Allowed)
-	require.Equal(t, large.c, small.c)
-	exact := minus(rat(5_000_000), times(rat(steps*step), ratio(7, int64(l.Per))))
-	require.Zero(t, exact.Cmp(plus(rat(int64(small.c.x)), ratio(int64(small.c.y), int64(l.Per)))))
-}
-
-func TestARefundNamesItsTake(t *testing.T) {
-	second := int64(time.Second)
-	t.Run("a window that is past keeps nothing to give back", func(t *testing.T) {
-		k := newCount(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second})
-		old := k.take(origin, 5).Receipt
-		k.take(origin+second, 5)
-		require.False(t, k.refund(origin+second, 5, old, false))
-		require.Equal(t, int64(5), k.used(origin+second))
-	})
-	t.Run("the previous window is given back to as long as it counts", func(t *testing.T) {
-		k := newCount(Limit{Algorithm: SlidingWindow, Rate: 10, Per: time.Second})
-		old := k.take(origin, 8).Receipt
-		k.take(origin+second, 2)
-		require.False(t, k.refund(origin+second, 8, old, true), "it was not the last")
-		require.True(t, k.refund(origin+second, 8, old, false))
-		require.Equal(t, int64(2), k.used(origin+second))
-		require.False(t, k.refund(origin+2*second, 8, old, false))
-	})
-	t.Run("a log gives back the entry and no other", func(t *testing.T) {
-		k := newCount(Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second})
-		a := k.take(origin, 3).Receipt
-		b := k.take(origin+1, 1).Receipt
-		c := k.take(origin+2, 2).Receipt
-		require.False(t, k.refund(origin+3, 1, b, true))
-		require.True(t, k.refund(origin+3, 9, b, false))
-		require.Equal(t, int64(5), k.used(origin+3))
-		require.False(t, k.refund(origin+3, 1, b, false), "it is given back already")
-		require.True(t, k.refund(origin+3, 2, c, true))
-		require.True(t, k.refund(origin+3, 1, a, true), "it is the last again")
-		require.Equal(t, int64(2), k.used(origin+second-1))
-		require.Zero(t, k.used(origin+second))
-	})
-	t.Run("a debit that was forgotten names no other's entry", func(t *testing.T) {
-		k := newCount(Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second})
-		old := k.debit(origin, 5).Receipt
-		k.debit(origin+1, 15)
-		last := k.debit(origin+2, 5).Receipt
-		require.False(t, k.refund(origin+3, 5, old, false))
-		require.Equal(t, int64(20), k.used(origin+3))
-		require.True(t, k.refund(origin+3, 9, last, false))
-		require.Equal(t, int64(15), k.used(origin+3))
-		none := k.debit(origin+4, 0).Receipt
-		require.False(t, k.refund(origin+5, 5, none, false))
-	})
-	t.Run("a bucket gives back what has not drained", func(t *testing.T) {
-		k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second})
-		r := k.take(origin, 10).Receipt
-		require.True(t, k.refund(origin+second/2, 10, r, true))
-		require.Zero(t, k.used(origin+second/2))
-		k.take(origin+second/2, 10)
-		require.False(t, k.refund(origin+second, 10, r, false), "time gave it back")
-	})
-	t.Run("without a receipt it is the newest usage, and never below zero", func(t *testing.T) {
-		for _, a := range algorithms {
-			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
-			require.False(t, k.refund(origin, 1, 0, false), a)
-			k.take(origin, 4)
-			k.take(origin+1, 4)
-			require.False(t, k.refund(origin+1, 1, 0, true), "%v: no take is named", a)
-			require.True(t, k.refund(origin+1, 6, 0, false), a)
-			require.Equal(t, int64(2), k.used(origin+1), a)
-			require.True(t, k.refund(origin+1, 6, 0, false), a)
-			require.Zero(t, k.used(origin+1), a)
-			require.True(t, k.take(origin+1, 10).Allowed, a)
-		}
-	})
-}
-
-func TestADebtCarriesIntoTheFollowingWindow(t *testing.T) {
-	k := newCount(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second})
-	second := int64(time.Second)
-	k.take(origin, 7)
-	require.Zero(t, k.debit(origin+1, 8).Remaining)
-	require.Equal(t, time.Second-1, k.peek(origin+1, 5).RetryAfter)
-	require.Equal(t, 2*time.Second-1, k.peek(origin+1, 6).RetryAfter, "the next window has 5 left")
-	require.Equal(t, int64(5), k.peek(origin+second, 1).Remaining)
-	require.Equal(t, int64(10), k.peek(origin+2*second, 1).Remaining)
 }
 
 func TestADebtIsOneCapacityAtMostAlsoOfALowerRate(t *testing.T) {

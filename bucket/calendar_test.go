@@ -102,32 +102,6 @@ func TestCalendarWindows(t *testing.T) {
 	const today, tomorrow = origin, origin + 24*hour
 	id := ID{1, 2}
 	for name, check := range map[string]func(t *testing.T, s *Store){
-		"end with the day, not a day after the first ask": func(t *testing.T, s *Store) {
-			require.True(t, s.Take(id, day(today), today+23*hour, 10).Allowed)
-			r := s.Take(id, day(today), today+23*hour, 1)
-			require.False(t, r.Allowed)
-			require.Equal(t, time.Hour, r.RetryAfter)
-			require.Equal(t, time.Hour, r.ResetAfter)
-			require.True(t, s.Take(id, day(tomorrow), tomorrow, 10).Allowed)
-		},
-		"begin early by the clock of an asker that is ahead, and stay begun for one that is behind": func(t *testing.T, s *Store) {
-			require.True(t, s.Take(id, day(today), tomorrow-2, 10).Allowed)
-			require.True(t, s.Take(id, day(tomorrow), tomorrow-1, 6).Allowed)
-			require.False(t, s.Take(id, day(today), tomorrow-1, 5).Allowed)
-			require.True(t, s.Take(id, day(today), tomorrow+1, 4).Allowed)
-			require.False(t, s.Take(id, day(tomorrow), tomorrow+1, 1).Allowed)
-		},
-		"that are over by the clock of their holder do not begin again": func(t *testing.T, s *Store) {
-			require.True(t, s.Take(id, day(today), today, 10).Allowed)
-			s.Compact(tomorrow)
-			require.True(t, s.Take(id, day(today), tomorrow, 10).Allowed)
-			require.False(t, s.Take(id, day(tomorrow), tomorrow+1, 1).Allowed, "that was tomorrow's")
-		},
-		"keep their name when the clock of their holder steps back": func(t *testing.T, s *Store) {
-			require.True(t, s.Take(id, day(tomorrow), tomorrow, 10).Allowed)
-			require.False(t, s.Take(id, day(today), today, 1).Allowed)
-			require.False(t, s.Peek(id, day(today), today-hour, 1).Allowed)
-		},
 		"take a debt into the next one only": func(t *testing.T, s *Store) {
 			require.False(t, s.Debit(id, day(today), today, 15).Allowed)
 			require.EqualValues(t, 5, s.Peek(id, day(tomorrow), tomorrow, 1).Remaining)
@@ -145,12 +119,6 @@ func TestCalendarWindows(t *testing.T) {
 			s.Debit(id, month(february, 28), february, 15)
 			require.EqualValues(t, 5, s.Peek(id, month(march, 31), march, 1).Remaining)
 			require.EqualValues(t, 10, s.Peek(id, month(march+31*24*hour, 30), march+31*24*hour, 1).Remaining)
-		},
-		"give back only what was taken in them": func(t *testing.T, s *Store) {
-			yesterday := s.Take(id, day(today), today, 3).Receipt
-			s.Take(id, day(tomorrow), tomorrow, 4)
-			require.False(t, s.Refund(id, day(tomorrow), tomorrow, 3, yesterday, false))
-			require.EqualValues(t, 6, s.Peek(id, day(tomorrow), tomorrow, 1).Remaining)
 		},
 		"keep what is used when a limit becomes one of the calendar, and when it ceases to be": func(t *testing.T, s *Store) {
 			for version := range uint64(2) {
@@ -173,41 +141,12 @@ func TestCalendarWindows(t *testing.T) {
 			l.Start = tomorrow
 			require.EqualValues(t, 2, s.Peek(id, l, tomorrow, 1).Remaining)
 		},
-		"reach another store under their own name, whatever its clock": func(t *testing.T, s *Store) {
-			s.Take(id, day(tomorrow), tomorrow, 10)
-			for _, clock := range []int64{tomorrow - hour, tomorrow + hour} {
-				other, c := NewStore(10, Salt{}), new(Count)
-				_, _, held := s.Export(id, tomorrow-1, Mark{}, c)
-				require.True(t, held)
-				other.Import(id, c, clock, 0)
-				require.False(t, other.Take(id, day(today), clock, 1).Allowed)
-				r := other.Take(id, day(tomorrow), clock, 1)
-				require.False(t, r.Allowed)
-				require.EqualValues(t, tomorrow+24*hour-clock, r.RetryAfter)
-			}
-		},
 		"take in what was spent elsewhere in a later one": func(t *testing.T, s *Store) {
 			s.Take(id, day(today), tomorrow-2, 10)
 			s.SpendElsewhere(id, day(tomorrow), tomorrow-1, 7)
 			require.EqualValues(t, 3, s.Peek(id, day(today), tomorrow, 1).Remaining)
 		},
-		"are shared like any other limit": func(t *testing.T, s *Store) {
-			l := day(today)
-			l.Rate = 0
-			require.False(t, s.Take(id, l, today, 1).Allowed)
-		},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, NewStore(10, Salt{})) })
 	}
-}
-
-func TestOnlyWindowsHaveAStart(t *testing.T) {
-	l := Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: origin}
-	require.NoError(t, l.Validate())
-	l.Algorithm = SlidingWindow
-	require.NoError(t, l.Validate())
-	l.Algorithm = SlidingLog
-	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only fixed_window and sliding_window")
-	l = Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}
-	require.ErrorContains(t, l.Validate(), "Start is 4611686018427387905: it must be from")
 }

@@ -263,25 +263,6 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 	}
 }
 
-func TestUntrackedNothingIsNoted(t *testing.T) {
-	l := &Limit{Rate: 10, Per: time.Hour}
-	s := newStore(100, 4)
-	id := ID{1, 2}
-	s.Take(id, l, epoch, 3)
-	s.Touch(id)
-	s.Touch(ID{})
-	require.Empty(t, s.collectAll(false, nil))
-	c, noted := s.CollectOne(id)
-	require.Zero(t, c.Units)
-	require.False(t, noted)
-	s.Track(1, 1, nil)
-	require.Empty(t, s.collectAll(false, nil))
-	s.Take(id, l, epoch, 2)
-	s.Track(1, 1, make(chan struct{}))
-	require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil), "a second Track changes nothing")
-	checkStore(t, s)
-}
-
 func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s := newStore(100, 4)
@@ -305,23 +286,6 @@ func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
 	s.Take(id, l, epoch, 3)
 	s.Touch(id)
 	require.Equal(t, []Change{{id, 3, true}}, s.collectAll(false, nil))
-}
-
-func TestAConversionIsAChange(t *testing.T) {
-	for _, a := range algorithms {
-		for _, b := range algorithms {
-			s := newStore(100, 1)
-			s.Track(1, 1, nil)
-			id := ID{1, 2}
-			s.Debit(id, &Limit{Algorithm: a, Rate: maxUnits, Per: time.Hour}, epoch, 1<<40)
-			s.Peek(id, &Limit{Algorithm: b, Rate: 7, Per: time.Minute, Version: 1}, epoch, 1)
-			checkStore(t, s)
-			require.Equal(t, []Change{{id, 1 << 40, false}}, s.collectAll(false, nil), "and keeps what is not collected")
-			s.Peek(id, &Limit{Algorithm: a, Rate: 9, Per: time.Minute, Version: 2}, epoch, 1)
-			require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
-			checkStore(t, s)
-		}
-	}
 }
 
 func TestWhatNobodyCollectsIsBounded(t *testing.T) {
@@ -351,42 +315,6 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 	require.Empty(t, s.collectAll(true, nil))
 }
 
-func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
-	l := &Limit{Algorithm: FixedWindow, Rate: maxUnits, Per: time.Hour}
-	s := newStore(1, 1)
-	s.Track(1, 1, nil)
-	s.Take(ID{1, 1}, l, epoch, 1<<35)
-	s.Take(ID{2, 2}, l, epoch, 1<<36)
-	checkStore(t, s)
-	require.Equal(t, []Change{{ID{2, 2}, 1 << 36, false}}, s.collectAll(false, nil))
-	s.Take(ID{2, 2}, l, epoch, 1<<36)
-	s.Take(ID{2, 2}, l, epoch, 1)
-	s.Take(ID{1, 1}, l, epoch+int64(2*time.Hour), 1)
-	checkStore(t, s)
-	require.Equal(t, []Change{{ID{1, 1}, 1, true}}, s.collectAll(false, nil), "though it had recovered: the store was full")
-}
-
-func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
-		s := newStore(100, 1)
-		s.Track(1, 1, nil)
-		id, later := ID{1, 2}, epoch+int64(time.Hour)
-		s.Take(id, l, epoch, 7)
-		s.collectAll(false, nil)
-		s.Refund(id, l, epoch, 7, 0, false)
-		s.Compact(epoch)
-		fill(s, ids(50), l)
-		require.Contains(t, s.collectAll(false, nil), Change{id, -7, false}, a)
-		s.Take(id, l, epoch, 2)
-		s.Compact(later)
-		require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil), a)
-		s.Compact(later)
-		require.Zero(t, s.Len(), a)
-		checkStore(t, s)
-	}
-}
-
 // What was given back of a count is not forgotten with it because the store is full: others
 // would count for good what they have heard was spent.
 func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
@@ -409,30 +337,6 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 		_, held := s.Judge(id)
 		require.False(t, held, "%v: it makes room once it is collected", a)
 		checkStore(t, s)
-	}
-}
-
-// A count that has recovered limits nothing, also before anybody has collected what it spent:
-// none that does makes room for it.
-func TestRecoveredCountsMakeRoomBeforeTheyAreCollected(t *testing.T) {
-	used := &Limit{Algorithm: FixedWindow, Rate: 2, Per: time.Hour}
-	for _, a := range algorithms {
-		for name, units := range map[string]int64{"with little in use": 1, "used up": 10} {
-			flood := &Limit{Algorithm: a, Rate: 10, Per: 20 * time.Millisecond}
-			s, all := newStore(16, 1), ids(216)
-			s.Track(1, 1, nil)
-			s.Take(ID{1, 2}, used, epoch, 1)
-			now := epoch
-			for i, id := range all {
-				if i >= 15 {
-					now += int64(time.Second)
-				}
-				s.Take(id, flood, now, units)
-			}
-			require.Zero(t, s.Evicted(), "%v %s", a, name)
-			require.EqualValues(t, 1, s.Peek(ID{1, 2}, used, now, 1).Remaining, "%v %s", a, name)
-			checkStore(t, s)
-		}
 	}
 }
 
@@ -473,44 +377,6 @@ func TestAnUncollectedRefundWeighsAsItsUnits(t *testing.T) {
 		}
 		require.EqualValues(t, 5, s.Peek(ID{1, 2}, half, epoch, 1).Remaining, "%v: a flood of small refunds", a)
 		checkStore(t, s)
-	}
-}
-
-func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
-	all := ids(100)
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
-		s := NewStore(1000, Salt{})
-		s.Track(1, 1, make(chan struct{}, 1))
-		list := make([]Change, 0, 200)
-		now, i := epoch, 0
-		check := func() {
-			now++
-			i++
-			s.SpendElsewhere(all[i%100], l, now, 1)
-			s.Take(all[i%100], l, now, 100)
-			s.Refund(all[i%100], l, now, 101, 0, false)
-			if i%7 == 0 {
-				list = s.collectAll(true, list[:0])
-				list = s.collectAll(false, list[:0])
-			}
-		}
-		for range 2000 {
-			check()
-		}
-		require.Zero(t, testing.AllocsPerRun(1000, check), "%v", a)
-	}
-}
-
-func TestAScanFindsEveryID(t *testing.T) {
-	for _, shards := range []int{1, 2, 64, 1024} {
-		s := newStore(10_000, shards)
-		require.Empty(t, scan(s))
-		all := ids(3000)
-		fill(s, all, &Limit{Rate: 5, Per: time.Hour})
-		require.True(t, slices.Equal(sorted(all), sorted(scan(s))))
-		next, _ := s.Scan(1<<60, nil)
-		require.Zero(t, next)
 	}
 }
 

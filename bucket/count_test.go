@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -348,103 +347,4 @@ func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {
 	require.False(t, r.Allowed, "a Rate of 0 never refills")
 	require.Equal(t, time.Second, r.RetryAfter)
 	require.Equal(t, time.Duration(math.MaxInt64), r.ResetAfter)
-}
-
-func TestAClockThatStepsBackNeverRefills(t *testing.T) {
-	for _, a := range algorithms {
-		k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
-		require.True(t, k.take(origin, 10).Allowed)
-		back := origin - int64(time.Hour)
-		r := k.take(back, 1)
-		require.False(t, r.Allowed, a)
-		require.Greater(t, r.RetryAfter, time.Hour, "measured from the caller's clock")
-		promised(t, k, back, 1)
-	}
-}
-
-func TestAskingForMoreThanIsLeftSpendsNothing(t *testing.T) {
-	for _, a := range algorithms {
-		k := newCount(Limit{Algorithm: a, Rate: 2000, Per: time.Second})
-		for i, step := range []struct {
-			units, remaining int64
-			allowed          bool
-		}{{1000, 1000, true}, {1500, 1000, false}, {500, 500, true}, {400, 100, true}, {100, 0, true}, {1, 0, false}} {
-			r := k.take(origin, step.units)
-			require.Equal(t, step.allowed, r.Allowed, "%v step %d", a, i)
-			require.Equal(t, step.remaining, r.Remaining, "%v step %d", a, i)
-		}
-	}
-}
-
-func TestABucketRefillsAtItsRate(t *testing.T) {
-	k := newCount(Limit{Algorithm: LeakyBucket, Rate: 10, Per: 30 * time.Second})
-	now := origin
-	for i, step := range []struct {
-		wait      time.Duration
-		units     int64 // 0 looks
-		allowed   bool
-		remaining int64
-	}{
-		{0, 1, true, 9},
-		{time.Second, 1, true, 8},
-		{time.Second, 1, true, 7},
-		{1500 * time.Millisecond, 0, true, 8},
-		{3 * time.Second, 0, true, 9},
-		{0, 9, true, 0},
-		{0, 1, false, 0},
-		{3 * time.Second, 0, true, 1},
-		{60 * time.Second, 0, true, 10},
-	} {
-		now += int64(step.wait)
-		r := k.peek(now, step.units)
-		if step.units > 0 {
-			r = k.take(now, step.units)
-		}
-		require.Equal(t, step.allowed, r.Allowed, "step %d", i)
-		require.Equal(t, step.remaining, r.Remaining, "step %d", i)
-	}
-}
-
-func TestBurstAboveTheRateRefillsToItAndNoFurther(t *testing.T) {
-	k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
-	require.Equal(t, int64(1), k.take(origin, 19).Remaining)
-	require.Equal(t, int64(11), k.peek(origin+int64(time.Second), 1).Remaining)
-	require.Equal(t, int64(20), k.peek(origin+int64(1900*time.Millisecond), 1).Remaining)
-	require.Equal(t, int64(20), k.peek(origin+int64(time.Hour), 1).Remaining)
-}
-
-func TestRatesAboveOnePerMillisecond(t *testing.T) {
-	for _, a := range algorithms {
-		k := newCount(Limit{Algorithm: a, Rate: 2000, Per: time.Second})
-		require.Equal(t, int64(1999), k.take(origin, 1).Remaining, a)
-		require.Equal(t, int64(1899), k.take(origin, 100).Remaining, a)
-	}
-}
-
-func TestEachAskIsJudgedByTheNumbersItComesWith(t *testing.T) {
-	for _, a := range algorithms {
-		k := newCount(Limit{Algorithm: a, Rate: 100, Per: time.Minute})
-		for i, step := range []struct{ rate, remaining int64 }{{100, 99}, {100, 98}, {10, 7}, {10, 6}, {200, 195}} {
-			k.convert(Limit{Algorithm: a, Rate: step.rate, Per: time.Minute}, origin)
-			require.Equal(t, step.remaining, k.take(origin, 1).Remaining, "%v step %d", a, i)
-		}
-	}
-}
-
-func TestTakeAllocatesNothing(t *testing.T) {
-	for _, a := range algorithms {
-		k := newCount(Limit{Algorithm: a, Rate: 1000, Per: time.Second})
-		now := origin
-		for range 5000 {
-			now += int64(900 * time.Microsecond)
-			k.take(now, 1)
-		}
-		require.Zero(t, testing.AllocsPerRun(5000, func() {
-			now += int64(900 * time.Microsecond)
-			k.take(now, 1)
-			k.peek(now, 1)
-			k.refund(now, 1, 0, false)
-			k.debit(now, 1)
-		}), fmt.Sprint(a))
-	}
 }

@@ -76,19 +76,3 @@ func TestWhatIsNoCountIsRefused(t *testing.T) {
 		require.Equal(t, test.limit, c.Limit, test.name)
 	}
 }
-
-func TestACountIsCompact(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Minute}
-		s, c := newStore(1, 1), &Count{}
-		for i := range int64(100) {
-			s.Take(ID{}, l, epoch+i*int64(100*time.Millisecond), 1)
-		}
-		s.Export(ID{}, epoch+int64(10*time.Second), Mark{}, c)
-		most := 14
-		if a == SlidingLog {
-			most = 4*100 + 10
-		}
-		require.LessOrEqual(t, len(c.Append(nil)), most, a)
-	}
-}

@@ -107,51 +107,6 @@ func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 	}
 }
 
-func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
-	const shards = 8
-	for of := range uint64(neighbours) {
-		l := &Limit{Rate: 10, Per: time.Hour}
-		s := newStore(30, shards)
-		lie := make([][]ID, shards)
-		for _, id := range ids(500) {
-			at := s.placement.shard(s.placement.of(id))
-			lie[at] = append(lie[at], id)
-		}
-		id := func(shard, i uint64) ID { return lie[shard][i] }
-		for i := range uint64(20) {
-			s.Take(id(2, i), l, epoch, 10)
-		}
-		for i := range uint64(10) {
-			s.Take(id((2+1+of)%shards, i), l, epoch+1, 1)
-		}
-		for i := range uint64(5) {
-			s.Take(id(2, 20+i), l, epoch+2, 10) // five more that are denied
-		}
-		require.EqualValues(t, 5, s.Evicted())
-		require.Zero(t, s.EvictedUsedUp(), "neighbour %d", of+1)
-		require.Equal(t, 30, s.Len())
-		checkStore(t, s)
-	}
-}
-
-// A limit of one a second is used up by the first ask, and matters for a second.
-func TestAFloodOfShortLimitsPushesOutNoneThatLast(t *testing.T) {
-	const keys = 2_000
-	month := &Limit{Algorithm: FixedWindow, Rate: 100, Per: 30 * 24 * time.Hour}
-	s, all := NewStore(keys, Salt{}), ids(20_000)
-	for _, id := range all[:keys/10] {
-		s.Take(id, month, epoch, 45)
-	}
-	for _, id := range all[keys/10:] {
-		s.Take(id, &Limit{Rate: 1, Per: time.Second}, epoch, 1)
-	}
-	for i, id := range all[:keys/10] {
-		_, _, held := s.Used(id, epoch)
-		require.True(t, held, "%d", i)
-	}
-	checkStore(t, s)
-}
-
 func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
 		for _, lasts := range []time.Duration{time.Second, time.Hour} { // less than the others, or as long
@@ -168,19 +123,6 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 				require.EqualValues(t, 200, s.EvictedUsedUp())
 				checkStore(t, s)
 			})
-		}
-	}
-}
-
-func TestEvictedUsedUpCountsDeniedKeys(t *testing.T) {
-	for _, a := range algorithms {
-		for units, want := range map[int64]uint64{1: 0, 9: 0, 10: 1, 15: 1} {
-			l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-			s, all := newStore(1, 1), ids(2)
-			s.Debit(all[0], l, epoch, units)
-			s.Take(all[1], l, epoch, 1)
-			require.EqualValues(t, 1, s.Evicted())
-			require.Equal(t, want, s.EvictedUsedUp(), "%v: %d of 10", a, units)
 		}
 	}
 }

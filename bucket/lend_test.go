@@ -266,23 +266,6 @@ func counted(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *
 	return v, used, l
 }
 
-// What one lease's units hold of a level goes when they are given back, and leaves the
-// other's as they are.
-func TestALeaseOutlastsWhatIsGivenBackBesideIt(t *testing.T) {
-	const second = int64(time.Second)
-	l := Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Second, Burst: 20_000}
-	s, id, now := newStore(10, 1), ID{1, 2}, origin
-	var first, other Result
-	a := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, 300*time.Millisecond, Lease{}, &first)
-	require.Equal(t, Lease{500, 300 * time.Millisecond}, a)
-	now += second / 10
-	b := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, 300*time.Millisecond, Lease{500, 200 * time.Millisecond}, &other)
-	require.Equal(t, a, b)
-	require.True(t, s.Refund(id, &l, now, 500, first.Receipt, false))
-	used, _, _ := s.Used(id, now+3*second/10)
-	require.EqualValues(t, 500, used, "all of the other lease may be spent as it ends")
-}
-
 func TestWhatIsLent(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -334,26 +317,6 @@ func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 	require.Zero(t, lend())
 	s.collectAll(true, nil)
 	require.EqualValues(t, 80, lend())
-}
-
-func TestARefundLeavesWhatIsLent(t *testing.T) {
-	for _, algorithm := range algorithms {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			l := Limit{Algorithm: algorithm, Rate: 6400, Per: time.Minute}
-			s, id := newStore(10, 1), ID{1, 2}
-			var r Result
-			s.Take(id, &l, origin, 50)
-			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, 100*time.Millisecond, Lease{}, &r)
-			require.EqualValues(t, 20, lent.Units)
-			require.True(t, s.RefundBeside(id, &l, origin, 1000, 0, false, lent))
-			used, _, _ := s.Used(id, origin)
-			if l.IsBucket() {
-				drains, _ := l.drains(uint64(lent.Term))
-				used -= int64(drains + 1)
-			}
-			require.EqualValues(t, 20, used)
-		})
-	}
 }
 
 // The entry of a lease in a log may be older than the newest units, which a refund passes

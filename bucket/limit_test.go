@@ -24,6 +24,9 @@ func TestValidateReportsEveryProblemAtOnce(t *testing.T) {
 		{"a log that is too large", Limit{Algorithm: SlidingLog, Rate: 100_001, Per: time.Hour}, []string{"Rate is 100001"}},
 		{"a window with a burst", Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Burst: 1}, []string{"Burst is 1"}},
 		{"a burst of 101 years", Limit{Algorithm: LeakyBucket, Rate: 1, Per: 365 * 24 * time.Hour, Burst: 101}, []string{"Burst is 101"}},
+		{"a start of a sliding window", Limit{Rate: 1, Per: time.Hour, Start: origin}, nil},
+		{"a start of a log", Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour, Start: 7}, []string{"Start is 7: only fixed_window and sliding_window"}},
+		{"a start beyond all", Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}, []string{"Start is 4611686018427387905: it must be from"}},
 		{"a burst of 100 years", Limit{Algorithm: LeakyBucket, Rate: 1, Per: 365 * 24 * time.Hour, Burst: 100}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -125,18 +125,6 @@ func shaped(n int, as func(ID) ID) []ID {
 	return all
 }
 
-// The same ids lie together in a store whose salt who chose them knows: what the test
-// above counts is there to be counted.
-func TestIDsChosenWithTheSaltCollide(t *testing.T) {
-	salt := Salt{1, 2}
-	known := newPlacement(1024, salt)
-	chosen := searched(2_000, func(id ID) bool { return known.shard(known.of(id)) == 7 })
-	s := NewStore(5_000_000, salt)
-	fill(s, chosen, &Limit{Rate: 10, Per: time.Hour})
-	_, _, fullest := probes(s, chosen)
-	require.Equal(t, 2_000, fullest)
-}
-
 func TestStoresOfOneSaltAreEqual(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	same, again, other := NewStore(10_000, Salt{1, 2}), NewStore(10_000, Salt{1, 2}), NewStore(10_000, Salt{1, 3})

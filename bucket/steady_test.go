@@ -132,15 +132,3 @@ func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
 		}
 	})
 }
-
-func TestASmallSlidingWindowComesBackWhenItsUnitDoes(t *testing.T) {
-	day := int64(24 * time.Hour)
-	k := newCount(Limit{Rate: 1, Per: 24 * time.Hour})
-	require.Equal(t, 24*time.Hour, k.take(origin, 1).ResetAfter)
-	r := k.take(origin+day/4, 1)
-	require.Equal(t, 18*time.Hour, r.RetryAfter)
-	require.Equal(t, 18*time.Hour, r.ResetAfter)
-	require.False(t, k.take(origin+day-1, 1).Allowed)
-	require.True(t, k.take(origin+day+day/2, 1).Allowed)
-	require.Equal(t, 24*time.Hour, k.take(origin+day+day/2, 1).RetryAfter, "its window began with it")
-}

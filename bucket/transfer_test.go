@@ -250,43 +250,45 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 	}
 }
 
-func TestWhatHasRecoveredHereIsNotSpentOnTop(t *testing.T) {
+func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 100, Per: time.Second}
+		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 		s := newStore(10, 1)
 		s.Track(1, 1, nil)
-		id, now := ID{1, 2}, epoch
-		s.Take(id, l, now, 50)
-		now += int64(2 * time.Second)
-		s.Import(id, &Count{Limit: *l}, now, 4)
-		used, _, _ := s.Used(id, now)
-		require.EqualValues(t, 4, used, a)
+		id := ID{1, 2}
+		s.SpendElsewhere(id, l, epoch, -1)
+		s.SpendElsewhere(id, l, epoch, 0)
+		require.Empty(t, s.collectAll(false, nil))
+		s.SpendElsewhere(id, l, epoch, 6)
+		s.Take(id, l, epoch, 1)
+		require.Equal(t, []Change{{id, 1, false}}, s.collectAll(false, nil))
+		s.SpendElsewhere(id, l, epoch, -4)
+		require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
+		used, judge, ok := s.Used(id, epoch)
+		require.True(t, ok)
+		require.Equal(t, *l, judge)
+		require.EqualValues(t, 3, used)
+		s.SpendElsewhere(id, l, epoch, math.MinInt64)
+		_, _, ok = s.Used(id, epoch)
+		require.False(t, ok)
+		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
+		used, _, _ = s.Used(id, epoch)
+		require.EqualValues(t, 20, used)
 	}
 }
 
-func TestAnImportIsJudgedByTheHigherVersion(t *testing.T) {
-	id, now := ID{1, 2}, epoch
+func TestACountFromTheFutureRefillsNothing(t *testing.T) {
 	for _, a := range algorithms {
-		for _, b := range algorithms {
-			for version := range uint64(3) {
-				stored := Limit{Algorithm: a, Rate: 30, Per: time.Hour, Version: 1}
-				arrives := Limit{Algorithm: b, Rate: 50, Per: time.Minute, Version: version}
-				there, here, c := newStore(10, 1), newStore(10, 1), &Count{}
-				there.Debit(id, &arrives, now, 45)
-				there.Export(id, now, Mark{}, c)
-				here.Debit(id, &stored, now, 9)
-				here.Import(id, c, now, 2)
-				want := arrives
-				if version == 0 {
-					want = stored
-				}
-				used, judge, ok := here.Used(id, now)
-				require.True(t, ok)
-				require.Equal(t, want, judge)
-				require.EqualValues(t, 47, used)
-				checkStore(t, here)
-			}
-		}
+		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
+		here, there := newStore(10, 1), newStore(10, 1)
+		id := ID{1, 2}
+		here.Take(id, l, epoch, 4)
+		here.Take(id, l, epoch+5, 6)
+		back := epoch - int64(time.Hour) // the clock has stepped back
+		transfer(t, here, there, id, back, epoch, 1)
+		r := there.Peek(id, l, epoch, 10)
+		require.Zero(t, r.Remaining, a)
+		require.Greater(t, r.ResetAfter, time.Second-10, a)
 	}
 }
 
@@ -316,94 +318,6 @@ func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
 			used, _, _ = empty.Used(id, now+1)
 			require.EqualValues(t, 3+4+2, used)
 		}
-	}
-}
-
-// A share of a limit may have judged last: what is used is of the whole one.
-func TestAShareTakesNothingFromACount(t *testing.T) {
-	for _, a := range algorithms {
-		whole := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
-		share := &Limit{Algorithm: a, Rate: 0, Per: time.Hour}
-		if a.isBucket() {
-			share.Burst = -1
-		}
-		here, there := newStore(10, 1), newStore(10, 1)
-		id := ID{1, 2}
-		require.True(t, here.Take(id, whole, epoch, 100).Allowed)
-		require.False(t, here.Take(id, share, epoch, 1).Allowed)
-		transfer(t, here, there, id, epoch, epoch, 1)
-		require.False(t, there.Take(id, whole, epoch, 1).Allowed, a)
-	}
-}
-
-func TestACountFromTheFutureRefillsNothing(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
-		here, there := newStore(10, 1), newStore(10, 1)
-		id := ID{1, 2}
-		here.Take(id, l, epoch, 4)
-		here.Take(id, l, epoch+5, 6)
-		back := epoch - int64(time.Hour) // the clock has stepped back
-		transfer(t, here, there, id, back, epoch, 1)
-		r := there.Peek(id, l, epoch, 10)
-		require.Zero(t, r.Remaining, a)
-		require.Greater(t, r.ResetAfter, time.Second-10, a)
-	}
-}
-
-func TestAShareBoundsNoDebtThatTheWholeHasMade(t *testing.T) {
-	for _, a := range algorithms {
-		whole, share := &Limit{Algorithm: a, Rate: 40, Per: time.Hour}, &Limit{Algorithm: a, Rate: 10, Per: time.Hour, Whole: 40}
-		s, id := newStore(10, 1), ID{1, 2}
-		s.Take(id, whole, epoch, 40)
-		s.Take(id, share, epoch, 1)
-		s.SpendElsewhere(id, share, epoch, 30)
-		used, _, _ := s.Used(id, epoch)
-		require.EqualValues(t, 70, used, a)
-		s.SpendElsewhere(id, share, epoch, 30)
-		used, _, _ = s.Used(id, epoch)
-		require.EqualValues(t, 80, used, a)
-	}
-}
-
-func TestACountSaysWhatIsUsedOfIt(t *testing.T) {
-	for _, a := range algorithms {
-		l, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
-		s := newStore(10, 1)
-		s.Take(id, l, epoch, 7)
-		now := epoch + int64(10*time.Minute)
-		var c Count
-		require.Zero(t, c.Used(now))
-		s.Export(id, now, Mark{}, &c)
-		used, _, _ := s.Used(id, now)
-		require.Equal(t, used, c.Used(now), a)
-	}
-}
-
-func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-		s := newStore(10, 1)
-		s.Track(1, 1, nil)
-		id := ID{1, 2}
-		s.SpendElsewhere(id, l, epoch, -1)
-		s.SpendElsewhere(id, l, epoch, 0)
-		require.Empty(t, s.collectAll(false, nil))
-		s.SpendElsewhere(id, l, epoch, 6)
-		s.Take(id, l, epoch, 1)
-		require.Equal(t, []Change{{id, 1, false}}, s.collectAll(false, nil))
-		s.SpendElsewhere(id, l, epoch, -4)
-		require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
-		used, judge, ok := s.Used(id, epoch)
-		require.True(t, ok)
-		require.Equal(t, *l, judge)
-		require.EqualValues(t, 3, used)
-		s.SpendElsewhere(id, l, epoch, math.MinInt64)
-		_, _, ok = s.Used(id, epoch)
-		require.False(t, ok)
-		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
-		used, _, _ = s.Used(id, epoch)
-		require.EqualValues(t, 20, used)
 	}
 }
 

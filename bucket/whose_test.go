@@ -28,87 +28,6 @@ func whose(t require.TestingT, s *Store, id ID) Total {
 	return w
 }
 
-// collectOne collects of id alone, which has changed.
-func collectOne(t require.TestingT, s *Store, id ID) (units int64, folded bool) {
-	c, changed := s.CollectOne(id)
-	require.True(t, changed)
-	require.Equal(t, id, c.ID)
-	return c.Units, c.Folded
-}
-
-func TestWhatIsSpentHereIsInTheTotalOnceItIsCollected(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
-		s, id := trackedStore(10), ID{1, 2}
-		_, held := s.Whose(id)
-		require.False(t, held)
-		s.Take(id, l, epoch, 3)
-		require.Equal(t, Total{me, begun, 0}, whose(t, s, id), "nothing is collected yet")
-		require.Equal(t, []Change{{id, 3, true}}, s.collectAll(false, nil))
-		s.Debit(id, l, epoch, 4)
-		s.Refund(id, l, epoch, 1, 0, false)
-		units, folded := collectOne(t, s, id)
-		require.EqualValues(t, 3, units)
-		require.True(t, folded, "more was spent than given back")
-		require.Equal(t, Total{me, begun, 6}, whose(t, s, id))
-		s.Touch(id)
-		require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
-		require.Equal(t, Total{me, begun, 6}, whose(t, s, id))
-		checkStore(t, s)
-	}
-}
-
-func TestUnitsOfOtherOriginsAreLeftToTheCollector(t *testing.T) {
-	l := &Limit{Rate: maxUnits, Per: time.Hour}
-	for name, c := range map[string]struct {
-		whose Total
-		units int64
-	}{
-		"another has spent of it":             {Total{another, 5, 50}, 4},
-		"several have":                        {Total{}, 4},
-		"something was given back":            {Total{me, begun, 10}, -2},
-		"the total has no room for them":      {Total{me, begun, math.MaxUint32 - 3}, 4},
-		"more than any total has room for":    {Total{me, begun, 10}, 1 << 33},
-		"another has, and some is given back": {Total{another, 5, 50}, -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, id := trackedStore(10), ID{1, 2}
-			s.Take(id, l, epoch, 10)
-			s.collectAll(false, nil)
-			s.SetWhose(id, c.whose)
-			require.Empty(t, s.collectAll(false, nil), "whose it is is no change")
-			if c.units > 0 {
-				s.Take(id, l, epoch, c.units)
-			} else {
-				s.Refund(id, l, epoch, -c.units, 0, false)
-			}
-			require.Equal(t, []Change{{id, c.units, false}}, s.collectAll(false, nil))
-			require.Equal(t, c.whose, whose(t, s, id))
-			checkStore(t, s)
-		})
-	}
-}
-
-func TestATotalTakesAllThatItHasRoomFor(t *testing.T) {
-	l := &Limit{Rate: maxUnits, Per: time.Hour}
-	s, id := trackedStore(10), ID{1, 2}
-	s.Take(id, l, epoch, math.MaxUint32)
-	require.Equal(t, []Change{{id, math.MaxUint32, true}}, s.collectAll(false, nil))
-	s.Take(id, l, epoch, 1)
-	require.Equal(t, []Change{{id, 1, false}}, s.collectAll(false, nil))
-	require.Equal(t, Total{me, begun, math.MaxUint32}, whose(t, s, id))
-}
-
-func TestACountThatBeganElsewhereIsOfSeveral(t *testing.T) {
-	l := &Limit{Rate: 10, Per: time.Hour}
-	s, id := trackedStore(10), ID{1, 2}
-	s.SpendElsewhere(id, l, epoch, 2)
-	require.Equal(t, Total{}, whose(t, s, id))
-	s.Take(id, l, epoch, 1)
-	s.SpendElsewhere(ID{3, 4}, l, epoch, 1)
-	require.Equal(t, []Change{{id, 1, false}, {ID{3, 4}, 0, true}}, s.collectAll(false, nil))
-}
-
 func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s, id := newStore(10, 1), ID{1, 2}
@@ -125,96 +44,6 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	require.Equal(t, []Change{{id, 1, true}, {ID{3, 4}, 2, true}}, s.collectAll(false, nil))
 	require.Equal(t, Total{me, begun, 4}, whose(t, s, ID{3, 4}), "it begins above what was claimed")
 	require.Equal(t, Total{me, begun, 2}, whose(t, s, id))
-}
-
-func TestACountThatWasForgottenBeginsAboveItsTotal(t *testing.T) {
-	l := &Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute}
-	other := ID{1, 1 << 63}
-	for name, forget := range map[string]func(*Store, ID) (now int64){
-		"reset":   func(s *Store, id ID) int64 { s.Reset(id, 0); return epoch },
-		"evicted": func(s *Store, id ID) int64 { s.Take(other, l, epoch, 90); return epoch },
-		"its place is used again": func(s *Store, id ID) int64 {
-			s.Take(ID{id.Hi + 1, id.Lo}, l, epoch+int64(time.Minute), 1)
-			s.Reset(ID{id.Hi + 1, id.Lo}, 0)
-			return epoch
-		},
-		"compacted":           func(s *Store, id ID) int64 { s.Compact(epoch + int64(time.Hour)); return epoch },
-		"an empty one came":   func(s *Store, id ID) int64 { s.Import(id, &Count{}, epoch, 0); return epoch },
-		"another's came":      func(s *Store, id ID) int64 { s.SetWhose(id, Total{another, 1, 1}); s.Reset(id, 0); return epoch },
-		"it became several's": func(s *Store, id ID) int64 { s.SetWhose(id, Total{}); s.Reset(id, 0); return epoch },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, id := trackedStore(1), ID{1, 2}
-			s.Take(id, l, epoch, 5)
-			s.collectAll(false, nil)
-			now := forget(s, id)
-			_, held := s.Whose(id)
-			require.False(t, held)
-			s.Reset(other, 0)
-			s.collectAll(false, nil)
-			s.Take(id, l, now, 2)
-			require.Equal(t, Total{me, begun, 6}, whose(t, s, id), "5 stood for other units")
-			require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil))
-			require.Equal(t, Total{me, begun, 8}, whose(t, s, id))
-			s.Take(id, l, now+int64(time.Hour), 1)
-			s.collectAll(false, nil)
-			require.Equal(t, Total{me, begun, 9}, whose(t, s, id), "one that has recovered goes on")
-			checkStore(t, s)
-		})
-	}
-}
-
-func TestAShardWhoseTotalsGrowLargeBeginsAnotherSeries(t *testing.T) {
-	l := &Limit{Rate: maxUnits, Per: time.Hour}
-	s, old := trackedStore(10), ID{9, 9}
-	s.Take(old, l, epoch, 3)
-	spend := func(id ID, units int64) Total {
-		s.Take(id, l, epoch, units)
-		s.collectAll(false, nil)
-		w := whose(t, s, id)
-		s.Reset(id, 0)
-		return w
-	}
-	require.Equal(t, Total{me, begun, maxFloor - 1}, spend(ID{1, 1}, maxFloor-1))
-	require.Equal(t, Total{me, begun, maxFloor + 5}, spend(ID{2, 2}, 5))
-	require.Equal(t, Total{me, begun + 1, 5}, spend(ID{2, 2}, 5))
-	require.Equal(t, Total{me, begun + 1, 13}, spend(ID{1, 1}, 7))
-	require.Equal(t, Total{me, begun, 3}, whose(t, s, old), "a count stays in its series")
-	require.Equal(t, Total{me, begun, 5}, spend(old, 2))
-	require.Equal(t, Total{me, begun + 1, 16}, spend(old, 2), "which raises no floor of the next one")
-	checkStore(t, s)
-}
-
-func TestWhoseACountIsTravelsWithItButNotInItsEncoding(t *testing.T) {
-	for _, a := range algorithms {
-		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-		here, there, id := trackedStore(10), newStore(10, 1), ID{1, 2}
-		there.Track(another, begun, nil)
-		here.Take(id, l, epoch, 3)
-		here.collectAll(false, nil)
-		var c Count
-		mark, _, _ := here.Export(id, epoch, Mark{}, &c)
-		require.Equal(t, Total{me, begun, 3}, c.Whose)
-		require.Zero(t, sent(t, &c).Whose)
-		arrived := &Count{Limit: c.Limit, Whose: c.Whose}
-		_, err := arrived.Parse(c.Append(nil))
-		require.NoError(t, err)
-		there.Import(id, arrived, epoch, 0)
-		require.Equal(t, c.Whose, whose(t, there, id), "inserted")
-
-		here.Take(id, l, epoch+1, 2)
-		here.collectAll(false, nil)
-		here.Export(id, epoch+1, mark, &c)
-		require.Equal(t, a == SlidingLog, c.Partial())
-		there.Import(id, &c, epoch+1, 0)
-		require.Equal(t, Total{me, begun, 5}, whose(t, there, id), "replaced, or appended")
-		there.Take(id, l, epoch+1, 1)
-		require.Equal(t, []Change{{id, 1, false}}, there.collectAll(false, nil))
-		c.Whose = Total{0, 5, 5}
-		there.Import(id, &c, epoch+1, 0)
-		require.Equal(t, Total{}, whose(t, there, id))
-		checkStore(t, there)
-	}
 }
 
 // What comes back is an older copy of this store's own count, or its own total.
@@ -261,73 +90,6 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 }
 
 func (t Total) next() Total { return Total{t.Origin, t.Series, t.Spent + 1} }
-
-func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
-	for _, a := range algorithms {
-		for _, b := range algorithms {
-			s, id := trackedStore(10), ID{1, 2}
-			first := Limit{Algorithm: a, Rate: 100, Per: time.Hour}
-			s.Take(id, &first, epoch, 5)
-			s.collectAll(false, nil)
-			part := first.Part(50)
-			unnamed := part // judges the same, and is no Part
-			unnamed.wholeRate, unnamed.wholePer = 0, 0
-			s.Peek(id, &unnamed, epoch, 1)
-			s.SetPart(id, &part)
-			require.Equal(t, Total{me, begun, 5}, whose(t, s, id))
-			s.Take(id, &Limit{Algorithm: b, Rate: 40, Per: time.Minute, Version: 1}, epoch, 2)
-			s.collectAll(false, nil)
-			require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
-			s.SetWhose(id, Total{another, 3, 9})
-			s.Take(id, &Limit{Algorithm: a, Rate: 50, Per: time.Minute, Version: 2}, epoch, 1)
-			require.Equal(t, Total{another, 3, 9}, whose(t, s, id))
-			checkStore(t, s)
-		}
-	}
-}
-
-func TestTotalsStayWithTheirCountsWhileATableGrowsAndShrinks(t *testing.T) {
-	l := &Limit{Algorithm: FixedWindow, Rate: maxUnits, Per: time.Hour}
-	short := &Limit{Algorithm: FixedWindow, Rate: maxUnits, Per: time.Minute}
-	s, all := newStore(100_000, 4), ids(5_000)
-	s.Track(me, begun, nil)
-	check := func(every int) {
-		checkStore(t, s)
-		for i := 0; i < len(all); i += every {
-			want := Total{me, begun, uint32(i + 1)}
-			if i%3 == 0 {
-				want = Total{another + uint64(i%7), int64(i % 5), uint32(i)}
-			}
-			require.Equal(t, want, whose(t, s, all[i]))
-		}
-	}
-	for i, id := range all {
-		of := short
-		if i%50 == 0 {
-			of = l
-		}
-		s.Take(id, of, epoch, int64(i+1))
-		if i%3 == 0 {
-			s.SetWhose(id, Total{another + uint64(i%7), int64(i % 5), uint32(i)})
-		}
-	}
-	s.collectAll(false, nil)
-	check(1)
-	for range s.shards {
-		s.Compact(epoch + int64(2*time.Minute))
-	}
-	require.Equal(t, len(all)/50, s.Len())
-	check(50)
-	for range s.shards {
-		s.Compact(epoch + int64(3*time.Hour))
-	}
-	require.Zero(t, s.Len())
-	for i := range s.shards {
-		require.Nil(t, s.shards[i].changes.spent, "the memory was kept")
-	}
-	s.Take(all[0], l, epoch, 1)
-	checkStore(t, s)
-}
 
 // Of limits and origins together there can be more than a search looks at.
 func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
@@ -538,16 +300,26 @@ func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
 	require.Zero(t, newStore(10, 1).NewTotal(id), "nobody's before Track")
 }
 
-func TestALimitIsKnownWhereNothingIsUsedAnyMore(t *testing.T) {
-	l := &Limit{Rate: 10, Per: time.Hour}
-	s, id := trackedStore(10), ID{1, 2}
-	_, held := s.Judge(id)
-	require.False(t, held)
-	s.Take(id, l, epoch, 3)
-	s.Refund(id, l, epoch, 3, 0, false)
-	_, _, used := s.Used(id, epoch)
-	require.False(t, used)
-	judge, held := s.Judge(id)
-	require.True(t, held)
-	require.Equal(t, *l, judge)
+func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
+	for _, a := range algorithms {
+		for _, b := range algorithms {
+			s, id := trackedStore(10), ID{1, 2}
+			first := Limit{Algorithm: a, Rate: 100, Per: time.Hour}
+			s.Take(id, &first, epoch, 5)
+			s.collectAll(false, nil)
+			part := first.Part(50)
+			unnamed := part // judges the same, and is no Part
+			unnamed.wholeRate, unnamed.wholePer = 0, 0
+			s.Peek(id, &unnamed, epoch, 1)
+			s.SetPart(id, &part)
+			require.Equal(t, Total{me, begun, 5}, whose(t, s, id))
+			s.Take(id, &Limit{Algorithm: b, Rate: 40, Per: time.Minute, Version: 1}, epoch, 2)
+			s.collectAll(false, nil)
+			require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
+			s.SetWhose(id, Total{another, 3, 9})
+			s.Take(id, &Limit{Algorithm: a, Rate: 50, Per: time.Minute, Version: 2}, epoch, 1)
+			require.Equal(t, Total{another, 3, 9}, whose(t, s, id))
+			checkStore(t, s)
+		}
+	}
 }

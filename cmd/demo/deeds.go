@@ -45,7 +45,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
 	}
-	f.unproven = k.shows()
+	f.unproven = k == reload
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	if what.asks != nil {
 		f.asks = what.asks
@@ -84,13 +84,11 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 			f.order(inc) // of links that changed meanwhile
 			return err
 		}
-	case reload, override:
+	case reload:
 		return func() error {
-			f.polls.Go(func() { f.change(k) })
+			f.polls.Go(f.reload)
 			return nil
 		}
-	case busy:
-		return func() error { return f.strain(what.last) }
 	case cut, heal:
 		f.away[what.gateway] = k == cut
 	case sever, rejoin:

@@ -47,10 +47,10 @@ func TestMain(m *testing.M) {
 }
 
 // spawner returns a fleet that a test can have start gateways.
-func spawner(t *testing.T, rules string) *fleet {
+func spawner(t *testing.T) *fleet {
 	t.Helper()
 	runtime.LockOSThread() // the gateways die with it
-	f := newFleet(options{nodes: 2, replicas: 1, limit: 10, rules: rules}, time.Second, nil)
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	require.NoError(t, f.hold())
 	t.Cleanup(func() {
 		f.stop()
@@ -148,8 +148,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
-		"the rules file changes", "all gateways grant 2,000 an hour", "override that", "all gateways grant that user 5,000 an hour",
-		"its counts and the override", "no gateway leaves the machine idle time", "no gateway is busy any more", "Every promise held."} {
+		"the rules file changes", "all gateways grant 2,000 an hour", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
@@ -230,43 +229,6 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(file))
 }
 
-func TestServeLimitsByRulesOfTheUsers(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 7, per: 1m}}]"), 0o600))
-	d := startDemo(t, "-serve", "-nodes", "2", "-rules", file)
-	require.True(t, d.readUntil("Ctrl-C"))
-	said := d.output.String()
-	response, err := http.Get(regexp.MustCompile(`curl -i (\S+)`).FindStringSubmatch(said)[1])
-	require.NoError(t, err)
-	response.Body.Close()
-	require.Equal(t, `"mine";q=7;w=60`, response.Header.Get("RateLimit-Policy"))
-
-	admin := regexp.MustCompile(`'Authorization: Bearer (\S+)' (\S+)`).FindStringSubmatch(said)
-	for token, status := range map[string]int{admin[1]: http.StatusOK, "another": http.StatusUnauthorized} {
-		r, err := http.NewRequest(http.MethodGet, admin[2], nil)
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		response.Body.Close()
-		require.Equal(t, status, response.StatusCode)
-	}
-	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
-	d.readUntil("")
-	require.Equal(t, exitFine, d.wait(t))
-	requireGone(t, d.pids)
-	require.FileExists(t, file, "it is not the demo's to remove")
-}
-
-func TestRulesThatAreWrongAreRefusedWithTheirPlace(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 0, per: 1m}}]"), 0o600))
-	f := spawner(t, file)
-	require.ErrorContains(t, f.open(t.Context()), "mine.yaml:1:")
-}
-
 // Nothing of the demo's own can run then: the system and the gateways see to it,
 // one of which cannot run either.
 func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
@@ -288,7 +250,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 // Where the system does not kill those whose parent has died, the end of their input ends them.
 func TestAGatewayEndsWithItsInput(t *testing.T) {
 	t.Parallel()
-	f := spawner(t, "")
+	f := spawner(t)
 	require.NoError(t, f.open(t.Context()))
 	p := f.current[0].process
 	f.mu.Lock()
@@ -303,7 +265,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	f := spawner(t, "")
+	f := spawner(t)
 	require.NoError(t, f.rules.write(1, hourly))
 	require.NoError(t, f.enter(0))
 	f.sites[1].Bind = taken.Addr().String()
@@ -321,7 +283,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 
 func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	t.Parallel()
-	f := spawner(t, "")
+	f := spawner(t)
 	require.NoError(t, f.open(t.Context()))
 	require.NoError(t, f.current[1].process.Kill())
 	<-f.current[1].process.Ended()
@@ -346,7 +308,6 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"-duration 1s", "-duration is 1s: use 8s to 10m"},
 		{"-duration soon", "-duration"},
 		{"-seed -1", "-seed"},
-		{"-rules mine.yaml", "-rules without -serve"},
 		{"-regions 1", "-regions is 1: use 2 to 4"},
 		{"-regions 5", "-regions is 5: use 2 to 4"},
 		{"-regions 3 -serve", "-regions with -serve"},

@@ -38,20 +38,18 @@ type fleet struct {
 
 	polls sync.WaitGroup
 
-	mu        sync.Mutex
-	current   []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
-	all       []*incarnation
-	happened  []happening
-	lag       time.Duration // the furthest that a replica was behind
-	load      *load         // when no gateway left the machine idle time, nil before
-	broken    []string      // promises, in words
-	version   uint64        // of the rules, at least
-	overrides int           // that hold
-	unproven  bool          // the rules change or gateways are busy, and not all have shown what comes of it
-	shown     string        // what they have shown, in words
-	away      []bool        // by gateway: it is on the other side of the cut
-	slowed    []bool        // by gateway
-	asks      []int         // regions, of which each request's is drawn; the first if empty
+	mu       sync.Mutex
+	current  []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
+	all      []*incarnation
+	happened []happening
+	lag      time.Duration // the furthest that a replica was behind
+	broken   []string      // promises, in words
+	version  uint64        // of the rules, at least
+	unproven bool          // the rules change, and not all gateways have shown it
+	shown    string        // what they have shown, in words
+	away     []bool        // by gateway: it is on the other side of the cut
+	slowed   []bool        // by gateway
+	asks     []int         // regions, of which each request's is drawn; the first if empty
 
 	// What follows belongs to open, and then to one change at a time.
 	sites    []site // by gateway
@@ -67,7 +65,7 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 		nodes: nodes, each: o.nodes, regions: regionNames[:o.regions], replicas: o.replicas, limit: o.limit, per: per,
 		current: make([]*incarnation, nodes+1), sites: make([]site, nodes+1), served: o.serve,
 		away: make([]bool, nodes+1), slowed: make([]bool, nodes+1),
-		token: newToken(), timeout: timeout, proof: proof{took: make(map[kind]time.Duration)}, rules: rulesFile{path: o.rules, name: "rules.yaml", limit: o.limit, per: per},
+		token: newToken(), timeout: timeout, rules: rulesFile{name: "rules.yaml", limit: o.limit, per: per},
 	}
 	if o.regions > 0 {
 		f.timeout, f.rules.name = patience, "regions.yaml"
@@ -159,10 +157,6 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.breaks("gateway %d: %s", inc.gateway+1, r.Error)
 		return
 	}
-	f.lose(&inc.report, &r)
-	if r.Worked > 0 {
-		f.rested(r.Worked, r.At)
-	}
 	for _, s := range r.Still {
 		if !f.served { // where nobody judges how long requests took
 			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
@@ -225,11 +219,8 @@ func (f *fleet) settle(at int64) {
 	h := &f.happened[len(f.happened)-1]
 	h.seenBy = max(at, h.from)
 	what := kinds[h.kind].seen
-	switch {
-	case h.kind.shows():
+	if h.kind == reload {
 		what = f.shown
-	case h.kind == start && f.overrides > 0:
-		what = "it has its counts and the override, is ready, and all ask it for the keys that it owns"
 	}
 	if what != "" {
 		f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
@@ -252,7 +243,7 @@ func (f *fleet) agreed() bool {
 		return false
 	}
 	for _, inc := range f.current {
-		if inc.is(starting, joining, leaving) || inc.is(up) && (inc.report.Rules < f.version || inc.report.Overrides < f.overrides) {
+		if inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version {
 			return false
 		}
 	}
@@ -343,12 +334,10 @@ func (f *fleet) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if f.rules.path == "" {
-		if err := f.rules.write(1, hourly); err != nil {
-			return err
-		}
-		f.version = 1
+	if err := f.rules.write(1, hourly); err != nil {
+		return err
 	}
+	f.version = 1
 	for i := range f.nodes {
 		if err := f.enter(i); err != nil {
 			return err

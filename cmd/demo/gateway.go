@@ -44,7 +44,6 @@ type settings struct {
 // order is what the demo tells a gateway while it runs, a line of JSON on its
 // standard input.
 type order struct {
-	Busy  int64           `json:",omitempty"` // until when to be busy, in Unix nanoseconds
 	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
 }
 
@@ -60,12 +59,10 @@ type report struct {
 	Stream  weir.StreamStats
 	Regions map[string]weir.RegionStats `json:",omitempty"`
 
-	Rules     uint64 // the version that it decides by
-	Overrides int    // that it knows
+	Rules uint64 // the version that it decides by
 
-	Still  []lab.Span     `json:",omitempty"` // when the process stood still since the last report
-	Worked time.Duration  `json:",omitempty"` // processor time that it took while it was busy; once, after that
-	Page   *page.Snapshot `json:",omitempty"` // if it is shown
+	Still []lab.Span     `json:",omitempty"` // when the process stood still since the last report
+	Page  *page.Snapshot `json:",omitempty"` // if it is shown
 }
 
 // hears reports whether the gateway heard a member.
@@ -160,33 +157,27 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	ended := make(chan error, 1)
 	go func() { ended <- gateway.Serve(toldToLeave, server(s.HTTP, routes), server(s.Admin, admin)) }()
 
-	worked := make(chan time.Duration, 1)
 	w.late.Start(stillInterval, stillSlack)
 	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	for took := time.Duration(0); ; {
-		if err := w.look(took); err != nil {
+	for {
+		if err := w.look(); err != nil {
 			return err
 		}
-		took = 0
 		select {
 		case <-toldToLeave.Done():
 			select {
 			case <-ctx.Done(): // it is to end at once
 				return nil
 			case err := <-ended:
-				w.last.Worked, w.last.Still = 0, w.late.Take()
+				w.last.Still = w.late.Take()
 				return errors.Join(err, tell(w.last))
 			}
 		case err := <-ended: // a server has failed
 			return err
 		case o := <-orders: // one that does nothing, once ctx is done
 			links.set(o.Links)
-			if o.Busy != 0 {
-				go func() { worked <- work(ctx, o.Busy) }()
-			}
-		case took = <-worked:
 		case <-tick.C:
 		}
 	}
@@ -201,19 +192,19 @@ type watcher struct {
 	last  report // that was told
 }
 
-// look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
-// or if it has worked.
-func (w *watcher) look(worked time.Duration) error {
+// look reports the view of the gateway if it has changed, or if nothing was reported for
+// tellInterval.
+func (w *watcher) look() error {
 	rules, now, last := w.view.Book.Current(), time.Now().UnixNano(), &w.last
-	r := report{At: now, Worked: worked, Rules: rules.Version(), Overrides: w.view.Book.Stats().Overrides}
+	r := report{At: now, Rules: rules.Version()}
 	for _, m := range w.view.Node.Members() {
 		if m.Self {
 			r.Name = m.Name
 		}
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
-	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Overrides == last.Overrides
-	if same && worked == 0 && now-last.At < int64(tellInterval) {
+	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules
+	if same && now-last.At < int64(tellInterval) {
 		return nil
 	}
 	stats := w.view.Node.Stats()

@@ -1,12 +1,12 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP
 // traffic through all of them, adds one and takes it away, restarts all, changes
-// their rules, kills one, freezes another, keeps all of them busy, and holds what the
-// clients saw against what Weir promises. With -regions it starts some in each of several regions
+// their rules, kills one, freezes another, and compares what the clients saw with what
+// Weir promises. With -regions it starts some in each of several regions
 // instead, which share limits, moves the traffic from one to another and cuts one
 // off.
 //
 // main.go has a run from its start to its verdict, which monitor.go steps through: what happens is
-// planned in plan.go, with regions in regions.go, and done to the gateways in fleet.go, busy.go and
+// planned in plan.go, with regions in regions.go, and done to the gateways in fleet.go and
 // proof.go. What lies between regions is in network.go, and a gateway's own process in gateway.go.
 // Clients ask in traffic.go; tally.go keeps what they are answered, and verdict.go, claims.go and
 // windows.go judge it. view.go and screen.go show it.

@@ -7,12 +7,11 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// during reports whether an incarnation could not be expected to answer all the time of a span,
-// and whether the gateways were busy at some moment of it.
-func (f *fleet) during(inc *incarnation, s span) (down, busy bool) {
+// wasDown reports whether an incarnation was killed, frozen or gone at some moment of a span.
+func (f *fleet) wasDown(inc *incarnation, s span) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return inc != nil && near(inc.down, s), f.load.holds(s)
+	return inc != nil && near(inc.down, s)
 }
 
 // named is the incarnation that has a member's name, nil if none has.

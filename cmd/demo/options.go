@@ -12,7 +12,6 @@ import (
 type options struct {
 	serve    bool
 	regions  int
-	rules    string
 	nodes    int
 	replicas int
 	rate     int
@@ -29,7 +28,7 @@ var leastDuration = 8 * time.Second
 const mostRequests = 3_000_000
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
-them under one limit for each client, deploys, new rules, faults and load. It ends by
+them under one limit for each client, deploys, new rules and faults. It ends by
 itself with a verdict, and exit status 1 if a promise was broken.
 
 	go run ./cmd/demo [flags]
@@ -44,10 +43,9 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "keep the gateways up until Ctrl-C, under some traffic, with a page that shows them and has buttons for faults")
 	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
-	flags.StringVar(&o.rules, "rules", "", "a rules `file` in the place of the demo's, with -serve; it is watched")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200, and with -rules none")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
 	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
@@ -91,7 +89,6 @@ func parse(args []string, help io.Writer) (options, error) {
 		{o.regions != 0 && o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off", nil},
 		{o.regions != 0 && o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, what happens needs room", []any{o.duration}},
 		{o.regions > 0 && o.limit > 0 && o.rate < enough, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", []any{o.rate, enough}},
-		{o.rules != "" && !o.serve, "-rules without -serve: the verdict judges the demo's own rules, add -serve", nil},
 		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", []any{o.nodes}},
 		{o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", []any{o.replicas}},
 		{o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", []any{o.rate, workers}},
@@ -102,9 +99,6 @@ func parse(args []string, help io.Writer) (options, error) {
 		if c.is {
 			wrong = append(wrong, fmt.Errorf(c.says, c.args...))
 		}
-	}
-	if o.serve && o.rules != "" {
-		unless("rate", 0) // nobody knows what the rules make of the demo's requests
 	}
 	return o, errors.Join(wrong...)
 }

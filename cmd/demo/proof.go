@@ -30,27 +30,22 @@ func newToken() string { return rand.Text() }
 // errEnding is that a gateway is not up any more, as the demo ends.
 var errEnding = errors.New("the gateway has ended")
 
-// proof is what was shown of changes of the rules, and with which count.
+// proof is the result of a change of the rules.
 type proof struct {
-	spent int64                  // units that the prover was granted by all gateways
-	took  map[kind]time.Duration // until all decided by the change
+	spent int64         // units that all gateways together granted the prover
+	took  time.Duration // until all gateways decided by the new rules; zero before
 }
 
-// change has the rules changed, or overridden, and every gateway show what holds then. Before
-// that some of the prover's quota is used, so that there is a count that could be reset.
-func (f *fleet) change(k kind) {
-	was, to, text, does := int64(hourly), int64(hourlyReloaded), "all gateways grant %s an hour; of a user's %d units none was forgotten",
-		func() error { return f.rules.write(2, hourlyReloaded) }
-	if k == override {
-		was, to, text, does = hourlyReloaded, hourlyGranted, "all gateways grant that user %s an hour, less the %d units that it has used", f.override
-	}
-	err := f.prove(was, proveWithin)
+// reload changes the rules, and waits until every gateway shows the new limit. Before that it
+// uses some of the prover's quota, so that there is a count that could be reset.
+func (f *fleet) reload() {
+	err := f.prove(hourly, proveWithin)
 	begun := time.Now()
 	if err == nil {
-		err = does()
+		err = f.rules.write(2, hourlyReloaded)
 	}
 	if err == nil {
-		err = f.prove(to, proveWithin)
+		err = f.prove(hourlyReloaded, proveWithin)
 	}
 	now := time.Now()
 
@@ -61,15 +56,11 @@ func (f *fleet) change(k kind) {
 	case errors.Is(err, errEnding):
 		return
 	case err != nil:
-		f.breaks("%v: %v", k, err)
+		f.breaks("reload: %v", err)
 		f.shown = "not all gateways have shown it"
-	case k == reload:
-		f.version = 2
 	default:
-		f.overrides++
-	}
-	if err == nil {
-		f.shown, f.proof.took[k] = fmt.Sprintf(text, number(int(to)), f.proof.spent), now.Sub(begun)
+		f.version, f.proof.took = 2, now.Sub(begun)
+		f.shown = fmt.Sprintf("all gateways grant %s an hour; of a user's %d units none was forgotten", number(hourlyReloaded), f.proof.spent)
 	}
 	f.happened[len(f.happened)-1].from = begun.UnixNano()
 	f.settle(now.UnixNano())
@@ -108,9 +99,14 @@ func (f *fleet) prove(limit int64, within time.Duration) error {
 
 // quota asks a gateway for the prover, and reads its quota from the answer.
 func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
-	response, err := f.call(inc, http.MethodGet, inc.url()+provePath, "", http.Header{userHeader: {prover}})
+	response, _, err := inc.request(context.Background(), http.MethodGet, inc.url()+provePath, "", http.Header{userHeader: {prover}})
 	if err != nil {
-		return 0, 0, err
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if inc.is(stopped) {
+			return 0, 0, errEnding
+		}
+		return 0, 0, fmt.Errorf("gateway %d: %w", inc.gateway+1, err)
 	}
 	switch response.StatusCode {
 	case http.StatusOK:
@@ -125,32 +121,4 @@ func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
 		return n
 	}
 	return item("RateLimit-Policy", "q"), item("RateLimit", "r"), nil
-}
-
-// override has one gateway's admin API give the prover a quota of its own.
-func (f *fleet) override() error {
-	f.mu.Lock()
-	first := f.current[0]
-	f.mu.Unlock()
-	body := fmt.Sprintf(`{"limit": %q, "key": %q, "rate": %d, "by": "the demo"}`, hourLimit, prover, hourlyGranted)
-	response, err := f.call(first, http.MethodPost, first.adminURL()+"/v1/overrides", body,
-		http.Header{"Authorization": {"Bearer " + f.token}, "Content-Type": {"application/json"}})
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the admin API of gateway %d answered %s", first.gateway+1, response.Status)
-	}
-	return err
-}
-
-// call makes a request. The error is errEnding if the gateway is to end.
-func (f *fleet) call(inc *incarnation, method, url, body string, fields http.Header) (*http.Response, error) {
-	response, _, err := inc.request(context.Background(), method, url, body, fields)
-	if err == nil {
-		return response, nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if inc.is(stopped) {
-		return nil, errEnding
-	}
-	return nil, fmt.Errorf("gateway %d: %w", inc.gateway+1, err)
 }

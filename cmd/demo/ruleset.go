@@ -15,15 +15,13 @@ import (
 // Names in the demo's rules.
 const (
 	clientLimit = "client"    // of the traffic, which the verdict judges
-	hourLimit   = "user/hour" // what a reload and an override change
+	hourLimit   = "user/hour" // that a reload changes
 )
 
-// What each user gets in an hour: at first, by the second version of the rules,
-// and by the override.
+// The quota of each user for an hour, in the first and the second version of the rules.
 const (
 	hourly         = 1000
 	hourlyReloaded = 2000
-	hourlyGranted  = 5000
 )
 
 //go:embed files
@@ -36,13 +34,12 @@ var texts = template.Must(template.ParseFS(files, "files/*"))
 type rulesFile struct {
 	path  string
 	name  string // of its template
-	dir   string // of the demo's own file, empty if it is the user's
+	dir   string
 	limit int64
 	per   time.Duration
 }
 
-// write swaps a version in: a reader sees the one before it or this one, and never a part. The
-// first is put into a directory of the demo's own.
+// write replaces the file atomically. The first call creates its directory.
 func (r *rulesFile) write(version uint64, hourly int64) (err error) {
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
@@ -59,17 +56,17 @@ func (r *rulesFile) write(version uint64, hourly int64) (err error) {
 	return lab.Replace(r.path, text.Bytes())
 }
 
-// remove leaves nothing behind but a file that is the user's.
+// remove removes the file, if it was written.
 func (r *rulesFile) remove() {
 	if r.dir != "" {
 		os.RemoveAll(r.dir)
 	}
 }
 
-// owned is how many clients' keys this node owns, 0 without a rule for clients.
+// owned returns the number of clients whose keys this node owns.
 func owned(s *rules.Snapshot) (n int) {
 	l, _, ok := s.Limit(clientLimit)
-	if !ok {
+	if !ok { // regions have other rules
 		return 0
 	}
 	for client := range clients {

@@ -29,13 +29,11 @@ func serve(ctx context.Context, m *monitor, s *screen) int {
 		return exitBroken
 	}
 	defer end()
-	if m.options.rate > 0 {
-		traffic, rest := context.WithCancel(ctx)
-		var driven sync.WaitGroup
-		driven.Go(func() { m.traffic(traffic) })
-		defer driven.Wait()
-		defer rest()
-	}
+	traffic, rest := context.WithCancel(ctx)
+	var driven sync.WaitGroup
+	driven.Go(func() { m.traffic(traffic) })
+	defer driven.Wait()
+	defer rest()
 
 	s.say(f.instructions(url))
 
@@ -66,9 +64,7 @@ func (f *fleet) instructions(page string) string {
 	values := map[string]any{
 		"Page": page, "Nodes": f.nodes, "Rules": f.rules.path, "Gateways": gateways, "Token": f.token,
 		"First": first.url(), "FirstAdmin": first.adminURL(), "Last": last.url(), "LastAdmin": last.adminURL(), "PID": last.process.PID(),
-	}
-	if f.rules.dir != "" {
-		values["Own"] = map[string]any{"User": userHeader, "Tier": tierHeader, "Client": clientHeader, "Limit": f.limit, "Per": f.per, "Hour": hourLimit}
+		"User": userHeader, "Tier": tierHeader, "Client": clientHeader, "Limit": f.limit, "Per": f.per, "Hour": hourLimit,
 	}
 	var b strings.Builder
 	_ = texts.ExecuteTemplate(&b, "serve.txt", values) // a test reads all of it
@@ -84,11 +80,7 @@ func servePage(f *fleet, view *panorama) (url string, end func(), err error) {
 	}
 	addr := listener.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
-	options := page.Options{Source: view, Hosts: []string{addr, "localhost:" + port}}
-	if f.rules.dir != "" {
-		options.Limit, options.Key = clientLimit, clientName(0)
-	}
-	shown, err := page.New(options)
+	shown, err := page.New(page.Options{Source: view, Hosts: []string{addr, "localhost:" + port}, Limit: clientLimit, Key: clientName(0)})
 	if err != nil {
 		listener.Close()
 		return "", nil, err

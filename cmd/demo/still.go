@@ -50,13 +50,10 @@ func within(in span, spans []span) (parts []span) {
 }
 
 // unsettled returns for how long a check may have changed counts that was answered without
-// the one to ask while gateways were busy, or one stood still; false if neither is so. What it
-// asked for comes late then, and is given back when the answer arrives. A copy gives back the
-// newest units, whichever these are. still is when gateways stood still.
-func (l *load) unsettled(check span, still []span) (span, bool) {
-	if l.holds(check) {
-		return lab.Between(check.From, untilHealed(l.span).To), true
-	}
+// authority while a gateway stood still, and false if none did. The owner answers late then, and
+// its units are given back. A copy gives back the newest units, whichever these are. still is when
+// gateways stood still.
+func unsettled(check span, still []span) (span, bool) {
 	if len(within(check, still)) == 0 {
 		return span{}, false
 	}

@@ -51,7 +51,7 @@ func (s *story) lines() (all []line) {
 }
 
 var eventColours = map[string]colour{
-	"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "busy": yellow, "start": green, "thaw": green, "reload": cyan, "override": cyan,
+	"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green, "reload": cyan,
 }
 
 // storyIndent is where the text of an event begins.

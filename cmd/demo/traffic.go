@@ -50,21 +50,11 @@ type answer struct {
 	owner      string // the member that owns the client's key
 	allowed    bool
 	err        error // neither 200 nor 429
-	down, busy bool  // its gateway was away, or all gateways were busy, at some moment of it: the tally's
+	down       bool  // its gateway was down at some moment of it: the tally's
 }
 
-// took is how long its client waited.
-func (a *answer) took() time.Duration { return time.Duration(a.done - a.sent) }
-
-// waited is when its client waited for what a stall is judged by: the answer or, while gateways
-// are busy, the check in it. A request waits for cores at its client and its gateway, at each
-// step of its way.
-func (a *answer) waited() span {
-	if a.busy && a.err == nil {
-		return a.check
-	}
-	return lab.Between(a.sent, a.done)
-}
+// waited returns the time in which its client waited.
+func (a *answer) waited() span { return lab.Between(a.sent, a.done) }
 
 // gaveUp reports whether the client got no answer in time. Such a request stalled.
 func (a *answer) gaveUp() bool {

@@ -154,19 +154,19 @@ func (m *monitor) judge(over int64) *findings {
 	}
 	f, t := m.fleet, m.tally
 	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill(0)
-	usual := sum(t.answers, func(a *answer) bool { return !a.busy })
-	rtt := sum(t.answers, func(a *answer) bool { return !a.busy && a.at == asked }).checks.Quantile(0.99)
-	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
+	all := sum(t.answers, func(*answer) bool { return true })
+	rtt := sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99)
+	var unanswered [clients][]span // admitted without the one to ask, which was up
 	late := 0                      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
 	for _, a := range t.answers {
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
 		}
-		down, _ := f.during(f.named(a.owner), a.check)
+		down := f.wasDown(f.named(a.owner), a.check)
 		if a.at == budget {
 			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
 		}
-		excused, isExcused := f.load.unsettled(a.check, still)
+		excused, isExcused := unsettled(a.check, still)
 		if !down && !near(during[crashed], a.check) && !near(during[timedOut], a.check) && !isExcused {
 			late++
 		}
@@ -185,12 +185,8 @@ func (m *monitor) judge(over int64) *findings {
 		found.add(admitted, &o, rtt, f.limit, f.per)
 	}
 
-	var busy []lab.Span
-	if f.load != nil {
-		busy = append(busy, f.load.Span())
-	}
 	v := &findings{
-		width: 9, still: t.lateness.Longest(busy...),
+		width: 9, still: t.lateness.Longest(),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
 	requests, errors, stalled := v.clients(t)
@@ -198,19 +194,13 @@ func (m *monitor) judge(over int64) *findings {
 		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.meanwhile(), errors, stalled),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
 	}
-	v.add(true, "p50", short(usual.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.5)))
-	v.add(true, "p99", short(usual.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.99)))
-	v.add(usual.answered() < enoughToJudge || late*100 <= usual.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
-	v.add(true, "stand-in", number(usual.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(usual.at[budget]))
+	v.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))
+	v.add(true, "p99", short(all.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.99)))
+	v.add(all.answered() < enoughToJudge || late*100 <= all.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
+	v.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
 	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
-	if took, shown := f.proof.took[reload]; shown {
-		v.add(true, "reload", short(took), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
-	}
-	if took, shown := f.proof.took[override]; shown {
-		v.add(true, "override", short(took), "until all gateways decided by what one's admin API was told")
-	}
-	if f.load != nil && f.load.running == 0 { // all have told
-		f.load.judge(v, t, still)
+	if f.proof.took > 0 {
+		v.add(true, "reload", short(f.proof.took), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
 	}
 	for g := range guarantees {
 		v.window(g.String(), found[g], f.per, g.means(found[g].Most-g.most(f.limit, 0)))

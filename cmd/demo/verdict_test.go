@@ -74,10 +74,6 @@ func TestVerdict(t *testing.T) {
 			f.happens(reload, 10*second, 11*second)
 			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which all was well"},
-		"nor an override, which is another key's": {func(f *fleet, t *tally) {
-			f.happens(override, 10*second, 11*second)
-			t.admits(17, own, "", 10*second)
-		}, "17 in one of the windows of 1s in which all was well"},
 		"a crash may cost a sixteenth": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, own, "", 10*second)
@@ -293,7 +289,7 @@ func TestThePlanRestartsAllAndSparesTheRest(t *testing.T) {
 		require.NotEqual(t, victims[kill], victims[freeze])
 		require.Equal(t, victims[kill], victims[start], "the last to start takes the place of the killed one")
 		require.Equal(t, victims[freeze], victims[thaw])
-		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1, override: 1, busy: 1}, happens)
+		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1}, happens)
 	}
 }
 
@@ -343,21 +339,19 @@ func TestAStepIsSeenOnceAllHearTheRunningMembersAlone(t *testing.T) {
 func TestAllHaveSeenAChangeOnceTheyHaveShownItAndKeepIt(t *testing.T) {
 	f, _ := scene()
 	all := []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Serving}, {"gateway-3-0", weir.Serving}}
-	reports := func(of int, version uint64, overrides int) {
-		f.told(f.current[of], report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version, Overrides: overrides})
+	reports := func(of int, version uint64) {
+		f.told(f.current[of], report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version})
 	}
-	f.happens(override, second, never)
-	f.version, f.overrides, f.unproven = 2, 1, true
+	f.happens(reload, second, never)
+	f.version, f.unproven = 2, true
 	for of := range f.nodes {
-		reports(of, 2, 1)
+		reports(of, 2)
 	}
 	require.False(t, f.settled(), "it has not been shown")
 	f.unproven = false
-	reports(1, 1, 1)
+	reports(1, 1)
 	require.False(t, f.settled(), "one has old rules")
-	reports(1, 2, 0)
-	require.False(t, f.settled(), "one does not know the override")
-	reports(1, 2, 1)
+	reports(1, 2)
 	require.True(t, f.settled())
 }
 

@@ -145,6 +145,40 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 	}
 }
 
+// The stand-in has learned a released hold from a member that has not heard of the release. The
+// holder's last agreement with the stand-in is later than the last renewal of that hold.
+func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := members(t, 3)
+		standIn, holder := all[0], all[1]
+		unheard := *standIn.view.View
+		unheard.Direct = []bool{true, true, false}
+		standIn.view = standIn.view.Without(2)
+		standIn.view.View = &unheard
+		id := all[2].id()
+		for range 1000 {
+			if all[2].view.Holds(id) && standIn.view.Route(id, 0).To == 0 {
+				break
+			}
+			id.Hi += 1<<40 + 1
+		}
+		require.Zero(t, standIn.view.Route(id, 0).To)
+		o := &Hold{ref: ref{id, holder.self(), holder.Number()}, units: 1}
+		renewed := standIn.now()
+		time.Sleep(staleAfter)
+		holds := holder.grant(standIn)
+		holds.id.Lo = id.Lo // of one shard
+		standIn.table.renew(holder.self(), shardOf(id), holds.hash(1), standIn.now())
+		standIn.table.put(o.entry(renewed))
+		require.Equal(t, 2, standIn.Stats().Known)
+		time.Sleep(1)
+		standIn.tick()
+		require.Equal(t, 1, standIn.Stats().Known)
+		_, kept := standIn.table.shards[shardOf(id)].at[holds.ref]
+		require.True(t, kept)
+	})
+}
+
 // What is asked of members runs as errands. Where as many run as may, nobody can be asked.
 func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -48,12 +48,13 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 // confirmAtOnce bounds the holds of a message of confirm.
 const confirmAtOnce = pageBytes / 32
 
-// confirm asks the holders of entries that were not renewed since then, of counts that this
-// node answers for, and takes out those that their holder does not have.
+// confirm asks the holders about entries that were not renewed since then, and removes those
+// that their holder does not have. It skips counts for which another member answers.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
+	now := h.cfg.Clock.Steady()
 	of := make(map[uint64][]ref) // by holder
 	for _, e := range stale {
-		if v.Holds(e.id) {
+		if v.Holds(e.id) || v.Route(e.id, now).To == v.Self {
 			of[e.holder] = append(of[e.holder], e)
 		}
 	}

@@ -94,6 +94,7 @@ type entry struct {
 type link struct {
 	count *count
 	hold  *Hold // nil if the entry is another node's
+	added int64 // digest.renewed of the holder when the entry was added
 }
 
 // count is the units held of one id.
@@ -292,11 +293,11 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 				end--
 				continue
 			}
-		case s.over(e, now):
+		case s.over(s.next, now):
 			s.remove(s.next) // the last one is in its place
 			end--
 			continue
-		case s.renewed(e) < since:
+		case s.renewed(s.next) < since:
 			found.stale = append(found.stale, e.ref)
 		}
 		s.next++
@@ -337,7 +338,7 @@ func (s *shard) drain() bool {
 func (t *table) endStale(of ref, since int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
-	if i, known := s.at[of]; known && s.links[i].hold == nil && s.renewed(&s.entries[i]) < since {
+	if i, known := s.at[of]; known && s.links[i].hold == nil && s.renewed(int(i)) < since {
 		s.remove(int(i))
 	}
 }
@@ -361,7 +362,7 @@ func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func
 		e := s.entries[i]
 		if s.links[i].hold != nil {
 			e.renewed = now
-		} else if e.renewed = s.renewed(&e); now-e.renewed > int64(Term) {
+		} else if e.renewed = s.renewed(i); now-e.renewed > int64(Term) {
 			continue
 		}
 		if ranges.Contains(e.id.Hi) {
@@ -447,10 +448,11 @@ const mostIdle = 1024
 func (s *shard) add(c *count, e entry) int {
 	i := len(s.entries)
 	s.at[e.ref] = int32(i)
-	s.entries, s.links = append(s.entries, e), append(s.links, link{count: c})
+	d := digestOf(s.holders, e.holder)
+	s.entries, s.links = append(s.entries, e), append(s.links, link{count: c, added: d.renewed})
 	c.units += e.units
 	c.entries++
-	digestOf(s.holders, e.holder).add(&e.ref, e.units)
+	d.add(&e.ref, e.units)
 	return i
 }
 
@@ -479,11 +481,18 @@ func (s *shard) remove(i int) {
 	s.holders[e.holder].drop(&e.ref, e.units)
 }
 
-// over reports whether no member has renewed an entry for Term. s.mu is held.
-func (s *shard) over(e *entry, now int64) bool { return now-s.renewed(e) > int64(Term) }
+// over reports whether no member has renewed entry i for Term. s.mu is held.
+func (s *shard) over(i int, now int64) bool { return now-s.renewed(i) > int64(Term) }
 
-// renewed returns when an entry was last renewed. s.mu is held.
-func (s *shard) renewed(e *entry) int64 { return max(e.renewed, s.holders[e.holder].renewed) }
+// renewed returns when entry i was last renewed, by itself or with all entries of its holder. A
+// digest that was agreed on before the entry was added does not renew it. s.mu is held.
+func (s *shard) renewed(i int) int64 {
+	e := &s.entries[i]
+	if d := s.holders[e.holder]; d.renewed > s.links[i].added {
+		return max(e.renewed, d.renewed)
+	}
+	return e.renewed
+}
 
 // know notes that all members were asked what they hold of an id.
 func (t *table) know(id bucket.ID, now int64) {

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,11 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/realtime"
-	"github.com/weir-go/weir/internal/view"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -46,23 +41,6 @@ func start(ctx context.Context, cfg weir.Config) (*node, error) {
 	n.Node, err = weir.Start(observe.WithInside(ctx, &n.Inside), cfg)
 	return n, err
 }
-
-// inTouch reports whether each node hears all other nodes, and none of them has stalled.
-func inTouch(nodes []*node) bool {
-	for _, n := range nodes {
-		v := n.View()
-		for i, m := range v.Members {
-			if slices.ContainsFunc(nodes, func(o *node) bool { return o.name() == m.Name }) && (!v.Direct[i] || v.Stalled[i]) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// unanswered returns the result of a test function of realtime.WhileHealthy if a member did not
-// answer in time.
-func unanswered() decisions { return decisions{0: 1} }
 
 // name returns the name of the node in the member list.
 func (n *node) name() string { v := n.View(); return v.Members[v.Self].Name }
@@ -171,13 +149,6 @@ func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision
 	require.NoError(t, err)
 	require.True(t, d.Allowed, "%+v", d)
 	return d
-}
-
-func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
-	t.Helper()
-	d, err := l.Peek(t.Context(), key)
-	require.NoError(t, err)
-	return d.Remaining
 }
 
 // ownedBy returns a key that owner owns.
@@ -292,164 +263,5 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 			}
 			return nil
 		})
-	}
-}
-
-// Concurrent calls of AllowAll spend on the counts of three owners. They succeed 50 times, as
-// often as the smallest limit allows. The units of denied calls return to the other two counts.
-func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
-	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
-		nodes := fleet(t, 3, nil)
-		tight := limiters(t, nodes, weir.Limit{Name: "tight", Algorithm: weir.SlidingLog, Rate: 50, Per: time.Hour})
-		loose := limiters(t, nodes, weir.Limit{Name: "loose", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
-		keys := []string{ownedBy(t, tight[0], nodes[0]), ownedBy(t, loose[0], nodes[1]), ownedBy(t, loose[0], nodes[2])}
-		var (
-			mu       sync.Mutex
-			admitted int
-			decided  = make(decisions)
-			wait     sync.WaitGroup
-		)
-		for g := range 16 {
-			wait.Go(func() {
-				for range 40 {
-					ds, err := nodes[g%3].AllowAll(t.Context(),
-						weir.Ask{Limiter: tight[g%3], Key: keys[0], Units: 1}, weir.Ask{Limiter: loose[g%3], Key: keys[1], Units: 1}, weir.Ask{Limiter: loose[g%3], Key: keys[2], Units: 1})
-					if err != nil {
-						t.Error(err)
-					}
-					mu.Lock()
-					for _, d := range ds {
-						decided[d.Source]++
-					}
-					if ds.Allowed() {
-						admitted++
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		wait.Wait()
-		require.LessOrEqual(t, admitted, 100, "twice the limit where the owner is late")
-		if decided.Strayed() {
-			return decided
-		}
-		require.Equal(t, 50, admitted)
-		for _, key := range keys[1:] {
-			realtime.Eventually(t, "what was refunded is back", func() bool { return remaining(t, loose[0], key) == 950 })
-		}
-		return decided
-	})
-}
-
-func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
-	t.Parallel()
-	nodes := fleet(t, 3, nil)
-	ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
-	key := ownedBy(t, ls[0], nodes[1])
-	allow(t, ls[0], key, 10)
-	realtime.Eventually(t, "the reset reaches all", func() bool { return ls[2].Reset(t.Context(), key) == nil })
-	realtime.Eventually(t, "nothing of it is left", func() bool { return remaining(t, ls[0], key) == 10 })
-
-	v := nodes[2].View()
-	gone := v.Members[v.Self].Name
-	require.NoError(t, nodes[2].Close())
-	realtime.Eventually(t, "it is not heard any more", func() bool {
-		v := nodes[0].View()
-		return !v.Direct[v.Named[view.NameHash(gone)]]
-	})
-	realtime.Eventually(t, "the reset names the one that has gone, and no other", func() bool {
-		var partial *weir.ErrPartial
-		require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
-		require.Contains(t, partial.Members, gone)
-		return len(partial.Members) == 1
-	})
-}
-
-func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		policy weir.PartitionPolicy
-		source weir.Source
-		admits int64 // of 100, in a fleet of 2
-	}{
-		{weir.MajorityShare, weir.Budget, 50},
-		{weir.FairShare, weir.Budget, 50},
-		{weir.FailOpen, weir.FailedOpen, 100},
-		{weir.FailClosed, weir.FailedClosed, 0},
-	} {
-		t.Run(fmt.Sprint(c.source, c.policy), func(t *testing.T) {
-			t.Parallel()
-			nodes := fleet(t, 2, nil)
-			ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: c.policy})
-			key := ownedBy(t, ls[0], nodes[1])
-			require.NoError(t, nodes[1].Close())
-			var admitted int64
-			for range 200 {
-				d, err := ls[0].Allow(t.Context(), key)
-				require.NoError(t, err)
-				require.Equal(t, c.source, d.Source)
-				if d.Allowed {
-					admitted++
-				}
-			}
-			require.Equal(t, c.admits, admitted)
-		})
-	}
-}
-
-// The deadlines of the callers are shorter than a round trip to the owner. The node refunds late
-// grants, and reports the units that its budget granted instead. So the owner eventually counts
-// the same number of units as the callers. The limit has no leases, because a lease that arrives
-// late may stay spent.
-func TestImpatientCallersSpendNothingTwice(t *testing.T) {
-	t.Parallel()
-	nodes := fleet(t, 2, nil)
-	ls := limiters(t, nodes, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100_000, Per: time.Hour, NoLeases: true})
-	key := ownedBy(t, ls[0], nodes[1])
-	var forwarded, budget atomic.Int64
-	var wait sync.WaitGroup
-	for range 500 {
-		wait.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
-			defer cancel()
-			d, err := ls[0].Allow(ctx, key)
-			if err != nil || !d.Allowed {
-				t.Error(d, err)
-			}
-			if d.Source == weir.Forwarded {
-				forwarded.Add(1)
-			} else {
-				budget.Add(1)
-			}
-		})
-	}
-	wait.Wait()
-	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
-	defer func() {
-		s := nodes[0].Stats()
-		t.Logf("the owner counts %d of 500: %d answered by it, %d from the budget, %d refunded; outages %d, timeouts %d, late %d, dropped %d",
-			spent(), forwarded.Load(), budget.Load(), s.LateUnits, s.Outage.Count, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped)
-	}()
-	settled := 0 // number of consecutive polls with the expected number of units
-	realtime.Eventually(t, "the owner counts each unit that was granted, and no other", func() bool {
-		if settled++; spent() != 500 {
-			settled = 0
-		}
-		return settled == 300
-	})
-}
-
-func TestMembersAreTheRoster(t *testing.T) {
-	t.Parallel()
-	nodes := fleet(t, 3, nil)
-	for i, n := range nodes {
-		members := n.Members()
-		require.Len(t, members, 3)
-		for j, m := range members {
-			require.True(t, strings.HasPrefix(m.Name, fmt.Sprintf("node%d-", j)))
-			require.Equal(t, i == j, m.Self)
-			require.Equal(t, cluster.Serving, m.State)
-		}
 	}
 }

@@ -3,9 +3,7 @@ package processtests
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,27 +47,6 @@ func securedRegions() map[string]weir.Config {
 		},
 	}
 	return secured
-}
-
-// The example in the document must be equal to the configuration in this file.
-func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
-	read := func(name string) (lines string) {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
-			lines += strings.TrimSpace(strings.ReplaceAll(line, "weir.Config", "Config")) + "\n"
-		}
-		return lines
-	}
-	document, test := read("../../docs/regions.md"), read("regionsecrets_test.go")
-	begin := strings.Index(document, "secured := map[string]Config{")
-	require.GreaterOrEqual(t, begin, 0)
-	shown := document[begin : begin+strings.Index(document[begin:], "```")]
-	require.Contains(t, test, shown)
-	for region, cfg := range securedRegions() {
-		cfg.Bind = ":7946"
-		require.NoError(t, cfg.Validate(), region)
-	}
 }
 
 // requestCounter is a handler that counts requests and sends empty answers.

@@ -85,13 +85,12 @@ func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell fun
 
 // order is a command from a test to a node in another process. In each round, the node requests
 // one unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
-// counts. If Keep, Load or Gateway is set, the node executes that command instead.
+// counts. If Load or Gateway is set, the node executes that command instead.
 type order struct {
 	ID        int
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
-	Keep      int // number of units that the node holds or reserves for each question, and does not release
 	Load      *load
 	Gateway   *weir.Limit // limit that the node applies to HTTP requests until it ends
 }
@@ -152,9 +151,6 @@ func carryOut(n *node, failed *failures, o order) report {
 			panic(err)
 		}
 		return report{ID: o.ID, Gateway: addr}
-	}
-	if o.Keep > 0 {
-		return keep(n, o)
 	}
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
 	limiters, wider := make([]*weir.Limiter, len(o.Questions)), make([]*weir.Limiter, len(o.Questions))
@@ -223,39 +219,6 @@ func carryOut(n *node, failed *failures, o order) report {
 		}
 	}
 	r.Settled = v.Settled && v.Complete && len(v.Points) == len(v.Members)
-	return r
-}
-
-// keep calls Hold or Reserve for each question, and does not release the units.
-func keep(n *node, o order) report {
-	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
-	for i, q := range o.Questions {
-		t := &r.Tallies[i]
-		t.Sources = make(map[weir.Source]int)
-		l, err := n.Limiter(q.Limit)
-		for range o.Keep {
-			var d weir.Decision
-			switch {
-			case err != nil:
-			case q.Limit.Algorithm == weir.InFlight:
-				var h *weir.Hold
-				h, err = l.Hold(context.Background(), q.Key, 1)
-				d = h.Decision()
-			default:
-				var v *weir.Reservation
-				v, err = l.Reserve(context.Background(), q.Key, 1)
-				d = v.Decision()
-			}
-			if err != nil {
-				t.Errors = append(t.Errors, err.Error())
-				break
-			}
-			t.Sources[d.Source]++
-			if d.Allowed {
-				t.Admitted++
-			}
-		}
-	}
 	return r
 }
 

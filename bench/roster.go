@@ -82,8 +82,8 @@ func (mute) Protocol() cluster.Protocol { return cluster.Protocol{Version: clust
 // ringMembers is how many members the ring of an owner has here.
 const ringMembers = 10
 
-// startOwner starts a node that is one of ringMembers. It has no replicas, as
-// nobody here would take them: BenchmarkReplication says what those cost.
+// startOwner starts a node that is one of ringMembers. It has no replicas, because
+// the other members do not exist.
 func startOwner(maxKeys int) (*weir.Node, error) {
 	return weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), Replicas: -1, MaxKeys: maxKeys, Logger: quiet()})
 }

@@ -225,10 +225,14 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		Refuse(r)
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
-	case as == view.AsOwner && !h.knowsAll(a.ID, now), as == view.AsStandIn && !h.table.knows(a.ID, now):
+	case !h.Knows(v, as, a.ID):
 		r.RetryAfter = denyFor // authority has come just now, or no member has been asked in time
 	case op == wire.OpExtend:
-		h.table.extend(a, as != view.AsSelf && v.HasMajority(), now, r)
+		certain := as == view.AsOwner
+		if as == view.AsStandIn {
+			_, certain = h.table.knows(a.ID, now)
+		}
+		h.table.extend(a, certain && v.HasMajority(), now, r)
 	default:
 		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
 	}

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -84,7 +85,8 @@ func (h *Holds) Knows(v *view.View, as view.Standing, id bucket.ID) bool {
 	case view.AsOwner:
 		return h.knowsAll(id, now)
 	case view.AsStandIn:
-		return h.table.knows(id, now)
+		known, _ := h.table.knows(id, now)
+		return known
 	}
 	return true // on its own, it reaches nobody
 }
@@ -105,8 +107,8 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
 	for v := h.cfg.View(); !h.Knows(v, as, id) && ctx.Err() == nil; v = h.cfg.View() {
 		switch {
 		case as == view.AsStandIn:
-			h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})
-			h.table.know(id, h.cfg.Clock.Steady())
+			answered := h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})
+			h.table.know(id, answered, h.cfg.Clock.Steady())
 		case !v.Holds(id):
 			return
 		default:
@@ -156,21 +158,25 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask takes in what all other members that are reached hold and know of in ranges. It is over
-// in Timeout: a member that has not answered by then is missing.
-func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) {
+// ask merges the holds and records in ranges of all other members that this node reaches, and
+// reports whether all of these have answered. A call takes Timeout/2 at most.
+func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) (answered bool) {
+	var silent atomic.Bool
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
-		h.askMember(ctx, v, v.Hashes[i], ranges)
+		if err := h.askMember(ctx, v, v.Hashes[i], ranges); err != nil && !errors.Is(err, env.ErrUnreached) {
+			silent.Store(true)
+		}
 	})
+	return !silent.Load()
 }
 
-// askMember reads page after page of what one member has.
-func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, ranges countsync.Ranges) {
+// askMember reads and merges the pages of one member.
+func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, ranges countsync.Ranges) error {
 	for next := (page{}); ctx.Err() == nil; {
 		next.ranges = ranges
 		answer, err := h.call(ctx, v, member, wire.OpHeld, next.append(nil), h.cfg.Timeout/2)
 		if err != nil {
-			return
+			return err
 		}
 		var (
 			list    []entry
@@ -178,16 +184,17 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, rang
 			now     = h.cfg.Clock.Steady()
 		)
 		if next, list, records, err = parseHeld(answer, now); err != nil {
-			return
+			return err
 		}
 		for i := range list {
 			h.table.put(list[i])
 		}
 		h.mergeFrom(member, records, now)
 		if next.part == parts {
-			return
+			return nil
 		}
 	}
+	return ctx.Err()
 }
 
 // ServeHeld answers ask, after the header of the answer: a page of the holds that this node has

@@ -179,6 +179,28 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 	})
 }
 
+func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := members(t, 3)
+		standIn, has := all[0], all[1]
+		renew := func() (r wire.Result) {
+			a := clientAsk(0, 1, 1, 10, time.Minute)
+			a.ID = all[2].id()
+			has.table.merge(record{ref: refOf(a), units: 1, expires: has.now() + 1e9, forget: has.now() + 1e9}, has.now())
+			standIn.Learn(t.Context(), view.AsStandIn, a.ID)
+			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, 0, a, standIn.now(), &r)
+			return r
+		}
+		has.mute = true
+		r := renew()
+		require.False(t, r.Allowed)
+		require.False(t, r.Firm, "the other member may have the hold")
+		time.Sleep(time.Second)
+		has.mute = false
+		require.True(t, renew().Allowed)
+	})
+}
+
 // What is asked of members runs as errands. Where as many run as may, nobody can be asked.
 func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

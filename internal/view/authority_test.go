@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,32 @@ func (m *moving) state(name string) cluster.State {
 		}
 	}
 	return cluster.Dead
+}
+
+// glimpse returns the view of a node at a second. Each word is a member, with a name of one
+// letter, by which it started. The node itself has a *, or is the first. A member with a - is
+// not heard, one with a + joins and one with a < leaves.
+func glimpse(second int64, before *View, members string) *View {
+	x := &cluster.View{}
+	for i, word := range strings.Fields(members) {
+		m := cluster.Member{Name: word[:1], Born: time.Unix(int64(word[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
+		for _, mark := range word[1:] {
+			switch mark {
+			case '*':
+				x.Self = i
+			case '+':
+				m.State, m.Announced = cluster.Joining, cluster.Joining
+			case '<':
+				m.State, m.Announced = cluster.Leaving, cluster.Leaving
+			}
+		}
+		x.Members = append(x.Members, m)
+		x.Direct = append(x.Direct, !strings.Contains(word, "-"))
+	}
+	for range x.Members {
+		x.Hears = append(x.Hears, make([]bool, len(x.Members)))
+	}
+	return New(second*int64(time.Second), x, Terms{Copies: 1}, before)
 }
 
 // Whatever joins and leaves in whatever order, and however late each node sees
@@ -416,29 +443,16 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 // are no strangers to it any more: what it has been given since is no part of what
 // it counted apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
-	see := func(before *View, hears string, names ...string) *View {
-		x := &cluster.View{}
-		for i, name := range names {
-			m := cluster.Member{Name: name, Born: time.Unix(int64(name[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
-			x.Members = append(x.Members, m)
-			x.Direct = append(x.Direct, hears[i] == '1')
-			x.Hears = append(x.Hears, make([]bool, len(names)))
-			if name == "d" {
-				x.Self = i
-			}
-		}
-		return New(int64(time.Hour), x, Terms{Copies: 1}, before)
-	}
-	apart := see(nil, "1", "d")
+	apart := glimpse(3600, nil, "d")
 	require.True(t, apart.beganAlone)
-	met := see(apart, "011", "b", "c", "d")
+	met := glimpse(3600, apart, "b- c d*")
 	require.True(t, apart.MeetsApart(met))
 	require.Equal(t, []string{"b", "c", "d"}, met.Ring.Members())
 	given := met.Given(met.Want)
-	whole := see(given, "111", "b", "c", "d")
+	whole := glimpse(3600, given, "b c d*")
 	require.False(t, given.MeetsApart(whole))
 	require.Equal(t, given.Held, whole.Held)
-	require.True(t, given.MeetsApart(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
+	require.True(t, given.MeetsApart(glimpse(3600, given, "a b c d*")), "nobody knew of these")
 }
 
 // What a member holds that leaves out of sight goes to its own side. A member that hears of
@@ -478,38 +492,24 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 // What a member that leaves still has when it is lost may go to one of members that
 // are missing with it, and is nobody's on this side then.
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
-	const second = int64(time.Second)
-	see := func(now int64, before *View, leaving bool, lost ...string) *View {
-		x := &cluster.View{}
-		for _, name := range []string{"a", "b", "c"} {
-			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
-			if name == "c" && leaving {
-				m.Announced = cluster.Leaving
-			}
-			x.Members = append(x.Members, m)
-			x.Direct = append(x.Direct, !slices.Contains(lost, name))
-			x.Hears = append(x.Hears, make([]bool, 3))
-		}
-		return New(now*second, x, Terms{Copies: 1}, before)
-	}
 	begin := func() *View {
-		v := see(100, nil, false)
+		v := glimpse(100, nil, "a b c")
 		return v.Given(v.Want)
 	}
 
-	waits := see(101, begin(), true)
+	waits := glimpse(101, begin(), "a b c<")
 	require.NotEmpty(t, waits.Waits)
 	missing := waits.Want.Minus(waits.Held)
-	apart := see(103, see(101, waits, true, "b", "c"), true, "b", "c")
+	apart := glimpse(103, glimpse(101, waits, "a b- c<-"), "a b- c<-")
 	require.Equal(t, waits.Held, apart.Held)
 	require.Empty(t, missing.Minus(apart.Abandoned), "it was waited for")
 	require.True(t, apart.Recalls, "others may have copies")
-	require.False(t, see(104, apart, true, "b", "c").Recalls, "they are asked once")
-	together := see(103, see(101, waits, true, "c"), true, "c")
+	require.False(t, glimpse(104, apart, "a b- c<-").Recalls, "they are asked once")
+	together := glimpse(103, glimpse(101, waits, "a b c<-"), "a b c<-")
 	require.Equal(t, together.Want, together.Held, "nobody else is missing, and it is gone")
 
-	cut := see(103, see(101, begin(), false, "b", "c"), false, "b", "c")
-	later := see(104, cut, true, "b", "c")
+	cut := glimpse(103, glimpse(101, begin(), "a b- c-"), "a b- c-")
+	later := glimpse(104, cut, "a b- c<-")
 	require.Equal(t, cut.Held, later.Held)
 	require.Empty(t, missing.Minus(later.Abandoned), "it was lost before it said that it leaves")
 }
@@ -518,25 +518,12 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 // sends it to members that are to have copies, whatever it owed them before.
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, before *View, c cluster.State, names ...string) *View {
-		x := &cluster.View{}
-		for _, name := range names {
-			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
-			if name == "c" {
-				m.State, m.Announced = c, c
-			}
-			x.Members = append(x.Members, m)
-			x.Direct = append(x.Direct, true)
-			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(names)))
-		}
-		return New(now*second, x, Terms{Copies: 1}, before)
-	}
-	v := see(100, nil, cluster.Serving, "a", "b", "c", "d")
+	v := glimpse(100, nil, "a b c d")
 	v = v.Given(v.Want)
 	v.Heal(0, 100*second) // of what happened beyond a cut this node does not know all
-	v = see(101, v, cluster.Serving, "a", "b", "c")
+	v = glimpse(101, v, "a b c")
 	require.NotEmpty(t, v.Abandoned, "what d had")
-	waits := see(102, v, cluster.Joining, "a", "b", "c")
+	waits := glimpse(102, v, "a b c+")
 	require.Len(t, waits.Waits, 1, "c has yet to give what a owns now")
 	gained := waits.Waits[0].Ranges
 	holds := waits.Given(gained)
@@ -551,33 +538,19 @@ func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 // waits for the one that stood in for them, and has the only copies: that one takes
 // them, to hand them over.
 func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
-	const second = int64(time.Second)
-	see := func(now int64, before *View, lost string, d cluster.State, names ...string) *View {
-		x := &cluster.View{}
-		for _, name := range names {
-			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
-			if name == "d" {
-				m.Announced = d
-			}
-			x.Members = append(x.Members, m)
-			x.Direct = append(x.Direct, name != lost)
-			x.Hears = append(x.Hears, make([]bool, len(names)))
-		}
-		return New(now*second, x, Terms{Copies: 1}, before)
-	}
-	v := see(100, nil, "", cluster.Joining, "a", "b", "c", "d")
+	v := glimpse(100, nil, "a b c d+")
 	v = v.Given(v.Want)
 	for now := range int64(2) { // b is lost, and then away
-		v = see(101+now, v, "b", cluster.Joining, "a", "b", "c", "d")
+		v = glimpse(101+now, v, "a b- c d+")
 	}
-	v = see(103, v, "b", cluster.Joining, "a", "b", "d")
-	v = see(104, v, "", cluster.Joining, "a", "b", "d")
+	v = glimpse(103, v, "a b- d+")
+	v = glimpse(104, v, "a b d+")
 	abandoned := v.Abandoned.Intersect(v.Want)
 	require.NotEmpty(t, abandoned)
-	healed := 104 + int64(Patience)/second
+	healed := 104 + int64(Patience/time.Second)
 	for _, ends := range []*View{
-		see(healed, v, "", cluster.Serving, "a", "b", "d"),
-		see(healed, see(105, v, "", cluster.Serving, "a", "b", "d"), "", cluster.Serving, "a", "b", "d"),
+		glimpse(healed, v, "a b d"),
+		glimpse(healed, glimpse(105, v, "a b d"), "a b d"),
 	} {
 		require.Empty(t, ends.Abandoned)
 		require.NotEmpty(t, abandoned.Minus(ends.Want), "some of it is the newcomer's")
@@ -610,18 +583,11 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 // Orphans end for one a moment later than for the others. If it joins meanwhile, it
 // waits for who has taken them, and takes none itself.
 func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
-	see := func(now int64, before *View, joiner cluster.State) *View {
-		x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
-			{Name: "a", State: joiner, Announced: joiner},
-			{Name: "b", State: cluster.Serving, Announced: cluster.Serving},
-		}}
-		return New(now, x, Terms{Copies: 1}, before)
-	}
-	v := see(int64(time.Hour), nil, cluster.Joining)
+	v := glimpse(3600, nil, "a+ b")
 	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
-	v = see(int64(time.Hour)+1, v, cluster.Serving)
+	v = glimpse(3601, v, "a b")
 	require.Empty(t, v.Abandoned)
-	v = see(v.Healed+int64(Patience), v, cluster.Serving)
+	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
 	require.Empty(t, v.Held)
 	require.NotEmpty(t, v.Waits)
 }
@@ -631,34 +597,20 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 // alone: by the next in ring order, not by who stood in because it did not hear that
 // one, any member that has joined.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
-	const second = int64(time.Second)
-	see := func(now int64, self int, before *View, hears string, names ...string) *View {
-		x := &cluster.View{Self: self}
-		for i, name := range names {
-			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
-			if name == "d" && now < 103 {
-				m.Announced = cluster.Joining
-			}
-			x.Members = append(x.Members, m)
-			x.Direct = append(x.Direct, hears[i] == '1')
-			x.Hears = append(x.Hears, make([]bool, len(names)))
-		}
-		return New(now*second, x, Terms{Copies: 1}, before)
-	}
 	var taken, claimed, lost countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
-		v := see(100, self, nil, "1111", "a", "b", "c", "d")
+		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // each does not hear the other
+		v := glimpse(100, nil, both+" c d+")
 		v = v.Given(v.Want)
 		lost = v.owned(2)
-		v = see(102, self, see(101, self, v, "1101", "a", "b", "c", "d"), "1101", "a", "b", "c", "d")
-		flaps := []string{"1001", "0101"}[self] // each does not hear the other
-		alone := see(102, self, v, flaps, "a", "b", "c", "d")
-		whole := see(103, self, alone, "111", "a", "b", "d")
+		v = glimpse(102, glimpse(101, v, both+" c- d+"), both+" c- d+")
+		alone := glimpse(102, v, flaps+" c- d+")
+		whole := glimpse(103, alone, both+" d")
 		require.Zero(t, len(lost.Intersect(whole.Held)), "it may not be known yet who has it")
-		whole = see(103+int64(Patience/time.Second), self, whole, "111", "a", "b", "d")
+		whole = glimpse(103+int64(Patience/time.Second), whole, both+" d")
 		require.Zero(t, len(taken.Intersect(whole.Held)), "only one takes it")
 		taken = taken.Union(whole.Held)
-		parted := see(103, self, alone, flaps[:2]+"1", "a", "b", "d")
+		parted := glimpse(103, alone, flaps+" d")
 		require.Zero(t, len(claimed.Intersect(parted.Claims)))
 		claimed = claimed.Union(parted.Claims)
 	}
@@ -669,21 +621,11 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 // A member that began apart is not taken for one that leaves: nothing that this side had is
 // its to give.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
-	const second = int64(time.Second)
-	see := func(now int64, before *View, hears string, names ...string) *View {
-		x := &cluster.View{}
-		for i, name := range names {
-			x.Members = append(x.Members, cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving})
-			x.Direct = append(x.Direct, hears[i] == '1')
-			x.Hears = append(x.Hears, make([]bool, len(names)))
-		}
-		return New(now*second, x, Terms{Copies: 1}, before)
-	}
-	v := see(100, nil, "11", "a", "b")
+	v := glimpse(100, nil, "a b")
 	v = v.Given(v.Want)
-	v = see(102, see(101, v, "10", "a", "b"), "10", "a", "b")
-	v = see(103, v, "100", "a", "b", "stranger")
-	v = see(103, v, "10", "a", "stranger")
+	v = glimpse(102, glimpse(101, v, "a b-"), "a b-")
+	v = glimpse(103, v, "a b- s-")
+	v = glimpse(103, v, "a s-")
 	require.Empty(t, v.Waits)
 	require.Equal(t, countsync.All(), v.Held)
 }
@@ -725,20 +667,11 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 // A member that joins holds nothing, wherever it was: once it is heard again, nobody has to wait
 // for what else it may bring.
 func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
-	const second = int64(time.Second)
-	for announced, healing := range map[cluster.State]bool{cluster.Joining: false, cluster.Serving: true} {
-		see := func(now int64, before *View, heard bool) *View {
-			x := &cluster.View{Direct: []bool{true, heard}, Hears: make([][]bool, 2)}
-			for i, state := range []cluster.State{cluster.Serving, announced} {
-				x.Members = append(x.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: state})
-				x.Hears[i] = make([]bool, 2)
-			}
-			return New(now*second, x, Terms{Copies: 1}, before)
-		}
-		v := see(100, nil, true)
-		v = see(102, see(101, v, false), false)
+	for other, healing := range map[string]bool{"b+": false, "b": true} {
+		v := glimpse(100, nil, "a "+other)
+		v = glimpse(102, glimpse(101, v, "a "+other+"-"), "a "+other+"-")
 		require.True(t, v.Away[1])
-		v = see(103, v, true)
-		require.Equal(t, healing, v.healing(103*second), announced)
+		v = glimpse(103, v, "a "+other)
+		require.Equal(t, healing, v.healing(103*int64(time.Second)), other)
 	}
 }

@@ -2,7 +2,6 @@ package weirtest_test
 
 import (
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,59 +21,6 @@ func gossip(n *weirtest.Network, host, incarnation string, join ...string) clust
 		Region:  "r",
 		Logger:  slog.New(slog.DiscardHandler),
 		Network: n.Host(host).Network(),
-	})
-}
-
-func TestGossipThroughASplitAndACrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: milli, Jitter: milli})
-		f := newFleet(t, n)
-		defer time.Sleep(60 * second) // Close does not wait for memberlist's last probes
-		defer f.close()
-		hosts := []string{"a", "b", "c", "d", "e"}
-		n.SetName("weir.internal", hosts...)
-		for _, h := range hosts {
-			f.start(h, gossip(n, h, "1", "weir.internal"))
-		}
-		whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
-		t.Log("met after", f.becomes(whole, 10*second, hosts...))
-
-		n.Split(hosts[:2], hosts[2:])
-		t.Log("the minority saw the split after",
-			f.becomes("a-1 serving, b-1 serving, c-1 unheard, d-1 unheard, e-1 unheard", 2*second, "a", "b"))
-		time.Sleep(75 * second)
-		n.Heal()
-		healed := time.Now()
-		f.hearEachOther(5*second, hosts...)
-		t.Log("heard each other again after", time.Since(healed))
-		f.becomes(whole, 15*second-time.Since(healed), hosts...)
-		t.Log("one roster again after", time.Since(healed))
-
-		n.Host("c").Kill()
-		start := time.Now()
-		_, err := f.ask("a", "c", 10*milli)
-		require.Error(t, err)
-		require.LessOrEqual(t, took(start), 10*milli)
-		_, err = f.ask("a", "c", 10*milli)
-		require.ErrorIs(t, err, cluster.ErrUnheard)
-		t.Log("dead after", f.becomes(strings.Replace(whole, "c-1 serving", "c-1 dead", 1), 60*second, "a", "b", "d", "e"))
-		f.start("c", gossip(n, "c", "2", "weir.internal"))
-		f.becomes(strings.Replace(whole, "c-1", "c-2", 1), 15*second, hosts...)
-
-		n.Host("d").Freeze()
-		_, err = f.ask("a", "d", 10*milli)
-		require.ErrorIs(t, err, cluster.ErrTimeout)
-		time.Sleep(200 * milli)
-		start = time.Now()
-		_, err = f.ask("a", "d", 10*milli)
-		require.ErrorIs(t, err, cluster.ErrStalled)
-		require.Zero(t, took(start))
-		t.Log("missed after", f.becomes(strings.Replace(strings.Replace(whole, "c-1", "c-2", 1), "d-1 serving", "d-1 unheard", 1), second, "a"))
-		_, err = f.ask("a", "d", 10*milli)
-		require.ErrorIs(t, err, cluster.ErrUnheard)
-		time.Sleep(3 * second)
-		n.Host("d").Thaw()
-		f.hearEachOther(5*second, hosts...)
 	})
 }
 

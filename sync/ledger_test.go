@@ -124,51 +124,6 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 	})
 }
 
-func TestTalliesAreBoundedHoweverManyKeysAreSpentFrom(t *testing.T) {
-	l := newLink(t)
-	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}
-	for _, s := range l.streams {
-		s.ledger.most = 500
-	}
-	for i := range 3000 {
-		l.stores[1].Take(someID(i), &limit, l.now, 1)
-		if i%100 == 0 {
-			l.settle()
-			require.LessOrEqual(t, l.streams[1].Tallies(), 500)
-		}
-	}
-	l.settle()
-	require.EqualValues(t, 2500, l.streams[1].Beside().TalliesDropped)
-	for i := range 3000 {
-		require.EqualValues(t, 1, l.used(0, someID(i)), "what was sent in time is counted")
-	}
-}
-
-// What has recovered is forgotten by one, and remembered by others: what is spent from then
-// on has numbers of its own, here and beside the table, and so has what follows a refund.
-func TestWhatATallyGoesOnWithIsNotTakenForWhatHasRecovered(t *testing.T) {
-	for name, refund := range map[string]int64{"spent": 0, "given back": 2} {
-		l := newLink(t)
-		id, limit := someID(0), limitOf(bucket.FixedWindow)
-		for round := range 4 {
-			for range 3 { // the first from the table into the ledger, the others there
-				l.stores[1].Take(id, &limit, l.now, 2)
-				l.streams[1].Collect(l.now, false, l.roles(1))
-			}
-			if refund > 0 {
-				l.stores[1].Refund(id, &limit, l.now, refund, 0, false)
-			}
-			l.settle()
-			require.EqualValues(t, 6-refund, l.used(0, id), "%s, round %d", name, round)
-			l.now += int64(2*recovery(&limit)) + 2*remembered
-			if round%2 == 0 {
-				l.streams[1].Sweep(l.now)
-				require.Zero(t, l.streams[1].Tallies())
-			}
-		}
-	}
-}
-
 // Units that are given back are not taken off the next tally of the same origin.
 func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 	const self = 2

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -88,35 +87,6 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 		}
 		require.Empty(t, waits)
 	})
-}
-
-func TestALongQueueHasEachIDOnce(t *testing.T) {
-	q := queue{foldAt: 1000, most: 1 << 20}
-	const ids = 1500
-	for i := range 20_000 {
-		require.True(t, q.push(item{id: bucket.ID{Hi: uint64(i % ids)}, at: int64(i + 1), kind: state}))
-	}
-	require.Equal(t, ids, q.len())
-	for i := range ids {
-		it := q.pop()
-		require.EqualValues(t, i, it.id.Hi)
-		require.EqualValues(t, i+1, it.at)
-	}
-	require.Zero(t, q.len())
-}
-
-// Where each frame takes a member long, a count that changes all the time waits once.
-func TestAQueueOfASlowMemberHasEachIDOnce(t *testing.T) {
-	q := queue{foldAt: 1000, most: 1 << 20}
-	const ids = 20
-	for round := range 20 {
-		for i := range ids {
-			at := int64(round)*int64(50*time.Millisecond) + int64(i)
-			require.True(t, q.push(item{id: someID(i), at: at, kind: state}))
-		}
-		require.LessOrEqual(t, q.len(), 3*ids)
-	}
-	require.Equal(t, ids, q.len())
 }
 
 func TestAFullQueueHasRoomForWhatWaitsAlready(t *testing.T) {

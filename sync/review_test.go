@@ -150,18 +150,6 @@ func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
 	require.Equal(t, frames, x.frames)
 }
 
-// Each scan leaves the member's stamp on the resets that it goes through, and two of them
-// left no room for what says that this node's own targets have them.
-func TestAReviewSendsNothingAfterScansForAllMembers(t *testing.T) {
-	x := newReviewed(t, 3000)
-	x.streams[0].Owe(2, All())
-	x.streams[0].Owe(3, All())
-	x.settle()
-	x.view(1, 2, 3)
-	require.Zero(t, x.waits(1, 2))
-	require.Zero(t, x.waits(1, 3))
-}
-
 func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 1)
@@ -205,23 +193,6 @@ func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
 	x.settle()
 	x.view(1, 2, 2)
 	x.nothingWaits()
-}
-
-func TestWhatHasChangedIsPassedOnOnceMore(t *testing.T) {
-	x := newReviewed(t, 3000)
-	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
-	var id bucket.ID
-	for _, id = range x.ids {
-		if x.roles[0].(*byParts).part(id) == 2 {
-			break
-		}
-	}
-	// The third is out of sight when the first spends, and nobody answers for it.
-	x.roles[0] = &byParts{1, []Member{1, 2, 0}}
-	x.stores[0].Take(id, &limit, x.now, 1)
-	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.view(1, 2, 3)
-	require.Equal(t, 1, x.waits(1, 3))
 }
 
 func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {

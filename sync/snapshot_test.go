@@ -142,41 +142,6 @@ func indexes(n int) (list []int) {
 	return list
 }
 
-// A log that is longer than a frame takes several items, and goes on in the next block.
-func TestALongLogIsWrittenAndLoadedWhole(t *testing.T) {
-	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 60_000, Per: 24 * time.Hour, Durable: true}
-	w := newWorld(t, limit, 3, 1)
-	n := w.start(0)
-	for i := range int64(58_000) {
-		w.now += 1 + i%7*int64(time.Millisecond)
-		for _, id := range w.ids {
-			n.store.Take(id, &w.limit, w.now, 1)
-		}
-	}
-	s := n.snapshot()
-	if len(s.blocks) < 6 {
-		t.Fatalf("%d blocks: no log goes on in the next one", len(s.blocks))
-	}
-	for _, b := range s.blocks {
-		if most := blockBytes + 2*16<<10; len(b) > most {
-			t.Fatalf("a block has %d bytes, %d at most", len(b), most)
-		}
-	}
-	next := newWorld(t, limit, 3, 1)
-	next.names, next.now = w.names, w.now
-	m := next.start(0)
-	m.load(t, s)
-	for _, passed := range []time.Duration{0, 23*time.Hour + 59*time.Minute, 2 * time.Minute} {
-		next.now += int64(passed)
-		for _, id := range w.ids {
-			want, _, _ := n.store.Used(id, next.now)
-			if got := next.used(m, id); got != want {
-				t.Fatalf("%v later %d of %x are used, and %d in the store that they were written from", passed, got, id.Hi, want)
-			}
-		}
-	}
-}
-
 // What is refused changes nothing of what is known, and neither does a block of an id that is not Durable.
 func TestABlockThatIsNoneIsRefused(t *testing.T) {
 	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)

@@ -769,41 +769,6 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 	})
 }
 
-// Where all who served are gone, members that were about to have copies, and whoever of
-// them takes over, or one that has just started, requests these.
-func TestASuccessorFindsTheCopiesWhereNoMemberServes(t *testing.T) {
-	for _, copies := range []int{1, 2} {
-		for dead := Member(1); dead <= 2; dead++ {
-			for units := int64(1); units <= 3; units++ {
-				w := newWorld(t, limitOf(bucket.SlidingWindow), 2, copies)
-				w.start(0)
-				w.start(0)
-				clear(w.joining)
-				for _, id := range w.ids {
-					w.node(3 - dead).holds[id] = true
-				}
-				for _, n := range w.nodes {
-					n.refresh()
-				}
-				w.sides[3-dead] = 1
-				w.start(0)
-				w.start(0)
-				w.crashInASplit(w.node(dead))
-				for _, id := range w.ids {
-					w.node(3-dead).take(id, units)
-				}
-				w.quiet()
-				w.check()
-				w.crash(w.node(3 - dead))
-				w.start(0)
-				w.start(0)
-				w.quiet()
-				w.check()
-			}
-		}
-	}
-}
-
 // recover has time pass until nothing counts that was admitted. Some nodes forget what
 // they know of it, and others do not.
 func (w *world) recover(t *rapid.T) {

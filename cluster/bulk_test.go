@@ -32,14 +32,9 @@ func putOff(d time.Duration) *testHandler {
 }
 
 func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := new(memory)
-		var changes atomic.Int64
-		a := net.start("a", &testHandler{}, func() { changes.Add(1) })
-		b := net.start("b", putOff(3*time.Second), nil)
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", putOff(3*time.Second))
+		a.set([]Member{b.member()})
 		synctest.Wait()
 		peer := a.peer("b")
 		var streaming sync.WaitGroup
@@ -59,49 +54,28 @@ func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
 		}
 		streaming.Wait()
 		synctest.Wait()
-		require.EqualValues(t, 1, changes.Load(), "b was found, and never missed")
+		require.EqualValues(t, 1, a.changes.Load(), "b was found, and never missed")
 		require.EqualValues(t, 5, a.stats().Timeouts)
 	})
 }
 
-func TestAMemberThatAnswersNothingIsNotWaitedForASecondTimeHoweverLongTheAsk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := new(memory)
-		a := net.start("a", &testHandler{}, nil)
-		b := net.start("b", &testHandler{serve: func(*Batch) { time.Sleep(10 * time.Second) }}, nil)
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
-		synctest.Wait()
-		start := time.Now()
-		_, err := a.peer("b").Ask(context.Background(), bulk, nil, time.Second)
-		require.ErrorIs(t, err, ErrTimeout)
-		require.Equal(t, time.Second, time.Since(start))
-		_, err = a.peer("b").Ask(context.Background(), bulk, nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
-	})
-}
-
 func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var heard []time.Time
-		net := new(memory)
-		a := net.start("a", &testHandler{heard: func() {
+		a := lo.peer(t, "a", &testHandler{heard: func() {
 			mu.Lock()
 			defer mu.Unlock()
 			heard = append(heard, time.Now())
-		}}, nil)
+		}})
 		var slow atomic.Int64
-		b := net.start("b", &testHandler{serve: func(b *Batch) {
+		b := lo.peer(t, "b", &testHandler{serve: func(b *Batch) {
 			for i := range b.Requests {
 				later := b.Later(i)
 				time.AfterFunc(time.Duration(slow.Load()), func() { later(nil) })
 			}
-		}}, nil)
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
+		}})
+		a.set([]Member{b.member()})
 		synctest.Wait()
 		for _, c := range []struct {
 			slow, wait time.Duration

@@ -27,11 +27,10 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 		{"unanswered, by a process that is late to each look", false, true, 4 * stood, ErrTimeout},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, lo *loopback) {
 				runs := make(chan struct{})
-				net := new(memory)
-				a := net.start("a", &testHandler{}, nil)
-				b := net.start("b", &testHandler{serve: func(batch *Batch) {
+				a := lo.peer(t, "a", nil)
+				b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
 					for i, r := range batch.Requests {
 						answer, r := batch.Later(i), string(r)
 						go func() {
@@ -42,10 +41,8 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 							}
 						}()
 					}
-				}}, nil)
-				defer b.close()
-				defer a.close()
-				a.set([]Member{{Name: "b", Addr: "b"}})
+				}})
+				a.set([]Member{b.member()})
 				synctest.Wait()
 				s := a.links["b"].session.Load()
 				begun, done := time.Now(), make(chan error, 1)
@@ -96,16 +93,13 @@ func TestDelayOfANewConnectionIsTheLongest(t *testing.T) {
 // A member that has just been connected reports what it knows with the first pong, before
 // anything can be asked of it, and goes on to.
 func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := new(memory)
-		a, b := net.start("a", &testHandler{}, nil), net.start("b", &testHandler{}, nil)
-		defer b.close()
-		defer a.close()
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
 		b.mu.Lock()
 		now := time.Now()
 		b.hearing.late.Looked(now.Add(-300*time.Millisecond), now)
 		b.mu.Unlock()
-		a.set([]Member{{Name: "b", Addr: "b"}})
+		a.set([]Member{b.member()})
 		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
 		require.ErrorIs(t, err, ErrUnheard)
 		synctest.Wait()

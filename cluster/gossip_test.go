@@ -180,63 +180,6 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 	}
 }
 
-func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
-	t.Parallel()
-	onHosts(t, func(t *testing.T, h hosts) {
-		certs := cluster.NewAuthority(t)
-		in := func(region, label string, join ...*node) cluster.Config {
-			c := h.at(label, config(label, join...))
-			c.Region, c.TLS = region, certs.Config(t)
-			return c
-		}
-		a := launch(t, in("far", "a"))
-		b := launch(t, in("far", "b", a))
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
-		near := in("near", "c")
-		near.Regions = map[string][]string{"far": {a.addr, b.addr}}
-		c := launch(t, near)
-		reaches := func() {
-			t.Helper()
-			for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-				answer, err := c.Region("far").Ask(t.Context(), []byte("who"), nil, time.Second)
-				if err == nil {
-					require.Equal(t, "who", string(answer))
-					return
-				}
-				require.Less(t, time.Since(begun), 5*time.Second, "%v", err)
-			}
-		}
-		reaches()
-		require.NoError(t, a.Close())
-		reaches()
-		d := launch(t, h.at("a", in("far", "d", b)))
-		require.NoError(t, b.Close())
-		reaches()
-		require.Equal(t, rosterText(cluster.Serving, c), c.roster())
-
-		refused := func(reason string, change func(*cluster.Config)) {
-			t.Helper()
-			cfg := in("near", "e")
-			cfg.Regions = map[string][]string{"far": {d.addr}}
-			change(&cfg)
-			before := d.Stats().Refused[reason]
-			e := launch(t, cfg)
-			for begun := time.Now(); d.Stats().Refused[reason] == before; time.Sleep(time.Millisecond) {
-				for name := range cfg.Regions {
-					_, err := e.Region(name).Ask(t.Context(), nil, nil, time.Second)
-					require.ErrorIs(t, err, cluster.ErrUnheard)
-				}
-				require.Less(t, time.Since(begun), 5*time.Second, "%v", d.Stats().Refused)
-			}
-			require.NoError(t, e.Close())
-		}
-		refused("authentication", func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} })
-		refused("tls", func(c *cluster.Config) { c.TLS = cluster.NewAuthority(t).Config(t) })
-		refused("seed", func(c *cluster.Config) { c.Seed[0] = 1 })
-		refused("region", func(c *cluster.Config) { c.Regions = map[string][]string{"farther": c.Regions["far"]} })
-	})
-}
-
 // Under TLS a certificate says region and name, and SPIFFE's ids, which have no host,
 // will do. A node that says anything else is refused, on both sides, though it has the secret
 // and a certificate that TLS accepts.
@@ -343,20 +286,6 @@ func TestLeaverIsNeverSeenDead(t *testing.T) {
 			require.Equal(t, rosterText(cluster.Serving, a, b), b.roster())
 			time.Sleep(10 * time.Millisecond)
 		}
-	})
-}
-
-func TestCrashedMemberIsDeadUntilOneStartsAtItsAddress(t *testing.T) {
-	t.Parallel()
-	onHosts(t, func(t *testing.T, h hosts) {
-		a := launch(t, h.at("a", config("a")))
-		b := launch(t, h.at("b", config("b", a)))
-		c := launch(t, h.at("c", config("c", a)))
-		sees(t, []*node{a, b, c}, rosterText(cluster.Serving, a, b, c))
-		require.NoError(t, c.Close())
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b)+rosterText(cluster.Dead, c))
-		d := launch(t, h.at("c", config("c", a)))
-		sees(t, []*node{a, b, d}, rosterText(cluster.Serving, a, b, d))
 	})
 }
 

@@ -90,21 +90,3 @@ func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
-
-func TestAFrameAboveItsBoundEndsItsConnectionAlone(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
-		for _, k := range []kind{kindAsk, kindTell, kindPing, kindNews} {
-			conn := called(t, a, "c")
-			size := k.maxBody() + 1
-			_, err := conn.Write([]byte{opening, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
-			require.NoError(t, err)
-			requireClosed(t, conn, 10*time.Second)
-		}
-		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonOversized] == 4 }, "%v", a.stats().Refused)
-		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.NoError(t, err)
-	})
-}

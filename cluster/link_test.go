@@ -123,44 +123,12 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 	})
 }
 
-// memory is a network of pipes. dialed, if any, puts something between.
-type memory struct {
-	nodes  sync.Map
-	dialed func(from string, conn net.Conn) net.Conn
-}
-
-func (m *memory) start(name string, h Handler, changed func()) *peers {
-	p := newPeers(peersConfig{
-		Self: hello{Name: name, Addr: name},
-		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			here, there := net.Pipe()
-			go func() {
-				var first [1]byte
-				to, ok := m.nodes.Load(addr)
-				if _, err := there.Read(first[:]); err != nil || !ok {
-					there.Close()
-					return
-				}
-				to.(*peers).arrive(there)
-			}()
-			if m.dialed != nil {
-				here = m.dialed(name, here)
-			}
-			return here, nil
-		},
-		Changed: changed,
-	}, h)
-	m.nodes.Store(name, p)
-	return p
-}
-
 func TestAMemberThatIsTooSlowForAnAskIsNotTakenForGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mute atomic.Bool
-		var changes, late atomic.Int64
-		net := new(memory)
-		a := net.start("a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }}, func() { changes.Add(1) })
-		b := net.start("b", &testHandler{serve: func(batch *Batch) {
+		var late atomic.Int64
+		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
 			for i, r := range batch.Requests {
 				if mute.Load() {
 					later, body := batch.Later(i), slices.Clone(r)
@@ -169,20 +137,18 @@ func TestAMemberThatIsTooSlowForAnAskIsNotTakenForGone(t *testing.T) {
 				}
 				batch.Reply(i, r)
 			}
-		}}, nil)
-		defer b.close()
-		defer a.close()
-		hears := func() bool { _, d, _ := a.hears([]string{"b"}); return d[0] }
-		a.set([]Member{{Name: "a", Addr: "a"}, {Name: "b", Addr: "b"}})
+		}})
+		hears := func() bool { return a.listens(b) }
+		a.set([]Member{a.member(), b.member()})
 		peer := a.peer("b")
 		_, err := peer.Ask(context.Background(), []byte("x"), nil, time.Second)
 		require.ErrorIs(t, err, ErrUnheard, "nothing is waited for before it is connected")
 		synctest.Wait()
 		require.True(t, hears())
-		require.EqualValues(t, 1, changes.Load())
+		require.EqualValues(t, 1, a.changes.Load())
 		time.Sleep(time.Minute)
 		require.True(t, hears(), "pings keep it heard")
-		require.EqualValues(t, 1, changes.Load())
+		require.EqualValues(t, 1, a.changes.Load())
 
 		mute.Store(true)
 		for range 50 {
@@ -197,29 +163,26 @@ func TestAMemberThatIsTooSlowForAnAskIsNotTakenForGone(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 50, late.Load())
 		require.EqualValues(t, 50, a.stats().Timeouts)
-		require.EqualValues(t, 1, changes.Load(), "it answers pings")
+		require.EqualValues(t, 1, a.changes.Load(), "it answers pings")
 	})
 }
 
 // What a frozen member costs those that ask it: waits until it has stalled, nothing from
 // then on; and within a second it is found to be gone.
 func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := new(memory)
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var frozen atomic.Bool
 		thawed := make(chan struct{})
 		thaw := sync.OnceFunc(func() { close(thawed) })
-		a := net.start("a", &testHandler{}, nil)
-		b := net.start("b", &testHandler{serve: func(batch *Batch) {
+		a := lo.peer(t, "a", nil)
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
 			if frozen.Load() {
 				<-thawed
 			}
 			for i, r := range batch.Requests {
 				batch.Reply(i, r)
 			}
-		}}, nil)
-		defer b.close()
-		defer a.close()
+		}})
 		defer thaw()
 		judged := func() (heard, stalled bool) {
 			_, direct, stalls := a.hears([]string{"b"})
@@ -229,7 +192,7 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
 			return err
 		}
-		a.set([]Member{{Name: "b", Addr: "b"}}) // b knows nothing of a, and so pings nobody
+		a.set([]Member{b.member()}) // b knows nothing of a, and so pings nobody
 		synctest.Wait()
 		require.NoError(t, ask())
 
@@ -262,46 +225,17 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 	})
 }
 
-func TestAMemberThatHasStalledIsAskedAgainAsSoonAsItSaysAnything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := new(memory)
-		thaw := make(chan struct{})
-		a := net.start("a", &testHandler{}, nil)
-		b := net.start("b", &testHandler{serve: func(batch *Batch) {
-			<-thaw
-			batch.Reply(0, nil)
-		}}, nil)
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
-		synctest.Wait()
-		ask := func() error {
-			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
-			return err
-		}
-		for errors.Is(ask(), ErrTimeout) {
-		}
-		require.ErrorIs(t, ask(), ErrStalled)
-		close(thaw)
-		synctest.Wait()
-		require.NoError(t, ask(), "an answer that comes late is something, too")
-	})
-}
-
 func TestAnAnswerThatIsTooLateIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var late atomic.Int64
-		net := new(memory)
-		a := net.start("a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }}, nil)
-		b := net.start("b", &testHandler{serve: func(batch *Batch) {
+		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
 			for i, r := range batch.Requests {
 				later, body := batch.Later(i), slices.Clone(r)
 				time.AfterFunc(lateFor+time.Second, func() { later(body) })
 			}
-		}}, nil)
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
+		}})
+		a.set([]Member{b.member()})
 		synctest.Wait()
 		l := a.peer("b").(*link)
 		_, err := l.Ask(context.Background(), []byte("x"), nil, time.Millisecond)
@@ -316,34 +250,6 @@ func TestAnAnswerThatIsTooLateIsForgotten(t *testing.T) {
 		require.Zero(t, s.bytes)
 		require.Len(t, s.free, 1)
 	})
-}
-
-func TestAPeerIsHeardAgainWithinSecondsOfAnyAbsence(t *testing.T) {
-	for _, absence := range []time.Duration{time.Millisecond, time.Second, time.Minute, 10 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
-			net := new(memory)
-			a := net.start("a", &testHandler{}, nil)
-			b := net.start("b", &testHandler{}, nil)
-			defer a.close()
-			a.set([]Member{{Name: "b", Addr: "b"}})
-			synctest.Wait()
-			b.close()
-			synctest.Wait()
-			net.nodes.Delete("b")
-			time.Sleep(absence)
-			b = net.start("b", &testHandler{}, nil)
-			defer b.close()
-			start := time.Now()
-			for {
-				synctest.Wait()
-				if _, d, _ := a.hears([]string{"b"}); d[0] {
-					break
-				}
-				time.Sleep(10 * time.Millisecond)
-				require.Less(t, time.Since(start), 2*time.Second, "away for %v", absence)
-			}
-		})
-	}
 }
 
 // deadline is a context whose deadline passes when the channel is closed: an ask that it
@@ -551,26 +457,24 @@ func TestAPeerThatComesBackIsHeardAgain(t *testing.T) {
 
 // The first connection stops carrying anything, as a cut network does; new ones work.
 func TestAPathThatIsGoneIsReplacedByANewConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var cut atomic.Bool
 		var first sync.Once
-		network := &memory{dialed: func(from string, conn net.Conn) net.Conn {
-			if from == "a" {
+		a := lo.peer(t, "a", nil, func(c *peersConfig) {
+			c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+				conn, err := lo.dial(ctx, addr)
 				first.Do(func() { conn = &swallow{Conn: conn, cut: &cut, closed: make(chan struct{})} })
+				return conn, err
 			}
-			return conn
-		}}
-		a, b := network.start("a", &testHandler{}, nil), network.start("b", &testHandler{}, nil)
-		defer b.close()
-		defer a.close()
-		all := []Member{{Name: "a", Addr: "a"}, {Name: "b", Addr: "b"}}
+		})
+		b := lo.peer(t, "b", nil)
+		all := []Member{a.member(), b.member()}
 		a.set(all)
 		b.set(all)
 		time.Sleep(time.Second)
 		cut.Store(true)
 		answers := func() bool {
-			_, direct, _ := a.hears([]string{"b"})
-			require.True(t, direct[0], "the connection that b opened goes both ways")
+			require.True(t, a.listens(b), "the connection that b opened goes both ways")
 			_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 50*time.Millisecond)
 			return err == nil
 		}
@@ -608,35 +512,6 @@ func (s *swallow) Read(b []byte) (int, error) {
 func (s *swallow) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return s.Conn.Close()
-}
-
-func TestEveryMemberLearnsTheConnectionsOfOthers(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		names := []string{"a", "b", "c"}
-		var all []*testPeer
-		for _, name := range names {
-			all = append(all, lo.peer(t, name, nil))
-		}
-		// c hears only itself, because it knows nobody.
-		members := []Member{all[0].member(), all[1].member(), all[2].member()}
-		all[0].set(members)
-		all[1].set(members)
-		want := [][]bool{{true, true, true}, {true, true, true}, {false, false, true}}
-		for _, p := range all[:2] {
-			eventually(t, 3*time.Second, func() bool {
-				rows, _, _ := p.hears(names)
-				return fmt.Sprint(rows) == fmt.Sprint(want)
-			}, "%s does not see it", p.cfg.Self.Name)
-		}
-		all[2].set(members)
-		for _, p := range all {
-			eventually(t, 3*time.Second, func() bool {
-				rows, _, _ := p.hears(names)
-				return fmt.Sprint(rows) == fmt.Sprint([][]bool{{true, true, true}, {true, true, true}, {true, true, true}})
-			}, "%s does not see it", p.cfg.Self.Name)
-		}
-	})
 }
 
 func TestAsksThatCannotBeSentSaySo(t *testing.T) {

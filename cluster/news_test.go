@@ -12,7 +12,7 @@ import (
 // A member that connects says who it is before it pings, and so learns what it does not
 // know of itself before it hears anyone.
 func TestNewsComesBeforeHearing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var happened []string
 		note := func(what string) {
@@ -28,21 +28,18 @@ func TestNewsComesBeforeHearing(t *testing.T) {
 			happened = nil
 			return got
 		}
-		net := new(memory)
-		a := net.start("a", &testHandler{heard: func() { note("a hears") }}, nil)
-		b := net.start("b", &testHandler{}, nil)
-		a.cfg.Own = func() []byte { return []byte("I serve") }
-		a.cfg.News = func(from string, news []byte) []byte {
-			note(from + " says " + string(news))
-			return nil
+		says := func(answer []byte) func(*peersConfig) {
+			return func(c *peersConfig) {
+				c.Own = func() []byte { return []byte("I serve") }
+				c.News = func(from string, news []byte) []byte {
+					note(from + " says " + string(news))
+					return answer
+				}
+			}
 		}
-		b.cfg.News = func(from string, news []byte) []byte {
-			note(from + " says " + string(news))
-			return []byte("you are buried")
-		}
-		defer b.close()
-		defer a.close()
-		a.set([]Member{{Name: "b", Addr: "b"}})
+		a := lo.peer(t, "a", &testHandler{heard: func() { note("a hears") }}, says(nil))
+		b := lo.peer(t, "b", nil, says([]byte("you are buried")))
+		a.set([]Member{b.member()})
 		require.Equal(t, []string{"a says I serve", "b says you are buried", "a hears"}, take())
 		time.Sleep(100 * time.Millisecond) // no ping falls into this
 		a.tell()

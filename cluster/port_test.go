@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -59,40 +58,6 @@ func (g *gossip) alive(name string) []byte {
 		"Node": name, "Addr": []byte{127, 1, 2, 3}, "Port": 9, "Incarnation": 1, "Vsn": []uint8{1, 5, 2, 1, 1, 1},
 		"Meta": encode(metadata{Version: membershipVersion, Addr: name + ".example:9", Seed: g.cfg.Seed[:], Born: 1, State: Serving}),
 	})...)
-}
-
-// What holders of the secret may claim is bounded as well, and without Secrets that is
-// anybody.
-func TestALivePortTakesNoMemoryForClaims(t *testing.T) {
-	for name, g := range map[string]*gossip{"open": live(t), "with secrets": live(t, []byte("0123456789abcdef"))} {
-		for about, message := range map[string][]byte{
-			"nodes":      testPush(1<<20, 0),
-			"state":      testPush(0, 20<<20),
-			"compressed": bomb(),
-		} {
-			t.Run(name+" "+about, func(t *testing.T) {
-				var claims sync.WaitGroup
-				sent := g.onStream(message)
-				memory := took(func() {
-					for range 60 {
-						claims.Go(func() {
-							conn, err := net.Dial("tcp", g.addr())
-							require.NoError(t, err)
-							defer conn.Close()
-							conn.Write(sent)
-							conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-							_, err = io.Copy(io.Discard, conn)
-							if timeout, ok := err.(net.Error); ok {
-								require.False(t, timeout.Timeout())
-							}
-						})
-					}
-					claims.Wait()
-				})
-				require.Less(t, memory, uint64(16<<20), "of all 60 together, garbage included")
-			})
-		}
-	}
 }
 
 func TestPhantomMembersAreBounded(t *testing.T) {

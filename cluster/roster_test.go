@@ -142,21 +142,6 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 	})
 }
 
-func TestRosterKeepsTheDeadUntilTheyAreForgotten(t *testing.T) {
-	r := rosterOf("a")
-	for _, name := range []string{"b", "c"} {
-		require.True(t, r.up(rec(name, 2), "", dawn).roster)
-	}
-	require.True(t, r.down("b", dawn).roster)
-	require.Equal(t, []string{"a", "b", "c"}, names(r))
-	before := dawn.Add(testForget - 1)
-	require.False(t, r.tick(dawn, before, only("a", "c")).roster)
-	c := r.tick(before, dawn.Add(testForget), only("a", "c"))
-	require.True(t, c.roster)
-	require.Equal(t, "b", c.spread[0].Name, "the others are told")
-	require.Equal(t, []string{"a", "c"}, names(r))
-}
-
 func TestMembersForgetTheDeadAfterForget(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -281,22 +281,3 @@ func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
 	require.Equal(t, writeWaitAbroad, outsider.out.wait)
 	require.Greater(t, outsider.idle, 3*pingAbroad)
 }
-
-func TestATellArrivesAndIsNotAnswered(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		got := make(chan string, 1)
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i, r := range batch.Requests {
-				batch.Reply(i, r)
-				batch.Later(i)(r)
-				got <- batch.From + ": " + string(r)
-			}
-		}})
-		a := lo.peer(t, "a", nil)
-		meet(t, a, b)
-		a.peer("b").Tell([]byte("news"))
-		require.Equal(t, "a: news", <-got)
-		require.True(t, a.listens(b))
-	})
-}

@@ -340,46 +340,6 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 	}
 }
 
-// Others count what was refunded until they have heard of it, so a refund matters as much as
-// if its units were used, and no more.
-func TestAnUncollectedRefundWeighsAsItsUnits(t *testing.T) {
-	refund := func(s *Store, id ID, l *Limit, taken, refunded int64) {
-		s.Take(id, l, epoch, taken)
-		s.CollectOne(id)
-		s.Refund(id, l, epoch, refunded, 0, false)
-	}
-	for _, a := range algorithms {
-		half := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-		for name, c := range map[string]struct {
-			flood           Limit
-			taken, refunded int64 // of the one count, of the limit half
-			stays           bool
-		}{
-			"eight of ten, of which one is used": {Limit{Algorithm: a, Rate: 12, Per: time.Hour}, 9, 8, true},
-			"one of ten":                         {Limit{Algorithm: a, Rate: 12, Per: time.Hour}, 1, 1, false},
-		} {
-			s := newStore(16, 1)
-			s.Track(1, 1, nil)
-			refund(s, ID{1, 2}, half, c.taken, c.refunded)
-			for _, id := range ids(40) {
-				s.Take(id, &c.flood, epoch, 6)
-			}
-			_, held := s.Judge(ID{1, 2})
-			require.Equal(t, c.stays, held, "%v: %s", a, name)
-			checkStore(t, s)
-		}
-
-		s, small := newStore(16, 1), &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
-		s.Track(1, 1, nil)
-		s.Take(ID{1, 2}, half, epoch, 5)
-		for _, id := range ids(40) {
-			refund(s, id, small, 1, 1)
-		}
-		require.EqualValues(t, 5, s.Peek(ID{1, 2}, half, epoch, 1).Remaining, "%v: a flood of small refunds", a)
-		checkStore(t, s)
-	}
-}
-
 // sorted returns the ids in one order, whatever theirs is.
 func sorted(all []ID) []ID {
 	return slices.SortedFunc(slices.Values(all), func(a, b ID) int {

@@ -73,6 +73,7 @@ var mayImport = map[string][]string{
 	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/env":        {"cluster", "internal/wire", "sync", "time"},
+	"internal/framework":  {".", "httplimit", "rules", "net/http"},
 	"internal/freeport":   {"net"},
 	"internal/full":       {},
 	"internal/identity":   {"bucket", "internal/wire"},

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -21,11 +20,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
@@ -45,7 +46,7 @@ var policy = regexp.MustCompile(`"([a-z]+)";q=`)
 // checks answers a proxy by the rules of the routes.
 func (a *answers) checks(t *testing.T) *httptest.Server {
 	node, book := limited(t)
-	h, err := httplimit.Checks(node, book, httplimit.CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
+	h, err := httplimit.Checks(node, book, httplimit.CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -62,10 +63,11 @@ func (a *answers) checks(t *testing.T) *httptest.Server {
 // service has several routers read each request: two of Go's, one that decodes first, and one
 // that ends the path at a #, as those of Node do.
 func (a *answers) service(t *testing.T) *httptest.Server {
-	reached := func(r *route) http.HandlerFunc {
-		return func(http.ResponseWriter, *http.Request) { a.handlers = append(a.handlers, r.name) }
+	handlers := make(map[string]http.Handler)
+	for i := range routes {
+		handlers[routes[i].path] = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { a.handlers = append(a.handlers, routes[i].name) })
 	}
-	mux, split := muxOf(reached), chiOf(t, reached)
+	mux, split := newMux(handlers), newChi(handlers)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		a.Lock()
 		defer a.Unlock()
@@ -73,7 +75,7 @@ func (a *answers) service(t *testing.T) *httptest.Server {
 			asked := new(http.Request)
 			*asked = *r
 			asked.URL = &u
-			h.ServeHTTP(void{}, asked)
+			h.ServeHTTP(httptest.NewRecorder(), asked)
 		}
 		serve(mux, *r.URL)
 		serve(split, *r.URL)
@@ -85,19 +87,29 @@ func (a *answers) service(t *testing.T) *httptest.Server {
 	return s
 }
 
-// documented returns the first fence of a kind in docs/proxies.md, without what refuses paths.
-func documented(t *testing.T, kind string) string {
+// documented returns the n-th fence of a kind in docs/proxies.md.
+func documented(t testing.TB, kind string, n int) string {
 	text, err := os.ReadFile("../docs/proxies.md")
 	require.NoError(t, err)
-	_, after, found := strings.Cut(string(text), "```"+kind+"\n")
+	fences := strings.Split(string(text), "```"+kind+"\n")[1:]
+	require.Greater(t, len(fences), n, kind)
+	fence, _, found := strings.Cut(fences[n], "\n```")
 	require.True(t, found)
-	fence, _, found := strings.Cut(after, "\n```")
-	require.True(t, found)
-	return strings.Replace(fence, "?ambiguous_paths=refuse", "", 1)
+	return fence
+}
+
+// proxy starts a proxy with a documented configuration. change changes that.
+type proxy func(t testing.TB, change func(string) string, addr, checks, service string)
+
+var proxies = map[string]proxy{"nginx": beginNginx, "Caddy": beginCaddy(0), "Caddy, longer form": beginCaddy(1)}
+
+// admitAmbiguous lets ambiguous paths pass.
+func admitAmbiguous(site string) string {
+	return strings.Replace(site, "?ambiguous_paths=refuse", "", 1)
 }
 
 // begin starts a proxy, and waits until it serves at addr.
-func begin(t *testing.T, addr, program string, args ...string) {
+func begin(t testing.TB, addr, program string, args ...string) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Skipf("%s is not installed: apt-get install %s", program, program)
@@ -128,8 +140,8 @@ func begin(t *testing.T, addr, program string, args ...string) {
 	}, time.Minute, 5*time.Millisecond, "%s does not serve", program)
 }
 
-func beginNginx(t *testing.T, addr, checks, service string) {
-	site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, "listen 8000", "listen "+addr).Replace(documented(t, "nginx"))
+func beginNginx(t testing.TB, change func(string) string, addr, checks, service string) {
+	site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, "listen 8000", "listen "+addr).Replace(change(documented(t, "nginx", 0)))
 	dir := t.TempDir()
 	text := "daemon off; master_process off; error_log stderr crit; pid " + dir + "/pid;\nevents {}\nhttp {\naccess_log off;\nkeepalive_requests 1000000;\n"
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -140,13 +152,15 @@ func beginNginx(t *testing.T, addr, checks, service string) {
 	begin(t, addr, "nginx", "-e", "stderr", "-p", dir, "-c", name)
 }
 
-func beginCaddy(t *testing.T, addr, checks, service string) {
-	host, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, ":8000 {\n", ":"+port+" {\n\tbind "+host+"\n").Replace(documented(t, "caddyfile"))
-	name := filepath.Join(t.TempDir(), "Caddyfile")
-	require.NoError(t, os.WriteFile(name, []byte("{\n\tadmin off\n\tauto_https off\n}\n"+site+"\n"), 0o600))
-	begin(t, addr, "caddy", "run", "--adapter", "caddyfile", "--config", name)
+func beginCaddy(form int) proxy {
+	return func(t testing.TB, change func(string) string, addr, checks, service string) {
+		host, port, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, ":8000 {\n", ":"+port+" {\n\tbind "+host+"\n").Replace(change(documented(t, "caddyfile", form)))
+		name := filepath.Join(t.TempDir(), "Caddyfile")
+		require.NoError(t, os.WriteFile(name, []byte("{\n\tadmin off\n\tauto_https off\n}\n"+site+"\n"), 0o600))
+		begin(t, addr, "caddy", "run", "--adapter", "caddyfile", "--config", name)
+	}
 }
 
 // rawClient sends targets as they are, one after the other.
@@ -185,11 +199,11 @@ func (c *rawClient) ask(t *testing.T, target string) (status int) {
 }
 
 func TestServicesBehindProxiesGetOnlyJudgedTargets(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T, addr, checks, service string){"nginx": beginNginx, "Caddy": beginCaddy} {
+	for _, name := range []string{"nginx", "Caddy"} {
 		t.Run(name, func(t *testing.T) {
 			a := new(answers)
 			c := &rawClient{addr: freeport.Addr(t)}
-			start(t, c.addr, strings.TrimPrefix(a.checks(t).URL, "http://"), strings.TrimPrefix(a.service(t).URL, "http://"))
+			proxies[name](t, admitAmbiguous, c.addr, strings.TrimPrefix(a.checks(t).URL, "http://"), strings.TrimPrefix(a.service(t).URL, "http://"))
 			g := grammar{rand.New(rand.NewPCG(*seed, 1))}
 			var reached, refused, failed int
 			for range *proxied {
@@ -220,5 +234,154 @@ func TestServicesBehindProxiesGetOnlyJudgedTargets(t *testing.T) {
 			t.Logf("%d targets: %d reached a handler and were judged by its rule, %d were refused", *proxied, reached, refused)
 			require.Greater(t, reached, *proxied*3/10)
 		})
+	}
+}
+
+const proxyRules = `
+rules:
+- {name: api, match: {path: /api/}, key: ip, limit: {rate: 3, per: 1h}}
+- {name: uploads, match: {path: /uploads, method: POST}, key: ip, limit: {rate: 2, per: 1h}}
+- {name: down, match: {path: /down}, key: ip, partition: fail_closed, limit: {rate: 1, per: 1h}}
+- {name: r, match: {path: /free}, key: ip, limit: {rate: 1000000000, per: 1h}}
+`
+
+// proxied is a proxy in front of a service, which asks a node.
+type proxied struct {
+	url    string
+	node   *weir.Node
+	checks *httptest.Server
+	served atomic.Int64 // requests that reached the service
+	last   atomic.Pointer[string]
+}
+
+func serveBehind(t testing.TB, start proxy, change func(string) string) *proxied {
+	p := new(proxied)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		p.last.Store(new(fmt.Sprintf("%s %s %d bytes", r.Method, r.RequestURI, n)))
+		p.served.Add(1)
+		if r.URL.Path == "/forbidden" {
+			http.Error(w, "the service's own", http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(service.Close)
+	by, _ := ruled(t, proxyRules, options{})
+	h, err := httplimit.Checks(by.node, by.book, httplimit.CheckOptions{Open: true, Logger: quiet})
+	require.NoError(t, err)
+	p.node, p.checks = by.node, httptest.NewServer(h)
+	t.Cleanup(p.checks.Close)
+	addr := freeport.Addr(t)
+	p.url = "http://" + addr
+	start(t, change, addr, strings.TrimPrefix(p.checks.URL, "http://"), strings.TrimPrefix(service.URL, "http://"))
+	return p
+}
+
+func asDocumented(site string) string { return site }
+
+func TestProxiesAskAndDeny(t *testing.T) {
+	for name, c := range map[string]struct {
+		hidden bool // clients that are allowed see no fields
+		unable int  // the status of a client if the node does not answer
+	}{"nginx": {false, 500}, "Caddy": {true, 502}, "Caddy, longer form": {false, 502}} {
+		t.Run(name, func(t *testing.T) {
+			p := serveBehind(t, proxies[name], asDocumented)
+			ask := func(method, path, body string, fields ...string) *http.Response {
+				r, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+				require.NoError(t, err)
+				for i := 0; i < len(fields); i += 2 {
+					r.Header.Set(fields[i], fields[i+1])
+				}
+				answer, err := http.DefaultTransport.RoundTrip(r)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, answer.Body)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				return answer
+			}
+
+			// The fields that a client sends about itself change nothing.
+			lies := []string{"X-Forwarded-For", "198.51.100.1", "X-Forwarded-Uri", "/free", "X-Forwarded-Method", "PUT", "X-Forwarded-Host", "h",
+				"X-Original-URI", "/free", "X-Original-Method", "PUT", "X-Real-Ip", "198.51.100.2", "Authorization", "Bearer x"}
+			for i := range 3 {
+				lies[1] = fmt.Sprintf("198.51.100.%d", i)
+				answer := ask("GET", "/api/%69tems?a=b", "", lies...)
+				require.Equal(t, 200, answer.StatusCode)
+				require.Equal(t, "GET /api/%69tems?a=b 0 bytes", *p.last.Load())
+				if !c.hidden {
+					require.Equal(t, "3", answer.Header.Get("X-RateLimit-Limit"))
+					require.Equal(t, fmt.Sprint(2-i), answer.Header.Get("X-RateLimit-Remaining"))
+					require.Regexp(t, fmt.Sprintf(`^"api";r=%d;t=\d+$`, 2-i), answer.Header.Get("RateLimit"))
+					require.Empty(t, answer.Header.Get("Retry-After"))
+				}
+			}
+			for _, method := range []string{"GET", "HEAD", "DELETE"} {
+				answer := ask(method, "/api/items", "", lies...)
+				require.Equal(t, 429, answer.StatusCode)
+				require.Regexp(t, `^[1-9]\d*$`, answer.Header.Get("Retry-After"))
+				require.Regexp(t, `^"api";r=0;t=\d+$`, answer.Header.Get("RateLimit"))
+				require.Equal(t, `"api";q=3;w=3600`, answer.Header.Get("RateLimit-Policy"))
+				require.Equal(t, "0", answer.Header.Get("X-RateLimit-Remaining"))
+				require.NotEmpty(t, answer.Header.Get("X-RateLimit-Reset"))
+			}
+			require.EqualValues(t, 3, p.served.Load(), "denied requests do not reach the service")
+
+			const size = 100_000
+			for range 2 {
+				require.Equal(t, 200, ask("POST", "/uploads", strings.Repeat("x", size)).StatusCode)
+				require.Equal(t, fmt.Sprintf("POST /uploads %d bytes", size), *p.last.Load())
+			}
+			require.Equal(t, 429, ask("POST", "/uploads", strings.Repeat("x", size)).StatusCode)
+			require.Equal(t, 200, ask("PUT", "/uploads", "x").StatusCode, "another method")
+
+			answer := ask("GET", "/other", "")
+			require.Equal(t, 200, answer.StatusCode)
+			require.NotContains(t, answer.Header, "X-Ratelimit-Limit", "no rule is about it")
+			require.Equal(t, 403, ask("GET", "/forbidden", "").StatusCode, "of the service")
+			require.Equal(t, 400, ask("GET", "/a;b/c", "").StatusCode, "an ambiguous path")
+
+			served := p.served.Load()
+			require.NoError(t, p.node.Close())
+			answer = ask("GET", "/down", "")
+			require.Equal(t, 503, answer.StatusCode)
+			require.NotEmpty(t, answer.Header.Get("Retry-After"))
+			p.checks.Close()
+			require.Equal(t, c.unable, ask("GET", "/other", "").StatusCode, "no node answers")
+			require.Equal(t, served, p.served.Load())
+		})
+	}
+}
+
+// BenchmarkProxies compares requests through a proxy that asks a node with those through the
+// same proxy without limits. All processes share the machine.
+func BenchmarkProxies(b *testing.B) {
+	for _, name := range []string{"nginx", "Caddy"} {
+		for about, change := range map[string]func(string) string{"asks=true": asDocumented, "asks=false": func(site string) string {
+			before, _, _ := strings.Cut(site, "\tforward_auth")
+			if _, after, found := strings.Cut(site, "\n\t}\n"); found && before != site {
+				return before + after
+			}
+			return strings.Replace(site, "auth_request /weir;", "auth_request off;", 1)
+		}} {
+			b.Run("proxy="+name+"/"+about, func(b *testing.B) {
+				p := serveBehind(b, proxies[name], change)
+				transport := &http.Transport{MaxIdleConnsPerHost: 64}
+				b.Cleanup(transport.CloseIdleConnections)
+				b.SetParallelism(max(1, 16/runtime.GOMAXPROCS(0)))
+				b.ResetTimer()
+				b.RunParallel(func(each *testing.PB) {
+					for each.Next() {
+						r, _ := http.NewRequest("GET", p.url+"/free", nil)
+						answer, err := transport.RoundTrip(r)
+						if err != nil || answer.StatusCode != 200 {
+							b.Errorf("%v %v", answer, err)
+							return
+						}
+						_, _ = io.Copy(io.Discard, answer.Body)
+						_ = answer.Body.Close()
+					}
+				})
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+			})
+		}
 	}
 }

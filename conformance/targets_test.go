@@ -16,7 +16,7 @@ var routes = []route{
 	{"home", "/{$}", nil},
 	{"login", "/login", []string{"login"}},
 	{"file", "/files/{name}", []string{"files", ""}},
-	{"project", "/projects/{id}", []string{"projects", ""}},
+	{"project", "/projects/{group}", []string{"projects", ""}},
 	{"grouped", "/projects/{group}/{project}", []string{"projects", "", ""}},
 	{"item", "/v1/{tenant}/items/{id}", []string{"v1", "", "items", ""}},
 	{"admin", "/admin/{rest...}", []string{"admin", "..."}},
@@ -33,26 +33,6 @@ func ruleFile() string {
 		fmt.Fprintf(&b, "- {name: %s, match: {path: %q}, key: ip, limit: {rate: 1000000000000, per: 1h}}\n", r.name, r.path)
 	}
 	return b.String()
-}
-
-// colon returns the route as echo, gin and fiber write it. rest is the router's syntax for
-// the rest of a path.
-func (r *route) colon(rest string) string {
-	text := ""
-	for i, s := range r.segments {
-		switch s {
-		case "":
-			text += fmt.Sprintf("/:p%d", i)
-		case "...":
-			text += "/" + rest
-		default:
-			text += "/" + s
-		}
-	}
-	if text == "" {
-		return "/"
-	}
-	return text
 }
 
 // grammar generates random request targets. A client library would not send some of them.

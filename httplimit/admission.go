@@ -13,13 +13,15 @@ import (
 // Admission is what a request that goes on has until it ends: holds of in_flight limits, and
 // reservations of limits that are settled then.
 type Admission struct {
-	m       *Middleware
-	r       *http.Request // nil of what is no request of net/http
-	holds   []*weir.Hold
-	charges []charge
-	texts   []heldText
-	wrapped *response // nil without Wrap
-	once    sync.Once // it ended
+	m         *Middleware
+	functions ExchangeFunctions // in the place of those of the options; nil without them
+	r         *http.Request     // nil if this is no request of net/http
+	holds     []*weir.Hold
+	charges   []charge
+	texts     []heldText
+	wrapped   *response // nil without Wrap
+	released  sync.Once // the holds are
+	settled   sync.Once // the charges are
 }
 
 // charge is a reservation, and the bill that settles it, which is the same for all limits of
@@ -44,7 +46,7 @@ type Ended struct {
 // kept returns the Admission of the request, which has something to keep now.
 func (s *scratch) kept(m *Middleware) *Admission {
 	if s.admission == nil {
-		s.admission = &Admission{m: m}
+		s.admission = &Admission{m: m, functions: s.functions}
 	}
 	return s.admission
 }
@@ -135,8 +137,8 @@ func (s *scratch) abandon() {
 			v.Decision.Remaining += v.Units
 		}
 	}
-	a.once.Do(func() {
-		a.release()
+	a.release()
+	a.settled.Do(func() {
 		for i := range a.charges {
 			a.giveBack(&a.charges[i])
 		}
@@ -144,10 +146,12 @@ func (s *scratch) abandon() {
 }
 
 func (a *Admission) release() {
-	for _, h := range a.holds {
-		h.Release()
-	}
-	a.releaseTexts()
+	a.released.Do(func() {
+		for _, h := range a.holds {
+			h.Release()
+		}
+		a.releaseTexts()
+	})
 }
 
 func (a *Admission) giveBack(c *charge) {
@@ -183,14 +187,18 @@ func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWr
 
 // End releases the holds, and settles the reservations by how the request ended. After Wrap,
 // the status that was sent goes before that of e, and the Header of e is not used; a request
-// whose connection was hijacked ends only when that is closed, unless e is Aborted. To call
-// End again does nothing, as with a nil Admission. It waits for no other node.
+// whose connection was hijacked ends only when that is closed, unless e is Aborted. With
+// ExchangeFunctions its reservations are settled at once. To call End again does nothing, as with
+// a nil Admission. It waits for no other node.
 func (a *Admission) End(e Ended) {
 	if a == nil {
 		return
 	}
 	if w := a.wrapped; w != nil {
 		if w.hijacked && !e.Aborted {
+			if a.functions != nil {
+				a.settleAll(hijackedEnd())
+			}
 			return
 		}
 		w.ended(&e)
@@ -199,8 +207,12 @@ func (a *Admission) End(e Ended) {
 }
 
 func (a *Admission) end(e *Ended) {
-	a.once.Do(func() {
-		a.release()
+	a.release()
+	a.settleAll(e)
+}
+
+func (a *Admission) settleAll(e *Ended) {
+	a.settled.Do(func() {
 		for i := range a.charges {
 			a.settle(&a.charges[i], e)
 		}
@@ -208,10 +220,13 @@ func (a *Admission) end(e *Ended) {
 }
 
 func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
-	if a.m.o.Count != nil && (a.m.one != nil || len(rule.Count)+len(rule.RefundOn) > 0) {
-		return a.m.o.Count(a.r, rule, e)
+	switch {
+	case a.m.o.Count == nil || a.m.one == nil && len(rule.Count)+len(rule.RefundOn) == 0:
+		return rule.Counts(e.Status)
+	case a.functions != nil:
+		return a.functions.Count(rule, e)
 	}
-	return rule.Counts(e.Status)
+	return a.m.o.Count(a.r, rule, e)
 }
 
 // serve has next answer the request, which ends when next returns or panics, or when the

@@ -15,9 +15,9 @@ import (
 // request is dropped by forget before the scratch is used again: a field that forget leaves
 // would show one client what another one asked.
 type scratch struct {
-	web       web           // the exchange of Handler
-	http      *http.Request // nil for what is no request of net/http
-	estimator estimator     // in the place of Options.Reserve; nil without one
+	web       web               // the exchange of Handler
+	http      *http.Request     // nil for what is no request of net/http
+	functions ExchangeFunctions // in the place of those of the options; nil without them
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -37,7 +37,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.web, s.http, s.estimator, s.request, s.ends, s.ttl, s.admission = web{}, nil, nil, rules.Request{}, false, 0, nil
+	s.web, s.http, s.functions, s.request, s.ends, s.ttl, s.admission = web{}, nil, nil, rules.Request{}, false, 0, nil
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
@@ -180,9 +180,10 @@ func (m *Middleware) meet(s *scratch) {
 func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
 	units, ok := int64(0), false
 	switch {
-	case s.estimator != nil:
-		units, ok = s.estimator.Reserve(rule)
-	case m.o.Reserve != nil:
+	case m.o.Reserve == nil:
+	case s.functions != nil:
+		units, ok = s.functions.Reserve(rule)
+	default:
 		units, ok = m.o.Reserve(s.http, rule)
 	}
 	if ok {

@@ -14,9 +14,7 @@ import (
 //
 // Where the framework is built on net/http, an Exchange also has a method
 // HTTP() *http.Request. By it a request that waits in a queue ends once its client is gone.
-// An Exchange that has no such request may have a method
-// Reserve(*rules.Rule) (units int64, ok bool), which is called in the place of
-// Options.Reserve, where that is set.
+// An Exchange may be ExchangeFunctions, too.
 type Exchange interface {
 	// Read fills in what limits look at. Under ByLimiter the User is the key.
 	Read(*rules.Request)
@@ -34,8 +32,13 @@ type Exchange interface {
 	Deny(*Outcome)
 }
 
-type estimator interface {
+// ExchangeFunctions are methods that an Exchange may have. Begin calls each of them in the place
+// of the function of Options that has its name, if Options has that function. The Exchange must
+// be valid until Admission.End has returned, which has then called Count and Settle.
+type ExchangeFunctions interface {
+	Count(*rules.Rule, *Ended) bool
 	Reserve(*rules.Rule) (units int64, ok bool)
+	Settle(*rules.Rule, *Ended) (units int64, ok bool)
 }
 
 // Serve decides on a request, tells its Exchange what to answer, and reports whether the
@@ -67,9 +70,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	if h, ok := e.(interface{ HTTP() *http.Request }); ok {
 		s.http = h.HTTP()
 	}
-	if m.o.Reserve != nil {
-		s.estimator, _ = e.(estimator)
-	}
+	s.functions, _ = e.(ExchangeFunctions)
 	e.Read(&s.request)
 	if s.http != nil {
 		s.web.m, s.web.r = m, s.http

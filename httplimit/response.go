@@ -166,7 +166,9 @@ func (c *hijackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-func (a *Admission) endHijacked() { a.end(&Ended{Status: http.StatusSwitchingProtocols}) }
+func (a *Admission) endHijacked() { a.end(hijackedEnd()) }
+
+func hijackedEnd() *Ended { return &Ended{Status: http.StatusSwitchingProtocols} }
 
 // NetConn returns the server's own connection, as that of tls.Conn does.
 func (c *hijackedConn) NetConn() net.Conn { return c.Conn }

@@ -116,7 +116,11 @@ func (a *Admission) settle(c *charge, e *Ended) {
 // cost returns what the request has cost; if that is not all, at least.
 func (a *Admission) cost(c *charge, e *Ended) (units int64, all bool) {
 	if a.m.o.Settle != nil && (a.m.one != nil || c.bill.rule.Settle != nil) {
-		if units, ok := a.m.o.Settle(a.r, c.bill.rule, e); ok {
+		settle := func() (int64, bool) { return a.m.o.Settle(a.r, c.bill.rule, e) }
+		if a.functions != nil {
+			settle = func() (int64, bool) { return a.functions.Settle(c.bill.rule, e) }
+		}
+		if units, ok := settle(); ok {
 			return max(0, units), true
 		}
 	}

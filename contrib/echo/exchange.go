@@ -2,63 +2,72 @@ package echolimit
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/labstack/echo/v5"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of echo, as httplimit asks about it.
+// exchange is a request of echo, as httplimit sees it.
 type exchange struct {
-	o   *Options
-	c   *echo.Context
+	framework.Exchange[*echo.Context]
 	err error // of a denial
 }
 
-func (e *exchange) HTTP() *http.Request { return e.c.Request() }
+// HTTP returns the request as net/http has it.
+func (e *exchange) HTTP() *http.Request { return e.C.Request() }
 
+// Read fills in the fields that limits look at.
 func (e *exchange) Read(r *rules.Request) {
-	in := e.c.Request()
+	in := e.C.Request()
 	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
-	readPath(r, e.c)
-	r.Client = e.o.clientOf(e.c)
-	for _, who := range [...]struct {
-		is   *string
-		from func(*echo.Context) string
-	}{{&r.User, e.o.User}, {&r.User, e.o.Key}, {&r.APIKey, e.o.APIKey}, {&r.Tier, e.o.Tier}} {
-		if who.from != nil {
-			*who.is = who.from(e.c)
-		}
-	}
+	readPath(r, e.C)
+	r.Client = e.client()
+	e.ReadCaller(r)
 }
 
+// client returns the address that the request comes from.
+func (e *exchange) client() netip.Addr {
+	if e.Limits.Client != nil {
+		return e.Limits.Client.Of(e.C.Request())
+	}
+	if a, err := netip.ParseAddr(e.C.RealIP()); err == nil {
+		return a.Unmap()
+	}
+	peer := httplimit.RemoteAddr()
+	return peer.Of(e.C.Request())
+}
+
+// Decided passes the Outcome to handlers and to OnDecision.
 func (e *exchange) Decided(o *httplimit.Outcome) {
-	if e.o.KeepOutcome {
-		r := e.c.Request()
-		e.c.SetRequest(r.WithContext(httplimit.WithOutcome(r.Context(), o)))
+	if e.Limits.KeepOutcome {
+		r := e.C.Request()
+		e.C.SetRequest(r.WithContext(httplimit.WithOutcome(r.Context(), o)))
 	}
-	if e.o.OnDecision != nil {
-		e.o.OnDecision(e.c, o)
+	if e.Limits.OnDecision != nil {
+		e.Limits.OnDecision(e.C, o)
 	}
 }
 
+// Field returns a field of the response.
 func (e *exchange) Field(name string) string {
-	return strings.Join(e.c.Response().Header()[name], ", ")
+	return strings.Join(e.C.Response().Header()[name], ", ")
 }
 
+// SetFields sets fields of the response.
 func (e *exchange) SetFields(names, values []string) {
-	h := e.c.Response().Header()
-	for i, name := range names {
-		h[name] = values[i : i+1 : i+1]
-	}
+	framework.SetFields(e.C.Response().Header(), names, values)
 }
 
+// Deny keeps the error for the HTTPErrorHandler.
 func (e *exchange) Deny(o *httplimit.Outcome) {
-	if e.o.Denied != nil && o.Status != httplimit.StatusClientGone {
-		e.err = e.o.Denied(e.c, o)
+	if e.Limits.Denied != nil && o.Status != httplimit.StatusClientGone {
+		e.err = e.Limits.Denied(e.C, o)
 		return
 	}
 	e.err = &Error{Problem: o.Problem(), err: o.Err}

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/labstack/echo/v5 v5.4.4
-	github.com/stretchr/testify v1.12.1
 	github.com/weir-go/weir v0.0.0-00010101000000-000000000000
 )
 

@@ -2,20 +2,21 @@ package fiberlimit
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/utils/v2"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of fiber, as httplimit asks about it. The texts are fasthttp's own
-// bytes, which hold until the request has ended.
+// exchange is a request of fiber, as httplimit sees it. The texts are fasthttp's own bytes, which
+// are valid until the request has ended.
 type exchange struct {
-	o      *Options
-	c      fiber.Ctx
+	framework.Exchange[fiber.Ctx]
 	header header
 	err    error // of a denial
 
@@ -36,10 +37,10 @@ func routingOf(app *fiber.App) *routing {
 
 // readPath reads the path as fiber's router does.
 func (e *exchange) readPath(r *rules.Request) {
-	r.Path, r.IgnoreCase = utils.UnsafeString(e.c.Request().URI().PathOriginal()), e.routing.ignoresCase
+	r.Path, r.IgnoreCase = utils.UnsafeString(e.C.Request().URI().PathOriginal()), e.routing.ignoresCase
 	of := rules.Reading{Path: r.Path, Form: rules.Segmented}
 	if e.routing.unescapes {
-		of = rules.Reading{Path: e.c.Path(), Form: rules.Decoded}
+		of = rules.Reading{Path: e.C.Path(), Form: rules.Decoded}
 	}
 	trimmed := of.Path
 	if e.routing.trimsSlash && len(trimmed) > 1 {
@@ -52,64 +53,76 @@ func (e *exchange) readPath(r *rules.Request) {
 	r.Readings = e.readings[:]
 }
 
+// Read fills in the fields that limits look at.
 func (e *exchange) Read(r *rules.Request) {
-	in := e.c.Request()
-	r.Method, r.Fields, r.Content = e.c.Method(), &e.header, e
+	in := e.C.Request()
+	r.Method, r.Fields, r.Content = e.C.Method(), &e.header, e
 	r.Host = utils.UnsafeString(in.URI().Host())
 	e.readPath(r)
 	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp has other numbers below 0
-	r.Client = e.o.clientOf(e.c, &e.header)
-	for _, who := range [...]struct {
-		is   *string
-		from func(fiber.Ctx) string
-	}{{&r.User, e.o.User}, {&r.User, e.o.Key}, {&r.APIKey, e.o.APIKey}, {&r.Tier, e.o.Tier}} {
-		if who.from != nil {
-			*who.is = who.from(e.c)
+	r.Client = e.client()
+	e.ReadCaller(r)
+}
+
+// client returns the address that the request comes from.
+func (e *exchange) client() netip.Addr {
+	client := e.Limits.Client
+	if client == nil {
+		if a, err := netip.ParseAddr(e.C.IP()); err == nil && !a.IsUnspecified() { // which stands for a Unix socket's
+			return a.Unmap().WithZone("")
 		}
+		client = new(httplimit.RemoteAddr())
 	}
+	remote, local := e.C.RequestCtx().RemoteAddr(), e.C.RequestCtx().LocalAddr()
+	return client.From(&e.header, remote.String(), local.Network() == "unix")
 }
 
 // Head is for rules that reserve by the content: none of a body that is encoded, or that the
 // handlers read as a stream.
 func (e *exchange) Head() []byte {
-	in := e.c.Request()
+	in := e.C.Request()
 	if in.IsBodyStream() || len(in.Header.ContentEncoding()) > 0 {
 		return nil
 	}
 	return in.Body()
 }
 
-// Reserve is called in the place of httplimit's option, where that is set.
-func (e *exchange) Reserve(rule *rules.Rule) (units int64, ok bool) {
-	return e.o.Reserve(e.c, rule)
-}
-
+// Decided passes the Outcome to handlers and to OnDecision.
 func (e *exchange) Decided(o *httplimit.Outcome) {
-	if e.o.KeepOutcome {
-		e.c.SetContext(httplimit.WithOutcome(e.c.Context(), o))
+	if e.Limits.KeepOutcome {
+		e.C.SetContext(httplimit.WithOutcome(e.C.Context(), o))
 	}
-	if e.o.OnDecision != nil {
-		e.o.OnDecision(e.c, o)
+	if e.Limits.OnDecision != nil {
+		e.Limits.OnDecision(e.C, o)
 	}
 }
 
+// Field returns a field of the response.
 func (e *exchange) Field(name string) string {
-	return string(bytes.Join(e.c.Response().Header.PeekAll(name), []byte(", ")))
+	return string(bytes.Join(e.C.Response().Header.PeekAll(name), []byte(", ")))
 }
 
+// SetFields sets fields of the response.
 func (e *exchange) SetFields(names, values []string) {
-	h := &e.c.Response().Header
+	h := &e.C.Response().Header
 	for i, name := range names {
 		h.Set(name, values[i])
 	}
 }
 
+// Deny keeps the error for the ErrorHandler.
 func (e *exchange) Deny(o *httplimit.Outcome) {
-	if e.o.Denied != nil && o.Status != httplimit.StatusClientGone {
-		e.err = e.o.Denied(e.c, o)
+	if e.Limits.Denied != nil && o.Status != httplimit.StatusClientGone {
+		e.err = e.Limits.Denied(e.C, o)
 		return
 	}
 	e.err = &Error{Problem: o.Problem(), err: o.Err}
+}
+
+// reset drops all that belongs to a request, and keeps the room for the lines of its fields.
+func (e *exchange) reset() {
+	clear(e.header.lines[:cap(e.header.lines)])
+	*e = exchange{header: header{lines: e.header.lines[:0]}}
 }
 
 // header has the fields of a request, as rules ask for them.
@@ -127,10 +140,4 @@ func (h *header) Values(name string) []string {
 		h.lines = append(h.lines, utils.UnsafeString(line))
 	}
 	return h.lines
-}
-
-// forget drops what belongs to a request, and returns the room.
-func (h *header) forget() []string {
-	clear(h.lines[:cap(h.lines)])
-	return h.lines[:0]
 }

@@ -1,72 +1,71 @@
 package ginlimit
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of gin, as httplimit asks about it.
+// exchange is a request of gin, as httplimit sees it.
 type exchange struct {
-	l *limits
-	c *gin.Context
+	framework.Exchange[*gin.Context]
+	limits *limits
 }
 
-func (e *exchange) HTTP() *http.Request { return e.c.Request }
+// HTTP returns the request as net/http has it.
+func (e *exchange) HTTP() *http.Request { return e.C.Request }
 
+// Read fills in the fields that limits look at.
 func (e *exchange) Read(r *rules.Request) {
-	in := e.c.Request
+	in := e.C.Request
 	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
-	readPath(r, e.c)
-	r.Client = e.l.clientOf(e.c)
-	for _, who := range [...]struct {
-		is   *string
-		from func(*gin.Context) string
-	}{{&r.User, e.l.User}, {&r.User, e.l.Key}, {&r.APIKey, e.l.APIKey}, {&r.Tier, e.l.Tier}} {
-		if who.from != nil {
-			*who.is = who.from(e.c)
-		}
-	}
+	readPath(r, e.C)
+	r.Client = e.limits.clientOf(e.C)
+	e.ReadCaller(r)
 }
 
+// Decided passes the Outcome to handlers and to OnDecision.
 func (e *exchange) Decided(o *httplimit.Outcome) {
-	if e.l.KeepOutcome {
-		e.c.Request = e.c.Request.WithContext(httplimit.WithOutcome(e.c.Request.Context(), o))
+	if e.limits.KeepOutcome {
+		e.C.Request = e.C.Request.WithContext(httplimit.WithOutcome(e.C.Request.Context(), o))
 	}
-	if e.l.OnDecision != nil {
-		e.l.OnDecision(e.c, o)
+	if e.limits.OnDecision != nil {
+		e.limits.OnDecision(e.C, o)
 	}
 }
 
+// Field returns a field of the response.
 func (e *exchange) Field(name string) string {
-	return strings.Join(e.c.Writer.Header()[name], ", ")
+	return strings.Join(e.C.Writer.Header()[name], ", ")
 }
 
+// SetFields sets fields of the response.
 func (e *exchange) SetFields(names, values []string) {
-	h := e.c.Writer.Header()
-	for i, name := range names {
-		h[name] = values[i : i+1 : i+1]
-	}
+	framework.SetFields(e.C.Writer.Header(), names, values)
 }
 
+// Deny aborts and answers the request.
 func (e *exchange) Deny(o *httplimit.Outcome) {
-	e.c.Abort()
-	if o.Err != nil {
-		_ = e.c.Error(o.Err) // for middleware that logs
-	}
+	e.C.Abort()
+	err := o.Err
 	switch {
 	case o.Status == httplimit.StatusClientGone:
-		e.c.Status(o.Status)
-	case e.l.Denied != nil:
-		e.l.Denied(e.c, o)
+		e.C.Status(o.Status)
+	case e.limits.Denied != nil:
+		err = errors.Join(err, e.limits.Denied(e.C, o))
 	default:
-		contentType, body := o.Body(e.c.Request.Header["Accept"])
-		e.c.Data(o.Status, contentType, body)
+		contentType, body := o.Body(e.C.Request.Header["Accept"])
+		e.C.Data(o.Status, contentType, body)
+	}
+	if err != nil {
+		_ = e.C.Error(err) // for middleware that logs
 	}
 }
 

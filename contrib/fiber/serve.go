@@ -1,7 +1,6 @@
 package fiberlimit
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -10,11 +9,11 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// end has the handlers that follow answer a request, which ends when they return. The
-// ErrorHandler answers an error later, with the status that the error has.
-func end(c fiber.Ctx, a *httplimit.Admission) error {
+// serve runs the handlers that follow. The request ends when they return. The ErrorHandler
+// answers an error later, with the status that the error has.
+func serve(c fiber.Ctx, a *httplimit.Admission) error {
 	response := answer(make(http.Header))
-	w := a.Wrap(response, requestOf(c))
+	w := a.Wrap(response, new(http.Request))
 	e := httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
 	defer func() { a.End(e) }()
 	err := c.Next()
@@ -33,17 +32,7 @@ func end(c fiber.Ctx, a *httplimit.Admission) error {
 	return err
 }
 
-// ctxKey is the key of fiber's context in that of a request of net/http, which takes its place
-// among what Options of httplimit are called with.
-type ctxKey struct{}
-
-func requestOf(c fiber.Ctx) *http.Request {
-	return new(http.Request).WithContext(context.WithValue(context.Background(), ctxKey{}, c))
-}
-
-func ctxOf(r *http.Request) fiber.Ctx { return r.Context().Value(ctxKey{}).(fiber.Ctx) }
-
-// statusOf is that of fiber's ErrorHandler.
+// statusOf returns the status with which fiber's ErrorHandler answers.
 func statusOf(err error) int {
 	var of *fiber.Error
 	if errors.As(err, &of) {
@@ -52,7 +41,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// answer has the response that fiber's handlers have written, for an Admission to read.
+// answer passes the response that fiber's handlers have written to an Admission.
 type answer http.Header
 
 func (a answer) Header() http.Header         { return http.Header(a) }

@@ -95,8 +95,7 @@ func TestFiberReservesByPlainBodiesAlone(t *testing.T) {
 	requireSpent(t, l, 9)
 }
 
-// A limited request costs few allocations more than one without a limit: adapters convert
-// nothing.
+// The adapter converts no request, so a limit adds few allocations.
 func TestFiberAddsFewAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("with the race detector, sync.Pool drops what it holds")

@@ -30,14 +30,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A framework serves handlers behind limits by the means of its own.
+// A framework serves a site with its router and its adapter.
 type framework struct {
 	name    string
 	netHTTP bool // its requests are those of net/http
 	serve   func(t testing.TB, s *site) (*app, error)
 }
 
-// site is what a framework serves.
+// site has the handlers and the middlewares that a framework serves.
 type site struct {
 	layers   []layer // the outermost first
 	handlers map[string]func(call) error

@@ -245,8 +245,8 @@ rules:
 - {name: r, match: {path: /free}, key: ip, limit: {rate: 1000000000, per: 1h}}
 `
 
-// proxied is a proxy in front of a service, which asks a node.
-type proxied struct {
+// proxiedService is a proxy in front of a service, which asks a node.
+type proxiedService struct {
 	url    string
 	node   *weir.Node
 	checks *httptest.Server
@@ -254,8 +254,8 @@ type proxied struct {
 	last   atomic.Pointer[string]
 }
 
-func serveBehind(t testing.TB, start proxy, change func(string) string) *proxied {
-	p := new(proxied)
+func serveBehind(t testing.TB, start proxy, change func(string) string) *proxiedService {
+	p := new(proxiedService)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		p.last.Store(new(fmt.Sprintf("%s %s %d bytes", r.Method, r.RequestURI, n)))

@@ -72,27 +72,6 @@ func TestAllNodesHaveOneLimit(t *testing.T) {
 	})
 }
 
-// Of a limit that some drain whom another limit denies, others get what is left.
-func TestOnNoNodeDoesADeniedRequestDrainAnotherLimit(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
-		admitted := 0
-		for range 100 {
-			for _, name := range c.Names() {
-				r, err := services[name].ShouldRateLimit(t.Context(), request(of("user", "greedy"), of("all", "")))
-				require.NoError(t, err)
-				if r.OverallCode == ok {
-					admitted++
-				}
-			}
-		}
-		require.Equal(t, 10, admitted)
-		time.Sleep(2 * time.Second) // until nothing is lent
-		r, err := services["a"].ShouldRateLimit(t.Context(), request(hits(0, "all", "")))
-		require.NoError(t, err)
-		require.EqualValues(t, 90, r.Statuses[0].LimitRemaining)
-	})
-}
-
 // Envoy waits for 20 ms unless told otherwise, and lets a request pass that has no
 // answer by then.
 func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
@@ -156,19 +135,4 @@ func TestAChangedFileIsInForceWithoutARestart(t *testing.T) {
 		stop()
 		require.ErrorIs(t, <-done, context.Canceled)
 	})
-}
-
-// The whole way over real sockets: two nodes that gossip, a gRPC server on each.
-func TestTwoServersOverSocketsHaveOneLimit(t *testing.T) {
-	a := start(t, weir.Config{Name: "a", Bind: "127.0.0.1:0", Timeout: 10 * time.Second})
-	b := start(t, weir.Config{Name: "b", Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: []string{a.Members()[0].Addr}})
-	require.Eventually(t, func() bool { return len(a.Members()) == 2 && a.Ready() && b.Ready() }, 30*time.Second, 10*time.Millisecond)
-	clients := []client{clientOf(t, serviceOf(t, a, shared, Options{})), clientOf(t, serviceOf(t, b, shared, Options{}))}
-	admitted := 0
-	for i := range 30 {
-		if clients[i%2].ask(of("user", "u")).OverallCode == ok {
-			admitted++
-		}
-	}
-	require.Equal(t, 10, admitted)
 }

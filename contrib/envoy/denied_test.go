@@ -43,46 +43,6 @@ func (c client) counts() (left []uint32) {
 	return left
 }
 
-func TestADeniedRequestChangesNothing(t *testing.T) {
-	type ds = []*ratelimit.RateLimitDescriptor
-	for _, c := range []struct {
-		about string
-		o     Options
-		ask   ds // in this order, and the other way around
-	}{
-		{"a take, where a limit is used up", Options{}, ds{of("a", ""), of("used_up", "")}},
-		{"a refund, where a limit is used up", Options{}, ds{back(1, "a", ""), of("used_up", "")}},
-		{"a debit, where a limit is used up", Options{}, ds{hits(5, "cost", ""), of("used_up", "")}},
-		{"a shadow, where a limit is used up", Options{}, ds{of("shadow", ""), of("used_up", "")}},
-		{"everything, where a look finds nothing left", Options{}, ds{of("a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", ""), hits(0, "owes", "")}},
-		{"everything, where a limit is of nothing", Options{}, ds{of("a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", ""), of("banned", "")}},
-		{"everything, where a take is more than a limit has", Options{}, ds{hits(11, "a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", "")}},
-		{"everything, where takes of one count are too many together", Options{}, ds{hits(6, "a", ""), back(1, "b", ""), hits(20, "cost", ""), hits(3, "a", "")}},
-		{"a refund of a count that is taken from, too", Options{}, ds{back(3, "a", ""), hits(10, "a", "")}},
-		{"many hits, where they are a cost", Options{DebitMany: true}, ds{hits(2, "a", ""), back(1, "b", ""), of("used_up", "")}},
-		{"a cost, where another's limit is used up", Options{DebitMany: true}, ds{hits(2, "a", ""), hits(2, "used_up", ""), back(1, "b", "")}},
-	} {
-		t.Run(c.about, func(t *testing.T) {
-			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), counted, c.o))
-			require.Equal(t, ok, c2.ask(of("used_up", ""), hits(1, "owes", "")).OverallCode)
-			for _, key := range []string{"a", "b", "cost", "shadow"} {
-				for range 4 {
-					require.Equal(t, ok, c2.ask(of(key, "")).OverallCode)
-				}
-			}
-			before := c2.counts()
-			require.Equal(t, []uint32{6, 6, 6, 0, 0, 6}, before)
-			for range 2 {
-				require.Equal(t, over, c2.ask(c.ask...).OverallCode)
-				require.Equal(t, before, c2.counts())
-				for i, j := 0, len(c.ask)-1; i < j; i, j = i+1, j-1 {
-					c.ask[i], c.ask[j] = c.ask[j], c.ask[i]
-				}
-			}
-		})
-	}
-}
-
 // What a random request asks for is drawn from all that a descriptor can ask for.
 func TestNoRandomRequestThatIsDeniedChangesACount(t *testing.T) {
 	const text = counted + `

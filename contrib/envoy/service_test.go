@@ -199,22 +199,6 @@ func TestALimitOfNothingDenies(t *testing.T) {
 	require.Equal(t, ok, c.ask(back(1, "banned", "a")).OverallCode)
 }
 
-func TestARequestThatOneDescriptorDeniesCostsTheOthersNothing(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	for range 3 {
-		require.Equal(t, ok, c.ask(of("user", "a"), of("all", "")).OverallCode)
-	}
-	for range 100 {
-		r := c.ask(of("all", ""), of("user", "a"))
-		require.Equal(t, over, r.OverallCode)
-		require.Equal(t, ok, r.Statuses[0].Code)
-		require.Equal(t, over, r.Statuses[1].Code)
-	}
-	r := c.ask(of("user", "b"), of("all", ""))
-	require.Equal(t, ok, r.OverallCode)
-	require.EqualValues(t, 1, r.Statuses[1].LimitRemaining)
-}
-
 func TestHitsAreTheDescriptorsElseTheRequestsElseOne(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	left := func(request uint32, d *ratelimit.RateLimitDescriptor) (rls.RateLimitResponse_Code, uint32) {
@@ -246,16 +230,6 @@ func TestHitsAreTheDescriptorsElseTheRequestsElseOne(t *testing.T) {
 		require.Equal(t, c.code, code, "%d: %s", i, c.about)
 		require.Equal(t, c.left, remaining, "%d: %s", i, c.about)
 	}
-}
-
-func TestADeniedRequestGivesNothingBack(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	require.Equal(t, ok, c.ask(hits(5, "all", "")).OverallCode)
-	require.Equal(t, over, c.ask(back(2, "all", ""), of("banned", "")).OverallCode)
-	require.Equal(t, over, c.ask(of("all", "")).OverallCode)
-	r := c.ask(hits(0, "all", ""), of("user", "a"))
-	require.Equal(t, over, r.OverallCode, "a peek that finds nothing denies the request")
-	require.EqualValues(t, 3, r.Statuses[1].LimitRemaining)
 }
 
 func TestADescriptorTwiceCountsTwice(t *testing.T) {

@@ -112,45 +112,6 @@ func spends(t *testing.T, l *weir.Limiter, key string, units int64) {
 
 var inFlight = weir.Limit{Name: "calls", Algorithm: weir.InFlight, Rate: 2}
 
-func TestACallHoldsAUnitUntilItsHandlerReturns(t *testing.T) {
-	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
-	c := serveModel(t, m, limiter(t, inFlight), Options{})
-	ctx := t.Context()
-	ended := make(chan error, 2)
-	for range 2 {
-		go func() { ended <- ask(ctx, c, 1) }()
-		<-m.entered
-	}
-	st := status.Convert(ask(ctx, c, 1))
-	require.Equal(t, codes.ResourceExhausted, st.Code())
-	retry, quota := details(st)
-	require.NotNil(t, retry)
-	require.Equal(t, "limit:calls", quota.Violations[0].Subject)
-	stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
-	require.NoError(t, err)
-	_, err = read(stream)
-	require.Equal(t, codes.ResourceExhausted, status.Code(err), "streams hold the same units")
-
-	m.proceed <- struct{}{}
-	require.NoError(t, <-ended)
-	go func() { ended <- ask(ctx, c, 1) }()
-	<-m.entered
-	close(m.proceed)
-	require.NoError(t, <-ended)
-	require.NoError(t, <-ended)
-}
-
-func TestAHandlerThatPanicsHoldsNothing(t *testing.T) {
-	l := limiter(t, inFlight)
-	limits, err := ByLimiter(l, Options{})
-	require.NoError(t, err)
-	for range 5 {
-		require.PanicsWithValue(t, "oh", func() {
-			_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
-		})
-	}
-}
-
 func TestAStreamHoldsAUnitUntilItsClientIsGone(t *testing.T) {
 	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
 	defer close(m.proceed)

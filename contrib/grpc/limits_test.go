@@ -425,58 +425,6 @@ rules:
 	require.Len(t, met, 1)
 }
 
-func TestShadowsAndQueuesHoldForCallsToo(t *testing.T) {
-	c := serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, shadow: true, limit: {rate: 1, per: 1m}}]", Options{}))
-	for range 3 {
-		header, st := call(t, c)
-		require.Equal(t, codes.OK, st.Code())
-		require.Empty(t, header.Get("x-ratelimit-limit"))
-	}
-	c = serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, queue: 5s, limit: {algorithm: leaky_bucket, rate: 20, per: 1s, burst: 3}}]", Options{}))
-	begun := time.Now()
-	for range 4 {
-		_, st := call(t, c)
-		require.Equal(t, codes.OK, st.Code(), "each waits for its turn")
-	}
-	require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
-}
-
-func TestACallThatIsGivenUpInAQueueSaysSo(t *testing.T) {
-	var code atomic.Uint32
-	node := start(t, weir.Config{})
-	limits, err := New(node, booked(t, node, "rules: [{name: r, key: global, queue: 30s, limit: {algorithm: leaky_bucket, rate: 1, per: 20s, burst: 2}}]"), Options{})
-	require.NoError(t, err)
-	begun, done := make(chan struct{}, 3), make(chan struct{}, 3)
-	watched := &Limits{o: limits.o, judge: func(ctx context.Context, r *rules.Request, request any) (httplimit.Outcome, *admission) {
-		begun <- struct{}{}
-		o, a := limits.judge(ctx, r, request)
-		code.Store(uint32(status.Code(statusOf(&o))))
-		done <- struct{}{}
-		return o, a
-	}}
-	c := serve(t, new(service), watched)
-	_, st := call(t, c)
-	require.Equal(t, codes.OK, st.Code())
-	<-begun
-	<-done
-	short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	_, err = c.EmptyCall(short, &pb.Empty{})
-	require.Equal(t, codes.ResourceExhausted, status.Code(err), "its turn would come after its deadline: it does not wait in vain")
-	<-begun
-	<-done
-	ctx, giveUp := context.WithCancel(t.Context())
-	go func() {
-		<-begun
-		time.Sleep(50 * time.Millisecond) // it waits by now, on a machine that is not busy
-		giveUp()
-	}()
-	_, err = c.EmptyCall(ctx, &pb.Empty{})
-	require.Equal(t, codes.Canceled, status.Code(err))
-	<-done
-	require.Equal(t, codes.Canceled, codes.Code(code.Load()))
-}
-
 func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
 	node := start(t, weir.Config{})
 	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
@@ -495,36 +443,6 @@ func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
 	header, st = call(t, serve(t, new(service), limits))
 	require.Equal(t, codes.OK, st.Code())
 	require.Empty(t, header.Get("x-ratelimit-limit"))
-}
-
-func TestACallWithoutAKeySpendsFromItsAddress(t *testing.T) {
-	node := start(t, weir.Config{})
-	for i, c := range []struct{ from, user, want string }{
-		{"192.0.2.1", "", "192.0.2.1"},
-		{"::ffff:192.0.2.1", "", "192.0.2.1"},
-		{"2001:db8:1:2:3:4:5:6", "", "2001:db8:1:2::/64"},
-		{"fe80::1%eth0", "", "fe80::/64"},
-		{"", "", `\-`},
-		{"192.0.2.1", "ada", "ada"},
-		{"192.0.2.1", "192.0.2.9", `\=192.0.2.9`},
-		{"192.0.2.1", strings.Repeat("a", 2000), `\#`},
-	} {
-		l, err := node.Limiter(weir.Limit{Name: strconv.Itoa(i), Rate: 10, Per: time.Minute})
-		require.NoError(t, err)
-		for _, key := range []func(context.Context, *rules.Request) (string, bool){nil, func(context.Context, *rules.Request) (string, bool) { return c.user, true }} {
-			if key == nil && c.user != "" {
-				continue
-			}
-			var found string
-			limits, err := ByLimiter(l, Options{Key: key, OnDecision: func(_ context.Context, _ *rules.Request, o *httplimit.Outcome) { found = o.Verdicts[0].Key }})
-			require.NoError(t, err)
-			address, _ := netip.ParseAddr(c.from)
-			_, err = limits.admit(t.Context(), &rules.Request{Client: address}, nil, nil)
-			require.NoError(t, err)
-			require.Equal(t, c.want, found[:min(len(found), len(c.want))])
-			require.True(t, len(found) == len(c.want) || c.want == `\#`)
-		}
-	}
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {

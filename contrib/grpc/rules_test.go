@@ -15,9 +15,22 @@ import (
 
 const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
 
-func TestRulesHoldUntilTheHandlerReturns(t *testing.T) {
+// oneInFlight returns Limits of one call at once, by rules and by a Limiter.
+func oneInFlight(t *testing.T) map[string]*Limits {
+	byOne, err := ByLimiter(limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
+	require.NoError(t, err)
+	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
+}
+
+func TestACallHoldsUntilItsHandlerReturns(t *testing.T) {
+	for about, limits := range oneInFlight(t) {
+		t.Run(about, func(t *testing.T) { testHold(t, limits) })
+	}
+}
+
+func testHold(t *testing.T, limits *Limits) {
 	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
-	c := serve(t, m, byRules(t, oneAtOnce, Options{}))
+	c := serve(t, m, limits)
 	ctx := t.Context()
 	ended := make(chan error, 1)
 	go func() { ended <- ask(ctx, c, 1) }()
@@ -39,12 +52,13 @@ func TestRulesHoldUntilTheHandlerReturns(t *testing.T) {
 	require.ErrorContains(t, err, "EOF")
 }
 
-func TestRulesOfAHandlerThatPanicsHoldNothing(t *testing.T) {
-	limits := byRules(t, oneAtOnce, Options{})
-	for range 3 {
-		require.PanicsWithValue(t, "oh", func() {
-			_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
-		})
+func TestAHandlerThatPanicsHoldsNothing(t *testing.T) {
+	for about, limits := range oneInFlight(t) {
+		for range 3 {
+			require.PanicsWithValue(t, "oh", func() {
+				_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
+			}, about)
+		}
 	}
 }
 

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -267,69 +265,5 @@ func TestASpanOfAnOutageSaysWhatWentWrong(t *testing.T) {
 	require.Equal(t, "context deadline exceeded", of(spans[0].Events[0].Attributes)["error.message"])
 	if len(spans) > 1 { // it was sent before it was known that the member is gone
 		require.Equal(t, d.Source.String(), of(spans[1].Attributes)["weir.source"])
-	}
-}
-
-// What a Tracer costs checks that are not sampled. Both nodes are asked in turn, in
-// batches, so that a busy machine slows them alike; the medians are reported.
-func BenchmarkUnsampled(b *testing.B) {
-	p, _ := provider(b)
-	tracer := weirotel.NewTracer(p)
-	without, with := pair(b), pair(b, tracer, tracer)
-	for way, owner := range map[string]int{"owned": 0, "forwarded": 1} {
-		b.Run(way, func(b *testing.B) {
-			limit := weir.Limit{Name: "test", Rate: 1e11, Per: time.Second, NoLeases: true}
-			unsampled := trace.ContextWithSpanContext(b.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
-			type lane struct {
-				name string
-				l    *weir.Limiter
-				key  string
-				ctx  context.Context
-				took []float64
-			}
-			lanes := make([]*lane, 0, 3)
-			add := func(name string, nodes []*weir.Node, ctx context.Context) {
-				l := limiter(b, nodes[0], limit)
-				lanes = append(lanes, &lane{name: name, l: l, key: ownedBy(b, l, nodes[owner]), ctx: ctx})
-			}
-			add("none", without, b.Context())
-			add("tracer", with, b.Context())
-			add("unsampled", with, unsampled)
-			const batch = 200
-			b.ReportAllocs()
-			for b.Loop() {
-				for _, i := range rand.Perm(len(lanes)) {
-					lane, begun := lanes[i], time.Now()
-					for range batch {
-						if d, err := lane.l.Allow(lane.ctx, lane.key); err != nil || !d.Allowed {
-							b.Fatal(d, err)
-						}
-					}
-					lane.took = append(lane.took, float64(time.Since(begun).Nanoseconds())/batch)
-				}
-			}
-			for _, lane := range lanes {
-				slices.Sort(lane.took)
-				b.ReportMetric(lane.took[len(lane.took)/2], lane.name+"-ns/check")
-			}
-		})
-	}
-}
-
-// What a span costs where it is sampled, and thrown away.
-func BenchmarkSampled(b *testing.B) {
-	p := sdktrace.NewTracerProvider()
-	defer func() { require.NoError(b, p.Shutdown(context.Background())) }()
-	tracer := weirotel.NewTracer(p)
-	nodes := pair(b, tracer, tracer)
-	l := limiter(b, nodes[0], weir.Limit{Name: strings.Repeat("t", 10), Rate: 1e11, Per: time.Second, NoLeases: true})
-	key := ownedBy(b, l, nodes[1])
-	ctx, root := p.Tracer("test").Start(b.Context(), "request")
-	defer root.End()
-	b.ReportAllocs()
-	for b.Loop() {
-		if d, err := l.Allow(ctx, key); err != nil || !d.Allowed {
-			b.Fatal(d, err)
-		}
 	}
 }

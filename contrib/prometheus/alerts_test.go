@@ -56,32 +56,6 @@ func expressions(t *testing.T) (all []string) {
 	return all
 }
 
-func TestEveryAlertAndPanelSelectsLabelsAndValuesThatAreThere(t *testing.T) {
-	alerts, _ := texts(t)
-	labels, values := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()), valuesOf()
-	for _, m := range regexp.MustCompile(`(?m)^ +- record: (\S+)$`).FindAllStringSubmatch(alerts, -1) {
-		labels[m[1]] = []string{}
-	}
-	all := expressions(t)
-	require.Greater(t, len(all), 40)
-	for _, expr := range all {
-		metrics := regexp.MustCompile(`\b([\w:]*weir_[\w:]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expr, -1)
-		require.NotEmpty(t, metrics, expr)
-		for _, m := range metrics {
-			require.Contains(t, labels, m[1], expr)
-			for _, of := range matcher.FindAllStringSubmatch(m[2], -1) {
-				if of[1] == "job" || of[1] == "instance" {
-					continue
-				}
-				require.Contains(t, labels[m[1]], of[1], expr)
-				for value := range strings.SplitSeq(of[3], "|") {
-					require.Contains(t, values[of[1]], value, expr)
-				}
-			}
-		}
-	}
-}
-
 // An operator that is woken by an alert finds its page, and each page is to have an alert.
 func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
 	alerts, _ := texts(t)

@@ -85,35 +85,3 @@ func TestASplitIsSeenInWhatAlarmsLookAt(t *testing.T) {
 		require.EqualValues(t, 3, series(t, r)["weir_cluster_members{state=serving}"])
 	})
 }
-
-func TestARegionThatIsCutOffIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Regions: map[string]string{"a": "eu", "b": "us"}, Nodes: []string{"a", "b"}})
-		require.NoError(t, err)
-		defer c.Close()
-		r := registry(t, New(c.Node("a"), nil))
-		limit, err := c.Node("a").Limiter(weir.Limit{Name: "limit", Rate: 100, Per: time.Second, Scope: weir.Global})
-		require.NoError(t, err)
-		ask := func() {
-			for range 2000 { // more than the half that the region begins with
-				_, err := limit.Allow(t.Context(), "key")
-				require.NoError(t, err)
-				time.Sleep(10 * time.Millisecond)
-			}
-		}
-		ask()
-		before := series(t, r)
-		require.EqualValues(t, 1, before["weir_region_reached{region=us}"])
-		for _, of := range []string{"statements_total{region=us}", "bytes_total{direction=sent,region=us}", "bytes_total{direction=received,region=us}"} {
-			require.NotZero(t, before["weir_region_"+of], of)
-		}
-
-		c.Cut([]string{"a"}, []string{"b"})
-		ask()
-		after := series(t, r)
-		require.Zero(t, after["weir_region_reached{region=us}"])
-		for _, of := range []string{"statements_total", "unanswered_total"} {
-			require.Greater(t, after["weir_region_"+of+"{region=us}"], before["weir_region_"+of+"{region=us}"], of)
-		}
-	})
-}

@@ -1,13 +1,8 @@
 package weirprom
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -127,57 +122,6 @@ weir_ready 1
 	}
 }
 
-func TestTheVersionOfTheRulesIsInMetrics(t *testing.T) {
-	node := solo(t)
-	dir := t.TempDir()
-	path := filepath.Join(dir, "rules.yaml")
-	put := func(text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "new"), []byte(text), 0o600))
-		require.NoError(t, os.Rename(filepath.Join(dir, "new"), path))
-	}
-	const good = `
-version: 7
-rules:
-  - {name: per address, key: ip, limit: {rate: 100, per: 1m}}
-  - {name: per user, key: user, limits: [{name: burst, rate: 10, per: 1s}, {name: daily, rate: 1000, per: 24h}]}
-`
-	put(good)
-	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Poll: 10 * time.Millisecond})
-	require.NoError(t, err)
-	defer book.Close()
-	r := registry(t, New(node, book))
-	are := func(want map[string]float64) {
-		t.Helper()
-		var got map[string]float64
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			got = make(map[string]float64)
-			for name, value := range series(t, r) {
-				if strings.HasPrefix(name, "weir_rules") {
-					got[name] = value
-				}
-			}
-			if time.Now().After(deadline) || got["weir_rules_in_force"] == want["weir_rules_in_force"] {
-				break
-			}
-		}
-		require.Equal(t, want, got)
-	}
-	now := map[string]float64{
-		"weir_rules_info{hash=" + book.Stats().Hash + ",version=7}": 1, "weir_rules_in_force": 1,
-	}
-	are(now)
-
-	put("version: 8\nrules: [{name: nonsense}]\n")
-	now["weir_rules_in_force"] = 0
-	are(now)
-
-	delete(now, "weir_rules_info{hash="+book.Stats().Hash+",version=7}")
-	put(strings.Replace(good, "version: 7", "version: 9", 1))
-	require.Eventually(t, func() bool { return book.Stats().Version == 9 }, 10*time.Second, time.Millisecond)
-	now["weir_rules_info{hash="+book.Stats().Hash+",version=9}"], now["weir_rules_in_force"] = 1, 1
-	are(now)
-}
-
 func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
 	var all collectors
 	all = append(all, newFamilies(metrics.OfNode(), func() metrics.NodeStats {
@@ -293,22 +237,6 @@ func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 		"weir_rule_denials_total{mode=shadow,rule=late}":                            0,
 		"weir_rule_denials_total{mode=shadow,rule=(other)}":                         0,
 	}, got)
-}
-
-func TestKeysAreBesideTheirMaximum(t *testing.T) {
-	for _, max := range []int{0, 3, 1000} {
-		node, err := weir.Start(t.Context(), weir.Config{MaxKeys: max})
-		require.NoError(t, err)
-		defer node.Close()
-		l := limiter(t, node, "limit", 1)
-		for i := range 5 {
-			_, err := l.Allow(t.Context(), fmt.Sprint(i))
-			require.NoError(t, err)
-		}
-		got, most := series(t, registry(t, New(node, nil))), float64(cmp.Or(max, 5_000_000))
-		require.Equal(t, most, got["weir_keys_max"])
-		require.Equal(t, min(5, most), got["weir_keys"])
-	}
 }
 
 func TestTwoNodesOfOneProcessAreToldApartByALabel(t *testing.T) {

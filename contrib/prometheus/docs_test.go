@@ -48,28 +48,52 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 // matcher is one of {label="value",label=~"value|value"}.
 var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 
-func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *testing.T) {
-	all, err := snippets.All()
-	require.NoError(t, err)
-	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules())
+// requireSelectable requires that the metrics of an expression have the labels that it selects,
+// with these values. It returns the number of metrics.
+func requireSelectable(t *testing.T, labels map[string][]string, where, expression string) int {
 	values := valuesOf()
-	named := 0
-	for _, s := range all {
-		if s.Language != "promql" && s.Key() != "groups" {
-			continue
-		}
-		for _, m := range regexp.MustCompile(`\b(weir_\w+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(s.Text, -1) {
-			named++
-			require.Contains(t, labels, m[1], "%s", s.At())
-			for _, of := range matcher.FindAllStringSubmatch(m[2], -1) {
-				require.Contains(t, labels[m[1]], of[1], "%s: %s", s.At(), m[0])
-				for value := range strings.SplitSeq(of[3], "|") {
-					require.Contains(t, values[of[1]], value, "%s: %s", s.At(), m[0])
-				}
+	metrics := regexp.MustCompile(`\b([\w:]*weir_[\w:]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expression, -1)
+	for _, m := range metrics {
+		require.Contains(t, labels, m[1], where)
+		for _, of := range matcher.FindAllStringSubmatch(m[2], -1) {
+			if of[1] == "job" || of[1] == "instance" {
+				continue
+			}
+			require.Contains(t, labels[m[1]], of[1], "%s: %s", where, m[0])
+			for value := range strings.SplitSeq(of[3], "|") {
+				require.Contains(t, values[of[1]], value, "%s: %s", where, m[0])
 			}
 		}
 	}
-	require.NotZero(t, named)
+	return len(metrics)
+}
+
+// allLabels returns the labels of each metric and of each recorded series.
+func allLabels(t *testing.T) map[string][]string {
+	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules())
+	alerts, _ := texts(t)
+	for _, m := range regexp.MustCompile(`(?m)^ +- record: (\S+)$`).FindAllStringSubmatch(alerts, -1) {
+		labels[m[1]] = []string{}
+	}
+	return labels
+}
+
+func TestExpressionsSelectLabelsAndValuesThatExist(t *testing.T) {
+	labels := allLabels(t)
+	all, err := snippets.All()
+	require.NoError(t, err)
+	documented := 0
+	for _, s := range all {
+		if s.Language == "promql" || s.Key() == "groups" {
+			documented += requireSelectable(t, labels, s.At(), s.Text)
+		}
+	}
+	require.NotZero(t, documented)
+	expressions := expressions(t)
+	require.Greater(t, len(expressions), 40)
+	for _, e := range expressions {
+		require.NotZero(t, requireSelectable(t, labels, e, e), e)
+	}
 }
 
 // valuesOf is the values of the labels that have a fixed set of them.

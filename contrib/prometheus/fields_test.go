@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -132,66 +133,47 @@ var unexportedRules = map[string]string{
 }
 
 func TestEveryFieldOfStatsHasItsSeriesOrAReason(t *testing.T) {
-	var is metrics.NodeStats
-	got := func() map[string]float64 {
-		return series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))
-	}
+	var node metrics.NodeStats
+	requireSeries(t, &node.Stats, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return node }), exported, unexported)
+	book := rules.BookStats{LoadedAt: time.Unix(0, 0)}
+	requireSeries(t, &book, newFamilies(metrics.OfBook(), func() rules.BookStats { return book }), exportedRules, unexportedRules)
+}
+
+// requireSeries requires that each field of stats changes the one series that is named for it,
+// or none.
+func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, unexported map[string]string) {
+	got := func() map[string]float64 { return series(t, registry(t, c)) }
+	zero := got()
 	found := make(map[string]bool)
-	fields(t, reflect.ValueOf(&is.Stats).Elem(), "", func(path string, want float64) {
+	fields(t, reflect.ValueOf(stats).Elem(), "", func(path string, want float64) {
 		found[path] = true
+		changed := got()
+		for name, value := range zero {
+			if is, there := changed[name]; there && is == value {
+				delete(changed, name)
+			}
+		}
 		if _, ok := unexported[path]; ok {
 			require.NotContains(t, exported, path)
-			require.Empty(t, nonzero(got()), path)
+			require.Empty(t, nonzero(changed), path)
 			return
 		}
 		name, ok := exported[path]
-		require.True(t, ok, "weir.Stats.%s has no metric: add one, here and to docs/metrics.md, or say why not", path)
-		require.Equal(t, map[string]float64{name: want}, nonzero(got()), path)
-	})
-	for path := range exported {
-		require.True(t, found[path], "weir.Stats has no %s any more", path)
-	}
-	for path := range unexported {
-		require.True(t, found[path], "weir.Stats has no %s any more", path)
-	}
-}
-
-func TestEveryFieldOfBookStatsHasItsSeriesOrAReason(t *testing.T) {
-	var is rules.BookStats
-	is.LoadedAt = time.Unix(0, 0)
-	got := func() map[string]float64 {
-		return series(t, registry(t, newFamilies(metrics.OfBook(), func() rules.BookStats { return is })))
-	}
-	zero := got()
-	found := make(map[string]bool)
-	fields(t, reflect.ValueOf(&is).Elem(), "", func(path string, want float64) {
-		found[path] = true
-		if _, ok := unexportedRules[path]; ok {
-			require.NotContains(t, exportedRules, path)
-			require.Equal(t, zero, got(), path)
-			return
-		}
-		name, ok := exportedRules[path]
-		require.True(t, ok, "rules.BookStats.%s has no metric: add one, here and to docs/metrics.md, or say why not", path)
-		changed := got()
-		for other, value := range zero {
-			if changed[other] == value {
-				delete(changed, other)
-			}
-		}
+		require.True(t, ok, "%T.%s has no metric: add one, here and to docs/metrics.md, or say why not", stats, path)
 		switch path {
-		case "LastError":
-			want = 0
+		case "LastError": // of a Book: the rules in the file are not in force
+			require.Equal(t, map[string]float64{name: 0}, changed, path)
+			return
 		case "Version": // a label
 			want = 1
 		}
-		require.Equal(t, map[string]float64{name: want}, changed, path)
+		require.Equal(t, map[string]float64{name: want}, nonzero(changed), path)
 	})
-	for path := range exportedRules {
-		require.True(t, found[path], "rules.BookStats has no %s any more", path)
+	for path := range exported {
+		require.True(t, found[path], "%T has no %s any more", stats, path)
 	}
-	for path := range unexportedRules {
-		require.True(t, found[path], "rules.BookStats has no %s any more", path)
+	for path := range unexported {
+		require.True(t, found[path], "%T has no %s any more", stats, path)
 	}
 }
 

@@ -16,15 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/freeport"
-	"github.com/weir-go/weir/rules"
 )
-
-func TestTheRulesOfTheExampleAreGood(t *testing.T) {
-	text, err := os.ReadFile("rules.yaml")
-	require.NoError(t, err)
-	_, err = rules.Parse("rules.yaml", text)
-	require.NoError(t, err)
-}
 
 func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

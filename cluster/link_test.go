@@ -192,7 +192,7 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
 			return err
 		}
-		a.set([]Member{b.member()}) // b knows nothing of a, and so pings nobody
+		a.set([]Member{b.member()}) // b does not know a, so it sends no pings
 		synctest.Wait()
 		require.NoError(t, ask())
 

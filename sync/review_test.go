@@ -203,23 +203,6 @@ func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
 	require.Equal(t, x.of(2), x.waits(1, 3))
 }
 
-func TestAMemberWhoseQueueWasDroppedIsPassedAllThatItAnswersFor(t *testing.T) {
-	x := newReviewed(t, 3000)
-	x.roles[0] = &byParts{1, []Member{1, 2, 2}}
-	x.streams[0].Review(x.now, x.roles[0])
-	o := x.streams[0].outbound(2)
-	require.NotZero(t, o.bulk.len())
-	o.queue.most = 0
-	x.streams[0].push(o, item{id: x.ids[0], at: x.streams[0].clock, kind: state})
-	o.queue.most = x.streams[0].caps.Queued
-	require.Zero(t, o.bulk.len())
-	x.view(1, 2, 2)
-	x.settle()
-	for _, id := range x.ids {
-		require.True(t, x.streams[0].passed(id, o.stamp, x.now) || x.roles[0].Answers(id) != 2)
-	}
-}
-
 // However much there is to look at, one part of a review asks who answers for so many
 // ids at most, and a frame carries and looks at so much at most.
 func TestAReviewGoesInBoundedParts(t *testing.T) {

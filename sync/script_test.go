@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// play has the nodes 1 to 3 take the steps of a script, which ; and lines separate. All
-// steps concern one ID.
+// play runs a script on the nodes 1 to 3. Semicolons and lines separate its steps. All steps
+// concern one ID.
 //
 //	1 holds to 2 3        has authority, and these targets
 //	1 answers 2 to 3      takes 2 for the member that answers, and has these targets
@@ -153,10 +153,10 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		limit  bucket.Limit
 		script string
 	}{
-		// A member that is no target any more has a copy from before the authority gave back.
+		// A former target has a copy from before a refund.
 		"an old copy reaches a stand-in after a refund":  {window, refunded + "2 answers 2 to 3; 3 answers 2; 2 owes 3; 3 owes 2; 3>2 2>3; 2 has 9; 3 has 9"},
 		"an old copy is a stand-in's own after a refund": {window, refunded + "2 answers 3; 3 answers 3 to 2; 2 owes 3; 3 owes 2; 3>2 2>3; 2 has 9; 3 has 9"},
-		// Where nothing is left of a count, no scan tells of it.
+		// A scan omits empty counts.
 		"a holder learns that its copy as a stand-in is empty": {window, `1 holds to 2; 1 take 4; 1>2
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3
 			2 answers 1; 1 refund 4; 1>2; 1 answers 2; 2 holds to 3; 2 owes 3; 1 reviews; 2 reviews; 3 reviews
@@ -192,7 +192,7 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		"a refund of another's units comes first":         {window, another + "3>1; 2>1; 3>1; 2>1; 1 has 5"},
 		"a refund of another's units comes last":          {window, another + "2>1; 3>1; 2>1; 3>1; 1 has 5"},
 		"authority comes beside what a stand-in has told": {window, "1 holds to 2; 3 answers 3 to 2; 1 take 5; 1>2; 3 take 1; 3>2; 1 answers 2; 1 gives 2; 1>2; 2 has 6"},
-		// What is spent and given back between two frames changes no count, and its first half comes by another way.
+		// The count has neither the take nor the refund, and the take comes by another way.
 		"what was given back already reaches copies too": {window, `1 holds to 3; 1 take 5; 1>3; 2 answers 3; 2 take 3; 2 collects; 2 delays 3
 			2 answers 1; 2 refund 3; 2>1; 1>3; 3 is late; 1 has 5; 3 has 5`},
 		"a reset reaches a member that missed it":                {window, pair + "1 take 5; 1>2 2>1; 2 take 3; 1 collects; 2 reset; 2 has 0; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},
@@ -206,7 +206,7 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { newTrio().play(t, &c.limit, c.script) })
 	}
-	for _, algorithm := range algorithms { // only the vector has what was given back of an empty count
+	for _, algorithm := range algorithms { // only the vector of an empty count has the refund
 		t.Run("a new target learns that a count is empty "+algorithm.String(), func(t *testing.T) {
 			limit := limitOf(algorithm)
 			newTrio().play(t, &limit, `1 holds to 2; 1 take 3; 1>2; 2 has 3; 1 holds; 1 refund 3; 1>2; 2 has 3; 1 compacts

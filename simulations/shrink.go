@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
-
-	countsync "github.com/weir-go/weir/sync"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // maxTries bounds how often shrink has a scenario run.
@@ -36,10 +32,7 @@ func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 		}
 	}
 	if !k.best.equal(s) {
-		k.best.About = "Shrunk from " + s.Name + ": it breaks, and with anything less that was tried it does not."
-		if k.best.Gossip {
-			k.best.About = "Shrunk from " + s.Name + ": it broke, and with anything less that was tried it did not. Its runs differ."
-		}
+		k.best.About = "Shrunk from " + s.Name + ": it broke, and with anything less that was tried it did not."
 	}
 	return k.best
 }
@@ -93,97 +86,46 @@ func (k *shrinker) shorten() (better bool) {
 
 // plain sets what is unusual back to what is usual.
 func (k *shrinker) plain() (better bool) {
-	change := func(do func(s *Scenario)) {
-		s := k.best.clone()
-		do(s)
-		if !s.equal(k.best) {
-			better = k.try(s) || better
-		}
-	}
-	change(func(s *Scenario) { s.Gossip = false }) // first: then its run replays
-	change(func(s *Scenario) { s.Replicas, s.Expect, s.Timeout, s.Forget = 0, 0, 0, 0 })
-	change(func(s *Scenario) { s.Replicas = 0 })
-	change(func(s *Scenario) { s.Expect = 0 })
-	change(func(s *Scenario) { s.Timeout = 0 })
-	change(func(s *Scenario) { s.Forget = 0 })
-	change(func(s *Scenario) { s.MaxKeys = 0 })
-	change(func(s *Scenario) { s.Network = weirtest.Link{Latency: defaultLatency} })
-	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
-	change(func(s *Scenario) { s.RegionShares = nil })
-	change(func(s *Scenario) { s.Hot = 0 })
-	change(func(s *Scenario) { s.Shared = false })
-	change(func(s *Scenario) { s.Snapshots, s.Shared = 0, false })
-	change(func(s *Scenario) { s.Caps = countsync.Caps{} })
-	_, lower := caps(&k.best.Caps)
-	for i := range lower {
-		change(func(s *Scenario) {
-			_, fields := caps(&s.Caps)
-			*fields[i] = 0
-		})
-	}
-	change(func(s *Scenario) {
-		for i := range s.Nodes {
-			s.Nodes[i].Region = ""
-		}
-	})
-	for i := range k.best.Faults {
-		change(func(s *Scenario) {
-			if f := &s.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 {
-				f.Every = defaultEvery
+	zero := func(of func(*Scenario) any, fields ...string) {
+		for _, name := range fields {
+			s := k.best.clone()
+			if f := reflect.ValueOf(of(s)).Elem().FieldByName(name); !f.IsZero() {
+				f.SetZero()
+				better = k.try(s) || better
 			}
-		})
-		change(func(s *Scenario) { s.Faults[i].Breaks = false })
+		}
 	}
-	for i := range k.best.Loads {
-		change(func(s *Scenario) { s.Loads[i].From = nil })
-		change(func(s *Scenario) { s.Loads[i].Keys, s.Loads[i].Zipf = 0, 0 })
-		change(func(s *Scenario) { s.Loads[i].Units = 0 })
+	zero(func(s *Scenario) any { return s }, "Gossip", // first: then its run replays
+		"Replicas", "Expect", "Timeout", "Forget", "MaxKeys", "WAN", "RegionShares", "Hot", "Shared", "Snapshots", "Caps")
+	zero(func(s *Scenario) any { return &s.Network }, "Jitter", "Loss", "Duplicates")
+	for i := 0; i < len(k.best.Faults); i++ {
+		zero(func(s *Scenario) any { return &s.Faults[i] }, "Breaks")
+	}
+	for i := 0; i < len(k.best.Loads); i++ {
+		zero(func(s *Scenario) any { return &s.Loads[min(i, len(s.Loads)-1)] }, "From", "Zipf", "Keys", "Units")
 	}
 	return better
 }
 
-// round writes times as few digits as will do: all together, then each alone.
+// round writes the times of faults with as few digits as will do: all together, then each alone.
 func (k *shrinker) round() (better bool) {
 	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
-		all := k.best.clone()
-		for i := range all.Faults {
-			all.Faults[i].roundTo(unit)
-		}
-		for i := range all.Loads {
-			all.Loads[i].Begins = all.Loads[i].Begins.Truncate(unit)
-		}
-		for i := range all.Limits {
-			if l := &all.Limits[i]; l.Per > 0 {
-				l.Per = max(unit, l.Per.Truncate(unit))
+		for only := -1; only < len(k.best.Faults); only++ {
+			s := k.best.clone()
+			for i := range s.Faults {
+				if only < 0 || i == only {
+					s.Faults[i].At = s.Faults[i].At.Truncate(unit) // not up, which may be beyond the end
+				}
 			}
-		}
-		if !all.equal(k.best) && k.try(all) {
-			return true
-		}
-		for i := range k.best.Faults {
-			one := k.best.clone()
-			if i < len(one.Faults) {
-				one.Faults[i].roundTo(unit)
-			}
-			if !one.equal(k.best) {
-				better = k.try(one) || better
+			if !s.equal(k.best) && k.try(s) {
+				better = true
+				if only < 0 {
+					return true
+				}
 			}
 		}
 	}
 	return better
-}
-
-func (f *Fault) roundTo(unit time.Duration) {
-	f.At = f.At.Truncate(unit) // not up, which may be beyond the end
-	if by := f.By.Truncate(unit); by != 0 {
-		f.By = by
-	}
-	if pauses := f.Pauses.Truncate(unit); pauses != 0 {
-		f.Pauses = pauses
-	}
-	if every := f.Every.Truncate(unit); every > f.Pauses {
-		f.Every = every
-	}
 }
 
 // repair drops the faults and loads that have become senseless, and says whether
@@ -217,34 +159,22 @@ func (s *Scenario) repair() bool {
 func (s *Scenario) withoutFaults(from, to int) { s.Faults = slices.Delete(s.Faults, from, to) }
 func (s *Scenario) withoutLoads(from, to int)  { s.Loads = slices.Delete(s.Loads, from, to) }
 
-// withoutLimits takes their loads with them.
-func (s *Scenario) withoutLimits(from, to int) {
-	for _, l := range s.Limits[from:to] {
-		s.Loads = slices.DeleteFunc(s.Loads, func(o Load) bool { return o.Limit == l.Name })
-	}
-	s.Limits = slices.Delete(s.Limits, from, to)
-}
+func (s *Scenario) withoutLimits(from, to int) { s.Limits = slices.Delete(s.Limits, from, to) }
 
-// withoutNodes takes with them the faults that hit them alone.
 func (s *Scenario) withoutNodes(from, to int) {
 	gone := s.all()[from:to]
 	s.Nodes = slices.Delete(s.Nodes, from, to)
-	is := func(name string) bool { return slices.Contains(gone, name) }
-	s.Loads = slices.DeleteFunc(s.Loads, func(l Load) bool {
-		return len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !is(name) })
-	})
-	for i := range s.Loads {
-		s.Loads[i].From = slices.DeleteFunc(s.Loads[i].From, is)
+	drop := func(names *[]string) {
+		*names = slices.DeleteFunc(*names, func(name string) bool { return slices.Contains(gone, name) })
 	}
-	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return is(f.From) || is(f.To) })
-	if regions := s.regions(); len(s.RegionShares) > 0 {
-		maps.DeleteFunc(s.RegionShares, func(name string, _ int64) bool { return !slices.Contains(regions, name) })
+	for i := range s.Loads {
+		drop(&s.Loads[i].From)
 	}
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		f.Nodes = slices.DeleteFunc(f.Nodes, is)
+		drop(&f.Nodes)
 		for j := range f.Sides {
-			f.Sides[j] = slices.DeleteFunc(f.Sides[j], is)
+			drop(&f.Sides[j])
 		}
 		f.Sides = slices.DeleteFunc(f.Sides, func(side []string) bool { return len(side) == 0 })
 	}

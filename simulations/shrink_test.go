@@ -83,7 +83,7 @@ func TestShrinkShortensAndRounds(t *testing.T) {
 	least, _ := shrunk(t, s, func(s *Scenario) bool { return has(s, FaultKill, "a") })
 	require.Equal(t, []Fault{{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"a"}}}, least.Faults)
 	require.Less(t, least.Lasts, 20*time.Second)
-	require.Equal(t, weirtest.Link{Latency: defaultLatency}, least.Network)
+	require.Equal(t, weirtest.Link{Latency: s.Network.Latency}, least.Network)
 }
 
 func TestShrinkDoesNotSayThatARunWithGossipReplays(t *testing.T) {

@@ -48,6 +48,7 @@ type era struct {
 	// they have not met any of them, or may have forgotten some by now.
 	unaware  int
 	weighs   []bool          // nodes that surely have points
+	whole    time.Duration   // since when all that run hear each other directly and have their counts, never if they do not
 	slow     int             // nodes with a link on which checks may time out
 	hops     int             // the longest of the shortest ways within a side
 	hears    [][]bool        // whom each node hears for certain
@@ -88,13 +89,14 @@ type world struct {
 	runs, frozen, left, begun []bool
 	cut                       [][]bool
 	link                      [][]weirtest.Link
-	known                     [][]bool // whom each node has met
-	toldLeft                  [][]bool // that a node has left, as each node has heard
-	weighs                    []bool
+	known                     [][]bool          // whom each node has met
+	toldLeft                  [][]bool          // that a node has left, as each node has heard
+	weighs, counts            []bool            // they surely have points; they have their counts
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
 	pauses                    []time.Duration   // how long each node's are
 	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
+	sound                     []time.Duration   // since when it runs, and no member is missing
 	handsOver                 []time.Duration   // since when one that leaves reaches somebody to hand over to
 	stuck                     []bool            // it leaves, and reaches nobody
 }
@@ -107,8 +109,8 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		c.settle = gossipSettling
 	}
 	n := len(s.Nodes)
-	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), handsOver: make([]time.Duration, n)}
-	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.stuck} {
+	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), handsOver: make([]time.Duration, n), sound: make([]time.Duration, n)}
+	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.counts, &w.stuck} {
 		*b = make([]bool, n)
 	}
 	w.spells = make([]int, n)
@@ -123,7 +125,7 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		}
 		c.members = append(c.members, i)
 		if !node.Later {
-			w.runs[i], w.begun[i], w.weighs[i] = true, true, true
+			w.runs[i], w.begun[i], w.weighs[i], w.counts[i] = true, true, true, true
 		}
 	}
 	for _, i := range c.members {
@@ -280,7 +282,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 	arrive := func() {
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
-		w.leftAt[i], w.stuck[i] = 0, false
+		w.leftAt[i], w.stuck[i], w.counts[i], w.sound[i] = 0, false, false, at
 		clear(w.known[i])
 		w.known[i][i] = true
 		clear(w.toldLeft[i]) // it finds the roster as those on its side have it
@@ -504,6 +506,20 @@ func (w *world) era(from, to time.Duration) {
 		}
 	}
 	e.roster = max(e.roster, w.scenario.Expect)
+	for _, i := range w.members {
+		if e.sides > 1 || e.missing {
+			w.sound[i] = to
+		}
+		switch whole := w.sound[i] + recopied; {
+		case e.side[i] < 0 && !w.runs[i]:
+		case e.side[i] < 0, e.sides > 1, !w.counts[i] && whole > to,
+			slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] >= 0 && !edges[i][j] }):
+			e.whole = never
+		case !w.counts[i]:
+			e.whole = max(e.whole, whole)
+		}
+		w.counts[i] = w.counts[i] || w.runs[i] && w.sound[i]+recopied <= to
+	}
 	w.meet(e.side, w.toldLeft)
 	for side := range e.sides {
 		e.rosters = append(e.rosters, w.rosterOf(&e, side))

@@ -16,17 +16,14 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
 		s.cluster.Cut(f.Sides...)
-		for from, to := range s.between(&f) {
-			s.cut(from, to, f.Breaks)
-		}
+		s.breakOff(&f)
 	case FaultHeal:
 		s.cluster.Heal()
-		clear(s.links)
 	case FaultCut:
 		for from, to := range s.between(&f) {
 			s.cluster.Network().Cut(s.hosts[from].name, s.hosts[to].name)
-			s.cut(from, to, f.Breaks)
 		}
+		s.breakOff(&f)
 	case FaultLink:
 		s.relink(&f)
 		if s.usual(&f) == s.Network { // it covers links within a region
@@ -39,7 +36,6 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 			s.hit(ctx, &f, s.named[name])
 		}
 	}
-	s.remember(s.now())
 }
 
 // hit applies a fault to one node.
@@ -74,11 +70,13 @@ func (s *stage) relink(f *Fault) {
 	}
 }
 
-// cut notes that a link is down, and ends the connections across it if they are to break.
-func (s *stage) cut(from, to int, breaks bool) {
-	s.links[[2]int{from, to}] = true
-	if breaks {
-		s.witness.breakOff(s.now())
+// breakOff ends the connections across a cut if they are to break.
+func (s *stage) breakOff(f *Fault) {
+	if !f.Breaks {
+		return
+	}
+	s.witness.breakOff(s.now())
+	for from, to := range s.between(f) {
 		s.cluster.Network().Break(s.hosts[from].name, s.hosts[to].name)
 	}
 }
@@ -86,10 +84,14 @@ func (s *stage) cut(from, to int, breaks bool) {
 func (s *stage) freeze(h *host, frozen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if frozen && !h.frozen {
-		h.since = s.now()
-	}
 	h.frozen = frozen
+}
+
+// move notes that nodes have started or ended. s.mu is held.
+func (s *stage) move(hosts ...int) {
+	for _, h := range hosts {
+		s.witness.moves = append(s.witness.moves, move{h, s.now()})
+	}
 }
 
 // kill ends nodes, and the callers that ask there.
@@ -109,7 +111,8 @@ func (s *stage) kill(names []string) {
 		h.kills++
 	}
 	s.listen()
-	s.witness.crash(s.now(), died, s.hosts)
+	s.move(died...)
+	s.witness.crash(s.now(), died)
 	s.stopped(died...)
 	for _, name := range names {
 		s.named[name].frozen = false // what runs next on the machine does not hang
@@ -144,10 +147,10 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if h.kills == kills {
 			h.runs = p
 			s.disks.runs(h.name, s.now())
+			s.move(h.index)
 			s.listen()
 		}
 		s.mu.Unlock()
-		s.remember(s.now())
 	})
 }
 
@@ -179,11 +182,11 @@ func (s *stage) leave(ctx context.Context, h *host) {
 			p.end(s.now())
 			s.listen()
 			s.ended.add(p.node)
-			s.witness.left(began, s.now(), h.index, err != nil, s.hosts)
+			s.witness.left(began, s.now(), h.index, err != nil)
+			s.move(h.index)
 			s.stopped(h.index)
 		}
 		s.mu.Unlock()
-		s.remember(s.now())
 		if err == nil {
 			time.Sleep(time.Second)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,13 +9,11 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A region is whole if all its nodes are on one side, all links are up, and no node is frozen. Soon
-// after that begins, the owner of a count and Replicas other members have the count, and a copy is
-// at most 100 ms old. A crash may take the spends of the nodes that ended since the region was
-// whole. If the nodes that ended or froze since then outnumber the replicas, it may take all spends.
-//
-// The bound is not exact if there is little time between faults. The judge does not follow copies
-// from member to member, because it would repeat the product's replication.
+// A region is whole if all its nodes hear each other directly, none is frozen, and each has its counts.
+// Soon after that begins, the owner of a count and Replicas other members have the count, and a copy
+// is at most 100 ms old. A crash in a whole region takes the last spends of the nodes that ended, and
+// all spends if these outnumber the replicas. A crash in another region may take all spends: the judge
+// does not follow copies from member to member, because it would repeat the product's replication.
 //
 // A node asks several members in turn when the first does not answer in time, and each may grant.
 // The surplus grants are refunded as they arrive, unless a fault prevents the refund.
@@ -39,6 +36,7 @@ type ledger struct {
 	knows   map[knower]uint64 // the number that each host's node has known last
 	asks    [][]ask           // of each key
 	crashes []crash
+	moves   []move
 	breaks  []time.Duration // when connections broke
 	slow    time.Duration   // a check that takes longer may have been asked of several
 	link    weirtest.Link   // the slowest there has been
@@ -88,6 +86,12 @@ func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duratio
 	}
 }
 
+// move is a start or an end of a host's node.
+type move struct {
+	host int
+	at   time.Duration
+}
+
 // starts has a host's next node know of no reset.
 func (l *ledger) starts(host int) {
 	l.mu.Lock()
@@ -99,13 +103,10 @@ func (l *ledger) starts(host int) {
 
 // crash is nodes that ended at one moment with what they knew.
 type crash struct {
-	at    time.Duration
-	hosts []int
-	// heldSince is when the first of them froze, at if none was: it has told
-	// nobody anything from then on.
-	heldSince time.Duration
-	orderly   bool          // it has handed over, as far as there was anybody
-	began     time.Duration // when it began to, at if it did not
+	at      time.Duration
+	hosts   []int
+	orderly bool          // it has handed over, as far as there was anybody
+	began   time.Duration // when it began to, at if it did not
 }
 
 // note takes down a check of the witness.
@@ -195,73 +196,21 @@ func (l *ledger) breakOff(at time.Duration) {
 	l.breaks = append(l.breaks, at)
 }
 
-func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
-	if len(died) == 0 {
-		return
+func (l *ledger) crash(at time.Duration, died []int) {
+	if len(died) > 0 {
+		l.crashes = append(l.crashes, crash{at: at, hosts: died, began: at})
 	}
-	c := crash{at: at, hosts: died, heldSince: at, began: at}
-	for _, i := range died {
-		if hosts[i].frozen {
-			c.heldSince = min(c.heldSince, hosts[i].since)
-		}
-	}
-	l.crashes = append(l.crashes, c)
 }
 
 // left is a crash if there was nobody to hand over to, or too little time.
-func (l *ledger) left(began, at time.Duration, h int, unfinished bool, hosts []*host) {
-	l.crash(at, []int{h}, hosts)
-	c := &l.crashes[len(l.crashes)-1]
-	c.orderly, c.began = !unfinished, began
-}
-
-// leaves reports whether a host's node leaves in good order at a moment.
-func (l *ledger) leaves(h int, at time.Duration) bool {
-	return slices.ContainsFunc(l.crashes, func(c crash) bool {
-		return c.orderly && c.began <= at && at <= c.at && slices.Contains(c.hosts, h)
-	})
+func (l *ledger) left(began, at time.Duration, h int, unfinished bool) {
+	l.crashes = append(l.crashes, crash{at, []int{h}, !unfinished, began})
 }
 
 func (l *ledger) slowest(link weirtest.Link) {
 	l.link.Latency = max(l.link.Latency, link.Latency)
 	l.link.Jitter = max(l.link.Jitter, link.Jitter)
 	l.link.Loss = max(l.link.Loss, link.Loss)
-}
-
-// sides is which nodes hear each other, directly or through others, from a
-// moment on.
-type sides struct {
-	since time.Duration
-	of    []int           // each host's side, or one of those below
-	cut   map[[2]int]bool // the links that are down
-}
-
-const (
-	absent = -1 // no node runs there
-	hangs  = -2 // it is frozen
-)
-
-// remember takes down who hears whom from now on.
-func (s *stage) remember(now time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lives := func(h *host) bool { return h.runs != nil && !h.frozen }
-	side, _ := sidesOf(relation(len(s.hosts), func(i, j int) bool {
-		a, b := s.hosts[i], s.hosts[j]
-		return lives(a) && lives(b) && a.region == b.region && !s.links[[2]int{i, j}] && !s.links[[2]int{j, i}]
-	}))
-	of := make([]int, len(s.hosts))
-	for i, h := range s.hosts {
-		switch {
-		case side[i] >= 0:
-			of[i] = slices.Index(side, side[i]) // its first host names a side, whatever becomes of others
-		case h.runs != nil:
-			of[i] = hangs
-		default:
-			of[i] = absent
-		}
-	}
-	s.past = append(s.past, sides{now, of, maps.Clone(s.links)})
 }
 
 // gone reports of each spend of each key whether crashes may have taken it.
@@ -276,23 +225,19 @@ func (s *stage) gone() (gone [][]bool) {
 	}
 	for _, c := range s.witness.crashes {
 		for _, h := range c.hosts {
-			ended, since, survived := s.endedWith(c, h)
-			told := c.at - unsent // what it spent until then
-			if !survived {
-				told = min(told, c.began) // no member is left to be told
-			}
-			copies := min(max(0, s.copies()), s.members(s.hosts[h].region, since)-1)
-			all := len(ended) > copies
+			region := s.hosts[h].region
+			ended := slices.DeleteFunc(slices.Clone(c.hosts), func(i int) bool { return s.hosts[i].region != region })
+			all := !s.quiet(region, c.began-s.copied(), c.at) || len(ended) > s.copiesBefore(region, c)
 			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
-				if k/witnessKeys != s.hosts[h].region {
+				if k/witnessKeys != region {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					theirs := ended[g.by] && g.at > since-unsent
+					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					// A check that was under way as the node said goodbye may outlast the
 					// goodbye, and its spend is told to no member.
-					alone := c.orderly && g.alone && g.by == h && g.at > told && g.at <= c.at+timeoutOf(s.Scenario)
+					alone := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
 				}
@@ -300,6 +245,35 @@ func (s *stage) gone() (gone [][]bool) {
 		}
 	}
 	return gone
+}
+
+// quiet reports whether a region was whole from one moment to another, and none of its nodes started
+// or ended between them.
+func (s *stage) quiet(region int, from, to time.Duration) bool {
+	for _, m := range s.witness.moves {
+		if s.hosts[m.host].region == region && m.at > from && m.at < to {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.courses[region].eras, func(e era) bool { return e.from < to && e.to > from && e.whole > max(e.from, from) })
+}
+
+// copied is how long after a region became whole each count has all its copies.
+func (s *stage) copied() time.Duration {
+	if s.Gossip {
+		return recopied + gossipSettling
+	}
+	return recopied + 2*(pingPace+2*s.way())
+}
+
+// copiesBefore is how many members have each count beside its owner before a crash. A member that
+// leaves hands over to any other.
+func (s *stage) copiesBefore(region int, c crash) int {
+	others := s.courses[region].at(c.began-1).nodes() - 1
+	if c.orderly {
+		return others
+	}
+	return min(max(0, s.copies()), others)
 }
 
 // stalls is how long a node is silent when others ask past it.
@@ -314,7 +288,7 @@ func (s *stage) troubles(region int) (found []trouble) {
 	for _, c := range s.witness.crashes {
 		found = append(found, trouble{c.at, c.at})
 	}
-	course := courseOf(s.Scenario, s.regions[region], s.Lasts)
+	course := s.courses[region]
 	for i := range course.eras {
 		if e := &course.eras[i]; e.mute || e.deaf() || course.slowest(e) >= stalls {
 			found = append(found, trouble{e.from, e.to + course.settle})
@@ -383,147 +357,4 @@ func (s *stage) copies() int {
 		return 1
 	}
 	return s.Replicas
-}
-
-// endedWith returns the hosts of a region that ended or froze since the region was whole, up to the
-// crash of host h, and that time. survived reports whether another member of h's side stayed. A
-// host that leaves a whole region in order takes no spends along, so that ended is empty.
-func (s *stage) endedWith(c crash, h int) (ended map[int]bool, since time.Duration, survived bool) {
-	region := s.hosts[h].region
-	since = s.wholeUntil(region, min(c.heldSince, c.began))
-	ended = map[int]bool{h: true}
-	for _, other := range s.witness.crashes {
-		if other.at < since || other.at > c.at {
-			continue
-		}
-		for _, i := range other.hosts {
-			if s.hosts[i].region == region {
-				ended[i] = true
-			}
-		}
-	}
-	var side []int // as they were last
-	for n, p := range s.past {
-		if p.since > c.at {
-			break
-		}
-		if n == 0 || p.since < c.at {
-			side = p.of
-		}
-		over := n+1 < len(s.past) && s.past[n+1].since < since
-		for i, of := range p.of {
-			if of == hangs && !over && s.hosts[i].region == region {
-				ended[i] = true
-			}
-		}
-	}
-	stays := false
-	for i := range side {
-		stays = stays || side[h] >= 0 && side[i] == side[h] && !ended[i] && !s.witness.leaves(i, c.at) && !s.joins(i, c.at)
-	}
-	if c.orderly && stays && since == c.began {
-		return nil, since, true
-	}
-	return ended, since, stays
-}
-
-// members returns the number of hosts of a region that had a node with counts before the given time.
-func (s *stage) members(region int, before time.Duration) (members int) {
-	of := s.past[0].of
-	for _, p := range s.past {
-		if p.since < before {
-			of = p.of
-		}
-	}
-	for i, h := range s.hosts {
-		if h.region == region && of[i] != absent && !s.joins(i, before) {
-			members++
-		}
-	}
-	return members
-}
-
-// joins reports whether the node of a host may still be joining at a moment, and so have no counts:
-// it started while a member that had crashed was missing, and that member is missing until shortly
-// before the moment.
-func (s *stage) joins(host int, at time.Duration) bool {
-	started := time.Duration(0)
-	for n, p := range s.past {
-		if n > 0 && p.since <= at && p.of[host] != absent && s.past[n-1].of[host] == absent {
-			started = p.since
-		}
-	}
-	return started > 0 && slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
-		return !c.orderly && c.at <= started && slices.ContainsFunc(c.hosts, func(other int) bool {
-			return other != host && s.hosts[other].region == s.hosts[host].region && s.absent(other, started, max(started, at-recopied))
-		})
-	})
-}
-
-// absent reports whether a host had no node at any time from one moment to another.
-func (s *stage) absent(host int, from, to time.Duration) bool {
-	for n, p := range s.past {
-		over := n+1 < len(s.past) && s.past[n+1].since <= from
-		if p.since <= to && !over && p.of[host] != absent {
-			return false
-		}
-	}
-	return true
-}
-
-// wholeUntil returns the last moment, up to before, at which a region had been whole for so long that
-// each count had all its copies. A run begins with all copies.
-func (s *stage) wholeUntil(region int, before time.Duration) (last time.Duration) {
-	settles := recopied + 2*(pingPace+2*s.way())
-	if s.Gossip {
-		settles = recopied + gossipSettling
-	}
-	from := -settles
-	for n := range s.past {
-		since, until := s.past[n].since, before
-		if since >= before && n > 0 {
-			break
-		}
-		if n+1 < len(s.past) {
-			until = min(before, s.past[n+1].since)
-		}
-		if n > 0 && !s.alike(n, region) {
-			from = since
-		}
-		if s.whole(n, region) && until-from >= settles {
-			last = until
-		}
-	}
-	return last
-}
-
-// whole reports whether a region was whole in entry n of the past.
-func (s *stage) whole(n, region int) bool {
-	side := -1
-	for i, of := range s.past[n].of {
-		switch {
-		case s.hosts[i].region != region || of == absent:
-		case of < 0 || side >= 0 && of != side:
-			return false
-		default:
-			side = of
-		}
-	}
-	for link := range s.past[n].cut {
-		if s.hosts[link[0]].region == region && s.hosts[link[1]].region == region {
-			return false
-		}
-	}
-	return true
-}
-
-// alike reports whether the sides of a region are the same in entries n and n-1 of the past.
-func (s *stage) alike(n, region int) bool {
-	now, was := s.past[n].of, s.past[n-1].of
-	for i, h := range s.hosts {
-		if h.region == region && now[i] != was[i] {
-			return false
-		}
-	}
-	return s.whole(n, region) == s.whole(n-1, region)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -22,47 +21,62 @@ func lossesOf(s *stage) (lost, regained []int64) {
 	return lost, regained
 }
 
-// A crash in a whole region takes spends without a copy. Otherwise it takes the spends of the ended
-// nodes since the region was whole, and all spends if these nodes outnumber the replicas.
+// A crash in a whole region takes spends without a copy. Another one takes all spends, and so does one
+// of more nodes than there are copies.
 func TestWhatCrashesMayTake(t *testing.T) {
 	const a, b, c, s = 0, 1, 2, time.Second
-	whole, alone := []int{0, 0, 0}, []int{0, 1, 0}
-	down := map[[2]int]bool{{a, b}: true}
+	split := func(at time.Duration) Fault {
+		return Fault{At: at, Kind: FaultSplit, Sides: [][]string{{"a", "c"}, {"b"}}}
+	}
+	heal := func(at time.Duration) Fault { return Fault{At: at, Kind: FaultHeal} }
+	kill := func(at time.Duration, nodes ...string) Fault { return Fault{At: at, Kind: FaultKill, Nodes: nodes} }
+	start := func(at time.Duration, nodes ...string) Fault {
+		return Fault{At: at, Kind: FaultStart, Nodes: nodes}
+	}
+	const last, all = 0b1000, 0b1111
 	for _, test := range []struct {
 		name     string
 		replicas int
-		past     []sides // each followed by the entry of the crash
-		crashes  []crash // of the spends at 1 s by b, at 11 s by a, and at 11 s and 50 ms before 12 s by b
+		faults   []Fault // before that of the last crash
+		crashes  []crash // of the spends at 1 s by b, at 11 s and at 50 ms before 12 s by a, and at 50 ms before 12 s by b
 		lost     int64
 	}{
-		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},
-		{"another died long before", 0, []sides{{3 * s, []int{0, 0, absent}, nil}}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, 0b1000},
-		{"no other is left to have a copy", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, 0b1111},
-		{"the other has no counts while a member is missing", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}, {5 * s, []int{absent, 0, 0}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 0b1111},
-		{"the other has counts once the member is back", 0, []sides{{3 * s, []int{absent, 0, absent}, nil}, {5 * s, []int{0, 0, 0}, nil}}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 0b0001},
-		{"a split", 0, []sides{{10 * s, alone, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
-		{"a link that is down", 0, []sides{{10 * s, whole, down}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
-		{"a heal that is noticed", 0, []sides{{3 * s, alone, nil}, {7 * s, whole, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1000},
-		{"a heal that is not", 0, []sides{{3 * s, alone, nil}, {9 * s, whole, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1100},
-		{"another froze", 0, []sides{{10 * s, []int{0, 0, hangs}, nil}}, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1111},
-		{"two at once", 0, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, 0b1111},
-		{"two in a split", 0, []sides{{9 * s, alone, nil}, {10 * s, []int{absent, 1, 0}, nil}}, []crash{{at: 10 * s, hosts: []int{a}}, {at: 12 * s, hosts: []int{b}}}, 0b1111},
-		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, 0b1000},
-		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, 0b1111},
+		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, last},
+		{"another died long before", 0, []Fault{kill(3*s, "c")}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, last},
+		{"another died just before", 0, []Fault{kill(11*s, "c")}, []crash{{at: 11 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
+		{"no other is left to have a copy", 0, []Fault{kill(3*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, all},
+		{"the other has no counts while a member is missing", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, all},
+		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1},
+		{"a split", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
+		{"a link that is down", 0, []Fault{{At: 10 * s, Kind: FaultCut, From: "a", To: "b"}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
+		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(7 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
+		{"a heal that is not", 0, []Fault{split(3 * s), heal(9 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
+		{"another froze", 0, []Fault{{At: 10 * s, Kind: FaultFreeze, Nodes: []string{"c"}}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
+		{"two at once", 0, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, all},
+		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{a, b}}}, last | 4},
+		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0},
-		{"a leave of one that is alone", 0, []sides{{10 * s, alone, nil}}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0b1100},
-		{"a leave of all", 0, nil, []crash{{at: 12 * s, hosts: []int{a}, orderly: true}, {at: 12 * s, hosts: []int{b}, orderly: true}, {at: 12 * s, hosts: []int{c}, orderly: true}}, 0b1111},
+		{"a leave of one that is alone", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, all},
 	} {
-		st := &stage{Scenario: &Scenario{Replicas: test.replicas}, regions: []string{""}}
-		st.past = slices.Concat([]sides{{0, whole, nil}}, test.past, []sides{{12 * s, []int{0, absent, 0}, nil}})
-		for i, name := range []string{"a", "b", "c"} {
+		ends := kill(12 * s)
+		for _, h := range test.crashes[len(test.crashes)-1].hosts {
+			ends.Nodes = append(ends.Nodes, string(rune('a'+h)))
+		}
+		sc := scene(3, append(test.faults, ends)...)
+		sc.Replicas = test.replicas
+		st := &stage{Scenario: sc, regions: []string{""}, courses: []*course{courseOf(sc, "", 20*s)}}
+		for i, name := range sc.all() {
 			st.hosts = append(st.hosts, &host{name: name, index: i})
 		}
 		for i := range test.crashes {
-			test.crashes[i].heldSince, test.crashes[i].began = test.crashes[i].at, test.crashes[i].at
+			c := &test.crashes[i]
+			c.began = c.at
+			for _, h := range c.hosts {
+				st.witness.moves = append(st.witness.moves, move{h, c.at})
+			}
 		}
 		st.witness.crashes = test.crashes
-		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 11 * s, by: b}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: -1, at: s, by: b}}}
+		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 12*s - 50*time.Millisecond, by: a}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: -1, at: s, by: b}}}
 		lost, regained := lossesOf(st)
 		require.Equal(t, []int64{test.lost}, lost, test.name)
 		require.Equal(t, []int64{test.lost & 1}, regained, test.name)
@@ -75,7 +89,7 @@ func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
 	const ms = time.Millisecond
 	l := newLedger(1)
 	l.slow = 5 * ms
-	l.crash(10*ms, []int{1}, []*host{{}, {}})
+	l.crash(10*ms, []int{1})
 	l.breakOff(25 * ms)
 	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
 		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)

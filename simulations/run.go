@@ -105,8 +105,7 @@ type stage struct {
 	rollout  rollout // of the witness's numbers
 	looks    []Look
 	ended    WAN                      // of nodes that run no more
-	links    map[[2]int]bool          // those that are cut
-	past     []sides                  // ascending
+	courses  []*course                // of each region, once all has been asked
 	views    map[string]*cluster.View // the last that each member had
 	deaf     map[[2]int]*absence      // of whom each host does not hear now
 	absences []*absence
@@ -125,7 +124,6 @@ type host struct {
 	runs    *process // the process that receives requests, or nil
 	up      bool     // a process is running or starting on the host
 	frozen  bool
-	since   time.Duration // of frozen
 	kills   int
 	busy    chan struct{} // closed when the last action on the host has ended
 }
@@ -152,7 +150,6 @@ func play(scenario *Scenario) (*Journal, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	s.remember(0)
 	s.asking.Go(func() { s.load(ctx) })
 	s.asking.Go(s.rollOut)
 	if s.global() {
@@ -169,6 +166,9 @@ func play(scenario *Scenario) (*Journal, error) {
 	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
 	j.Spends, j.Holds, j.Probes = s.spent(), s.holds, s.probe(ctx)
+	for _, region := range s.regions {
+		s.courses = append(s.courses, courseOf(s.Scenario, region, s.now()))
+	}
 	j.Ends = s.endings(ctx)
 	j.Stops, j.Dead = s.stops(), s.dead
 	j.Reserved = s.reserved
@@ -197,7 +197,6 @@ func newStage(scenario *Scenario) (*stage, error) {
 		regions:  scenario.regions(),
 		limits:   slices.Clone(scenario.Limits),
 		named:    make(map[string]*host),
-		links:    make(map[[2]int]bool),
 		views:    make(map[string]*cluster.View),
 		deaf:     make(map[[2]int]*absence),
 	}

@@ -133,27 +133,7 @@ func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 
 // unmoved reports whether nothing happened to the nodes of a region for so long before an outage that
 // each count was at its owner and at those that have copies, and in what they wrote last.
-func (s *stage) unmoved(o outage) bool {
-	since := o.at - moving - s.Snapshots
-	for n, p := range s.past {
-		until := o.at
-		if n+1 < len(s.past) {
-			until = s.past[n+1].since
-		}
-		if p.since >= o.at || until <= since {
-			continue
-		}
-		for i, h := range s.hosts {
-			if h.region == o.region && p.of[i] != s.past[max(0, n-1)].of[i] && p.since > since {
-				return false
-			}
-		}
-		if len(p.cut) > 0 {
-			return false
-		}
-	}
-	return true
-}
+func (s *stage) unmoved(o outage) bool { return s.quiet(o.region, o.at-moving-s.Snapshots, o.at) }
 
 // durable reports whether snapshots have a limit's counts.
 func durable(l *weir.Limit) bool {

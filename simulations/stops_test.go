@@ -83,12 +83,11 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 	const end, written = 12 * time.Second, 11 * time.Second
 	s := &stage{Scenario: &Scenario{Snapshots: time.Second}, regions: []string{""}, outages: []outage{{0, end}}, named: make(map[string]*host)}
 	s.disks = &disks{stage: s}
-	died := []int{-1, -1}
-	s.past = []sides{{0, []int{0, 0}, nil}, {end, died, nil}}
+	s.courses = []*course{{eras: []era{{to: end, side: []int{0, 0}}}}}
 	for i, name := range []string{"a", "b"} {
 		s.named[name] = &host{name: name, index: i}
 		s.hosts = append(s.hosts, s.named[name])
-		s.witness.crashes = append(s.witness.crashes, crash{at: end, hosts: []int{i}, heldSince: end, orderly: true})
+		s.witness.crashes = append(s.witness.crashes, crash{at: end, hosts: []int{i}, began: end, orderly: true})
 		s.disks.loads = append(s.disks.loads, load{of: name, began: written, by: name, ran: end + time.Second})
 	}
 	s.witness.spends = [][]spent{{
@@ -107,7 +106,8 @@ func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}
 	s := &stage{Scenario: &Scenario{Snapshots: time.Second, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}
-	s.witness.crashes = []crash{{at: end, hosts: []int{0}, heldSince: end}}
+	s.witness.crashes = []crash{{at: end, hosts: []int{0}, began: end}}
+	s.courses = []*course{{eras: []era{{to: end, side: []int{0}}}}}
 	s.disks = &disks{stage: s, loads: []load{
 		{of: "a", began: written, by: "a", ran: end + time.Second},
 		{of: "a", began: end + 5*time.Second, by: "a", ran: end + 7*time.Second},

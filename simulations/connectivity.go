@@ -104,7 +104,7 @@ type world struct {
 // courseOf replays the faults for one region. end is the end of what was asked.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
 	c := &course{scenario: s, settle: settling}
-	_, c.stopsOnly = s.stopsOnly()
+	c.stopsOnly = s.stopsOnly()
 	if s.Gossip {
 		c.settle = gossipSettling
 	}

@@ -7,38 +7,6 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// namedWindows holds the windows of a Global FixedWindow to its Rate. They are
-// the multiples of Per, so that which one a check is of is known, but for those
-// under way at a window's end.
-func namedWindows(r *trial, a *asks, broken func(time.Duration, string, ...any)) {
-	units := make(map[time.Duration]int64)
-	for _, i := range a.admits {
-		c := &a.checks[i]
-		if w := (r.Epoch + c.Asked) / a.l.Per; w == (r.Epoch+c.Answered)/a.l.Per {
-			units[w] += c.Units
-		}
-	}
-	worst, worstAllowed := window{}, int64(0)
-	for at, n := range units {
-		if n <= a.l.Rate {
-			continue
-		}
-		from := at*a.l.Per - r.Epoch
-		s := a.planet.situation(a.l, from, from+a.l.Per)
-		if steps(a.planet.scenario) {
-			continue // the clocks do not agree on the names
-		}
-		s.regions = len(a.planet.names)
-		allowed := s.bound(a.l) - healthy(a.l) + a.l.Rate + a.inFlight(from, from+a.l.Per)
-		if over := n - allowed; over > max(0, worst.units-worstAllowed) {
-			worst, worstAllowed = window{from, from + a.l.Per, n}, allowed
-		}
-	}
-	if worst.units > worstAllowed {
-		broken(worst.to, "%v: %d units in its window from %v to %v, %d allowed", a, worst.units, worst.from, worst.to, worstAllowed)
-	}
-}
-
 func steps(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew })
 }

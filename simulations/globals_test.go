@@ -146,19 +146,6 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 	}
 }
 
-func TestTheWindowsOfAGlobalFixedWindowHaveNames(t *testing.T) {
-	s := global(weir.Limit{Algorithm: weir.FixedWindow, Rate: 100, Per: time.Second})
-	// The run began 300 ms into a window.
-	judged := func(checks ...[]Check) []string {
-		j := journal(s, checks...)
-		j.Epoch = 10*time.Second + 300*ms
-		return brokenOf(j, ownWindow)
-	}
-	require.Empty(t, judged(spread(100, 600*ms, 690*ms, 0), spread(100, 710*ms, 800*ms, 3)))
-	require.NotEmpty(t, judged(spread(50, 600*ms, 690*ms, 0), spread(51, 600*ms, 690*ms, 3)))
-	require.NotEmpty(t, judged(spread(50, 710*ms, 720*ms, 0), spread(51, 1600*ms, 1690*ms, 3)))
-}
-
 func TestAGlobalBucketIsHeldToAnyTimeAcrossACut(t *testing.T) {
 	cut := Fault{At: 8 * time.Second, Kind: FaultCut, From: "east", To: "west"}
 	s := global(weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20}, cut)

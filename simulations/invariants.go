@@ -21,7 +21,6 @@ type invariant struct {
 // The names of the invariants.
 const (
 	boundInvariant       = "bound"
-	ownWindow            = "own window"
 	anyTime              = "any time"
 	healedInvariant      = "healed"
 	promptInvariant      = "prompt"
@@ -39,13 +38,11 @@ const (
 	lostInvariant        = "not lost"
 	backInvariant        = "given back"
 	settledOnceInvariant = "settled once"
-	keptInvariant        = "kept"
 )
 
 // invariants are in the order in which verdicts are printed.
 var invariants = []invariant{
 	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounded},
-	{ownWindow, "until the first fault, fixed_window admits its rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
 	{healedInvariant, "200 ms after all is heard again, sliding_log counts what every side admitted", heals},
 	{promptInvariant, "no check takes longer than Timeout, or twice that beside members that report delays", prompt},
@@ -63,7 +60,6 @@ var invariants = []invariant{
 	{lostInvariant, "a client's hold is not lost within its ttl, whatever nodes are deployed, crash or freeze one at a time", notLost},
 	{backInvariant, "units of an in_flight limit are back as they are released, within 3 s if authority moves, 12 s after their holder's end at the latest", givenBack},
 	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
-	{keptInvariant, "stops of all nodes let durable limits admit again what their snapshots lack and no more, and nothing counts twice", keeps},
 }
 
 // trial is a journal in the order in which it is judged.
@@ -179,31 +175,6 @@ func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
 				a, worst.units, worst.from, worst.to, worstAllowed, healthy(a.l), row.c, row.row())
-		}
-	}
-}
-
-func ownWindows(r *trial, broken func(time.Duration, string, ...any)) {
-	for _, a := range r.asks {
-		if a.l.Algorithm == weir.FixedWindow && a.planet != nil {
-			namedWindows(r, a, broken)
-			continue
-		}
-		if a.l.Algorithm != weir.FixedWindow || a.course.eras[0].slow > 0 || a.course.eras[0].sides > 1 {
-			continue
-		}
-		end := a.course.end()
-		for _, f := range a.course.scenario.Faults {
-			end = min(end, f.At)
-		}
-		worst := window{units: a.l.Rate}
-		a.own(0, end, func(w window) {
-			if w.units > worst.units {
-				worst = w
-			}
-		})
-		if worst.to > 0 {
-			broken(worst.to, "%v: %d units in its window from %v to %v, %d allowed: healthy", a, worst.units, worst.from, worst.to, a.l.Rate)
 		}
 	}
 }

@@ -195,40 +195,6 @@ func TestWhatIsInFlightAtACrashIsAllowed(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, before, spread(30, 9950*ms, 9951*ms)), boundInvariant))
 }
 
-func TestAFixedWindowIsHeldToItsOwnWindows(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Second})
-	// Late in the first window and early in the second: no window of its own has too many.
-	just := journal(s, spread(1, 300*ms, 301*ms), spread(99, 1200*ms, 1290*ms), spread(100, 1301*ms, 1400*ms))
-	require.Empty(t, judge(just))
-	require.NotEmpty(t, brokenOf(journal(s, spread(1, 300*ms, 301*ms), spread(100, 1200*ms, 1290*ms)), ownWindow))
-	require.NotEmpty(t, brokenOf(journal(s, spread(100, 300*ms, 400*ms), spread(101, 1301*ms, 1400*ms)), ownWindow))
-	// All at once, as after a deploy.
-	burst := spread(101, 300*ms, 300*ms)
-	require.Empty(t, judge(journal(s, burst[:100])))
-	require.NotEmpty(t, brokenOf(journal(s, burst), ownWindow))
-	// What may lie in either is not held against it.
-	unsure := spread(1, 1299900*time.Microsecond, 1300*ms)
-	require.Empty(t, judge(journal(s, spread(100, 300*ms, 400*ms), unsure)))
-}
-
-func TestAFixedWindowIsHeldToItsOwnWindowsWhereUnitsAreReserved(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Second})
-	s.Loads = []Load{{Limit: "l", Rate: 1, Settles: time.Second}}
-	back := []Check{{Asked: 300 * ms, Answered: 300 * ms, Allowed: true}} // all of it was given back
-	for name, c := range map[string]struct {
-		checks [][]Check
-		broken bool
-	}{
-		"a debt begins the next at once":         {[][]Check{spread(100, 300*ms, 400*ms), spread(50, 1500*ms, 1550*ms), spread(100, 2310*ms, 2400*ms)}, false},
-		"one that is given back begins anew":     {[][]Check{back, spread(60, 1000*ms, 1100*ms), spread(40, 1800*ms, 1900*ms), spread(100, 2010*ms, 2100*ms)}, false},
-		"one unit more than fits into the first": {[][]Check{spread(101, 300*ms, 400*ms)}, true},
-		"one unit more after one that was full":  {[][]Check{spread(100, 300*ms, 400*ms), spread(101, 1301*ms, 1400*ms)}, true},
-		"one unit more after one given back":     {[][]Check{back, spread(101, 1000*ms, 1100*ms)}, true},
-	} {
-		require.Equal(t, c.broken, len(brokenOf(journal(s, c.checks...), ownWindow)) > 0, name)
-	}
-}
-
 func TestAHealedLogCountsWhatEverySideAdmitted(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 10 * time.Second}, splitAt10, healAt25)
 	sides := [][]Check{spread(40, 20*time.Second, 24*time.Second, 0), spread(55, 20*time.Second, 24*time.Second, 3)}

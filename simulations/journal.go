@@ -18,8 +18,7 @@ type Journal struct {
 	Unsettled string
 	Took      time.Duration // of real time
 
-	Epoch time.Duration // from the beginning of 1970 to that of the run: where windows have names, they go by it
-	Looks []Look        // of Global limits, ascending by At
+	Looks []Look // of Global limits, ascending by At
 	// Absences are all times in which one that ran was unheard by another.
 	Absences []absence
 	WAN      WAN
@@ -28,8 +27,7 @@ type Journal struct {
 	Probes   []Probe    // the same
 	Reserved []Reserved // the checks of these are in Checks, of so many units as count in any case
 	Spends   []Spend
-	Stops    []Stop  // of all nodes of a region
-	Dead     []Check // that were under way where a process was killed: its callers died with it
+	Stops    []Stop // of all nodes of a region
 }
 
 // Stop is that of the last node of a region.

@@ -319,8 +319,6 @@ func (s *stage) record(p *process, checks ...Check) {
 	for _, c := range checks {
 		if !p.killed {
 			s.checks = append(s.checks, c)
-		} else if c.Limit != witness {
-			s.dead = append(s.dead, c)
 		}
 		if c.Limit == witness {
 			s.witness.note(c, p.killed)

@@ -110,8 +110,7 @@ type stage struct {
 	deaf     map[[2]int]*absence      // of whom each host does not hear now
 	absences []*absence
 	outages  []outage
-	dead     []Check // as Journal.Dead
-	disks    *disks  // nil without Snapshots
+	disks    *disks // nil without Snapshots
 }
 
 // host is one of the scenario's nodes. A node that starts again on it is
@@ -162,7 +161,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	time.Sleep(s.Lasts - s.now())
 	s.asking.Wait()
 	absences := s.heard()
-	j := &Journal{Scenario: scenario, Epoch: time.Duration(s.began.UnixNano()), WAN: s.wanUse()}
+	j := &Journal{Scenario: scenario, WAN: s.wanUse()}
 	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
 	j.Spends, j.Holds, j.Probes = s.spent(), s.holds, s.probe(ctx)
@@ -170,7 +169,7 @@ func play(scenario *Scenario) (*Journal, error) {
 		s.courses = append(s.courses, courseOf(s.Scenario, region, s.now()))
 	}
 	j.Ends = s.endings(ctx)
-	j.Stops, j.Dead = s.stops(), s.dead
+	j.Stops = s.stops()
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check

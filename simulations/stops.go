@@ -140,90 +140,6 @@ func durable(l *weir.Limit) bool {
 	return l.Durable == weir.Durable || l.Durable == weir.DurableIfLong && l.Algorithm != weir.InFlight && l.Per >= bucket.DurableFrom
 }
 
-// keeps looks at the durable limits of scenarios in which nothing happens but stops of all
-// nodes, and whose windows do not end in it. Too much is counted only where leases take nothing
-// with them, and an owner's word stands behind a denial.
-func keeps(r *trial, broken func(time.Duration, string, ...any)) {
-	s := r.Scenario
-	calm, ok := s.stopsOnly()
-	if !ok {
-		return
-	}
-	for _, a := range r.asks {
-		if !durable(a.l) || !a.course.stopsAlone(a.l) || s.Lasts >= a.l.Per {
-			continue
-		}
-		most := capacity(a.l)
-		if isBucket(a.l) {
-			most += 1 + int64(float64(a.l.Rate)*float64(s.Lasts+s.stepped())/float64(a.l.Per))
-		}
-		admitted, again, unheard := int64(0), a.unsaved(0, never), int64(0)
-		for i := range r.Dead {
-			if c := &r.Dead[i]; c.Limit == a.limit && c.Key == a.key && s.Nodes[c.Node].Region == a.region {
-				unheard += c.Units
-			}
-		}
-		denied := time.Duration(0)
-		for _, i := range a.of {
-			c := &a.checks[i]
-			switch {
-			case c.Err != "":
-			case c.Allowed:
-				admitted += c.Units
-				if !answered(c) || a.mayExceed(c) {
-					most += c.Units // the bounds say how much that may be in all
-				}
-			case denied == 0 && a.l.NoLeases && answered(c) && c.Asked >= calm && s.Expect == 0 && admitted+unheard+c.Units <= capacity(a.l)-a.underWay(c):
-				denied = c.Answered
-				broken(denied, "%v: %d units were denied at %v, as %v, where %d of %d had been admitted ever: something is counted twice", a, c.Units, c.Asked, c.Source, admitted, capacity(a.l))
-			}
-		}
-		if admitted > most+again {
-			broken(s.Lasts, "%v: %d units were admitted in all, %d allowed: %d are missing in the snapshots", a, admitted, most+again, again)
-		}
-	}
-}
-
-// answered reports whether a check has the answer of an owner or its stand-in, and not that of a
-// node which heard neither, as packets are lost.
-func answered(c *Check) bool {
-	return c.Source != weir.Budget && c.Source != weir.FailedOpen && c.Source != weir.FailedClosed
-}
-
-// mayExceed reports whether a stand-in may have granted a check beyond the limit. Where an owner
-// may be late, its stand-in has the whole limit, and answers from an older copy, or from zero
-// (docs/partitions.md): the holder of the copy may be late too. The owner hears of the
-// grant later. If there was room until then, the grant exceeds nothing.
-func (a *asks) mayExceed(c *Check) bool {
-	e := a.course.at(c.Asked)
-	heard := c.Answered + unsentFor(a.course.scenario.Network, 0, max(1, e.hops))
-	return c.Source == weir.StandIn && e.slow > 0 && a.admitted(0, heard) > capacity(a.l)
-}
-
-// underWay is the units that may count as one check is answered though no caller has been granted
-// them: those of the others that are under way, and those of late ones, itself too, that members
-// have carried out besides. These are given back once the late answer has come, and the refund has
-// been told, unless a stop of all nodes comes before that is in their snapshots.
-func (a *asks) underWay(c *Check) (units int64) {
-	for _, i := range a.of {
-		o := &a.checks[i]
-		again, until := int64(0), o.Answered
-		if o.Answered-o.Asked >= askedAgain(a.course.scenario) {
-			again, until = besides, until+2*resends
-			if slices.ContainsFunc(a.stops, func(s Stop) bool { return o.Asked < s.At && until > s.Saved }) {
-				until = never
-			}
-		}
-		if o.Asked > c.Answered || until < c.Asked {
-			continue
-		}
-		if units += again * o.Units; o != c {
-			units += o.Units
-		}
-	}
-	return units
-}
-
 // unsaved is the units that were admitted in a span, and that stops of all nodes in it may have
 // taken: of a durable limit those that no loaded snapshot has, of another all.
 func (a *asks) unsaved(from, to time.Duration) (units int64) {
@@ -249,31 +165,22 @@ func (c *course) stopsAlone(l *weir.Limit) bool {
 }
 
 // stopsOnly reports whether all nodes stop at once, or start, and nothing else happens but to
-// clocks and snapshots; and from when on all is calm again.
-func (s *Scenario) stopsOnly() (calm time.Duration, only bool) {
+// clocks and snapshots.
+func (s *Scenario) stopsOnly() bool {
 	now := s.beginning()
 	for _, f := range s.Faults {
-		calm = f.At + moving
 		now.apply(f)
 		switch f.Kind {
 		case FaultKill, FaultLeave, FaultStart:
 			for _, is := range now.hosts {
 				if f.Kind != FaultStart && is == running {
-					return 0, false
+					return false
 				}
 			}
 		case FaultLose, FaultRevert, FaultSkew:
 		default:
-			return 0, false
+			return false
 		}
 	}
-	return calm, s.Snapshots > 0
-}
-
-// stepped is how far clocks step in all.
-func (s *Scenario) stepped() (by time.Duration) {
-	for _, f := range s.Faults {
-		by += f.By.Abs()
-	}
-	return by
+	return s.Snapshots > 0
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // stopping is a scenario in which a day's limit is used while all nodes stop, and start again.
@@ -115,90 +114,6 @@ func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 	require.Equal(t, written, s.saved(outage{0, end}))
 }
 
-func TestADurableLimitIsHeldToItsAdmissionsOverAStop(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	all := []string{"a", "b", "c", "d", "e"}
-	for _, c := range []struct {
-		name     string
-		noLeases bool
-		change   func(checks []Check) // of ten before the stop, ten after it, and one at the end
-		saved    time.Duration
-		broken   bool
-	}{
-		{"all that was counted counts", true, func(c []Check) { c[20].Allowed = false }, 9 * s, false},
-		{"one more is admitted", true, func([]Check) {}, 9 * s, true},
-		{"one more, as one came after the snapshots", true, func(c []Check) { c[9].Asked, c[9].Answered = 8*s, 8*s+1 }, 7900 * time.Millisecond, false},
-		{"one more, as a node heard no owner", true, func(c []Check) { c[15].Source = weir.FailedOpen }, 9 * s, false},
-		{"a unit counts twice", true, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, true},
-		{"a late check's own unit may count", true, func(c []Check) { c[19].Allowed, c[19].Answered = false, c[19].Asked+80*ms }, 9 * s, false},
-		{"a late check's unit may count until it comes back", true, func(c []Check) {
-			c[18].Answered = c[18].Asked + 80*ms
-			c[19].Asked, c[19].Answered, c[19].Allowed = c[18].Answered+s, c[18].Answered+s+ms, false
-		}, 9 * s, false},
-		{"a late check's unit does not come back", true, func(c []Check) {
-			c[19].Allowed, c[19].Answered, c[20].Allowed = false, c[19].Asked+80*ms, false
-		}, 9 * s, true},
-		{"a late check's unit comes back after the last snapshots", true, func(c []Check) {
-			c[9].Answered, c[9].Allowed, c[9].Source, c[20].Allowed = c[9].Asked+80*ms, false, weir.FailedClosed, false
-		}, 6 * s, false},
-		{"a late check's unit comes back before the last snapshots", true, func(c []Check) {
-			c[9].Answered, c[9].Allowed, c[9].Source, c[20].Allowed = c[9].Asked+80*ms, false, weir.FailedClosed, false
-		}, 9 * s, true},
-		{"a lease is gone", false, func(c []Check) { c[19].Allowed, c[20].Allowed = false, false }, 9 * s, false},
-		{"a node that heard no owner denies", true, func(c []Check) { c[19].Allowed, c[19].Source, c[20].Allowed = false, weir.Budget, true }, 9 * s, false},
-	} {
-		l := weir.Limit{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, Partition: weir.FailOpen, NoLeases: c.noLeases}
-		sc := told(l, Fault{At: 9 * s, Kind: FaultKill, Nodes: all}, Fault{At: 10 * s, Kind: FaultStart, Nodes: all})
-		sc.Snapshots = s
-		j := journal(sc, spread(10, s, 7*s), spread(10, 20*s, 30*s), spread(1, 35*s, 36*s))
-		j.Stops = []Stop{{At: 9 * s, Saved: c.saved}}
-		c.change(j.Checks)
-		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
-	}
-}
-
-// Where packets are lost an owner may be late, and so may the member that has its copy. The one
-// that stands in then may know of no unit.
-func TestADurableLimitAllowsWhatAStandInGrantsBeyondItAndNoMore(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	const loss = 0.01
-	last := func(source weir.Source, at time.Duration) func([]Check) {
-		return func(c []Check) { c[20].Asked, c[20].Answered, c[20].Source = at, at+80*ms, source }
-	}
-	for _, c := range []struct {
-		name   string
-		loss   float64
-		change func(checks []Check) // of 20 from 20 s to 30 s, and one more
-		broken bool
-	}{
-		{"a stand-in grants one more", loss, last(weir.StandIn, 36*s), false},
-		{"it does where nothing is lost", 0, last(weir.StandIn, 36*s), true},
-		{"the owner does", loss, last(weir.Forwarded, 36*s), true},
-		{"the owner has yet to hear of a grant", loss, func(c []Check) { c[19].Source = weir.StandIn }, false},
-		{"the owner has heard of a grant", loss, func(c []Check) { c[5].Source = weir.StandIn }, true},
-	} {
-		sc := told(weir.Limit{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, NoLeases: true})
-		sc.Snapshots, sc.Network.Loss = s, c.loss
-		j := journal(sc, spread(20, 20*s, 30*s), spread(1, 30*s, 31*s))
-		c.change(j.Checks)
-		require.Equal(t, c.broken, len(brokenOf(j, keptInvariant)) > 0, "%s: %v", c.name, brokenOf(j, keptInvariant))
-	}
-}
-
-// Owners are late where packets are lost, whether all nodes stop or not.
-func TestADurableLimitIsHeldToItsBoundWherePacketsAreLost(t *testing.T) {
-	for _, replicas := range []int{1, -1} {
-		s := scene(5)
-		s.Lasts, s.Snapshots, s.Replicas, s.Seed = 10*time.Second, time.Second, replicas, 1
-		s.Network = weirtest.Link{Latency: 146 * time.Microsecond, Loss: 0.01}
-		s.Limits = []weir.Limit{{Name: "day", Algorithm: weir.FixedWindow, Rate: 20, Per: 24 * time.Hour, Partition: weir.FailClosed}}
-		s.Loads = []Load{{Limit: "day", Keys: 60, Rate: 400}}
-		j, err := run(t, s)
-		require.NoError(t, err)
-		require.Empty(t, judge(j), "%d replicas", replicas)
-	}
-}
-
 func TestEachInvariantAllowsWhatAStopOfAllNodesTakesAndNoMore(t *testing.T) {
 	all := []string{"a", "b", "c", "d", "e"}
 	day := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 24 * time.Hour}
@@ -227,9 +142,6 @@ func TestEachInvariantAllowsWhatAStopOfAllNodesTakesAndNoMore(t *testing.T) {
 				j.Stops = []Stop{{At: 10 * time.Second, Saved: c.saved}}
 				require.Len(t, brokenOf(j, boundInvariant), more)
 				require.Len(t, brokenOf(j, healedInvariant), more)
-				if durable(&c.l) {
-					require.Len(t, brokenOf(j, keptInvariant), more)
-				}
 			}
 		})
 	}

@@ -6,11 +6,6 @@ import (
 	"time"
 )
 
-// besides is how often at most a check may be carried out beside what answers it: by the
-// owner, as one relay asks it, another one, and the stand-in; by that one; and by the next,
-// where the first has just died.
-const besides = 5
-
 // askedAgain is how long a check takes at least that several members may have been asked. A node
 // that passes it on waits for three quarters of what its asker does, or half: after so much of
 // Timeout the third one gives up, and answers itself.

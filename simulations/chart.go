@@ -155,9 +155,14 @@ func (a *asks) called(places int, lasts time.Duration) []string {
 	for i := range places {
 		names = append(names, fmt.Sprint("side ", i+1))
 	}
-	splits := slices.DeleteFunc(a.phases(lasts), func(g phase) bool { return len(g.places) == 1 })
+	var splits [][]string
+	for _, e := range a.course.eras {
+		if split := e.names(a.course.scenario.Nodes); len(split) > 1 && e.from < lasts && !slices.ContainsFunc(splits, func(s []string) bool { return slices.Equal(s, split) }) {
+			splits = append(splits, split)
+		}
+	}
 	if len(splits) == 1 {
-		copy(names, splits[0].places)
+		copy(names, splits[0])
 	}
 	names[0] = "whole, or " + names[0]
 	return names
@@ -222,4 +227,28 @@ func marked(f Fault) string {
 	}
 	short, _, _ := strings.Cut(f.says(), ":")
 	return strings.ReplaceAll(short, " → ", "→")
+}
+
+// names are those of the sides: their nodes, those of most nodes first.
+func (e *era) names(nodes []Node) []string {
+	of := make([][]string, e.sides)
+	for node, side := range e.side {
+		if side >= 0 {
+			place := e.rank(node)
+			of[place] = append(of[place], nodes[node].Name)
+		}
+	}
+	names := make([]string, e.sides)
+	for i, side := range of {
+		names[i] = named(side)
+	}
+	return names
+}
+
+// named is a side by its nodes, of many by the first and how many they are.
+func named(side []string) string {
+	if len(side) > 5 {
+		return fmt.Sprintf("%s and %d more", side[0], len(side)-1)
+	}
+	return strings.Join(side, " ")
 }

@@ -84,19 +84,3 @@ func TestSecondsSumUp(t *testing.T) {
 	require.EqualValues(t, 160, seconds[20].Bound)
 	require.Empty(t, newTrial(journal(s)).perSecond())
 }
-
-func TestTheReportSumsUpWhatEachSideWasGranted(t *testing.T) {
-	s := told(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
-	j := journal(s, spread(64*40, 0, s.Lasts, 0), asked(90*40, 2, 0, s.Lasts, 3))
-	var text strings.Builder
-	grants(&text, newTrial(j))
-	require.Equal(t, `
-Granted of the limit, in units and as part of what it allows in that time:
-whole for 25s:    all nodes 2725 (68 %), of 3850 asked for
-split for 15s:    c d e 675 (28 %), a b 960 (40 %), together 1635 (68 %), of 2310 asked for
-`, text.String())
-
-	text.Reset()
-	grants(&text, newTrial(journal(s)))
-	require.Empty(t, text.String(), "nothing was asked")
-}

@@ -31,7 +31,6 @@ const (
 	accounted            = "accounted"
 	fullGrant            = "full grant"
 	shareGrant           = "share"
-	peekInvariant        = "peek"
 	nobodyGone           = "nobody gone"
 	exactInvariant       = "exact"
 	heldInvariant        = "held"
@@ -55,7 +54,6 @@ var invariants = []invariant{
 	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
 	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits; with real gossip from 15 s on", exacts},
 	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
-	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted, and what may be lent", peeks},
 	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
 	{lostInvariant, "a client's hold is not lost within its ttl, whatever nodes are deployed, crash or freeze one at a time", notLost},
 	{backInvariant, "units of an in_flight limit are back as they are released, within 3 s if authority moves, 12 s after their holder's end at the latest", givenBack},

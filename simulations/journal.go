@@ -18,7 +18,6 @@ type Journal struct {
 	Unsettled string
 	Took      time.Duration // of real time
 
-	Looks []Look // of Global limits, ascending by At
 	// Absences are all times in which one that ran was unheard by another.
 	Absences []absence
 	WAN      WAN
@@ -35,15 +34,6 @@ type Stop struct {
 	At     time.Duration
 	Region string
 	Saved  time.Duration // all that was admitted until then is in snapshots that were loaded
-}
-
-// Look is what a node answered to a Peek.
-type Look struct {
-	At, Answered time.Duration
-	Used         int64 // by all regions, as far as that is known there
-	Key          int32
-	Limit        int16
-	Node         int16
 }
 
 // WAN is what all nodes have sent to other regions about Global limits, until they

@@ -21,7 +21,6 @@ func report(w io.Writer, j *Journal, broken []Broken) {
 	if seconds := r.perSecond(); len(seconds) > 0 {
 		table(w, j.Scenario, seconds, r.mostAsked().placeNames())
 	}
-	grants(w, r)
 	wan(w, j)
 	verdicts(w, broken)
 	fmt.Fprintf(w, "\n%d checks in %v of virtual time, played in %v\n", len(j.Checks), j.Scenario.Lasts, j.Took.Round(time.Millisecond))

@@ -101,9 +101,8 @@ type stage struct {
 	holds    []Held
 	reserved []Reserved
 	witness  ledger
-	spends   spends  // of what is reserved
-	rollout  rollout // of the witness's numbers
-	looks    []Look
+	spends   spends                   // of what is reserved
+	rollout  rollout                  // of the witness's numbers
 	ended    WAN                      // of nodes that run no more
 	courses  []*course                // of each region, once all has been asked
 	views    map[string]*cluster.View // the last that each member had
@@ -151,9 +150,6 @@ func play(scenario *Scenario) (*Journal, error) {
 	defer stop()
 	s.asking.Go(func() { s.load(ctx) })
 	s.asking.Go(s.rollOut)
-	if s.global() {
-		s.asking.Go(func() { s.look(ctx) })
-	}
 	for _, f := range s.Faults {
 		time.Sleep(f.At - s.now())
 		s.strike(ctx, f)
@@ -177,7 +173,6 @@ func play(scenario *Scenario) (*Journal, error) {
 		s.checks = append(s.checks, c)
 	}
 	j.Checks = s.checks
-	j.Looks = s.looks
 	slices.SortFunc(j.Checks, func(a, b Check) int {
 		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 	})
@@ -503,4 +498,27 @@ func (s *stage) runsIn(region int) bool {
 	return slices.ContainsFunc(s.hosts, func(h *host) bool {
 		return h.region == region && s.cluster.Node(h.name) != nil
 	})
+}
+
+// wanUse is what the nodes that run have sent to other regions, those that ended
+// beside.
+func (s *stage) wanUse() WAN {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	use := s.ended
+	for _, h := range s.hosts {
+		if h.runs != nil {
+			use.add(h.runs.node)
+		}
+	}
+	return use
+}
+
+func (w *WAN) add(n *weir.Node) {
+	for _, r := range n.Stats().Regions {
+		w.Statements += r.Statements
+		w.Unanswered += r.Unanswered
+		w.Disputed += r.Disputed
+		w.Bytes += r.Sent
+	}
 }

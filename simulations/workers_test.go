@@ -101,7 +101,7 @@ func difference(a, b *Journal) string {
 		}
 	}
 	for name, same := range map[string]bool{
-		"ends": reflect.DeepEqual(a.Ends, b.Ends), "looks": reflect.DeepEqual(a.Looks, b.Looks), "bytes between regions": reflect.DeepEqual(a.WAN, b.WAN),
+		"ends": reflect.DeepEqual(a.Ends, b.Ends), "bytes between regions": reflect.DeepEqual(a.WAN, b.WAN),
 		"holds": reflect.DeepEqual(a.Holds, b.Holds), "what was held at the end": reflect.DeepEqual(a.Probes, b.Probes),
 		"reservations": reflect.DeepEqual(a.Reserved, b.Reserved), "what was spent of them": reflect.DeepEqual(a.Spends, b.Spends),
 		"absences": reflect.DeepEqual(a.Absences, b.Absences), "what did not settle": reflect.DeepEqual(a.Unsettled, b.Unsettled),

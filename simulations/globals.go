@@ -13,9 +13,9 @@ func steps(s *Scenario) bool {
 // have follows demand to a few in a hundred.
 const enoughPerSecond = 1000
 
-// fullPlanet looks at each calm minute of a Global limit of which every region is
+// planetGrants looks at each calm minute of a Global limit of which every region is
 // asked for more than all of it.
-func fullPlanet(a *asks, broken func(time.Duration, string, ...any)) {
+func planetGrants(a *asks, broken func(time.Duration, string, ...any)) {
 	if float64(a.l.Rate) < enoughPerSecond*a.l.Per.Seconds() || steps(a.planet.scenario) {
 		return
 	}

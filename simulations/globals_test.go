@@ -168,8 +168,8 @@ func TestAPlanetGrantsTheLimit(t *testing.T) {
 		}
 		return journal(s, all...)
 	}
-	require.Empty(t, brokenOf(asked(970), fullGrant))
-	require.NotEmpty(t, brokenOf(asked(940), fullGrant))
+	require.Empty(t, brokenOf(asked(970), shareGrant))
+	require.NotEmpty(t, brokenOf(asked(920), shareGrant))
 }
 
 // costlyScenarios are those whose promises another test shows as well, and that test.

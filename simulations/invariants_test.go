@@ -235,13 +235,13 @@ func TestAWholeClusterGrantsTheLimit(t *testing.T) {
 	for _, algorithm := range []weir.Algorithm{weir.SlidingLog, weir.SlidingWindow, weir.FixedWindow, weir.TokenBucket} {
 		for _, faults := range [][]Fault{nil, {splitAt10, healAt25}} {
 			s := told(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
-			require.Empty(t, brokenOf(journal(s, asked(40*800, 4, 0, s.Lasts, 0)), fullGrant), algorithm)
-			require.NotEmpty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), fullGrant), algorithm)
-			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), fullGrant), "no more is asked than that")
+			require.Empty(t, brokenOf(journal(s, asked(40*800, 4, 0, s.Lasts, 0)), shareGrant), algorithm)
+			require.NotEmpty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), shareGrant), algorithm)
+			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "no more is asked than that")
 		}
 	}
 	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
-	require.Empty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), fullGrant), "it is not whole again")
+	require.Empty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "it is not whole again")
 }
 
 func TestASideGrantsItsShare(t *testing.T) {
@@ -605,7 +605,7 @@ func TestBelowExpectNodesStartedInASplitHaveTimeToJoin(t *testing.T) {
 	s.Lasts = time.Minute
 	half := append(asked(25*5000, 8, 0, 25*time.Second, 0), asked(17*5000, 8, 25*time.Second, 42*time.Second, 0)...)
 	rest := asked(18*4000, 4, 42*time.Second, s.Lasts, 0)
-	require.NotEmpty(t, brokenOf(journal(s, half, rest), fullGrant))
+	require.NotEmpty(t, brokenOf(journal(s, half, rest), shareGrant))
 	s.Expect = 5
-	require.Empty(t, brokenOf(journal(s, half, rest), fullGrant))
+	require.Empty(t, brokenOf(journal(s, half, rest), shareGrant))
 }

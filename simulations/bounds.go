@@ -143,7 +143,7 @@ func (c *course) moments(per, felt time.Duration) (all []time.Duration) {
 
 func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, firstEra int) (s situation) {
 	type spell struct{ node, number int }
-	spells := make(map[spell]bool)
+	spells, alone := make(map[spell]bool), 0
 	for i := firstEvent; i < len(c.events) && c.events[i].from < to; i++ {
 		e := &c.events[i]
 		if !e.overlaps(from, to) {
@@ -164,6 +164,9 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			}
 		case moved:
 			s.moves++
+			if e.alone && l.Partition == weir.FailOpen { // else one that leaves has nothing of its own
+				alone++
+			}
 			if 8*c.trip(e) >= timeoutOf(c.scenario) { // a check that is passed on and back
 				spells[spell{-1, 0}] = true
 			}
@@ -183,19 +186,13 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		if e.to+c.settle <= from {
 			continue
 		}
-		nodes := e.nodes()
 		if e.to+settling > from {
-			sides := e.sides - e.unaware
-			if l.Partition == weir.FailOpen { // else one that leaves has nothing of its own
-				sides += e.stuck
-				nodes += e.stuck
-			}
-			s.sides = max(s.sides, sides)
+			s.sides = max(s.sides, e.sides-e.unaware)
 			s.slow = max(s.slow, e.slow)
 			if e.late || e.strained && s.c+s.kills+s.bare+s.timeouts > 0 {
 				s.late = 1
 			}
-			s.nodes = max(s.nodes, nodes)
+			s.nodes = max(s.nodes, e.nodes())
 		}
 		if e.unaware == e.sides {
 			s.unaware = max(s.unaware, e.unaware-1) // L is one's
@@ -203,6 +200,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			s.unaware = max(s.unaware, e.unaware)
 		}
 	}
+	s.sides, s.nodes = s.sides+alone, s.nodes+alone
 	s.timeouts += max(0, s.slow-1)
 	if s.stops > 0 && l.Partition == weir.FailOpen { // each node has the limit for itself until it reaches one that serves
 		s.sides, s.unaware = 1, max(s.unaware, len(c.members)-1)

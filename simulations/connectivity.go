@@ -54,7 +54,6 @@ type era struct {
 	hears    [][]bool        // whom each node hears for certain
 	pauses   []time.Duration // of each node, as long as they are
 	trips    []time.Duration // the longest round trip between each node and another, without pauses
-	stuck    int             // nodes that leave and reach nobody to hand over to: each decides on its own
 	late     bool            // pauses are so long that checks may time out
 	strained bool            // they may where one that was asked before was waited for in vain
 }
@@ -77,6 +76,7 @@ type event struct {
 	node     int           // -1 if it is about links
 	by       time.Duration // of a step
 	fresh    bool          // of a kill: nobody has a copy of what it held
+	alone    bool          // of a leave: it may reach nobody to hand over to, and decide on its own
 	spell    int           // events of one freeze have one number
 	region   bool          // it is of all of the region: they end, or start where nobody is
 }
@@ -97,8 +97,6 @@ type world struct {
 	pauses                    []time.Duration   // how long each node's are
 	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
 	sound                     []time.Duration   // since when it runs, and no member is missing
-	handsOver                 []time.Duration   // since when one that leaves reaches somebody to hand over to
-	stuck                     []bool            // it leaves, and reaches nobody
 }
 
 // courseOf replays the faults for one region. end is the end of what was asked.
@@ -109,8 +107,8 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		c.settle = gossipSettling
 	}
 	n := len(s.Nodes)
-	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), handsOver: make([]time.Duration, n), sound: make([]time.Duration, n)}
-	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.counts, &w.stuck} {
+	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), sound: make([]time.Duration, n)}
+	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.counts} {
 		*b = make([]bool, n)
 	}
 	w.spells = make([]int, n)
@@ -203,6 +201,10 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		for range max(1, is-was, was-is) {
 			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
 		}
+		for i := range w.events {
+			e := &w.events[i]
+			e.alone = e.alone || e.kind == moved && w.left[max(0, e.node)] && at <= e.from+settling
+		}
 	}
 	nobody := !slices.Contains(w.runs, true)
 	linked, lasts := w.edges(), settling
@@ -214,7 +216,6 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			lasts = moving // it goes once it has handed over
 		}
 	}
-	w.detain(at)
 	for range w.parted(linked) {
 		w.events = append(w.events, event{kind: changed, from: at, to: at + lasts, node: -1})
 	}
@@ -242,37 +243,6 @@ func (w *world) parted(before [][]bool) int {
 	return sides - len(stay)
 }
 
-// detain finds the nodes that leave and reach nobody to hand over to. One that reached
-// somebody is among them only if that was so for less than a change of connectivity is felt.
-func (w *world) detain(at time.Duration) {
-	for _, i := range w.members {
-		reaches := w.leftAt[i] == 0 || w.reachesSuccessor(i)
-		switch {
-		case reaches && w.stuck[i]:
-			w.stuck[i], w.handsOver[i] = false, at
-		case !reaches && at <= w.handsOver[i]+settling:
-			w.stuck[i] = true
-		}
-	}
-}
-
-// reachesSuccessor reports whether a node that leaves reaches one that takes what it holds, or
-// is the last of the roster, so that it has nobody to wait for.
-func (w *world) reachesSuccessor(i int) bool {
-	runs := w.runs[i]
-	w.runs[i] = true
-	side, _ := sidesOf(w.edges())
-	w.runs[i] = runs
-	last := true
-	for _, j := range w.members {
-		if j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] {
-			return true
-		}
-		last = last && (j == i || !w.begun[j] || w.left[j])
-	}
-	return last
-}
-
 // apply applies a fault to one node. Where it is not calm, a node that comes or goes
 // changes connectivity too: nobody is there to hand over to, or to be told by.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
@@ -282,7 +252,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 	arrive := func() {
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
-		w.leftAt[i], w.stuck[i], w.counts[i], w.sound[i] = 0, false, false, at
+		w.leftAt[i], w.counts[i], w.sound[i] = 0, false, at
 		clear(w.known[i])
 		w.known[i][i] = true
 		clear(w.toldLeft[i]) // it finds the roster as those on its side have it
@@ -299,7 +269,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		bare := w.bare(at, i)
 		add(killed, settling).fresh = bare
 		w.runs[i], w.frozen[i] = false, false
-		w.leftAt[i], w.stuck[i] = 0, false
+		w.leftAt[i] = 0
 	case FaultStart:
 		if w.runs[i] {
 			return
@@ -319,8 +289,8 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		for _, j := range w.members {
 			w.toldLeft[j][i] = w.left[i] && side[j] >= 0 && side[j] == side[i]
 		}
-		w.runs[i], w.leftAt[i], w.handsOver[i] = false, at, at
-		add(moved, moving)
+		w.runs[i], w.leftAt[i] = false, at
+		add(moved, moving).alone = !calm
 		if !calm {
 			add(changed, settling)
 		}
@@ -550,13 +520,6 @@ func (w *world) era(from, to time.Duration) {
 		}
 	}
 	moments := append([]time.Duration{from}, ignorant...)
-	var ends []time.Duration // of those that are stuck: then they are given up
-	for _, i := range w.members {
-		if end := w.leftAt[i] + leaveWithin; w.stuck[i] && !w.frozen[i] && end > from {
-			ends = append(ends, end)
-			moments = append(moments, min(end, to))
-		}
-	}
 	slices.Sort(moments)
 	moments = append(slices.Compact(moments), to)
 	for k, at := range moments[:len(moments)-1] {
@@ -565,11 +528,6 @@ func (w *world) era(from, to time.Duration) {
 			for _, since := range ignorant {
 				if since <= at {
 					part.unaware++
-				}
-			}
-			for _, end := range ends {
-				if end > at {
-					part.stuck++
 				}
 			}
 			w.eras = append(w.eras, part)

@@ -43,9 +43,9 @@ func random(seed uint64) *Scenario {
 	d.breaks()
 	d.smallness()
 	d.heat()
-	d.holds()
+	d.holds("flight", "holds", 5e7, 1.5e10, false)
 	d.reserves()
-	d.clients()
+	d.holds("clients", "clients", 2e8, 2.5e10, true)
 	d.snapshots()
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
@@ -90,6 +90,16 @@ func (d *dice) between(low, high time.Duration) time.Duration {
 // logarithmic is from low to high, each order of magnitude as often.
 func (d *dice) logarithmic(low, high float64) float64 {
 	return low * math.Pow(high/low, d.Float64())
+}
+
+// logarithm is logarithmic in whole milliseconds.
+func (d *dice) logarithm(low, high float64) time.Duration {
+	return time.Duration(d.logarithmic(low, high)).Truncate(time.Millisecond)
+}
+
+// policy is how a limit is shared out in a split: FairShare and MajorityShare have the sharpest bounds.
+func (d *dice) policy() weir.PartitionPolicy {
+	return pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 }
 
 func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
@@ -150,7 +160,7 @@ func (d *dice) shuffled(names []string, n int) []string {
 
 func (d *dice) limits() {
 	for i := range 1 + d.IntN(3) {
-		per := time.Duration(d.logarithmic(1e9, 15e9)).Truncate(time.Millisecond)
+		per := d.logarithm(1e9, 15e9)
 		if d.one(2) {
 			per = per.Round(time.Second)
 		}
@@ -158,8 +168,7 @@ func (d *dice) limits() {
 			Name:      [...]string{"api", "login", "search"}[i],
 			Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)),
 			Per:       per,
-			// FairShare and MajorityShare have the sharpest bounds.
-			Partition: pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed),
+			Partition: d.policy(),
 		}
 		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // one unit as often as hundreds: what is rounded shows there
 		if isBucket(&l) && d.one(2) {
@@ -265,7 +274,7 @@ func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, r
 		if d.one(3) {
 			at += d.between(2*time.Second, rest)
 		} else {
-			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
+			at += d.logarithm(1e8, 3e9)
 		}
 	}
 }
@@ -309,7 +318,7 @@ func (d *dice) victim() []string { return d.shuffled(d.s.all(), 1) }
 
 // while is how long things last.
 func (d *dice) while() time.Duration {
-	return time.Duration(d.logarithmic(2e8, 1.2e10)).Truncate(time.Millisecond)
+	return d.logarithm(2e8, 1.2e10)
 }
 
 func (d *dice) sides() [][]string {
@@ -365,7 +374,7 @@ func (d *dice) slow(at time.Duration) {
 	if d.one(3) {
 		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
 	} else {
-		f.Link.Latency = time.Duration(d.logarithmic(2e6, 1e8)).Truncate(time.Millisecond)
+		f.Link.Latency = d.logarithm(2e6, 1e8)
 		f.Link.Jitter = f.Link.Latency / 4
 	}
 	switch {
@@ -417,7 +426,7 @@ func (d *dice) freeze(at time.Duration) {
 }
 
 func (d *dice) step(at time.Duration) {
-	by := time.Duration(d.logarithmic(1e8, 6e10)).Truncate(time.Millisecond)
+	by := d.logarithm(1e8, 6e10)
 	if d.one(2) {
 		by = -by
 	}
@@ -497,43 +506,27 @@ func (d *dice) heat() {
 	}
 }
 
-// holds has one scenario in four hold units of a limit. It draws as slowness does.
-func (d *dice) holds() {
-	own := d.seeded("holds")
+// holds has one scenario in four hold units of a limit, for up to so long, and one in four have clients
+// in other processes hold some. It draws as slowness does.
+func (d *dice) holds(name, word string, least, most float64, ttl bool) {
+	own := d.seeded(word)
 	if !own.one(4) {
 		return
 	}
-	l := weir.Limit{Name: "flight", Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
-	l.Partition = pick(own, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
-	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: time.Duration(own.logarithmic(5e7, 1.5e10)).Truncate(time.Millisecond)}
+	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
+	l.Partition = own.policy()
+	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: own.logarithm(least, most)}
+	if ttl {
+		load.TTL = own.logarithm(1e9, 3e10)
+	}
 	if own.one(2) {
 		load.Units = 1 + own.Int64N(max(1, l.Rate/3))
 	}
 	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
 	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
-	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
-}
-
-// clients adds a limit to a quarter of the scenarios, and a load of holds that clients renew. It
-// draws as slowness does.
-func (d *dice) clients() {
-	own := d.seeded("clients")
-	if !own.one(4) {
-		return
+	if !ttl || d.asks()+load.Rate*d.s.Lasts.Seconds() <= mostAsks {
+		d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 	}
-	l := weir.Limit{Name: "clients", Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
-	l.Partition = pick(own, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
-	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: time.Duration(own.logarithmic(2e8, 2.5e10)).Truncate(time.Millisecond)}
-	load.TTL = time.Duration(own.logarithmic(1e9, 3e10)).Truncate(time.Millisecond)
-	if own.one(2) {
-		load.Units = 1 + own.Int64N(max(1, l.Rate/3))
-	}
-	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
-	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
-	if d.asks()+load.Rate*d.s.Lasts.Seconds() > mostAsks {
-		return
-	}
-	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
 // reserves has one scenario in four reserve units, and settle them. It draws as slowness
@@ -551,7 +544,7 @@ func (d *dice) reserves() {
 		l.Rate = min(100*l.Rate, 100_000)
 	}
 	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Units: 1 + own.Int64N(max(1, l.Rate/10)), Rate: round(own.logarithmic(1, mostHolding))}
-	load.Settles = time.Duration(own.logarithmic(5e7, 1e10)).Truncate(time.Millisecond)
+	load.Settles = own.logarithm(5e7, 1e10)
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
@@ -564,7 +557,7 @@ func (d *dice) snapshots() {
 	}
 	s := d.s
 	s.Lasts += stopsTake
-	s.Snapshots = time.Duration(own.logarithmic(1e9, 2e10)).Truncate(time.Millisecond)
+	s.Snapshots = own.logarithm(1e9, 2e10)
 	s.Shared = own.one(3)
 	if own.one(3) {
 		s.Faults = nil
@@ -614,7 +607,7 @@ func (d *dice) stop(at time.Duration) time.Duration {
 		add(Fault{Kind: FaultRevert, Nodes: d.shuffled(runs, 1)})
 	}
 	if d.one(3) {
-		by := time.Duration(d.logarithmic(1e8, 6e10)).Truncate(time.Millisecond)
+		by := d.logarithm(1e8, 6e10)
 		add(Fault{Kind: FaultSkew, Nodes: d.victim(), By: pick(d, by, -by)})
 	}
 	if d.one(4) && d.s.Nodes[0].Region == "" {
@@ -671,7 +664,7 @@ func (d *dice) pauses(at time.Duration) {
 func (d *dice) paused(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
 	if d.one(2) {
-		f.Every = time.Duration(d.logarithmic(2e7, 1e9)).Truncate(time.Millisecond)
+		f.Every = d.logarithm(2e7, 1e9)
 	}
 	f.Pauses = time.Duration(d.logarithmic(3e6, min(3e8, 0.9*float64(f.Every)))).Truncate(time.Millisecond)
 	return f

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -134,8 +133,8 @@ func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayLose reports whether a hold may be lost in a time: there is a split, or members crash or
-// freeze that together may be all that have it.
+// mayLose reports whether a hold may be lost in a time: there is a split, or several members
+// crash or freeze, which may be all that have it.
 func (h *holdings) mayLose(from, to time.Duration) bool {
 	c := h.course
 	for i := range c.eras {
@@ -143,7 +142,7 @@ func (h *holdings) mayLose(from, to time.Duration) bool {
 			return true
 		}
 	}
-	gone := make(map[int]time.Duration) // when members went last
+	gone := make(map[int]bool)
 	for i := range c.events {
 		e := &c.events[i]
 		if !e.overlaps(from-copying, to) {
@@ -153,20 +152,8 @@ func (h *holdings) mayLose(from, to time.Duration) bool {
 		case e.kind == changed, e.kind == killed && e.fresh, e.region:
 			return true
 		case e.kind == killed, e.kind == timedOut:
-			gone[e.node] = e.from
+			gone[e.node] = true
 		}
 	}
-	last := time.Duration(-1)
-	var times []time.Duration
-	for _, at := range gone {
-		times = append(times, at)
-	}
-	slices.Sort(times)
-	for _, at := range times {
-		if last >= 0 && at-last < copying {
-			return true
-		}
-		last = at
-	}
-	return false
+	return len(gone) > 1
 }

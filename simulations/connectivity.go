@@ -190,6 +190,12 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			}
 		}
 	}
+	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }) {
+		for i := range w.events {
+			e := &w.events[i]
+			e.alone = e.alone || e.kind == moved && w.left[max(0, e.node)] && at <= e.from+settling
+		}
+	}
 	if !slices.EqualFunc(before, w.edges(), slices.Equal[[]bool]) {
 		settle := settling
 		if heals {
@@ -200,10 +206,6 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		_, is := sidesOf(w.edges())
 		for range max(1, is-was, was-is) {
 			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
-		}
-		for i := range w.events {
-			e := &w.events[i]
-			e.alone = e.alone || e.kind == moved && w.left[max(0, e.node)] && at <= e.from+settling
 		}
 	}
 	nobody := !slices.Contains(w.runs, true)

@@ -139,7 +139,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if err != nil {
 			return // killed as it started, or at the end
 		}
-		p, err := s.process(n, h)
+		p, err := s.process(n)
 		if err != nil {
 			return
 		}

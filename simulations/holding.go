@@ -318,52 +318,20 @@ func (h *holdings) still() []quiet {
 }
 
 // back is when the units of a hold are back at the latest.
-func (h *holdings) back(o *Held, quiets, still []quiet, lossy bool) time.Duration {
-	if o.Expires > 0 {
-		process := *o
-		process.Expires = 0
-		by := o.Expires + expiryWithin + h.course.slowest(h.course.at(o.Expires))
-		if o.End == holdReleased {
-			by = min(by, h.backOnceWhole(&process, quiets, still, lossy))
-		}
-		return by
-	}
-	if o.End == holdReleased && !lossy {
+func (h *holdings) back(o *Held, still []quiet, lossy bool) time.Duration {
+	switch {
+	case o.Expires > 0:
+		return o.Expires + expiryWithin + h.course.slowest(h.course.at(o.Expires))
+	case o.End == holdLeft:
+		return o.To + leaveWithin + backWithin
+	case o.End == holdReleased && !lossy:
 		if q := h.whole(still, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
 			if by := o.To + h.course.slowest(q.era) + scheduling; by < q.to {
 				return by
 			}
 		}
-		for i := range quiets {
-			q := &quiets[i]
-			if q.sides != 1 || q.mute || h.course.pauses(q.from, q.to, h.course.members...) > 0 {
-				continue
-			}
-			if by := max(o.To, q.from+h.spreads(q)) + confirmedWithin + h.course.slowest(q.era); by < q.to {
-				return min(by, o.To+backWithin)
-			}
-		}
-	}
-	if o.End == holdLeft {
-		return o.To + leaveWithin + backWithin
 	}
 	return o.To + backWithin
-}
-
-// backOnceWhole is when the units of a hold that a client released are back at the latest if its
-// ttl is longer than that.
-func (h *holdings) backOnceWhole(o *Held, quiets, still []quiet, lossy bool) time.Duration {
-	if by := h.back(o, quiets, still, lossy); by < o.To+backWithin {
-		return by
-	}
-	for i := range quiets {
-		if q := &quiets[i]; q.sides == 1 && !q.mute {
-			if by := max(o.To, q.from) + backWithin; by < q.to {
-				return by
-			}
-		}
-	}
-	return never
 }
 
 // givenBack looks at denials: so many units must be held, or may not be back yet. And in the
@@ -387,7 +355,7 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			for ; at < len(h.of) && h.of[at].Asked <= c.Answered; at++ {
 				active = append(active, h.of[at])
 			}
-			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, quiets, still, lossy) < c.Asked })
+			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, still, lossy) < c.Asked })
 			q := h.whole(quiets, c.Asked, c.Answered)
 			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 ||
 				h.course.joins(q) && c.Asked < q.from+moving+settling {
@@ -395,9 +363,7 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			units := int64(0)
 			for _, o := range active {
-				if o.End != holdUnheard || r.unsure(&o) {
-					units += o.Units
-				}
+				units += o.Units
 			}
 			if units+c.Units <= h.l.Rate {
 				broken(c.Answered, "%v: %d units were denied at %s, asked at %v, as %v, where %d can be held", h, c.Units, r.Scenario.Nodes[c.Node].Name, c.Asked, c.Source, units)
@@ -405,17 +371,6 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 		}
 	}
-}
-
-// unsure reports whether an ask that was denied may be granted where its answer came too late.
-func (r *trial) unsure(o *Held) bool {
-	c := r.courses[r.Scenario.Nodes[o.Node].Region]
-	for _, q := range c.quiets() {
-		if q.sides == 1 && !q.mute && q.from <= o.Asked && o.From < q.to && o.From-o.Asked < timeoutOf(r.Scenario)/4 {
-			return false
-		}
-	}
-	return true
 }
 
 // belowExpect reports whether the region of a node has too few in the end.

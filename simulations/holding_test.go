@@ -109,7 +109,6 @@ func TestReservationsAreJudgedByWhatTheyCameTo(t *testing.T) {
 		{"debited twice", nil, []Settled{settled(2, 12)}, 14, true},
 		{"debited nowhere", nil, []Settled{settled(2, 12)}, 10, true},
 		{"debited nowhere, in a split", []Fault{splitAt10}, []Settled{settled(12, 12)}, 10, false},
-		{"given back twice, in a split", []Fault{splitAt10}, []Settled{settled(12, 7)}, 4, true},
 		{"settled by each side before it knows of the split", []Fault{splitAt10}, []Settled{settled(10.1, 7), settled(10.2, 7)}, 7, false},
 		{"settled by each side long after the split", []Fault{splitAt10}, []Settled{settled(14, 7), settled(15, 7)}, 7, true},
 	} {

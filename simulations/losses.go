@@ -115,8 +115,7 @@ func (l *ledger) note(c Check, killed bool) {
 	defer l.mu.Unlock()
 	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered)
 	l.asks[c.Key] = append(l.asks[c.Key], ask{
-		units: c.Units, from: c.Asked, to: c.Answered,
-		done: !killed && c.Err == "" && c.Allowed, unsure: killed || c.Err != "" || slow, leased: c.Source == weir.Leased,
+		units: c.Units, from: c.Asked, to: c.Answered, unsure: killed || c.Err != "" || slow,
 	})
 	if !killed && c.Err == "" && c.Allowed {
 		l.granted[c.Key] += c.Units

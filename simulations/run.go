@@ -101,8 +101,6 @@ type stage struct {
 	holds    []Held
 	reserved []Reserved
 	witness  ledger
-	spends   spends                   // of what is reserved
-	rollout  rollout                  // of the witness's numbers
 	ended    WAN                      // of nodes that run no more
 	courses  []*course                // of each region, once all has been asked
 	views    map[string]*cluster.View // the last that each member had
@@ -131,7 +129,7 @@ type process struct {
 	node     *weir.Node
 	name     string // as a member
 	since    time.Duration
-	limiters []*weir.Limiter // as stage.limits; the witness's is another once its numbers change
+	limiters []*weir.Limiter // as stage.limits
 	killed   bool            // with it the callers that asked there
 	leaves   bool            // it says goodbye, or has
 	over     chan struct{}   // closed once its callers have gone with it
@@ -149,7 +147,6 @@ func play(scenario *Scenario) (*Journal, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	s.asking.Go(func() { s.load(ctx) })
-	s.asking.Go(s.rollOut)
 	for _, f := range s.Faults {
 		time.Sleep(f.At - s.now())
 		s.strike(ctx, f)
@@ -160,7 +157,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	j := &Journal{Scenario: scenario, WAN: s.wanUse()}
 	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
-	j.Spends, j.Holds, j.Probes = s.spent(), s.holds, s.probe(ctx)
+	j.Spends, j.Holds, j.Probes = s.spent(ctx), s.holds, s.probe(ctx)
 	for _, region := range s.regions {
 		s.courses = append(s.courses, courseOf(s.Scenario, region, s.now()))
 	}
@@ -194,8 +191,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		views:    make(map[string]*cluster.View),
 		deaf:     make(map[[2]int]*absence),
 	}
-	s.rollout.draw(s)
-	s.limits = append(s.limits, s.rollout.before)
+	s.limits = append(s.limits, s.witnessLimit())
 	o := weirtest.Options{
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
@@ -203,7 +199,6 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Caps:    scenario.Caps,
 		Spent: func(host string, id [16]byte, reset uint64, units int64) {
 			s.witness.observe(id, reset, units, s.now(), s.named[host].index)
-			s.spends.observe(id, units)
 		},
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
@@ -274,7 +269,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	for _, h := range s.hosts {
 		h.machine = s.cluster.Network().Host(h.name)
 		if n := s.cluster.Node(h.name); n != nil {
-			if h.runs, err = s.process(n, h); err != nil {
+			if h.runs, err = s.process(n); err != nil {
 				_ = s.cluster.Close()
 				return nil, err
 			}
@@ -285,7 +280,6 @@ func newStage(scenario *Scenario) (*stage, error) {
 			for k, key := range s.keys[len(s.Limits)] {
 				s.witness.keys[h.runs.limiters[len(s.Limits)].ID(key)] = k
 			}
-			s.reserveIDs(h.runs)
 		}
 	}
 	s.mu.Lock()
@@ -308,17 +302,14 @@ func (s *stage) keysOf(limit int) int {
 	return most
 }
 
-func (s *stage) process(n *weir.Node, h *host) (*process, error) {
+func (s *stage) process(n *weir.Node) (*process, error) {
 	p := &process{node: n, since: s.now(), over: make(chan struct{})}
 	for _, m := range n.Members() {
 		if m.Self {
 			p.name = m.Name
 		}
 	}
-	for i, l := range s.limits {
-		if i == len(s.Limits) {
-			l = s.rollout.of(h.index, p.since)
-		}
+	for _, l := range s.limits {
 		limiter, err := n.Limiter(l)
 		if err != nil {
 			return nil, err
@@ -447,20 +438,27 @@ func (s *stage) endings(ctx context.Context) []Ending {
 // used is what a node says that is used of a key of the witness, and whether it
 // says so itself.
 func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner bool) {
-	n := s.cluster.Node(h.name)
-	if n == nil || key/witnessKeys != h.region {
+	if key/witnessKeys != h.region {
 		return 0, false
 	}
-	l, err := n.Limiter(s.rollout.after)
+	return s.peek(ctx, h, len(s.Limits), key)
+}
+
+func (s *stage) peek(ctx context.Context, h *host, limit, key int) (units int64, owner bool) {
+	n := s.cluster.Node(h.name)
+	if n == nil {
+		return 0, false
+	}
+	l, err := n.Limiter(s.limits[limit])
 	if err != nil {
 		return 0, false
 	}
-	d, err := l.Peek(ctx, s.keys[len(s.Limits)][key])
+	d, err := l.Peek(ctx, s.keys[limit][key])
 	if err != nil {
 		return 0, false
 	}
 	// Below Expect every answer is FailedOpen.
-	owner = d.Source == weir.Owner || d.Source == weir.FailedOpen && l.Owner(s.keys[len(s.Limits)][key]).Self
+	owner = d.Source == weir.Owner || d.Source == weir.FailedOpen && l.Owner(s.keys[limit][key]).Self
 	return d.Limit - d.Remaining, owner
 }
 

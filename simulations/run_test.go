@@ -135,42 +135,6 @@ func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
 	}
 }
 
-// As rules are rolled out: hosts have the new numbers one after the other, and whoever
-// starts later has them at once.
-func TestTheNumbersOfTheWitnessChangeInOneRunOfSix(t *testing.T) {
-	runs, changed, varied := 1200, 0, 0
-	for seed := range runs {
-		s := &stage{Scenario: &Scenario{Seed: uint64(seed), Lasts: 20 * time.Second, Nodes: make([]Node, 5)}}
-		r := &s.rollout
-		r.draw(s)
-		require.NoError(t, r.before.Validate())
-		require.NoError(t, r.after.Validate())
-		first, last := slices.Min(r.at), slices.Max(r.at)
-		if r.before == r.after {
-			require.Equal(t, never, first)
-			continue
-		}
-		changed++
-		require.Less(t, first, s.Lasts)
-		require.Less(t, last-first, rolledOutIn)
-		require.NotEqual(t, r.before.Rate, r.after.Rate)
-		require.Equal(t, r.before.Algorithm, r.after.Algorithm)
-		for host, at := range r.at {
-			require.Equal(t, r.before, r.of(host, at-1))
-			require.Equal(t, r.after, r.of(host, at))
-		}
-		if r.after.Varies {
-			varied++
-			require.True(t, r.before.Varies)
-			require.Equal(t, r.before.Version, r.after.Version)
-		} else {
-			require.Greater(t, r.after.Version, r.before.Version)
-		}
-	}
-	require.InDelta(t, runs/renumberedOf, changed, 50)
-	require.InDelta(t, changed/2, varied, 40)
-}
-
 // What Wait decides reaches the one that asks for it, and nobody else.
 func TestTheLastDecisionOfAWaitIsTold(t *testing.T) {
 	var last weir.Decision

@@ -146,32 +146,6 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 	}
 }
 
-func TestAGlobalBucketIsHeldToAnyTimeAcrossACut(t *testing.T) {
-	cut := Fault{At: 8 * time.Second, Kind: FaultCut, From: "east", To: "west"}
-	s := global(weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20}, cut)
-	paced := [][]Check{spread(50, 2100*ms, 12100*ms, 0), spread(50, 2200*ms, 12200*ms, 3), spread(20, 2*time.Second, 2*time.Second)}
-	require.Empty(t, brokenOf(journal(s, paced...), anyTime))
-	require.NotEmpty(t, brokenOf(journal(s, append(paced, spread(1, 9*time.Second, 9*time.Second, 3))...), anyTime))
-}
-
-func TestAPlanetGrantsTheLimit(t *testing.T) {
-	s := global(weir.Limit{Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second})
-	s.Lasts = 65 * time.Second
-	asked := func(granted int) *Journal {
-		var all [][]Check
-		for _, node := range []int16{0, 3} {
-			denied := spread(1400*65, 0, s.Lasts, node)
-			for i := range denied {
-				denied[i].Allowed = false
-			}
-			all = append(all, denied, spread(granted/2*65, 0, s.Lasts, node))
-		}
-		return journal(s, all...)
-	}
-	require.Empty(t, brokenOf(asked(970), shareGrant))
-	require.NotEmpty(t, brokenOf(asked(920), shareGrant))
-}
-
 // costlyScenarios are those whose promises another test shows as well, and that test.
 var costlyScenarios = map[string]string{
 	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",

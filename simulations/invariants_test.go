@@ -195,32 +195,6 @@ func TestWhatIsInFlightAtACrashIsAllowed(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, before, spread(30, 9950*ms, 9951*ms)), boundInvariant))
 }
 
-func TestAHealedLogCountsWhatEverySideAdmitted(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 10 * time.Second}, splitAt10, healAt25)
-	sides := [][]Check{spread(40, 20*time.Second, 24*time.Second, 0), spread(55, 20*time.Second, 24*time.Second, 3)}
-	later := func(units int) *Journal {
-		return journal(s, append(sides, spread(units, 27300*ms, 27400*ms))...)
-	}
-	require.Empty(t, judge(later(5)))
-	require.NotEmpty(t, brokenOf(later(6), healedInvariant))
-	atOnce := later(5)
-	for i := range atOnce.Checks {
-		atOnce.Checks[i].Answered = atOnce.Checks[i].Asked
-	}
-	require.Empty(t, judge(atOnce), "what its owner is asked takes no time")
-	require.Empty(t, brokenOf(later(6), boundInvariant), "a heal is a change of connectivity")
-	require.Empty(t, judge(journal(s, append(sides, spread(6, 26*time.Second, 26100*ms))...)), "not all is heard again")
-}
-
-func TestALogNeedNotCountWhatAFrozenNodeHasToTell(t *testing.T) {
-	freeze := Fault{At: 10 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}}
-	thaw := Fault{At: 20 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}}
-	l := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 3 * time.Second}
-	checks := func(from time.Duration) []Check { return spread(101, from, from+100*ms) }
-	require.Empty(t, brokenOf(journal(told(l, freeze, thaw), checks(15*time.Second)), healedInvariant))
-	require.NotEmpty(t, brokenOf(journal(told(l, freeze, thaw), checks(28*time.Second)), healedInvariant))
-}
-
 func TestABucketIsHeldToAnyTime(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
 	paced := spread(100, 2100*ms, 12100*ms)

@@ -239,9 +239,8 @@ func (s *stage) asked(h *host, limit int) (*process, *weir.Limiter) {
 func (s *stage) put(ctx context.Context, q question) {
 	if q.deed == refund {
 		if begun, may := s.witness.mayReturn(q.key, q.units); may {
-			from := s.now()
 			s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
-			s.witness.returned(q.key, q.units, begun, from, s.now())
+			s.witness.returned(q.key, q.units, begun)
 			return
 		}
 	}

@@ -34,7 +34,8 @@ type ledger struct {
 	since   []int64           // of each key, granted under that number and not given back yet
 	stale   [][]stale         // of each key
 	knows   map[knower]uint64 // the number that each host's node has known last
-	asks    [][]ask           // of each key
+	unsure  []int64           // units of each key, of checks that several members may have carried out
+	refunds []int64           // units of each key that were to be given back
 	crashes []crash
 	moves   []move
 	breaks  []time.Duration // when connections broke
@@ -65,7 +66,7 @@ type knower struct{ host, key int }
 
 func newLedger(keys int) ledger {
 	return ledger{
-		spends: make([][]spent, keys), granted: make([]int64, keys), asks: make([][]ask, keys),
+		spends: make([][]spent, keys), granted: make([]int64, keys), unsure: make([]int64, keys), refunds: make([]int64, keys),
 		resets: make([]uint64, keys), since: make([]int64, keys), stale: make([][]stale, keys),
 		knows: make(map[knower]uint64),
 	}
@@ -113,10 +114,9 @@ type crash struct {
 func (l *ledger) note(c Check, killed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered)
-	l.asks[c.Key] = append(l.asks[c.Key], ask{
-		units: c.Units, from: c.Asked, to: c.Answered, unsure: killed || c.Err != "" || slow,
-	})
+	if killed || c.Err != "" || c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered) {
+		l.unsure[c.Key] += c.Units
+	}
 	if !killed && c.Err == "" && c.Allowed {
 		l.granted[c.Key] += c.Units
 		if !l.before(c) {
@@ -167,10 +167,10 @@ func (l *ledger) mayReturn(key int, units int64) (reset uint64, may bool) {
 }
 
 // returned takes down a refund, whatever came of it, which was begun under a reset number.
-func (l *ledger) returned(key int, units int64, reset uint64, from, to time.Duration) {
+func (l *ledger) returned(key int, units int64, reset uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asks[key] = append(l.asks[key], ask{units: -units, from: from, to: to})
+	l.refunds[key] += units
 	if now := l.resets[key]; now > reset {
 		l.stale[key] = append(l.stale[key], stale{units, now})
 	}
@@ -303,7 +303,7 @@ func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard = unheard(l.asks[k], l.spends[k][:len(gone)], troubles)
+	e.Unheard = unheard(l.unsure[k], l.refunds[k], l.spends[k][:len(gone)], troubles)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

@@ -13,9 +13,6 @@ const (
 	// because a crash lost the memory of the grant: a grant's term, and what
 	// clocks are allowed to differ by.
 	granted = 11250 * time.Millisecond
-	// following is how long it may take until what regions have of a limit follows
-	// a change of demand, or of who reaches whom.
-	following = 25 * time.Second
 )
 
 // planet is what happened to all regions together, from the scenario alone: Global
@@ -25,7 +22,6 @@ type planet struct {
 	names    []string
 	courses  []*course // of each region
 	torn     []span    // when some region could not reach another, one way at least
-	struck   []time.Duration
 }
 
 // span is a time.
@@ -41,8 +37,11 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 	end := p.courses[0].end()
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		if p.strikes(cut, f) {
-			p.struck = append(p.struck, f.At)
+		if f.Kind == FaultHeal {
+			clear(cut)
+		}
+		for i, j := range s.between(f) {
+			cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind != FaultLink
 		}
 		if now := p.apart(cut); now != torn {
 			if torn {
@@ -55,18 +54,6 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 		p.torn = append(p.torn, span{since, end})
 	}
 	return p
-}
-
-// strikes has a fault cut links, and reports whether it is of some between regions.
-func (p *planet) strikes(cut map[[2]int]bool, f *Fault) (abroad bool) {
-	if f.Kind == FaultHeal {
-		clear(cut)
-	}
-	for i, j := range p.scenario.between(f) {
-		abroad = abroad || p.scenario.Nodes[i].Region != p.scenario.Nodes[j].Region
-		cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind != FaultLink
-	}
-	return abroad || f.Kind == FaultHeal || f.Kind == FaultSplit
 }
 
 // apart reports whether some region does not reach another.
@@ -173,51 +160,4 @@ func (p *planet) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 		units += c.inFlight(l, from, to, admitted)
 	}
 	return units
-}
-
-// undisturbed is when no region has a fault inside, and nothing that did is
-// felt. Between regions anything may be cut.
-func (p *planet) undisturbed() (all []span) {
-	var bad []span
-	for _, c := range p.courses {
-		for i := range c.events {
-			bad = append(bad, span{c.events[i].from, c.events[i].to + granted})
-		}
-		for i := range c.eras {
-			if e := &c.eras[i]; e.sides != 1 || e.unaware > 0 || e.slow > 0 || e.late || e.missing {
-				bad = append(bad, span{e.from, e.to + c.settle + granted})
-			}
-		}
-	}
-	slices.SortFunc(bad, func(a, b span) int { return int(a.from - b.from) })
-	at := time.Duration(0)
-	for _, b := range append(bad, span{p.courses[0].end(), p.courses[0].end()}) {
-		if b.from > at {
-			all = append(all, span{at, b.from})
-		}
-		at = max(at, b.to+1)
-	}
-	return all
-}
-
-// calm is when besides all regions reach each other, and what they have has
-// followed that.
-func (p *planet) calm() (all []span) {
-	for _, s := range p.undisturbed() {
-		at := s.from
-		for _, when := range append(slices.Clone(p.struck), s.to) {
-			if when < s.from || when > s.to {
-				continue
-			}
-			if when > at && !p.tornIn(at, when) {
-				all = append(all, span{at, when})
-			}
-			at = max(at, when+following)
-		}
-	}
-	return all
-}
-
-func (p *planet) tornIn(from, to time.Duration) bool {
-	return slices.ContainsFunc(p.torn, func(t span) bool { return t.from < to && t.to > from })
 }

@@ -19,13 +19,6 @@ const besides = 5
 // return the other units, even on the slowest link without loss.
 const leaseLasts = time.Second
 
-// ask is a request to the witness, as its caller saw it.
-type ask struct {
-	units    int64 // below zero given back
-	from, to time.Duration
-	unsure   bool // several members may have been asked, or the caller heard no answer
-}
-
 // trouble is a time in which leases may be lost, both ends included.
 type trouble struct{ from, to time.Duration }
 
@@ -40,28 +33,17 @@ func meets(troubles []trouble, from, to time.Duration) bool {
 //
 // Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease
 // adds nothing to the sum of the spends, unless it is lost: by a reset, or in a trouble.
-func unheard(asks []ask, spends []spent, troubles []trouble) (units int64) {
+func unheard(unsure, refunds int64, spends []spent, troubles []trouble) (units int64) {
 	for _, s := range spends {
 		if s.units == 0 { // it has heard of a reset
 			troubles = append(slices.Clip(troubles), trouble{s.at, s.at})
 		}
 	}
-	refunds := int64(0) // that were asked for, and not carried out
-	for _, a := range asks {
-		switch {
-		case a.units < 0:
-			refunds -= a.units
-		case a.unsure:
-			units += besides * a.units
-		}
-	}
 	for _, s := range spends {
-		if s.units < 0 {
-			refunds += s.units
-		}
+		refunds += min(0, s.units)
 		if s.units > 0 && meets(troubles, s.at, s.at+leaseLasts) {
 			units += s.units
 		}
 	}
-	return units + max(0, refunds)
+	return units + besides*unsure + max(0, refunds)
 }

@@ -11,30 +11,27 @@ import (
 func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) {
 	const ms = time.Millisecond
 	took := func(units int64, at time.Duration) spent { return spent{units: units, at: at} }
-	yes := ask{units: 2, from: 10 * ms, to: 11 * ms}
-	slow := ask{units: 2, from: 10 * ms, to: 60 * ms, unsure: true}
-	back := ask{units: -2, from: 20 * ms, to: 21 * ms}
 	for name, c := range map[string]struct {
-		asks     []ask
-		spends   []spent
-		unheard  int64
-		troubles []trouble
+		unsure, refunds int64
+		spends          []spent
+		unheard         int64
+		troubles        []trouble
 	}{
-		"a take":                                 {[]ask{yes}, []spent{took(2, 10*ms), took(2, 10*ms)}, 0, nil},
-		"a slow one":                             {[]ask{slow, yes}, []spent{took(2, 30*ms), took(2, 50*ms)}, besides * 2, nil},
-		"a refund":                               {[]ask{yes, back}, []spent{took(2, 10*ms), took(-2, 20*ms)}, 0, nil},
-		"a refund that nobody carried out":       {[]ask{yes, back}, []spent{took(2, 10*ms)}, 2, nil},
-		"a refund of a part":                     {[]ask{yes, back}, []spent{took(2, 10*ms), took(-1, 20*ms)}, 1, nil},
-		"more comes back than is refunded":       {[]ask{yes, back}, []spent{took(7, 10*ms), took(-2, 20*ms), took(-5, 900*ms)}, 0, nil},
-		"a lease":                                {[]ask{yes}, []spent{took(7, 10*ms)}, 0, nil},
-		"a lease that a reset ends":              {[]ask{yes}, []spent{took(7, 10*ms), took(0, 300*ms)}, 7, nil},
-		"a lease, and a reset when it has ended": {[]ask{yes}, []spent{took(7, 10*ms), took(0, 1200*ms)}, 0, nil},
-		"a lease, in a trouble":                  {[]ask{yes}, []spent{took(7, 10*ms)}, 7, []trouble{{500 * ms, 500 * ms}}},
-		"a lease, and a trouble before it":       {[]ask{yes}, []spent{took(7, 10*ms)}, 0, []trouble{{0, 9 * ms}}},
-		"a lease, and a trouble after it":        {[]ask{yes}, []spent{took(7, 10*ms)}, 0, []trouble{{1200 * ms, never}}},
+		"a take":                                 {0, 0, []spent{took(2, 10*ms), took(2, 10*ms)}, 0, nil},
+		"a slow one":                             {2, 0, []spent{took(2, 30*ms), took(2, 50*ms)}, besides * 2, nil},
+		"a refund":                               {0, 2, []spent{took(2, 10*ms), took(-2, 20*ms)}, 0, nil},
+		"a refund that nobody carried out":       {0, 2, []spent{took(2, 10*ms)}, 2, nil},
+		"a refund of a part":                     {0, 2, []spent{took(2, 10*ms), took(-1, 20*ms)}, 1, nil},
+		"more comes back than is refunded":       {0, 2, []spent{took(7, 10*ms), took(-2, 20*ms), took(-5, 900*ms)}, 0, nil},
+		"a lease":                                {0, 0, []spent{took(7, 10*ms)}, 0, nil},
+		"a lease that a reset ends":              {0, 0, []spent{took(7, 10*ms), took(0, 300*ms)}, 7, nil},
+		"a lease, and a reset when it has ended": {0, 0, []spent{took(7, 10*ms), took(0, 1200*ms)}, 0, nil},
+		"a lease, in a trouble":                  {0, 0, []spent{took(7, 10*ms)}, 7, []trouble{{500 * ms, 500 * ms}}},
+		"a lease, and a trouble before it":       {0, 0, []spent{took(7, 10*ms)}, 0, []trouble{{0, 9 * ms}}},
+		"a lease, and a trouble after it":        {0, 0, []spent{took(7, 10*ms)}, 0, []trouble{{1200 * ms, never}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.unheard, unheard(c.asks, c.spends, c.troubles))
+			require.Equal(t, c.unheard, unheard(c.unsure, c.refunds, c.spends, c.troubles))
 		})
 	}
 }

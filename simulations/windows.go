@@ -120,34 +120,6 @@ func (a *asks) windows(per time.Duration, yield func(w window)) {
 	}
 }
 
-// held calls yield for each admission, with the units of the Per before it that a
-// log held then for certain, its own among them.
-func (a *asks) held(yield func(c *Check, units int64)) {
-	var units int64
-	var latest time.Duration
-	in, first, next := make([]bool, len(a.admits)), 0, 0
-	for own, i := range a.admits {
-		c := &a.checks[i]
-		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered <= c.Asked; next++ {
-			if at, _ := slices.BinarySearch(a.admits, a.ends[next]); at >= first {
-				in[at] = true
-				units += a.checks[a.ends[next]].Units
-			}
-		}
-		latest = max(latest, c.Answered)
-		for ; a.checks[a.admits[first]].Asked <= latest-a.l.Per; first++ {
-			if in[first] {
-				units -= a.checks[a.admits[first]].Units
-			}
-		}
-		if in[own] { // it took no time
-			yield(c, units)
-		} else {
-			yield(c, units+c.Units)
-		}
-	}
-}
-
 // since returns those of some checks, ascending by Asked, that were asked from a moment on.
 func (a *asks) since(of []int32, from time.Duration) []int32 {
 	i, _ := slices.BinarySearchFunc(of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })

@@ -28,7 +28,6 @@ type situation struct {
 	sides    int // the most at one time that know of each other
 	unaware  int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
 	nodes    int // the most that ran at one time
-	stops    int // 1 if all nodes stopped, or started: what that takes is of each key (asks.unsaved)
 	slow     int // the most ends of links at one time on which checks may time out
 
 	// Of a Global limit, where all else is of its regions together:
@@ -63,7 +62,6 @@ func (s situation) row() string {
 	add(s.sides > 1, "split")
 	add(s.unaware > 0, "sides that have not met, or have forgotten")
 	add(s.c > 0, "change of connectivity")
-	add(s.stops > 0, "stop of all nodes")
 	add(s.kills > 0, "crash")
 	add(s.bare > 0, "crash without a copy")
 	add(s.timeouts+s.late > 0, "timeouts")
@@ -149,10 +147,6 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		if !e.overlaps(from, to) {
 			continue
 		}
-		if e.region && c.stopsAlone(l) {
-			s.stops = 1
-			continue
-		}
 		switch e.kind {
 		case changed:
 			s.c++
@@ -202,9 +196,6 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 	}
 	s.sides, s.nodes = s.sides+alone, s.nodes+alone
 	s.timeouts += max(0, s.slow-1)
-	if s.stops > 0 && l.Partition == weir.FailOpen { // each node has the limit for itself until it reaches one that serves
-		s.sides, s.unaware = 1, max(s.unaware, len(c.members)-1)
-	}
 	return s
 }
 
@@ -215,7 +206,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for i := range c.events {
 		e := &c.events[i]
-		if !e.overlaps(from, to) || e.region && c.stopsAlone(l) {
+		if !e.overlaps(from, to) {
 			continue
 		}
 		switch e.kind {

@@ -31,8 +31,6 @@ type course struct {
 	eras     []era // one after the other, from 0 to the end
 	events   []event
 	settle   time.Duration // after a heal
-
-	stopsOnly bool // nothing happens but stops and starts of all nodes
 }
 
 // era is a time in which nobody comes or goes and no link changes.
@@ -102,7 +100,6 @@ type world struct {
 // courseOf replays the faults for one region. end is the end of what was asked.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
 	c := &course{scenario: s, settle: settling}
-	c.stopsOnly = s.stopsOnly()
 	if s.Gossip {
 		c.settle = gossipSettling
 	}

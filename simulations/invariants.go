@@ -106,7 +106,6 @@ func newTrial(j *Journal) *trial {
 		a := of[s]
 		if a == nil {
 			a = &asks{subject: s, l: l, course: course, checks: j.Checks}
-			a.stops = slices.DeleteFunc(slices.Clone(j.Stops), func(stop Stop) bool { return stop.Region != s.region })
 			of[s] = a
 			if s.region == everywhere {
 				a.planet = r.planet

@@ -26,14 +26,6 @@ type Journal struct {
 	Probes   []Probe    // the same
 	Reserved []Reserved // the checks of these are in Checks, of so many units as count in any case
 	Spends   []Spend
-	Stops    []Stop // of all nodes of a region
-}
-
-// Stop is that of the last node of a region.
-type Stop struct {
-	At     time.Duration
-	Region string
-	Saved  time.Duration // all that was admitted until then is in snapshots that were loaded
 }
 
 // WAN is what all nodes have sent to other regions about Global limits, until they

@@ -162,7 +162,6 @@ func play(scenario *Scenario) (*Journal, error) {
 		s.courses = append(s.courses, courseOf(s.Scenario, region, s.now()))
 	}
 	j.Ends = s.endings(ctx)
-	j.Stops = s.stops()
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check

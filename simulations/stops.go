@@ -4,9 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/bucket"
 )
 
 // What survives a stop of all nodes of a region. Each node that ended had a last snapshot, of
@@ -32,16 +29,6 @@ func (s *stage) stopped(ended ...int) {
 			s.outages = append(s.outages, outage{region, s.now()})
 		}
 	}
-}
-
-// stops is all that were, for the judge.
-func (s *stage) stops() (all []Stop) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, o := range s.outages {
-		all = append(all, Stop{At: o.at, Region: s.regions[o.region], Saved: s.saved(o)})
-	}
-	return all
 }
 
 // outageOf is the outage that a host's end was part of.
@@ -134,53 +121,3 @@ func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 // unmoved reports whether nothing happened to the nodes of a region for so long before an outage that
 // each count was at its owner and at those that have copies, and in what they wrote last.
 func (s *stage) unmoved(o outage) bool { return s.quiet(o.region, o.at-moving-s.Snapshots, o.at) }
-
-// durable reports whether snapshots have a limit's counts.
-func durable(l *weir.Limit) bool {
-	return l.Durable == weir.Durable || l.Durable == weir.DurableIfLong && l.Algorithm != weir.InFlight && l.Per >= bucket.DurableFrom
-}
-
-// unsaved is the units that were admitted in a span, and that stops of all nodes in it may have
-// taken: of a durable limit those that no loaded snapshot has, of another all.
-func (a *asks) unsaved(from, to time.Duration) (units int64) {
-	if len(a.stops) == 0 {
-		return 0
-	}
-	for _, i := range a.admits {
-		c := &a.checks[i]
-		if c.Answered >= from && slices.ContainsFunc(a.stops, func(s Stop) bool {
-			return s.At > from && s.At <= to && c.Asked < s.At && (c.Answered > s.Saved || !durable(a.l))
-		}) {
-			units += c.Units
-		}
-	}
-	return units
-}
-
-// stopsAlone reports whether stops and starts of all nodes take no more of a limit than
-// asks.unsaved.
-func (c *course) stopsAlone(l *weir.Limit) bool {
-	s := c.scenario
-	return c.stopsOnly && l.Scope != weir.Global && s.MaxKeys == 0 && !s.reserves(l.Name)
-}
-
-// stopsOnly reports whether all nodes stop at once, or start, and nothing else happens but to
-// clocks and snapshots.
-func (s *Scenario) stopsOnly() bool {
-	now := s.beginning()
-	for _, f := range s.Faults {
-		now.apply(f)
-		switch f.Kind {
-		case FaultKill, FaultLeave, FaultStart:
-			for _, is := range now.hosts {
-				if f.Kind != FaultStart && is == running {
-					return false
-				}
-			}
-		case FaultLose, FaultRevert, FaultSkew:
-		default:
-			return false
-		}
-	}
-	return s.Snapshots > 0
-}

@@ -24,7 +24,6 @@ type asks struct {
 	l      *weir.Limit
 	course *course // of the region; of the first, if the limit is Global
 	planet *planet // nil unless it is
-	stops  []Stop  // of the region, none if the limit is Global
 	checks []Check // of the whole journal
 	of     []int32 // indices in checks
 	admits []int32 // those of them that were admitted, ascending by Asked
@@ -39,17 +38,12 @@ func (a *asks) stretches() stretches {
 	return a.course.stretches(a.l)
 }
 
-// inFlight is what may be on its way in a span, when authority moves or dies, and what is lost
-// in stops of all nodes.
+// inFlight is what may be on its way in a span, when authority moves or dies.
 func (a *asks) inFlight(from, to time.Duration) int64 {
 	if a.planet != nil {
 		return a.planet.inFlight(a.l, from, to, a.admitted)
 	}
-	units := a.course.inFlight(a.l, from, to, a.admitted)
-	if a.course.stopsAlone(a.l) {
-		units += a.unsaved(from, to)
-	}
-	return units
+	return a.course.inFlight(a.l, from, to, a.admitted)
 }
 
 // places is how many places there are at a time for what is admitted, and place

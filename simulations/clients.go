@@ -116,8 +116,8 @@ func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.evicts() {
 		return // a node knows of so many holds at most
 	}
-	for _, h := range r.holdings() {
-		for _, o := range h.of {
+	for _, h := range r.flights {
+		for _, o := range h.holds {
 			if o.Expires == 0 || !o.has() {
 				continue
 			}
@@ -135,7 +135,7 @@ func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 
 // mayLose reports whether a hold may be lost in a time: there is a split, or several members
 // crash or freeze, which may be all that have it.
-func (h *holdings) mayLose(from, to time.Duration) bool {
+func (h *asks) mayLose(from, to time.Duration) bool {
 	c := h.course
 	for i := range c.eras {
 		if e := &c.eras[i]; e.to+c.settle > from && e.from <= to && (e.sides != 1 || e.unaware > 0) {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -171,53 +170,12 @@ func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
 }
 
-// holdings is the holds of one key in one region, ascending by From.
-type holdings struct {
-	subject
-	l      *weir.Limit
-	course *course
-	of     []Held
-	denied []*Check // ascending by Asked
-}
-
-func (r *trial) holdings() (all []*holdings) {
-	of := make(map[subject]*holdings)
-	get := func(limit int16, key int32, node int16) *holdings {
-		s := subject{limit, key, r.Scenario.Nodes[node].Region}
-		h := of[s]
-		if h == nil {
-			h = &holdings{subject: s, l: &r.Scenario.Limits[limit], course: r.courses[s.region]}
-			of[s] = h
-			all = append(all, h)
-		}
-		return h
-	}
-	for _, o := range r.Holds {
-		h := get(o.Limit, o.Key, o.Node)
-		h.of = append(h.of, o)
-	}
-	for i := range r.Checks {
-		c := &r.Checks[i]
-		if c.Limit != witness && inFlightLimit(r.Scenario.Limits[c.Limit]) && !c.Allowed && c.Err == "" {
-			h := get(c.Limit, c.Key, c.Node)
-			h.denied = append(h.denied, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b *holdings) int {
-		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
-	})
-	for _, h := range all {
-		slices.SortStableFunc(h.of, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
-	}
-	return all
-}
-
 // has reports whether a caller has the units.
 func (o *Held) has() bool { return o.To > o.From }
 
 // whole returns the quiet that a span lies in, in which all nodes hear each other; nil if
 // there is none.
-func (h *holdings) whole(quiets []quiet, from, to time.Duration) *quiet {
+func (h *asks) whole(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {
 		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreads(q) <= from && to < q.to {
 			return q
@@ -228,17 +186,17 @@ func (h *holdings) whole(quiets []quiet, from, to time.Duration) *quiet {
 
 // spreads is how long it takes at most, in a quiet, until the member that answers knows what
 // a holder does.
-func (h *holdings) spreads(q *quiet) time.Duration {
+func (h *asks) spreads(q *quiet) time.Duration {
 	return spreading + spreads*h.course.pauses(q.from, q.to, h.course.members...)
 }
 
 // heldAtOnce holds what is granted to what is held then.
 func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
-	for _, h := range r.holdings() {
+	for _, h := range r.flights {
 		quiets := h.course.quiets()
 		var active []Held
 		told, toldWhole := false, false
-		for _, g := range h.of {
+		for _, g := range h.holds {
 			if !g.has() {
 				continue
 			}
@@ -265,7 +223,7 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			l := countHeld(h.l, g.From-since)
 			s := h.course.situation(l, since, g.From, 0, 0)
 			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // no owner has what a crash takes, and no clock is asked
-			if allowed := s.bound(l) + h.inFlight(since, g.From); now > allowed {
+			if allowed := s.bound(l) + h.heldInFlight(since, g.From); now > allowed {
 				told = true
 				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.row())
 			}
@@ -275,19 +233,19 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 
 // stopped reports whether all nodes of the region stopped in a time. In that case the holds
 // of clients are lost.
-func (h *holdings) stopped(from, to time.Duration) bool {
+func (h *asks) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
 
-// inFlight is what was granted so shortly before an owner crashed that nobody else may know of it.
-func (h *holdings) inFlight(from, to time.Duration) (units int64) {
+// heldInFlight is what was granted so shortly before an owner crashed that nobody else may know of it.
+func (h *asks) heldInFlight(from, to time.Duration) (units int64) {
 	for i := range h.course.events {
 		e := &h.course.events[i]
 		if e.kind != killed || !e.overlaps(from, to) {
 			continue
 		}
 		trip := h.course.trip(e)
-		for _, o := range h.of {
+		for _, o := range h.holds {
 			if o.has() && o.From >= e.from-trip && o.From <= e.from+trip {
 				units += o.Units
 			}
@@ -296,17 +254,9 @@ func (h *holdings) inFlight(from, to time.Duration) (units int64) {
 	return units
 }
 
-func (h *holdings) String() string {
-	s := "limit \"" + h.l.Name + "\" (" + h.l.Partition.String() + ", " + count(int(h.l.Rate), "unit") + " in flight) key " + fmt.Sprint(h.key)
-	if h.region != "" {
-		s += " in " + h.region
-	}
-	return s
-}
-
 // still returns the quiets in which no authority moves: nodes that started while members were
 // missing join when these are back.
-func (h *holdings) still() []quiet {
+func (h *asks) still() []quiet {
 	quiets := h.course.quiets()
 	for i := range quiets {
 		q := &quiets[i]
@@ -318,7 +268,7 @@ func (h *holdings) still() []quiet {
 }
 
 // back is when the units of a hold are back at the latest.
-func (h *holdings) back(o *Held, still []quiet, lossy bool) time.Duration {
+func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
 	switch {
 	case o.Expires > 0:
 		return o.Expires + expiryWithin + h.course.slowest(h.course.at(o.Expires))
@@ -346,14 +296,18 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.evicts() {
 		return // a node knows of so many holds at most
 	}
-	for _, h := range r.holdings() {
+	for _, h := range r.flights {
 		quiets, still := h.course.quiets(), h.still()
 		lossy := h.course.scenario.Network.Loss > 0
 		at, active := 0, []Held(nil)
-		slices.SortStableFunc(h.of, func(a, b Held) int { return cmp.Compare(a.Asked, b.Asked) })
-		for _, c := range h.denied {
-			for ; at < len(h.of) && h.of[at].Asked <= c.Answered; at++ {
-				active = append(active, h.of[at])
+		slices.SortStableFunc(h.holds, func(a, b Held) int { return cmp.Compare(a.Asked, b.Asked) })
+		for _, i := range h.of {
+			c := &h.checks[i]
+			if c.Allowed || c.Err != "" {
+				continue
+			}
+			for ; at < len(h.holds) && h.holds[at].Asked <= c.Answered; at++ {
+				active = append(active, h.holds[at])
 			}
 			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, still, lossy) < c.Asked })
 			q := h.whole(quiets, c.Asked, c.Answered)

@@ -61,7 +61,8 @@ type trial struct {
 	*Journal
 	courses map[string]*course
 	planet  *planet // nil without a Global limit
-	asks    []*asks // by limit, key and region
+	asks    []*asks // by limit, key and region, but those of in-flight limits: what is held at once has no window
+	flights []*asks // of in-flight limits, by the same
 }
 
 // judge says what does not hold. The first of each kind of breach in each count is
@@ -92,34 +93,45 @@ func newTrial(j *Journal) *trial {
 		r.planet = planetOf(j.Scenario, r.courses)
 	}
 	of := make(map[subject]*asks)
+	asksOf := func(limit int16, key int32, node int16) *asks {
+		s, l := subject{limit, key, j.Scenario.Nodes[node].Region}, &j.Scenario.Limits[limit]
+		course, planet := r.courses[s.region], (*planet)(nil)
+		if l.Scope == weir.Global {
+			s.region, planet = everywhere, r.planet
+		}
+		if of[s] == nil {
+			of[s] = &asks{subject: s, l: l, course: course, planet: planet, checks: j.Checks}
+		}
+		return of[s]
+	}
 	for i := range j.Checks {
 		c := &j.Checks[i]
-		if c.Limit == witness || inFlightLimit(j.Scenario.Limits[c.Limit]) {
-			continue // what is held at once has no window
+		if c.Limit == witness {
+			continue
 		}
-		s := subject{c.Limit, c.Key, j.Scenario.Nodes[c.Node].Region}
-		l := &j.Scenario.Limits[c.Limit]
-		course := r.courses[s.region]
-		if l.Scope == weir.Global {
-			s.region = everywhere
-		}
-		a := of[s]
-		if a == nil {
-			a = &asks{subject: s, l: l, course: course, checks: j.Checks}
-			of[s] = a
-			if s.region == everywhere {
-				a.planet = r.planet
-			}
-			r.asks = append(r.asks, a)
-		}
+		a := asksOf(c.Limit, c.Key, c.Node)
 		a.of = append(a.of, int32(i))
 		if c.Allowed && c.Err == "" {
 			a.admits = append(a.admits, int32(i))
 		}
 	}
-	slices.SortFunc(r.asks, func(a, b *asks) int {
-		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
-	})
+	for _, o := range j.Holds {
+		a := asksOf(o.Limit, o.Key, o.Node)
+		a.holds = append(a.holds, o)
+	}
+	for _, a := range of {
+		if inFlightLimit(*a.l) {
+			slices.SortStableFunc(a.holds, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
+			r.flights = append(r.flights, a)
+		} else {
+			r.asks = append(r.asks, a)
+		}
+	}
+	for _, all := range [][]*asks{r.asks, r.flights} {
+		slices.SortFunc(all, func(a, b *asks) int {
+			return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
+		})
+	}
 	for _, a := range r.asks {
 		a.sortEnds()
 	}

@@ -28,6 +28,7 @@ type asks struct {
 	of     []int32 // indices in checks
 	admits []int32 // those of them that were admitted, ascending by Asked
 	ends   []int32 // the same, ascending by Answered
+	holds  []Held  // of an in-flight limit, ascending by From
 }
 
 // stretches returns for every moment what a window of Per that begins there holds.

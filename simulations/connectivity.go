@@ -35,13 +35,13 @@ type course struct {
 
 // era is a time in which nobody comes or goes and no link changes.
 type era struct {
-	from, to time.Duration
-	side     []int // of each node of the scenario: the side it is on, -1 if it is on none
-	sides    int
-	roster   int   // hosts that have run and did not leave: n, as who knows all counts it
-	rosters  []int // the same as each side counts it: a member that has left out of its sight is missing there
-	missing  bool  // a member of the roster is on no side
-	mute     bool  // and one of these lives: what it admitted, or admits, it tells nobody
+	from, to  time.Duration
+	side      []int // of each node of the scenario: the side it is on, -1 if it is on none
+	sides     int
+	roster    int  // hosts that have run and did not leave: n, as who knows all counts it
+	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
+	missing   bool // a member of the roster is on no side
+	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
 	// they have not met any of them, or may have forgotten some by now.
 	unaware  int
@@ -88,7 +88,7 @@ type world struct {
 	cut                       [][]bool
 	link                      [][]weirtest.Link
 	known                     [][]bool          // whom each node has met
-	toldLeft                  [][]bool          // that a node has left, as each node has heard
+	leftApart                 bool              // a member has left while not all was calm, and not all have met since
 	weighs, counts            []bool            // they surely have points; they have their counts
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
@@ -113,7 +113,6 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		w.cut = append(w.cut, make([]bool, n))
 		w.link = append(w.link, slices.Repeat([]weirtest.Link{s.Network}, n))
 		w.known = append(w.known, make([]bool, n))
-		w.toldLeft = append(w.toldLeft, make([]bool, n))
 		w.lost = append(w.lost, slices.Repeat([]time.Duration{-1}, n))
 		if node.Region != region {
 			continue
@@ -254,7 +253,6 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		w.leftAt[i], w.counts[i], w.sound[i] = 0, false, at
 		clear(w.known[i])
 		w.known[i][i] = true
-		clear(w.toldLeft[i]) // it finds the roster as those on its side have it
 		for j := range w.lost {
 			w.lost[i][j], w.lost[j][i] = -1, -1
 		}
@@ -285,11 +283,9 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		// A node that reaches nobody to hand over to says no goodbye.
 		side, _ := sidesOf(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
-		for _, j := range w.members {
-			w.toldLeft[j][i] = w.left[i] && side[j] >= 0 && side[j] == side[i]
-		}
 		w.runs[i], w.leftAt[i] = false, at
 		add(moved, moving).alone = !calm
+		w.leftApart = w.leftApart || !calm
 		if !calm {
 			add(changed, settling)
 		}
@@ -489,10 +485,8 @@ func (w *world) era(from, to time.Duration) {
 		}
 		w.counts[i] = w.counts[i] || w.runs[i] && w.sound[i]+recopied <= to
 	}
-	w.meet(e.side, w.toldLeft)
-	for side := range e.sides {
-		e.rosters = append(e.rosters, w.rosterOf(&e, side))
-	}
+	e.leftApart = w.leftApart
+	w.leftApart = w.leftApart && (e.sides > 1 || e.missing)
 	e.slow = w.slow(edges)
 	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
 	// a member that is asked after another one for the quarter that is left then.
@@ -511,7 +505,7 @@ func (w *world) era(from, to time.Duration) {
 		meet = 20 * time.Second
 	}
 	if to-from >= meet {
-		w.meet(e.side, w.known)
+		w.meet(e.side)
 	}
 	if e.sides <= 1 && !e.missing && to-from >= moving {
 		for _, i := range w.members {
@@ -532,17 +526,6 @@ func (w *world) era(from, to time.Duration) {
 			w.eras = append(w.eras, part)
 		}
 	}
-}
-
-// rosterOf is how many members a side counts: a member that has left out of its sight is missing there.
-func (w *world) rosterOf(e *era, side int) (n int) {
-	for _, i := range w.members {
-		told := slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] == side && w.toldLeft[j][i] })
-		if w.begun[i] && !(w.left[i] && told) {
-			n++
-		}
-	}
-	return max(n, w.scenario.Expect)
 }
 
 // forgetting is from when on each side may have forgotten one that lives; the era's end, if
@@ -599,15 +582,15 @@ func (w *world) knows(side []int, i int) bool {
 }
 
 // meet has all on a side know of whom any of them knows.
-func (w *world) meet(side []int, known [][]bool) {
+func (w *world) meet(side []int) {
 	for _, i := range w.members {
 		for _, j := range w.members {
 			if side[i] < 0 || side[i] != side[j] {
 				continue
 			}
-			for k := range known[j] {
-				known[i][k] = known[i][k] || known[j][k]
-				known[j][k] = known[i][k]
+			for k := range w.known[j] {
+				w.known[i][k] = w.known[i][k] || w.known[j][k]
+				w.known[j][k] = w.known[i][k]
 			}
 		}
 	}

@@ -498,14 +498,14 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 		for _, q := range a.course.quiets() {
 			whole := q.sides == 1 && !q.missing && !a.course.below(&q)
-			if whole && q.to != a.course.end() {
+			if whole && q.to != a.course.end() || !whole && q.leftApart {
 				continue
 			}
 			for side := range q.sides {
 				k := q.count(func(i int) bool { return q.side[i] == side && q.weighs[i] })
 				from, part, depth := q.from, a.l.Rate, capacity(a.l)
 				if !whole {
-					part, depth = share(a.l, k, q.rosters[side])
+					part, depth = share(a.l, k, q.roster)
 				} else if a.course.joins(&q) {
 					from += moving + settling
 				}
@@ -517,7 +517,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				least := 0.95*due(a.l, part, to-from, d) - float64(k)
 				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
 					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
-						a, d.granted, from, to, k, q.rosters[side], d.offered, least, part)
+						a, d.granted, from, to, k, q.roster, d.offered, least, part)
 				}
 			}
 		}

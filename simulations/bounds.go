@@ -141,12 +141,13 @@ func (c *course) moments(per, felt time.Duration) (all []time.Duration) {
 
 func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, firstEra int) (s situation) {
 	type spell struct{ node, number int }
-	spells, alone := make(map[spell]bool), 0
+	spells, alone, stop := make(map[spell]bool), 0, false
 	for i := firstEvent; i < len(c.events) && c.events[i].from < to; i++ {
 		e := &c.events[i]
 		if !e.overlaps(from, to) {
 			continue
 		}
+		stop = stop || e.region
 		switch e.kind {
 		case changed:
 			s.c++
@@ -195,6 +196,9 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		}
 	}
 	s.sides, s.nodes = s.sides+alone, s.nodes+alone
+	if stop && l.Partition == weir.FailOpen { // each node has the limit for itself until it reaches one that serves
+		s.unaware = max(s.unaware, len(c.members)-1)
+	}
 	s.timeouts += max(0, s.slow-1)
 	return s
 }

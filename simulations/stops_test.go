@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // lossesOverAStop plays a scenario of a stop after 9 s of 30, and returns the part of the witness' units
@@ -105,4 +107,16 @@ func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 		{of: "a", began: end + 5*time.Second, by: "a", ran: end + 7*time.Second},
 	}}
 	require.Equal(t, written, s.saved(outage{0, end}))
+}
+
+// A node that starts or leaves reaches no other that serves, and FailOpen denies nothing for that.
+func TestEachNodeHasAFailOpenLimitForItselfInAStopOfAllNodes(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	s := scene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})
+	s.Snapshots = time.Second
+	s.Limits = []weir.Limit{{Name: "l", Algorithm: weir.SlidingLog, Rate: 60, Per: 4 * time.Second, Partition: weir.FailOpen}}
+	s.Loads = []Load{{Limit: "l", Adversary: true}}
+	j, err := run(t, s)
+	require.NoError(t, err)
+	require.Empty(t, judge(j))
 }

@@ -32,7 +32,6 @@ type fleet struct {
 	round    int64
 	begun    time.Time
 	stopping bool          // the last part of the run, in which all nodes stop
-	names    int           // how often all nodes were given other names
 	skew     time.Duration // of all clocks
 
 	mu       sync.Mutex
@@ -155,7 +154,7 @@ func (f *fleet) told(i int, r report) {
 		m.series = append(m.series, *r.Figures)
 	}
 	m.saved = append(m.saved, r.Saved...)
-	m.saved = m.saved[max(0, len(m.saved)-2):]
+	m.saved = m.saved[max(0, len(m.saved)-1):]
 	f.cut += r.Cut
 	m.last, m.at = r, time.Now()
 	for name, more := range h.Accounts {
@@ -258,13 +257,8 @@ func (f *fleet) play(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// label is the name of a node, which begins with its number (traffic.ownerOf).
-func (f *fleet) label(i int) string {
-	if f.names == 0 {
-		return fmt.Sprint("node-", i+1)
-	}
-	return fmt.Sprintf("node-%d-%d", i+1, f.names)
-}
+// label returns the name of a node, which begins with its number (traffic.ownerOf).
+func (f *fleet) label(i int) string { return fmt.Sprint("node-", i+1) }
 
 // calm lets nothing happen for a while.
 func (f *fleet) calm(ctx context.Context) {

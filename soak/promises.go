@@ -92,22 +92,9 @@ func allowance(k kind, l weir.Limit, inFlight, unsaved int64, rtt time.Duration)
 	return bounds.Bound(&l, s) - bounds.Healthy(&l)
 }
 
-// audit judges the windows of one account. A window ends with the last admission in it at the
-// latest: a fault after that has no part in it.
+// audit judges the windows of one account.
 func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Duration, found *[kinds]lab.Fullest) {
-	if len(a.Admitted) == 0 {
-		return
-	}
-	last := int64(0)
-	for _, s := range a.Admitted {
-		last = max(last, s.To)
-	}
-	type occasion struct {
-		fault
-		extra int64
-	}
-	var occasions []occasion
-	var apart []span // of occasions
+	var occasions []lab.Occasion
 	for _, f := range faults {
 		inFlight, unsaved := int64(0), int64(0)
 		if f.kind == kill {
@@ -122,39 +109,22 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 		if f.kind == stop {
 			unsaved = a.since(&f)
 		}
-		extra := allowance(f.kind, l, inFlight, unsaved, rtt)
-		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: lab.Between(f.From, f.To+int64(aftermath))}, extra})
-		apart = append(apart, occasions[len(occasions)-1].span)
+		occasions = append(occasions, lab.Occasion{Interval: lab.Between(f.From, f.To+int64(aftermath)), Kind: int(f.kind), Extra: allowance(f.kind, l, inFlight, unsaved, rtt)})
 	}
-	// A share is spent where nobody answered. A stand-in for the node that a fault is of
-	// belongs to the fault, and else shows that an owner was late.
-	var late []span
-	late = append(late, a.Shared...)
+	// A share is spent where no member answered. A stand-in for the node that a fault disturbs
+	// belongs to the fault, and otherwise shows that an owner was late.
+	late := slices.Clone(a.Shared)
 	for _, s := range a.Alone {
-		if !slices.ContainsFunc(occasions, func(o occasion) bool {
-			return o.kind > reload && (o.node == s.Owner || o.node < 0) && o.Touches(s.span)
+		if !slices.ContainsFunc(faults, func(f fault) bool {
+			return f.kind > reload && (f.node == s.Owner || f.node < 0) && lab.Between(f.From, f.To+int64(aftermath)).Touches(s.span)
 		}) {
 			late = append(late, s.span)
 		}
 	}
-	for i := range late {
-		late[i].To += int64(aftermath)
+	for _, s := range late {
+		occasions = append(occasions, lab.Occasion{Interval: lab.Between(s.From, s.To+int64(aftermath)), Kind: int(stalled), Extra: allowance(stalled, l, 0, 0, rtt), Once: true})
 	}
-	lab.JudgeWindows(found[:], name, a.Admitted, append(apart, late...), l.Per, func(window span, _ int64) (int, int64) {
-		worst, most := calm, bounds.Healthy(&l)
-		window.To = min(window.To, last)
-		for _, o := range occasions {
-			if o.Touches(window) {
-				most += o.extra
-				worst = max(worst, o.kind)
-			}
-		}
-		if slices.ContainsFunc(late, window.Touches) {
-			most += allowance(stalled, l, 0, 0, rtt)
-			worst = stalled
-		}
-		return int(worst), most
-	})
+	lab.JudgeWindows(found[:], name, a.Admitted, occasions, l.Per, bounds.Healthy(&l))
 }
 
 // filled is how much of its limit a key that is asked for without end got in the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,9 +24,6 @@ const (
 )
 
 const (
-	// copyAge is how old another member's copy of a count is at most: 100 ms, and what a
-	// process waits for a core on a busy machine.
-	copyAge = 100*time.Millisecond + stallSlack
 	// mostSkew bounds how far clocks are ahead or behind. It is small beside the Per of the
 	// traffic's durable limits, so that a step frees nothing.
 	mostSkew = time.Minute
@@ -62,23 +58,12 @@ func (s *store) began() (kept []int64) {
 	return kept
 }
 
-// harm is what becomes of snapshots while no node runs.
-type harm uint8
-
-const (
-	unharmed harm = iota
-	lost          // one directory is gone
-	reverted      // of some nodes the newest snapshot is gone, so that generations are mixed
-)
-
 // outage is a stop of all nodes, and what came of it.
 type outage struct {
 	fault
 	round   int64 // whose keys were asked for
 	orderly bool
-	harm    harm
-	renamed bool          // the next nodes had other names, and each the directory of another one
-	skew    time.Duration // of the next nodes' clocks
+	skew    time.Duration // offset of the clocks of the nodes that start next
 
 	// What follows is of durable limits, once the run is judged.
 	before, since int64 // units that were admitted before the stop; of these, since the last snapshots
@@ -87,11 +72,11 @@ type outage struct {
 	problems      []string
 }
 
-// stopAll has kept keys asked for, stops all nodes amid that, and starts others with their
+// stopAll has kept keys asked for, stops all nodes meanwhile, and starts others with their
 // snapshots, which are asked until the keys are used up. Every other stop is in order.
 func (f *fleet) stopAll(ctx context.Context, n int) error {
 	f.stopping = true
-	o := f.nextOutage(n)
+	o := outage{round: f.round + 1, orderly: n%2 == 1, skew: time.Duration(f.draw.Int64N(int64(2*mostSkew))) - mostSkew}
 	f.round = o.round
 	if err := f.tell(order{Do: doRound, Round: f.round, Kept: true}); err != nil {
 		return err
@@ -102,16 +87,8 @@ func (f *fleet) stopAll(ctx context.Context, n int) error {
 	if err := f.endAll(o.orderly); err != nil {
 		return err
 	}
-	saved, err := f.harm(o)
-	if err != nil {
-		return err
-	}
-	if f.skew = o.skew; o.renamed {
-		f.names++
-		for i := 1; i < len(f.members); i++ {
-			f.members[i-1].dir, f.members[i].dir = f.members[i].dir, f.members[i-1].dir
-		}
-	}
+	saved := f.savedUntil(o.orderly)
+	f.skew = o.skew
 	if err := f.startAll(ctx); err != nil { // until then nothing is asked, as docs/snapshots.md says
 		return err
 	}
@@ -127,23 +104,9 @@ func (f *fleet) stopAll(ctx context.Context, n int) error {
 	lab.Sleep(ctx, 2*reportEvery)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults, f.outages = append(f.faults, o.fault), append(f.outages, *o)
+	f.faults, f.outages = append(f.faults, o.fault), append(f.outages, o)
 	f.played[stop]++
 	return nil
-}
-
-// nextOutage draws what the stop of this number, from 0, is like. The snapshots of a stop in
-// order are not lost: the last node to leave may be the only one that has all counts.
-func (f *fleet) nextOutage(n int) *outage {
-	o := &outage{round: f.round + 1, orderly: n%2 == 1}
-	if o.orderly {
-		o.harm = []harm{unharmed, reverted}[n/2%2]
-	} else {
-		o.harm = []harm{reverted, unharmed, lost}[(n/2+int(f.o.seed%3))%3]
-	}
-	o.renamed = f.draw.IntN(2) == 0
-	o.skew = time.Duration(f.draw.Int64N(int64(2*mostSkew))) - mostSkew
-	return o
 }
 
 // how describes the stop.
@@ -151,10 +114,6 @@ func (o *outage) how() string {
 	how := "all nodes killed"
 	if o.orderly {
 		how = "all nodes leave"
-	}
-	how += [...]string{"", ", one directory lost", ", older snapshots of some put back"}[o.harm]
-	if o.renamed {
-		how += ", others start"
 	}
 	return how + fmt.Sprintf(", clocks %+.1f s", o.skew.Seconds())
 }
@@ -177,59 +136,22 @@ func (f *fleet) endAll(orderly bool) error {
 	return errors.Join(errs...)
 }
 
-// harm harms the snapshots of nodes that have ended. It returns until when all that was
-// admitted is in those that are left, in Unix nanoseconds: until the oldest of the nodes' last
-// ones began. Where one node's are gone, others have copies.
-func (f *fleet) harm(o *outage) (saved int64, err error) {
-	harmed := make([]bool, len(f.members))
-	switch first := f.draw.IntN(len(f.members)); o.harm {
-	case lost:
-		harmed[first] = true
-		err = os.RemoveAll(f.members[first].dir)
-	case reverted:
-		for i := range 1 + f.draw.IntN(len(f.members)-1) {
-			i = (first + i) % len(f.members)
-			harmed[i] = true
-			err = errors.Join(err, revert(f.members[i].dir, f.label(i)))
-		}
-	}
-	if o.orderly && o.harm == unharmed {
-		return math.MaxInt64, err
+// savedUntil returns the time until which all admissions are in the snapshots of nodes that have
+// ended: the time at which the oldest of their last snapshots began.
+func (f *fleet) savedUntil(orderly bool) int64 {
+	saved := int64(math.MaxInt64)
+	if orderly {
+		return saved
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	saved = math.MaxInt64
-	for i, m := range f.members {
-		last := len(m.saved) - 1
-		switch {
-		case harmed[i] && o.harm == lost:
-			continue
-		case harmed[i]:
-			last--
+	for _, m := range f.members {
+		if len(m.saved) == 0 {
+			return 0
 		}
-		if last < 0 {
-			return 0, err
-		}
-		saved = min(saved, m.saved[last])
+		saved = min(saved, m.saved[len(m.saved)-1])
 	}
-	if o.harm == lost {
-		saved -= int64(copyAge)
-	}
-	return saved, err
-}
-
-// revert removes a node's newest snapshot.
-func revert(dir, node string) error {
-	entries, err := snapshot.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries { // the newest first
-		if e.Node == node {
-			return os.Remove(e.Path)
-		}
-	}
-	return nil // it has written none
+	return saved
 }
 
 // keysUsedUp returns how many kept keys were denied after the start.
@@ -285,7 +207,7 @@ func (o *outage) judge(limits map[string]weir.Limit, accounts map[string]*accoun
 				name, admitted, o.how(), most, since))
 		}
 		strays := int64(len(a.Shared) + len(a.Alone))
-		if o.orderly && o.harm == unharmed && limit == keptLimit && a.Denied > o.To && admitted < l.Rate-strays {
+		if o.orderly && limit == keptLimit && a.Denied > o.To && admitted < l.Rate-strays {
 			o.problems = append(o.problems, fmt.Sprintf("key %q was denied after a stop (%s) and had been admitted %d of %d: something is counted twice", name, o.how(), admitted, l.Rate))
 		}
 	}

@@ -27,7 +27,7 @@ const withCut = deployed
 
 // judgeRegions is judge of a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
-	f, t := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: m.tally.lateness.Longest(), broken: m.failures()}, m.tally
+	f, t := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: m.tally.lateness.WorstSince(time.Time{}), broken: m.failures()}, m.tally
 	requests, errors, stalled := f.clients(t)
 	ended := func(i int) int64 { // when what happened had been followed by something else
 		if i+1 < len(m.happened) {

@@ -196,19 +196,6 @@ func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 	requireGone(t, d.pids)
 }
 
-func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
-	full.Only(t, "TestCtrlCEndsEveryProcess")
-	t.Parallel()
-	d := startDemo(t, "-regions", "2")
-	require.True(t, d.readUntil(" stalls"))
-	require.Len(t, d.pids, 4)
-	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
-	d.readUntil("")
-	require.Equal(t, exitInterrupted, d.wait(t))
-	require.Contains(t, d.output.String(), "Interrupted")
-	requireGone(t, d.pids)
-}
-
 func TestServeEndsWithCtrlC(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "-serve", "-nodes", "2")

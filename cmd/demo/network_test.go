@@ -89,31 +89,6 @@ func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
 	require.Equal(t, sent, heard)
 }
 
-func TestCutOfOneLinkCutsNoOther(t *testing.T) {
-	t.Parallel()
-	n, addr := farAway(t)
-	n.set(map[string]link{"127.0.0.1:1": {Cut: true}})
-	trip(t, dial(t, n, addr), "hello")
-}
-
-func TestAClosedConnectionIsClosedOnTheOtherSide(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	addr := listener.Addr().String()
-	n := newNetwork(map[string]link{addr: region})
-	t.Cleanup(n.close)
-	near := dial(t, n, addr)
-	far, err := listener.Accept()
-	require.NoError(t, err)
-	defer far.Close()
-	near.Close()
-	require.NoError(t, far.SetReadDeadline(time.Now().Add(eventually)))
-	_, err = far.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-}
-
 func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	n, addr := farAway(t)

@@ -37,8 +37,8 @@ type kindOf struct {
 	does      string    // what is told of it as it is done to gateway {n}, which is process {pid}
 }
 
-// kinds describes each kind. Changed rules excuse nothing: only a check that was answered
-// elsewhere excuses the windows that hold it.
+// kinds describes each kind. A change of the rules loosens no bound. A check that was decided
+// without authority loosens the bound of the windows that hold it.
 var kinds = [...]kindOf{
 	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
 	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},

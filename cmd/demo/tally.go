@@ -57,7 +57,7 @@ func (t *tally) add(a answer) {
 	}
 }
 
-// miss counts requests that were not sent in time.
+// miss counts requests that the demo could not send in time.
 func (t *tally) miss(requests int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -50,10 +50,10 @@ type answer struct {
 	owner      string // the member that owns the client's key
 	allowed    bool
 	err        error // neither 200 nor 429
-	down       bool  // its gateway was down at some moment of it: the tally's
+	down       bool  // its gateway was down during a part of the request; set by the tally
 }
 
-// waited returns the time in which its client waited.
+// waited returns the interval from the request to the answer.
 func (a *answer) waited() span { return lab.Between(a.sent, a.done) }
 
 // gaveUp reports whether the client got no answer in time. Such a request stalled.

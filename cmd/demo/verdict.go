@@ -186,7 +186,7 @@ func (m *monitor) judge(over int64) *findings {
 	}
 
 	v := &findings{
-		width: 9, still: t.lateness.Longest(),
+		width: 9, still: t.lateness.WorstSince(time.Time{}),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
 	requests, errors, stalled := v.clients(t)

@@ -59,16 +59,6 @@ const never = math.MaxInt64
 // judged by the last that it holds a moment of.
 type occasions [guarantees][]span
 
-// by is the guarantee that judges a window.
-func (o *occasions) by(window span) guarantee {
-	for g := guarantees - 1; g > healthy; g-- {
-		if near(o[g], window) {
-			return g
-		}
-	}
-	return healthy
-}
-
 func near(spans []span, s span) bool {
 	return slices.ContainsFunc(spans, s.Touches)
 }
@@ -83,25 +73,19 @@ type fullest [guarantees]lab.Fullest
 // may be no copy of it. Within rtt after the crash, the gateway that sent the request may not know
 // of the crash.
 func (found *fullest) add(admissions []span, during *occasions, rtt time.Duration, limit int64, per time.Duration) {
-	lab.JudgeWindows(found[:], "", admissions, slices.Concat(during[:]...), per, func(window span, held int64) (int, int64) {
-		by, inFlight := during.by(window), 0
-		if by == crashed {
-			inFlight = min(int(held), inFlightAt(admissions, during[crashed], rtt, window))
-		}
-		return int(by), by.most(limit, inFlight)
-	})
-}
-
-// inFlightAt is how many admissions in a window may have been within a round trip of
-// a crash.
-func inFlightAt(admissions []span, crashes []span, rtt time.Duration, window span) (n int) {
-	for _, a := range admissions {
-		around := lab.Between(a.From-int64(rtt), a.To+int64(rtt))
-		if a.From >= window.From && a.To <= window.To && slices.ContainsFunc(crashes, func(c span) bool {
-			return around.Touches(lab.Between(c.From, c.From))
-		}) {
-			n++
+	var all []lab.Occasion
+	for g, spans := range during {
+		for _, s := range spans {
+			inFlight := 0
+			if around := lab.Between(s.From-int64(rtt), s.From+int64(rtt)); guarantee(g) == crashed {
+				for _, a := range admissions {
+					if a.Touches(around) {
+						inFlight++
+					}
+				}
+			}
+			all = append(all, lab.Occasion{Interval: s, Kind: g, Extra: guarantee(g).most(limit, inFlight) - limit, Once: true})
 		}
 	}
-	return n
+	lab.JudgeWindows(found[:], "", admissions, all, per, limit)
 }

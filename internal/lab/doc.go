@@ -3,7 +3,7 @@
 //
 //   - [Child] is a process of this program that does not outlive it, and [Serve] its side;
 //   - [Lateness] is how late a process runs, which is not held against the code under test;
-//   - [CPU], [PeakMemory] and [MachineCPU] are what a process and the machine have used;
+//   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;
 //   - [Histogram] counts how long things took;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.
 //

@@ -14,8 +14,8 @@ import (
 //
 // A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
 // end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
-// shortest is dropped. Total and Worst count every sleep, also the dropped ones. Within,
-// WorstSince and Longest know the kept stand-stills alone, so they return too little rather
+// shortest is dropped. Total and Worst count every sleep, also the dropped ones. Within
+// and WorstSince know the kept stand-stills alone, so they return too little rather
 // than too much: a check is never excused by a stand-still that did not happen.
 //
 // All methods count a sleep that is overdue at the moment of the call: the caller may be
@@ -46,8 +46,6 @@ const maxStandStills = 4096
 type Span struct{ From, To time.Time }
 
 func (s Span) length() time.Duration { return s.To.Sub(s.From) }
-
-func (s Span) touches(t Span) bool { return !s.From.After(t.To) && !s.To.Before(t.From) }
 
 // Start begins to measure, in a goroutine that sleeps for every at a time. A sleep that ends
 // late by more than slack is a stand-still. Stop must follow. Start panics if it was called
@@ -172,23 +170,6 @@ func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
 		sum += max(0, min(s.length(), to.Sub(from), to.Sub(s.From), s.To.Sub(from)))
 	}
 	return sum
-}
-
-// Longest returns the length of the longest stand-still that touches none of the spans. The
-// spans are those in which the machine was kept busy on purpose.
-func (l *Lateness) Longest(outside ...Span) (longest time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-next:
-	for s := range l.standStills {
-		for _, o := range outside {
-			if s.touches(o) {
-				continue next
-			}
-		}
-		longest = max(longest, s.length())
-	}
-	return longest
 }
 
 // standStills yields the kept stand-stills and the one that lasts now, the latest first. The

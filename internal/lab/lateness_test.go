@@ -53,19 +53,6 @@ func TestLatenessAnswersFromStandStills(t *testing.T) {
 	for from, worst := range map[int]time.Duration{0: 50, 149: 50, 150: 20, 319: 20, 320: 0} {
 		require.Equal(t, worst*time.Millisecond, l.WorstSince(at(from)), "since %d", from)
 	}
-	for _, test := range []struct {
-		outside []Span
-		longest time.Duration
-	}{
-		{nil, 50},
-		{[]Span{between(0, 99), between(151, 1000)}, 50},
-		{[]Span{between(0, 100)}, 20},
-		{[]Span{between(150, 160)}, 20},
-		{[]Span{between(120, 130), between(310, 311)}, 10},
-		{[]Span{between(0, 1000)}, 0},
-	} {
-		require.Equal(t, test.longest*time.Millisecond, l.Longest(test.outside...), "outside %v", test.outside)
-	}
 }
 
 func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
@@ -73,7 +60,7 @@ func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
 	l := measured(0, Span{now, now.Add(time.Second)})
 	wall := time.Unix(0, now.UnixNano())
 	require.Equal(t, time.Second/2, l.Within(wall.Add(time.Second/2), wall.Add(time.Minute)))
-	require.Zero(t, l.Longest(Span{wall.Add(-time.Second), wall}))
+	require.Zero(t, l.WorstSince(wall.Add(time.Second)))
 }
 
 func TestLatenessDropsTheShortestStandStillBeyondItsBound(t *testing.T) {
@@ -103,13 +90,13 @@ func TestLatenessDropsTheShortestStandStillBeyondItsBound(t *testing.T) {
 func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(Lateness)
-		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now())+l.Longest())
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now()))
 		l.Stop() // which does nothing
 		from := time.Now()
 		l.Start(time.Millisecond, 0)
 		require.Panics(t, func() { l.Start(time.Millisecond, 0) })
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(from)+l.Within(from, time.Now())+l.Longest())
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(from)+l.Within(from, time.Now()))
 		l.Stop()
 		l.Stop()
 	})
@@ -137,7 +124,7 @@ func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
 			require.Equal(t, late, l.Worst())
 			require.Equal(t, late, l.WorstSince(from))
 			require.Equal(t, late, l.Within(from, time.Now()))
-			require.Equal(t, late, l.Longest())
+			require.Equal(t, late, l.WorstSince(time.Time{}))
 		}
 		seen(100 * time.Millisecond)
 		time.Sleep(100 * time.Millisecond)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -31,24 +32,34 @@ type Fullest struct {
 	Of         string // the key
 }
 
-// JudgeWindows holds the half-open windows of a length over the admissions of one key to their
-// bounds. bound returns the kind of a window that holds so many admissions, which is an index of
-// found, and how many it may hold. found keeps the fullest window of each kind, over all keys.
+// An Occasion is a time that loosens the bound of each window that touches it.
+type Occasion struct {
+	Interval
+	Kind  int   // a window has the highest kind of its occasions, and kind 0 without any
+	Extra int64 // admissions that a window may hold more
+	Once  bool  // of all such occasions of a window, only the greatest Extra counts
+}
+
+// JudgeWindows compares the half-open windows of the given length over the admissions of one key
+// with their bounds. A window may hold most admissions, and the Extra of its occasions. found has
+// the fullest window of each kind, over all keys. A window ends with the last admission at the
+// latest, so that an occasion after it loosens no bound.
 //
 // An admission happened at one moment of its interval. A window holds the admission for certain
 // if it holds the whole interval, and no other admission counts: each excess did happen. The
 // result falls short of the truth by the admissions that were in progress at a window's ends.
 //
 // JudgeWindows looks at the windows that begin with an admission or at the end of an occasion, and
-// at those that end as an occasion begins. An occasion is a time that changes the bound of the
-// windows that touch it. Any other window can be moved to one of these without losing an admission.
-func JudgeWindows(found []Fullest, of string, admitted, occasions []Interval, length time.Duration, bound func(window Interval, held int64) (kind int, most int64)) {
+// at those that end as an occasion begins. Any other window can be moved to one of these without
+// losing an admission.
+func JudgeWindows(found []Fullest, of string, admitted []Interval, occasions []Occasion, length time.Duration, most int64) {
 	var begins, begun, ended []int64
+	last := int64(math.MinInt64)
 	for _, o := range occasions {
 		begins = append(begins, o.From-int64(length), o.To)
 	}
 	for _, a := range admitted {
-		begins = append(begins, a.From)
+		begins, last = append(begins, a.From), max(last, a.To)
 		if a.Length() < length { // a longer interval does not fit into a window
 			begun, ended = append(begun, a.From), append(ended, a.To)
 		}
@@ -63,10 +74,22 @@ func JudgeWindows(found []Fullest, of string, admitted, occasions []Interval, le
 		if held <= 0 {
 			continue
 		}
-		kind, most := bound(Interval{begin, begin + int64(length) - 1}, held)
+		window := Interval{begin, min(begin+int64(length)-1, last)}
+		kind, extra, once := 0, int64(0), int64(0)
+		for _, o := range occasions {
+			switch {
+			case !o.Touches(window):
+				continue
+			case o.Once:
+				once = max(once, o.Extra)
+			default:
+				extra += o.Extra
+			}
+			kind = max(kind, o.Kind)
+		}
 		f := &found[kind]
-		if f.Windows++; f.Windows == 1 || held-most > f.Held-f.Most {
-			f.Held, f.Most, f.Of = held, most, of
+		if f.Windows++; f.Windows == 1 || held-most-extra-once > f.Held-f.Most {
+			f.Held, f.Most, f.Of = held, most+extra+once, of
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // The fields that a file may have, by where they are. The Schema has the same.
 var (
-	fileFields    = []string{"$schema", "version", "enabled", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
+	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	ruleFields    = []string{"name", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "soft", "queue", "count", "refund_on", "reserve", "settle"}

@@ -248,6 +248,36 @@ rules:
 	}
 }
 
+// A path in any case meets the rules of a file with ignore_case. An exception still needs the exact
+// path: to limit a request too many is safe.
+func TestPathsMeetRulesInAnyCaseIfTheFileIgnoresIt(t *testing.T) {
+	const text = `
+rules:
+- {name: login, match: {path: /login}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: cased, match: {path: "/Users/{id}"}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: rest, match: {not: {path: /healthz}}, key: ip, limit: {rate: 1, per: 1s}}
+`
+	cased, err := Parse("rules.yaml", []byte(text))
+	require.NoError(t, err)
+	anyCase, err := Parse("rules.yaml", []byte("ignore_case: true"+text))
+	require.NoError(t, err)
+	for _, c := range []struct {
+		path           string
+		cased, anyCase []string
+	}{
+		{"/login", []string{"login", "rest"}, []string{"login", "rest"}},
+		{"/LOGIN", []string{"rest"}, []string{"login", "rest"}},
+		{"/%4CogIn", []string{"rest"}, []string{"login", "rest"}},
+		{"/users/7", []string{"rest"}, []string{"cased", "rest"}},
+		{"/Users/7", []string{"cased", "rest"}, []string{"cased", "rest"}},
+		{"/healthz", nil, nil},
+		{"/Healthz", []string{"rest"}, []string{"rest"}},
+	} {
+		require.Equal(t, c.cased, namesOf(cased, Request{Method: "GET", Path: c.path}), c.path)
+		require.Equal(t, c.anyCase, namesOf(anyCase, Request{Method: "GET", Path: c.path}), c.path)
+	}
+}
+
 func TestReadingsDifferWhereTheyMeetOtherRules(t *testing.T) {
 	s := mustParse(t, `
 exempt: {user: root}

@@ -68,6 +68,7 @@ func (p *parser) file(v strictyaml.Value) {
 		s.versionAt.line, s.versionAt.column = v.Position()
 	}
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
+	s.ignoreCase = m.Get("ignore_case").Bool()
 	p.ipv6 = defaultIPv6
 	if bits := m.Get("ipv6_prefix"); bits.Present() {
 		p.ipv6 = int(bits.Int(32, 128))

@@ -52,14 +52,14 @@ type lookup struct {
 }
 
 // appendLookups appends the paths that a request is looked up by, each once.
-func appendLookups(dst []lookup, r *Request) []lookup {
+func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
 	if r.Readings == nil {
 		dst = appendReading(dst, Reading{Path: r.Path})
 	}
 	for _, of := range r.Readings {
 		dst = appendReading(dst, of)
 	}
-	if r.IgnoreCase {
+	if s.ignoresCase(r) {
 		for _, l := range dst {
 			dst = appendNew(dst, lookup{strings.ToLower(l.path), l.escaped})
 		}
@@ -141,7 +141,7 @@ func (s *Set) ReadingsDiffer(r *Request) bool {
 		return false
 	}
 	var room [lookupRoom]lookup
-	paths := appendLookups(room[:0], r)
+	paths := s.appendLookups(room[:0], r)
 	var first []*Rule
 	for i := range paths {
 		m := s.begin(r, nil)

@@ -18,7 +18,8 @@ type Request struct {
 	Tier   string // one that the file does not have counts as the default tier
 	Length int64  // of the content in bytes, -1 if unknown
 
-	// IgnoreCase is true where the router that serves the request ignores the case of paths.
+	// IgnoreCase is true if the router that serves the request ignores the case of paths. It
+	// is for adapters that know the router. A file has ignore_case for all its requests.
 	IgnoreCase bool
 
 	// Readings are those of the router that serves the request. Nil: the router is not known,

@@ -19,6 +19,7 @@ type Set struct {
 	version     uint64
 	versionAt   position
 	enabled     bool
+	ignoreCase  bool // of paths, as if each request had IgnoreCase
 	exempt      exempt
 	tiers       []string
 	tierAt      map[string]int
@@ -100,7 +101,7 @@ func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	m := s.begin(r, dst)
 	m.all = all
 	var room [lookupRoom]lookup
-	s.collect(&m, appendLookups(room[:0], r))
+	s.collect(&m, s.appendLookups(room[:0], r))
 	return m.dst
 }
 
@@ -109,20 +110,24 @@ const lookupRoom = 4
 
 // match is one search for the rules of a request.
 type match struct {
-	request *Request
-	method  methods
-	tier    uint64
-	all     bool // exceptions do not matter
-	looked  bool // plain and path are known
-	plain   bool // all servers interpret the path in the same way
-	path    string
-	dst     []*Rule
-	from    int    // of dst
-	last    *place // that was collected
+	request    *Request
+	method     methods
+	tier       uint64
+	all        bool // exceptions do not matter
+	ignoreCase bool // of paths
+	looked     bool // plain and path are known
+	plain      bool // all servers interpret the path in the same way
+	path       string
+	dst        []*Rule
+	from       int    // of dst
+	last       *place // that was collected
 }
 
+// ignoresCase reports whether the server behind ignores the case of the request's path.
+func (s *Set) ignoresCase(r *Request) bool { return s.ignoreCase || r.IgnoreCase }
+
 func (s *Set) begin(r *Request, dst []*Rule) match {
-	m := match{request: r, method: methodOf(r.Method), dst: dst, from: len(dst)}
+	m := match{request: r, method: methodOf(r.Method), ignoreCase: s.ignoresCase(r), dst: dst, from: len(dst)}
 	if i := s.tier(r.Tier); i >= 0 {
 		m.tier = 1 << i
 	}
@@ -153,7 +158,7 @@ func (m *match) in(t *tree, paths []lookup) {
 
 // look collects the rules of one path; with slashed, as if it had one more slash at its end.
 func (m *match) look(t *tree, l lookup, slashed bool) {
-	if m.request.IgnoreCase && t.hasCased {
+	if m.ignoreCase && t.hasCased {
 		m.collectAnyCase(t, l.path, slashed, l.escaped)
 		return
 	}

@@ -117,7 +117,7 @@ type answerer struct {
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	a, sent := attempt.First(v, way, flags, n.cfg.Timeout, begun.Steady), begun
 	if op == wire.OpHold || op == wire.OpExtend {
-		a.Reserve = (n.cfg.Timeout + 3) / 4 // the rest of Timeout after a first attempt at the owner
+		a.KeepReserve()
 	}
 	for {
 		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}

@@ -98,7 +98,9 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 
 // restOfTimeout returns a context that expires when Timeout has passed since began. It bounds the
 // wait for the holds of other members before this node decides, and the wait for a second member
-// to acknowledge a client's hold.
+// to acknowledge a client's hold. Time in which this process does not run counts, so after a pause
+// no time may be left. An owner that does not know all holds then denies. A client's hold is sent to
+// other members, and this node does not wait for them.
 func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
 }
@@ -223,7 +225,8 @@ const (
 // HoldFor holds units for a client in another process, which has the text as long as it
 // renews it: the hold ends ttl after the last renewal, 1 s to an hour. The text is sealed and
 // good for this limit and key on every node of the cluster. It is empty where the Decision
-// denies. HoldFor returns once a second member knows of the hold, if one answers within the rest of Timeout.
+// denies. HoldFor returns once a second member knows of the hold, if one answers within the rest of
+// Timeout. Time in which this process does not run counts here.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err

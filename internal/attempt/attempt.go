@@ -20,21 +20,18 @@ import (
 // A check is asked for at one owner and one stand-in at most, as each may carry it out
 // though its answer is late: what both have done counts twice until one is refunded.
 type Attempt struct {
-	View   *view.View // without the members that have just not answered
-	Member int        // index in Members of the one that is to answer; this node if it is to stand in
-	Hop    int        // of the one that the request is sent to
-	Flags  uint8      // of the request
-	Wait   time.Duration
-	// Reserve is the part of the check's time that is kept for this node to ask other members
-	// itself before it stands in, up to a quarter of it. It is set before Next.
-	Reserve time.Duration
-
+	View     *view.View // without the members that have just not answered
+	Member   int        // index in Members of the one that is to answer; this node if it is to stand in
+	Hop      int        // of the one that the request is sent to
+	Flags    uint8      // of the request
+	Wait     time.Duration
 	way      view.Route    // of the first attempt
 	flags0   uint8         // of the check
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
 	used     time.Duration // the total time of the attempts that have ended, each at most its Wait
 	sent     int64         // the time at which this attempt began, on the steady clock
+	reserve  time.Duration // the part of timeout that KeepReserve has set aside
 }
 
 // First returns the first attempt of a check that begins now. The check waits for timeout in
@@ -46,12 +43,19 @@ func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, now
 	a.Wait = all / 2
 	switch way.Way {
 	case view.Direct:
-		a.Wait = all * 3 / 4
+		a.Wait = firstWait(all)
 	case view.StandIn:
 		a.Flags |= wire.FlagStandIn
 	}
 	return a
 }
+
+// firstWait returns how long a check of the given time waits for an owner that this node hears.
+func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
+
+// KeepReserve sets time aside in which this node asks other members itself before it stands in: the
+// rest of the check's time after a first attempt at the owner. It must be called before Next.
+func (a *Attempt) KeepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
 // Next makes the attempt that follows one which ended with err, now. It reports false if
 // no other member is to be asked; Member is this node then if it is to stand in itself.
@@ -73,7 +77,7 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	}
 	a.sent, a.Wait = now, min(all-a.used, all/2)
 	if again && a.Flags&wire.FlagStandIn == 0 && a.View.StandIn(id, a.Member) == a.View.Self {
-		a.Wait = min(a.Wait, all-a.used-a.Reserve)
+		a.Wait = min(a.Wait, all-a.used-a.reserve)
 	}
 	return again
 }
@@ -93,7 +97,7 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 			a.Member = s
 		}
 		return false
-	case s == a.View.Self && left <= a.Reserve:
+	case s == a.View.Self && left <= a.reserve:
 		a.Member = s
 		return false
 	case a.way.Way == view.Relay && a.Hop == a.way.Hop && !errors.Is(err, env.ErrUnreached) && a.detours():

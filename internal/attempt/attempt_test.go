@@ -183,7 +183,7 @@ func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			a := First(c.v, c.way, 0, timeout, 1000)
-			a.Reserve = reserve
+			a.KeepReserve()
 			now := 1000 + int64(c.after)
 			require.GreaterOrEqual(t, a.Left(now), reserve)
 			require.Equal(t, c.wait > 0, a.Next(cluster.ErrTimeout, id, now))

@@ -426,11 +426,6 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	if !s.isCalm(since) || since.Before(h.asked) || len(k.waiters) > 0 || !waited && h.asked.Sub(k.waited) <= delivered {
 		return
 	}
-	if waited { // the units may have been granted to another waiter
-		if now.Sub(k.waited) < waiterSpread && k.waited != now {
-			return
-		}
-	}
 	if most := k.most(since); most+h.units <= k.limit.Rate {
 		s.fail("#%d: %d units are denied, and at most %d of %d of %v are held", h.number, h.units, most, k.limit.Rate, k)
 	}

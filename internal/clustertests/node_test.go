@@ -778,7 +778,7 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 
 // A leaver may receive a call of AllowAll after it has handed over the keys to two different
 // members. All granted units are counted at the new owners, although the leaver is closed at once.
-func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
+func TestUnitsThatALeaverGrantsAreCounted(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)

@@ -57,7 +57,8 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 	return s.Append(dst), nil
 }
 
-// Counts returns for how long this cluster counts, as far as this node knows.
+// Counts returns the age of the cluster, as far as this node knows. Holds number their renewals by
+// it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
 func (m *Members) Counts() time.Duration {
 	return time.Duration(m.cfg.Clock.Steady() - m.began.Load())
 }

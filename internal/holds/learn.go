@@ -96,8 +96,8 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.frozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks the members that this node reaches what they hold, unless it knows. It returns
-// when it knows, or ctx is done, or Timeout is over.
+// Learn asks the reachable members for their holds, unless this node knows all holds. It returns
+// when this node knows them, ctx is done or half of Timeout has passed.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
 	if h.Knows(h.cfg.View(), as, id) {
 		return

@@ -31,7 +31,8 @@ type record struct {
 // renewal numbers the renewals of one record, as a hybrid logical clock does: the number is
 // greater than that of each renewal that the member knows of, and no less than the age of the
 // cluster in ms. So of two renewals on two sides of a partition, the later one has the greater
-// number. The lower bits are random: two members never number two renewals alike.
+// number. The lower bits are random, so two members seldom give two renewals the same number. If
+// they do, merge keeps the earlier expiry of the two.
 type renewal uint64
 
 const tagBits = 16

@@ -52,9 +52,6 @@ func New(size int, halfLife, now int64) *Sketch {
 	return &Sketch{at: make(map[ID]int32), size: size, halfLife: halfLife, halved: now}
 }
 
-// Len is how many keys have a counter.
-func (s *Sketch) Len() int { return len(s.counters) }
-
 // Add counts a key weight times. It keeps copies of the texts, of a secret key the masked one.
 func (s *Sketch) Add(id ID, weight float64, limit, key string, secret bool, now int64) {
 	s.forget(now)

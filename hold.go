@@ -91,8 +91,7 @@ type holdAsk struct {
 func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	n.clients.holds.Name(a, h.number)
 	if h.ttl > 0 {
-		c := holds.ClientOf(a)
-		c.NameClient(a, h.ttl)
+		n.clients.holds.NameClient(a, holds.ClientOf(a), h.ttl)
 	}
 }
 
@@ -321,6 +320,6 @@ func (l *Limiter) openHold(ctx context.Context, key, text string, ttl time.Durat
 	if err != nil {
 		return a, fmt.Errorf("%w hold: its text is of another limit, key or cluster, or was changed", ErrInvalid)
 	}
-	c.NameClient(&a, ttl)
+	l.node.clients.holds.NameClient(&a, c, ttl)
 	return a, nil
 }

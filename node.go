@@ -118,11 +118,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
-	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Old: snapshots.GraceFor})
+	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Old: snapshots.GraceFor, Exact: cfg.Timeout})
 	box := cfg.box()
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
 	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
+	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
 	n.clients.survey = survey.New(survey.Config{
 		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.decide,
 	})
@@ -192,6 +192,7 @@ func (n *Node) swapped(v *view.View) {
 	now := n.env.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.published.Changed()
+	n.epochs.Swapped(v)
 	n.clients.holds.Swapped(v)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,10 +15,11 @@ import (
 )
 
 const (
-	// lookEvery is how often a node looks for members that it has not asked.
+	// lookEvery is how often a node asks the members again that did not respond, and one of the
+	// others: the clock of a suspended machine may have stopped.
 	lookEvery = 2 * time.Second
-	// askEvery is how often it asks one of the others again.
-	askEvery = time.Minute
+	// beginEvery is how often a node begins an epoch if it has none.
+	beginEvery = time.Minute
 	// askWait bounds a request, and askedAtOnce is how many are sent at once.
 	askWait     = time.Second
 	askedAtOnce = 16
@@ -28,6 +31,8 @@ type Config struct {
 	View  func() *view.View
 	// Old is the age of a cluster that does not know the question.
 	Old time.Duration
+	// Exact is the longest round trip of a response that is exact enough for Date.
+	Exact time.Duration
 }
 
 // Members keeps the Clock of a node in agreement with those of the members that it hears. It is
@@ -36,11 +41,16 @@ type Members struct {
 	Clock *Clock
 	cfg   Config
 	began atomic.Int64 // when this cluster began to count, on the steady clock of this node
+
+	wake   chan struct{} // signals that the view has changed
+	agrees atomic.Bool   // all members that this node hears are in met
+	mu     sync.Mutex
+	met    map[uint64]bool // the members that this node hears, true if they have responded since
 }
 
 // NewMembers returns the Members of a node that starts.
 func NewMembers(cfg Config) *Members {
-	m := &Members{Clock: New(cfg.Clock.Steady()), cfg: cfg}
+	m := &Members{Clock: New(cfg.Clock.Steady()), cfg: cfg, wake: make(chan struct{}, 1)}
 	m.began.Store(cfg.Clock.Steady())
 	return m
 }
@@ -61,6 +71,59 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 // it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
 func (m *Members) Counts() time.Duration {
 	return time.Duration(m.cfg.Clock.Steady() - m.began.Load())
+}
+
+// Date returns Counts, or 0 if there is a member that this node hears and has not asked: that member
+// may count for much longer. Otherwise this node is behind the members that it hears by Exact at
+// most.
+func (m *Members) Date() time.Duration {
+	if !m.agrees.Load() {
+		return 0
+	}
+	return m.Counts()
+}
+
+// Swapped updates the list of members that have responded if the view changes. It does not block.
+func (m *Members) Swapped(v *view.View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	heard := v.Heard()
+	met := make(map[uint64]bool, len(heard))
+	for _, i := range heard {
+		met[v.Hashes[i]] = m.met[v.Hashes[i]]
+	}
+	m.met = met
+	m.compareMet()
+	env.Signal(m.wake)
+}
+
+// compareMet updates agrees. The caller must hold mu.
+func (m *Members) compareMet() {
+	agrees := true
+	for _, met := range m.met {
+		agrees = agrees && met
+	}
+	m.agrees.Store(agrees)
+}
+
+// meet asks the members that this node hears and has not asked.
+func (m *Members) meet(ctx context.Context, v *view.View) {
+	heard := v.Heard()
+	m.mu.Lock()
+	heard = slices.DeleteFunc(heard, func(i int) bool { return m.met[v.Hashes[i]] })
+	m.mu.Unlock()
+	env.Gather(len(heard), askedAtOnce, func(i int) {
+		member, sent := v.Hashes[heard[i]], m.cfg.Clock.Steady()
+		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Clock.Steady()-sent > int64(m.cfg.Exact) {
+			return // it is asked again
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if _, heard := m.met[member]; heard {
+			m.met[member] = true
+		}
+		m.compareMet()
+	})
 }
 
 // Ask asks all members that this node hears. It reports whether each has responded.
@@ -123,33 +186,31 @@ func (m *Members) Begin(ctx context.Context) {
 	}
 }
 
-// Run asks each member that this node begins to hear, and then one in turn. It calls Begin
-// every minute, the first time after an offset that depends on the name of this node. So most
+// Run asks each member that this node begins to hear, and every two seconds one in turn. It calls
+// Begin every minute, the first time after an offset that depends on the name of this node. So most
 // nodes adopt the epoch that another node has begun.
 func (m *Members) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	met := make(map[uint64]bool)
-	next := m.cfg.Clock.Steady() + int64(m.cfg.View().Offset(askEvery))
+	next := m.cfg.Clock.Steady() + int64(m.cfg.View().Offset(beginEvery))
 	for turn := 0; ; {
+		ticked := false
 		select {
 		case <-tick.C:
+			ticked = true
+		case <-m.wake:
 		case <-ctx.Done():
 			return
 		}
-		v, before := m.cfg.View(), met
-		heard := v.Heard()
-		met = make(map[uint64]bool, len(heard))
-		for _, i := range heard {
-			met[v.Hashes[i]] = before[v.Hashes[i]] || m.ask(ctx, v, i) == nil
+		v := m.cfg.View()
+		m.meet(ctx, v)
+		if heard := v.Heard(); ticked && len(heard) > 0 {
+			turn++
+			_ = m.ask(ctx, v, heard[turn%len(heard)]) // its turn comes again
 		}
 		if now := m.cfg.Clock.Steady(); now >= next {
-			next = now + int64(askEvery)
+			next = now + int64(beginEvery)
 			m.Begin(ctx)
-			if len(heard) > 0 {
-				turn++
-				_ = m.ask(ctx, v, heard[turn%len(heard)]) // its turn comes again
-			}
 		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 const LongestTerm = time.Hour
 
 // NameClient makes a an ask for a client's hold, or its renewal or release. Its term is ttl.
-func (c *Client) NameClient(a *wire.Ask, ttl time.Duration) {
+func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 	limit := *a.Limit
 	limit.Per = ttl
-	a.Limit, a.Receipt, a.ResetNumber = &limit, bucket.Receipt(c.Number), c.Origin
+	a.Limit, a.Receipt, a.ResetNumber, a.ReceiptAge = &limit, bucket.Receipt(c.Number), c.Origin, h.cfg.Date()
 }
 
 // receipt names the renewal of a record in a result.
@@ -24,7 +24,7 @@ func (r *record) receipt() bucket.Receipt { return bucket.Receipt(r.renewal) }
 
 // Keep keeps the record of a client's hold that was granted or renewed, as r says, and waits until
 // a second member has it: this node, if another one has answered; otherwise another, as long as ctx
-// allows.
+// allows. The hold's time counts from a.Began, because the answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.View(), h.cfg.Clock.Steady()
 	h.table.asked(of)
@@ -32,7 +32,7 @@ func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 		h.secure(ctx, of)
 		return
 	}
-	kept := record{ref: of, units: a.Units, renewal: renewal(r.Receipt), expires: now + int64(a.Limit.Per)}
+	kept := record{ref: of, units: a.Units, renewal: renewal(r.Receipt), expires: a.Began + int64(a.Limit.Per)}
 	kept.forget = kept.expires
 	if way := v.Route(of.id, now); way.To >= 0 && !r.StoodIn {
 		kept.copied = kept.copyState([]uint64{v.Hashes[way.To]})

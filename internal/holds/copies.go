@@ -138,7 +138,7 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	all := h.copies.view != v
 	silent := make(map[uint64]bool) // members that did not answer in this round
 	for first := 0; first < shards; first += copyShards {
-		g := gathering{h: h, v: v, now: h.cfg.Clock.Steady(), to: make(map[uint64][]int)}
+		g := gathering{h: h, v: v, to: make(map[uint64][]int)}
 		for shard := first; shard < first+copyShards; shard++ {
 			g.gather(shard, all)
 		}
@@ -154,7 +154,6 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 type gathering struct {
 	h       *Holds
 	v       *view.View
-	now     int64
 	records []record
 	state   []uint64         // of each record, once all members have acknowledged it
 	failed  []bool           // and whether one has not
@@ -233,9 +232,10 @@ func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int
 	list := g.to[member]
 	for acknowledged < len(list) {
 		page := list[acknowledged:]
-		body, n := append64([]byte{kindRecords}, selfOf(g.v)), 0
+		now := g.h.cfg.Clock.Steady()
+		body, n := beginRecords(selfOf(g.v), g.h.cfg.Date()), 0
 		for ; n < len(page) && len(body) < pageBytes; n++ {
-			body = appendRecord(body, &g.records[page[n]], g.now)
+			body = appendRecord(body, &g.records[page[n]], now)
 		}
 		if !g.h.sendRecords(ctx, g.v, member, body) {
 			return acknowledged
@@ -252,7 +252,7 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 		return false
 	}
 	now := h.cfg.Clock.Steady()
-	m, err := parseRenew(append(append64([]byte{kindRecords}, member), answer...), now)
+	m, err := parseRenew(append(beginRecords(member, 0), answer...), now)
 	if err != nil {
 		return false
 	}
@@ -304,7 +304,7 @@ func (h *Holds) secure(ctx context.Context, of ref) {
 			members = append(members, m)
 		}
 	}
-	body := appendRecord(append64([]byte{kindRecords}, selfOf(v)), &r, now)
+	body := appendRecord(beginRecords(selfOf(v), h.cfg.Date()), &r, now)
 	answers, asked := make(chan bool, len(members)), 0
 	for _, m := range members {
 		if h.cfg.Life.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, body) }) {

@@ -19,6 +19,8 @@
 //   - Each member that has a record sends it to those that are to have it, until they have
 //     acknowledged it: the member that answers for the count, or from there the successors and the
 //     node that asked for the hold. So it survives as long as one member that is reached has it.
+//   - A member refuses a message about it that was under way for long (isLate): the time until the
+//     expiry counts from the arrival. The sender repeats what is still true.
 //   - It is granted, renewed or released once a second member has the record, if one is reached.
 //   - A record that has ended stays until the latest expiry that it ever had: no late replica
 //     revives it. A released one stays for LongestTerm if its member does not know all of the
@@ -78,6 +80,7 @@ type Config struct {
 	View    func() *view.View // the present one
 	Timeout time.Duration
 	Age     func() time.Duration // for how long the cluster has run, as far as this node knows
+	Date    func() time.Duration // Age, or 0 if another member may count for much longer
 	Most    int                  // holds that are known of at most
 	Box     *sealed.Box          // seals the texts of clients' holds
 	// Tell carries out a release where it has to be done, and waits for no answer.
@@ -223,6 +226,8 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		h.table.end(refOf(a))
 	case denied:
 		Refuse(r)
+	case h.isLate(a.ReceiptAge, h.cfg.Timeout): // its asker has given up
+		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
 	case !h.Knows(v, as, a.ID):

@@ -21,8 +21,10 @@ type member struct {
 	t     *testing.T
 	life  env.Life
 	view  *view.View
-	asked int  // messages of other members
-	mute  bool // it answers none
+	asked int           // messages of other members
+	mute  bool          // it answers none
+	takes time.Duration // to answer
+	age   time.Duration // of the cluster
 }
 
 // members returns a cluster of so many.
@@ -34,7 +36,7 @@ func members(t *testing.T, n int) []*member {
 		t.Cleanup(func() { require.NoError(t, m.life.Close(func() error { return nil })) })
 		clock := env.NewClock(nil)
 		m.Holds = New(Config{
-			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Age: ageless, Most: 1 << 20,
+			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Age: func() time.Duration { return m.age }, Date: ageless, Most: 1 << 20,
 			Tell: func(wire.Op, uint8, *wire.Ask) {},
 		})
 		m.looked.Store(clock.Steady())
@@ -60,6 +62,7 @@ func members(t *testing.T, n int) []*member {
 
 func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
 	m.asked++
+	time.Sleep(m.takes)
 	if m.mute {
 		return nil, cluster.ErrTimeout
 	}
@@ -284,4 +287,70 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A member that was frozen must not count the time of a hold from the arrival of a message, because
+// the other members may have forgotten the hold.
+func TestLateMessagesAreRefused(t *testing.T) {
+	const date, ttl = time.Hour, 10 * time.Second
+	for _, c := range []struct {
+		name string
+		date time.Duration
+		ask  time.Duration // how late messages are
+		copy time.Duration
+		late bool
+	}{
+		{"as late as they may be", date, 300 * time.Millisecond, 700 * time.Millisecond, false},
+		{"later than that", date, 301 * time.Millisecond, 701 * time.Millisecond, true},
+		{"without a date", 0, time.Minute, time.Minute, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := members(t, 2)[0]
+				m.Learn(t.Context(), view.AsOwner, m.id())
+				a := clientAsk(0, 1, 1, 10, ttl)
+				a.ID, a.ReceiptAge = m.id(), c.date
+				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {
+					m.age = date + c.ask
+					var r wire.Result
+					m.Do(m.view, view.AsOwner, op, 0, a, m.now(), &r)
+					require.Equal(t, !c.late, r.Allowed)
+					require.False(t, r.Firm)
+				}
+				m.age = date + c.copy
+				copied := record{ref: ref{m.id(), 2, 2}, units: 1, expires: m.now() + int64(ttl), forget: m.now() + int64(ttl)}
+				_, err := m.ServeRenew(appendRecord(beginRecords(7, c.date), &copied, m.now()), nil)
+				_, known := m.table.recordOf(copied.ref)
+				require.Equal(t, !c.late, err == nil && known)
+			})
+		})
+	}
+}
+
+func TestLateAnswersAreRefused(t *testing.T) {
+	for takes, known := range map[time.Duration]bool{250 * time.Millisecond: true, 251 * time.Millisecond: false} {
+		synctest.Test(t, func(t *testing.T) {
+			all := members(t, 2)
+			m, other := all[0], all[1]
+			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.now() + int64(time.Minute), forget: m.now() + int64(time.Minute)}
+			other.table.merge(held, other.now())
+			other.takes = takes
+			m.askMember(t.Context(), m.view, m.view.Hashes[1], m.view.Held)
+			_, learned := m.table.recordOf(held.ref)
+			require.Equal(t, known, learned)
+		})
+	}
+}
+
+// The answer to a frozen node may be late. The client counts from its request.
+func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := members(t, 2)[0]
+		a := clientAsk(0, 1, 1, 10, 10*time.Second)
+		a.Began = m.now()
+		time.Sleep(4 * time.Second)
+		m.Keep(t.Context(), a, &wire.Result{Result: bucket.Result{Receipt: 1 << tagBits}})
+		kept, _ := m.table.recordOf(refOf(a))
+		require.Equal(t, a.Began+int64(10*time.Second), kept.expires)
+	})
 }

@@ -16,8 +16,10 @@ import (
 //	list     1 | holder 8 | for each hold: id 16, number 8, units
 //	ended    2 | as list
 //	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
-//	records  4 | sender 8 | for each record: below                  answer: those records of which the answering member knows more
+//	records  4 | sender 8 | date | for each record: below           answer: those records of which the answering member knows more
 //	held     part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
+//
+// The date is the age of the cluster in ms when the message was sent, 0 if the sender does not know it.
 //
 //	record   id 16 | origin 8 | number 8 | renewal 8 | released 1 | units | until it expires, and until it is forgotten, in ms
 const (
@@ -97,10 +99,16 @@ func appendConfirm(b []byte, holder uint64, of []ref) []byte {
 	return b
 }
 
+// beginRecords returns the beginning of a message of records.
+func beginRecords(sender uint64, date time.Duration) []byte {
+	return appendMillis(append64([]byte{kindRecords}, sender), int64(date))
+}
+
 // renewMessage is a message of wire.OpRenew.
 type renewMessage struct {
 	kind    byte
 	holder  uint64 // or the sender of records
+	date    time.Duration
 	digests []shardDigest
 	list    []entry // to confirm, by their refs alone
 	records []record
@@ -108,7 +116,9 @@ type renewMessage struct {
 
 func parseRenew(message []byte, now int64) (m renewMessage, err error) {
 	r := reader{wire.NewCursor(message)}
-	m.kind, m.holder = byte(r.Number(kindRecords)), r.uint64()
+	if m.kind, m.holder = byte(r.Number(kindRecords)), r.uint64(); m.kind == kindRecords {
+		m.date = time.Duration(r.Number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+	}
 	for r.Left() > 0 {
 		switch m.kind {
 		case kindDigests:

@@ -36,11 +36,11 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	require.Equal(t, page{part: 7, before: 9}, next)
 	require.Equal(t, []entry{e}, list)
 	require.Equal(t, []record{c}, records)
-	m, err = parseRenew(appendRecord(append64([]byte{kindRecords}, 5), &c, now), now)
+	m, err = parseRenew(appendRecord(beginRecords(5, time.Minute), &c, now), now)
 	require.NoError(t, err)
-	require.Equal(t, renewMessage{kind: kindRecords, holder: 5, records: []record{c}}, m)
+	require.Equal(t, renewMessage{kind: kindRecords, holder: 5, date: time.Minute, records: []record{c}}, m)
 	c.expires, c.forget = now+1, now+2
-	m, err = parseRenew(appendRecord(append64([]byte{kindRecords}, 5), &c, now), now)
+	m, err = parseRenew(appendRecord(beginRecords(5, time.Minute), &c, now), now)
 	require.NoError(t, err)
 	require.Equal(t, now+int64(time.Millisecond), m.records[0].expires, "it is rounded up")
 }
@@ -57,7 +57,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&page{ranges: countsync.All()}).append(nil))
 	f.Add(appendEntry((&page{}).appendAt(nil), &e, now))
 	c := record{ref: e.ref, units: 4, renewal: 1, expires: now + 1, forget: now + 2}
-	f.Add(appendRecord(append64([]byte{kindRecords}, 5), &c, now))
+	f.Add(appendRecord(beginRecords(5, time.Minute), &c, now))
 	f.Add(appendRecord(append((&page{}).appendAt(nil), itemRecord), &c, now))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		m, err := parseRenew(message, now)

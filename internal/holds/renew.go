@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -101,6 +102,9 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.isLate(m.date, renewWait) {
+		return nil, errLate
+	}
 	switch m.kind {
 	case kindDigests:
 		var differ shardSet
@@ -148,5 +152,20 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 		return nil, env.ErrUnreached
 	}
 	header := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait / 2, To: member}
-	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, wait)
+	sent := h.cfg.Clock.Steady()
+	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, wait)
+	if err == nil && h.cfg.Clock.Steady()-sent > int64(wait+2*h.cfg.Timeout) {
+		return nil, errLate // this node was frozen
+	}
+	return answer, err
+}
+
+var errLate = errors.New("weir: a message about holds was under way for too long")
+
+// isLate reports whether a message with a date was under way for longer than its sender waits. The
+// sender sends it again, if its content is still true. Two Timeouts more are allowed: one for the
+// scheduling delay of the sender, and one because the sender may be behind the age of the cluster.
+// A message that has no date is not late.
+func (h *Holds) isLate(date, wait time.Duration) bool {
+	return date > 0 && h.cfg.Age()-date > wait+2*h.cfg.Timeout
 }

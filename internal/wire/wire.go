@@ -34,6 +34,7 @@ import (
 //
 // The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
 // A refund or debit whose receipt has an age has that in the place of a lease: age 8 | ageMark 2.
+// A dated ask for a client's hold has its date there.
 // A result that is not allowed may be firm, which is 2.
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
@@ -220,7 +221,8 @@ type Ask struct {
 	Receipt   bucket.Receipt // of a take: when it was sent; of a debit: with which units it is spent, 0 now
 	// ReceiptAge is, of a refund or debit, how long ago the time of Receipt is, below zero if
 	// it is to come, and 0 if that is not known. With it any member finds the units, not only
-	// the one that gave the receipt. Such an ask has no Lease.
+	// the one that gave the receipt. Such an ask has no Lease. Of a client's hold or its renewal
+	// it is the age of the cluster at which it was asked for, and 0 if the asker does not know it.
 	ReceiptAge time.Duration
 	// ResetNumber is that of the result that gave what is given back. 0 marks nothing.
 	ResetNumber uint64
@@ -399,7 +401,7 @@ func OfHolds(h Header, request []byte) bool {
 // hasAge reports whether ask i of such a request has the age of a receipt.
 func hasAge(request []byte, i int) bool {
 	op := Op(request[0])
-	return (op == OpRefund || op == OpDebit) && binary.LittleEndian.Uint16(request[HeaderBytes+i*AskBytes+80:]) == ageMark
+	return (op == OpRefund || op == OpDebit || op == OpHold || op == OpExtend) && binary.LittleEndian.Uint16(request[HeaderBytes+i*AskBytes+80:]) == ageMark
 }
 
 // IDOf is the id of ask i of a request that ParseHeader has accepted.

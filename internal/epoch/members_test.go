@@ -1,0 +1,67 @@
+package epoch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// elder is the peer of a member whose cluster has run for an hour.
+type elder struct {
+	cluster.Peer
+	of    *Members
+	takes time.Duration // to respond
+}
+
+func (e *elder) Ask(_ context.Context, _, response []byte, _ time.Duration) ([]byte, error) {
+	response, err := e.of.Serve(nil, wire.AppendAnswer(response[:0], wire.Done, 0))
+	time.Sleep(e.takes)
+	return response, err
+}
+
+// A node dates messages once it has asked each member that it hears.
+func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
+	const age, exact = time.Hour, 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		clock := env.NewClock(nil)
+		other := &elder{of: NewMembers(Config{Clock: clock}), takes: exact + 1}
+		time.Sleep(age)
+		var current *view.View
+		m := NewMembers(Config{Clock: clock, View: func() *view.View { return current }, Exact: exact})
+		swap := func(heard bool) {
+			direct := []bool{true, heard}
+			current = view.New(0, &cluster.View{
+				Members: []cluster.Member{{Name: "a", State: cluster.Serving}, {Name: "b", State: cluster.Serving, Peer: other}},
+				Direct:  direct, Hears: [][]bool{direct, direct},
+			}, view.Terms{}, nil)
+			m.Swapped(current)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		swap(true)
+		go m.Run(ctx)
+		time.Sleep(time.Second)
+		require.Zero(t, m.Date(), "the response was slow")
+		other.takes = 0
+		time.Sleep(lookEvery)
+		require.Equal(t, other.of.Counts(), m.Date())
+		swap(false)
+		require.NotZero(t, m.Date(), "this node hears no other member")
+		swap(true)
+		require.Zero(t, m.Date())
+		synctest.Wait()
+		require.Equal(t, other.of.Counts(), m.Date())
+
+		other.of.began.Add(-int64(time.Minute)) // as if the clock of this node had stopped
+		time.Sleep(lookEvery)
+		require.Equal(t, other.of.Counts(), m.Date())
+	})
+}

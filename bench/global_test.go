@@ -102,30 +102,3 @@ func (a *abroad) Tell([]byte) {}
 
 func (*abroad) Delay() time.Duration         { return 0 }
 func (a *abroad) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
-
-// BenchmarkGlobalAll is a check of two limits at once, both Global, beside the same
-// with both Regional.
-func BenchmarkGlobalAll(b *testing.B) {
-	n := startRegion(b)
-	for _, keys := range []int{1, 100_000} {
-		for _, scope := range []weir.Scope{weir.Regional, weir.Global} {
-			var ls []*weir.Limiter
-			for i := range 2 {
-				limit := limitOf("token_bucket")
-				limit.Name, limit.Scope = fmt.Sprint("all", i, scope), scope
-				l, err := n.Limiter(limit)
-				require.NoError(b, err)
-				ls = append(ls, l)
-			}
-			owned := worker.KeysThat(keys, func(key string) bool { return ls[0].Owner(key).Self && ls[1].Owner(key).Self })
-			var ds weir.Decisions
-			b.Run(fmt.Sprintf("keys=%d/scope=%s", keys, [...]string{"regional", "global"}[scope]), func(b *testing.B) {
-				benchmarkKeys(b, owned, func(key string) bool {
-					var err error
-					ds, err = n.AllowAllInto(context.Background(), []weir.Ask{{Limiter: ls[0], Key: key}, {Limiter: ls[1], Key: key}}, ds)
-					return err == nil && ds.Allowed()
-				})
-			})
-		}
-	}
-}

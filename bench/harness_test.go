@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
-	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,13 +83,6 @@ func TestAStallIsAsManySlowChecksAsItKeptWaiting(t *testing.T) {
 	})
 }
 
-func TestAChildEndsWhenItIsTold(t *testing.T) {
-	p, err := startRole("echo")
-	require.NoError(t, err)
-	require.NoError(t, p.end())
-	requireNobodyAt(t, p.addr)
-}
-
 func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
 	p, err := startRole("echo")
 	require.NoError(t, err)
@@ -106,31 +97,6 @@ func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
 	require.NoError(t, q.remove())
 	_, err = newCPUQuota(os.Getpid(), -1, 0)
 	require.Error(t, err, "a quota that the kernel refuses")
-}
-
-// The grandchild's address is all that is known of it here, so its port tells
-// whether it is gone.
-func TestAChildEndsWhenItsParentIsKilled(t *testing.T) {
-	p, err := startRole("parent")
-	require.NoError(t, err)
-	conn, err := net.Dial("tcp", p.addr)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close())
-	require.NoError(t, p.Kill())
-	var killed *exec.ExitError
-	require.ErrorAs(t, p.end(), &killed)
-	requireNobodyAt(t, p.addr)
-}
-
-func requireNobodyAt(t *testing.T, addr string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err != nil
-	}, worker.StartWait, 10*time.Millisecond, "somebody still listens at %s", addr)
 }
 
 func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) { synctest.Test(t, testEchoBytes) }

@@ -15,7 +15,6 @@ var testRoles = map[string]worker.Role{
 	worker.Name: worker.Serve(begin),
 	"member":    serveMember,
 	"echo":      serveEcho,
-	"parent":    serveThroughChild,
 	sizerRole:   serveSizer,
 }
 
@@ -40,15 +39,4 @@ func start(tb testing.TB, role string) *process {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, p.end(), "the end of the %s", role) })
 	return p
-}
-
-// serveThroughChild is for the test that a child ends with its parent.
-func serveThroughChild(ready func(string), done <-chan struct{}) error {
-	p, err := startRole("echo")
-	if err != nil {
-		return err
-	}
-	ready(p.addr)
-	<-done
-	return p.end()
 }

@@ -6,17 +6,12 @@ import (
 	"net"
 	"net/rpc"
 	"os"
-	"runtime/pprof"
 	"time"
 )
 
 // RoleVariable tells a process what to be: the command, or a test of it, starts itself again
 // as another process.
 const RoleVariable = "WEIR_BENCH_ROLE"
-
-// profileVariable names a file that other processes write their CPU profiles to,
-// with role and process id added: -cpuprofile sees the first process alone.
-const profileVariable = "WEIR_BENCH_CPUPROFILE"
 
 // A role is what a process does for another: it serves until done is closed. It calls
 // ready with the address that it serves at.
@@ -30,17 +25,6 @@ const StartWait = time.Minute
 func Play(name string, serve Role) error {
 	if serve == nil {
 		return fmt.Errorf("no such role; set %s to nothing", RoleVariable)
-	}
-	if path := os.Getenv(profileVariable); path != "" {
-		f, err := os.Create(fmt.Sprintf("%s.%s.%d", path, name, os.Getpid()))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
 	}
 	done := make(chan struct{})
 	go func() {

@@ -168,25 +168,6 @@ func TestAnUnlimitedDescriptorIsReported(t *testing.T) {
 	require.Equal(t, []Decided{{Domain: "d", Path: "d.free", Enforced: true}}, told)
 }
 
-// A count outlives the descriptor that it is of.
-func TestADescriptorThatComesBackHasItsCount(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
-	c := clientOf(t, s)
-	for range 3 {
-		require.Equal(t, ok, c.ask(of("user", "a")).OverallCode)
-	}
-	for _, text := range []string{"domain: d\ndescriptors:\n- key: other\n", basic} {
-		cfg, err := Parse("f.yaml", []byte(text))
-		require.NoError(t, err)
-		require.NoError(t, s.Use(cfg))
-		want := over
-		if text != basic {
-			want = ok
-		}
-		require.Equal(t, want, c.ask(of("user", "a")).OverallCode)
-	}
-}
-
 func TestALimitOfNothingDenies(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(of("banned", "a"), of("all", ""))
@@ -308,10 +289,6 @@ descriptors:
 - key: large
   quota_mode: true
   rate_limit: {unit: hour, requests_per_unit: 100}
-- key: file
-  value: files/*
-  share_threshold: true
-  rate_limit: {unit: hour, requests_per_unit: 2}
 - key: tokens
   debit: true
   rate_limit: {unit: hour, requests_per_unit: 100}
@@ -357,13 +334,6 @@ func TestInShadowModeTheWholeIsAlwaysOK(t *testing.T) {
 	require.Equal(t, over, r.Statuses[0].Code, "a descriptor says what would be")
 	require.Equal(t, over, r.Statuses[1].Code)
 	require.EqualValues(t, 4, r.Statuses[2].LimitRemaining)
-}
-
-func TestValuesOfAPatternShareACountWhereTheyAreToldTo(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
-	require.Equal(t, ok, c.ask(of("file", "files/a")).OverallCode)
-	require.Equal(t, ok, c.ask(of("file", "files/b")).OverallCode)
-	require.Equal(t, over, c.ask(of("file", "files/c")).OverallCode)
 }
 
 func TestACostThatIsKnownAfterwardsIsSpentThoughThereIsNoRoom(t *testing.T) {

@@ -215,8 +215,8 @@ var mutants = []mutant{
 		name: "a member that stands still is not waited for",
 		edits: []edit{{
 			"internal/attempt/attempt.go",
-			"		a.Wait = all * 3 / 4\n",
-			"		a.Wait = all * 3 / 4\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
+			"		a.Wait = firstWait(all)\n",
+			"		a.Wait = firstWait(all)\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},
@@ -228,8 +228,8 @@ var mutants = []mutant{
 			"		if !MUTANT {\n			h.ask(ctx, v, ranges)\n		}\n",
 		}, {
 			"internal/holds/learn.go",
-			"			h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})\n",
-			"			if !MUTANT {\n				h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})\n			}\n",
+			"answered := h.ask(ctx, v, ",
+			"answered := MUTANT || h.ask(ctx, v, ",
 		}},
 		scenario: "flight", breaks: heldInvariant,
 	},
@@ -255,8 +255,8 @@ var mutants = []mutant{
 		name: "what a dead holder had stays held",
 		edits: []edit{{
 			"internal/holds/table.go",
-			"return now-s.renewed(e) > int64(Term) }\n",
-			"return now-s.renewed(e) > int64(Term) && (!MUTANT || now-s.renewed(e) > 100*int64(Term)) }\n",
+			"return now-s.renewed(i) > int64(Term) }\n",
+			"return now-s.renewed(i) > int64(Term) && (!MUTANT || now-s.renewed(i) > 100*int64(Term)) }\n",
 		}},
 		scenario: "flight", breaks: backInvariant,
 	},

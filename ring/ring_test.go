@@ -72,16 +72,6 @@ func orderNames(r *Ring, hash uint64, limit int) []string {
 	return order
 }
 
-// edges are hashes around every tenth point and at the ends.
-func edges(r *Ring) []uint64 {
-	hashes := []uint64{0, 1, math.MaxUint64 - 1, math.MaxUint64, 1 << 63, 1<<63 - 1}
-	for i := 0; i < len(r.points); i += 10 {
-		h := r.points[i].hash
-		hashes = append(hashes, h-1, h, h+1)
-	}
-	return hashes
-}
-
 func TestEmptyRingHasNoOwner(t *testing.T) {
 	for _, r := range []*Ring{New(nil), New([]string{})} {
 		for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64} {

@@ -124,9 +124,7 @@ func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 		admitted := here(func(a *answer) bool { return a.path == localPath })
 		for customer := range during {
 			var late occasions
-			for _, a := range guessed[customer] {
-				late[timedOut] = append(late[timedOut], a)
-			}
+			late[timedOut] = append(late[timedOut], guessed[customer]...)
 			local.add(admitted[customer], &late, 0, localRate(m.limit), m.per)
 			during[customer][timedOut] = append(during[customer][timedOut], late[timedOut]...)
 		}

@@ -225,7 +225,7 @@ func (s *stage) gone() (gone [][]bool) {
 	for _, c := range s.witness.crashes {
 		for _, h := range c.hosts {
 			region := s.hosts[h].region
-			ended := slices.DeleteFunc(slices.Clone(c.hosts), func(i int) bool { return s.hosts[i].region != region })
+			ended := s.endedAt(c.at, region)
 			all := !s.quiet(region, c.began-s.copied(), c.at) || len(ended) > s.copiesBefore(region, c)
 			saved, refundsSaved := s.savedOf(c, h)
 			for k := range s.witness.spends {
@@ -244,6 +244,16 @@ func (s *stage) gone() (gone [][]bool) {
 		}
 	}
 	return gone
+}
+
+// endedAt returns the hosts of a region whose nodes ended, or started, at a moment: several faults may share it.
+func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
+	for _, m := range s.witness.moves {
+		if m.at == at && s.hosts[m.host].region == region {
+			ended = append(ended, m.host)
+		}
+	}
+	return ended
 }
 
 // quiet reports whether a region was whole from one moment to another, and none of its nodes started

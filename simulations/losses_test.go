@@ -53,6 +53,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"a heal that is not", 0, []Fault{split(3 * s), heal(9 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"another froze", 0, []Fault{{At: 10 * s, Kind: FaultFreeze, Nodes: []string{"c"}}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"two at once", 0, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, all},
+		{"two at once, by two faults", 0, nil, []crash{{at: 12 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{a, b}}}, last | 4},
 		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0},

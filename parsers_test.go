@@ -129,8 +129,6 @@ var fuzzed = map[string]string{
 	"cmd/weir client.call":                "cmd/weir FuzzAnswers",
 	"cmd/weir peekCommand.run":            "cmd/weir FuzzAnswers",
 	"cmd/weir request":                    "cmd/weir FuzzTriedRequest",
-	"cmd/demo parse":                      "cmd/demo FuzzOptions",
-	"cmd/demo answer.read":                "cmd/demo FuzzAnswer",
 	"simulations parse":                   "simulations FuzzNoScenarioFilePanicsAndEachThatIsReadReadsBack",
 	"simulations parseArgs":               "simulations FuzzOptions",
 	"examples/gateway options.readShared": "examples/gateway FuzzConfidentialFiles",
@@ -153,11 +151,6 @@ var notFuzzed = map[string]string{
 	"examples/gateway readFile":                "returns a file's bytes",
 	"examples/modelgateway reportUsage":        "encoding/json reads it",
 	"examples/websocket read":                  "returns a message's bytes",
-	"cmd/demo serveGateway":                    "what the demo itself has written",
-	"cmd/demo runGateway":                      "what the demo itself has written",
-	"cmd/demo panorama.ask":                    "what the demo's own gateways answer",
-	"cmd/demo panorama.Top":                    "what the demo's own gateways answer",
-	"cmd/demo packets.ReadFrom":                "hands on bytes that others read",
 	"simulations Scenario.clone":               "what it has just written itself",
 	"simulations startWorker":                  "what the simulator itself has written",
 	"simulations work":                         "what the simulator itself has written",
@@ -169,7 +162,7 @@ var notFuzzed = map[string]string{
 
 // ours are directories of programs that are no part of the product: what they read they
 // have written themselves, or whoever runs them has.
-var ours = []string{"bench", "conformance", "deploy", "soak", "internal/figures", "internal/lab", "internal/snippets", "internal/suite"}
+var ours = []string{"bench", "cmd/demo", "conformance", "deploy", "soak", "internal/figures", "internal/lab", "internal/snippets", "internal/suite"}
 
 // readers are the functions of others that make something of bytes or text from outside.
 var readers = regexp.MustCompile(`^(Unmarshal\w*|NewDecoder\w*|DecodeString|ParseQuery|AppendCertsFromPEM)$`)

@@ -83,7 +83,7 @@ func (o *options) cells() (chosen []cell) {
 	return chosen
 }
 
-// run measures the chosen cells, and prints their tables.
+// run measures the selected cells and prints the tables to out.
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	o, err := parse(args, errOut)
 	if err != nil {
@@ -120,8 +120,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 }
 
 // measure measures the cells in turns, the given number of times. The cells of a workload follow
-// each other, and each round begins with another one of them. After each cell, measure writes the
-// progress.
+// each other, and each round begins with another one of them. It writes the
+// progress after each cell.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows := make([]row, len(cells))
 	runs := make([][]result, len(cells))

@@ -95,7 +95,7 @@ func TestFiberReservesByPlainBodiesAlone(t *testing.T) {
 	requireSpent(t, l, 9)
 }
 
-// The adapter converts no request, so a limit adds few allocations.
+// The adapter does not convert requests to net/http, so it adds few allocations.
 func TestFiberAddsFewAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("with the race detector, sync.Pool drops what it holds")

@@ -30,14 +30,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A framework serves a site with its router and its adapter.
+// framework is a web framework, its router and the adapter that is tested.
 type framework struct {
 	name    string
 	netHTTP bool // its requests are those of net/http
 	serve   func(t testing.TB, s *site) (*app, error)
 }
 
-// site has the handlers and the middlewares that a framework serves.
+// site is a set of handlers and middlewares to be served by a framework.
 type site struct {
 	layers   []layer // the outermost first
 	handlers map[string]func(call) error
@@ -350,7 +350,7 @@ func (c ginCall) Answer(status int, contentType, body string) error {
 	return nil
 }
 
-// onGin is gin. before may configure it, and after may add handlers.
+// onGin is gin. before, if not nil, configures the engine; after, if not nil, adds handlers.
 func onGin(before, after func(*gin.Engine)) *framework {
 	gin.SetMode(gin.ReleaseMode)
 	return &framework{"gin", true, func(t testing.TB, s *site) (*app, error) {

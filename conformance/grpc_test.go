@@ -19,7 +19,7 @@ import (
 	grpclimit "github.com/weir-go/weir/contrib/grpc"
 )
 
-// Interceptors send the fields of HTTP as metadata.
+// The interceptors send the HTTP header fields as metadata.
 func TestMetadataOfTwoInterceptorsIsOfTheStrictest(t *testing.T) {
 	for about, ask := range map[string]func(context.Context, grpc_health_v1.HealthClient, *metadata.MD) error{
 		"unary": func(ctx context.Context, c grpc_health_v1.HealthClient, header *metadata.MD) error {

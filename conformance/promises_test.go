@@ -263,7 +263,7 @@ func testSettle(t *testing.T, f *framework) {
 	}
 }
 
-// Functions find the framework's context, also once the handlers have returned or panicked.
+// The functions of the options can use the framework's context, even after the handlers have returned or panicked.
 func testFunctions(t *testing.T, f *framework) {
 	number := func(text string) (int64, bool) {
 		n, err := strconv.ParseInt(text, 10, 64)

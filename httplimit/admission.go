@@ -166,8 +166,8 @@ func (a *Admission) ctx() context.Context {
 	return context.WithoutCancel(a.r.Context())
 }
 
-// logEnd logs the error of the call that ended a reservation of limit. A closed node has logged
-// already.
+// logEnd logs the error of the call that ended a reservation of limit. If the node is closed,
+// the error has already been logged.
 func (a *Admission) logEnd(limit string, err error) {
 	if err != nil && !errors.Is(err, weir.ErrClosed) {
 		a.m.logUnsettled(limit, err)

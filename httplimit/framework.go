@@ -29,7 +29,7 @@ type FrameworkOptions[C any] struct {
 
 	// Denied answers a denied request, or returns an error for the framework to handle. The
 	// header fields are set. It must not keep the Outcome. If it is nil, the adapter answers.
-	// A client that is gone gets no answer.
+	// It is not called if the client has gone away.
 	Denied func(C, *Outcome) error
 
 	// OnDecision receives the Outcome of each request that met a limit, before the handlers run

@@ -229,7 +229,7 @@ func marked(f Fault) string {
 	return strings.ReplaceAll(short, " → ", "→")
 }
 
-// names are those of the sides: their nodes, those of most nodes first.
+// names returns a name for each side, which lists its nodes. The largest side is first.
 func (e *era) names(nodes []Node) []string {
 	of := make([][]string, e.sides)
 	for node, side := range e.side {

@@ -38,7 +38,7 @@ type era struct {
 	from, to  time.Duration
 	side      []int // of each node of the scenario: the side it is on, -1 if it is on none
 	sides     int
-	roster    int  // hosts that have run and did not leave: n, as who knows all counts it
+	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody

@@ -87,7 +87,7 @@ func (s *stage) freeze(h *host, frozen bool) {
 	h.frozen = frozen
 }
 
-// move notes that nodes have started or ended. s.mu is held.
+// move records the start or the end of nodes. s.mu is held.
 func (s *stage) move(hosts ...int) {
 	for _, h := range hosts {
 		s.witness.moves = append(s.witness.moves, move{h, s.now()})

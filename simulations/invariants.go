@@ -494,7 +494,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			continue // TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
 		if stepsBack(r.Scenario) || r.Scenario.reserves(a.l.Name) {
-			continue // a clock that went back frees nothing until it is where it was
+			continue // units do not recover until the clock reaches its old time again
 		}
 		for _, q := range a.course.quiets() {
 			whole := q.sides == 1 && !q.missing && !a.course.below(&q)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The processes that play scenarios are this binary.
+// The test binary also runs as the processes that play scenarios.
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		main()

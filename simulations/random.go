@@ -92,7 +92,7 @@ func (d *dice) logarithmic(low, high float64) float64 {
 	return low * math.Pow(high/low, d.Float64())
 }
 
-// logarithm is logarithmic in whole milliseconds.
+// logarithm returns the value of logarithmic as a duration in whole milliseconds.
 func (d *dice) logarithm(low, high float64) time.Duration {
 	return time.Duration(d.logarithmic(low, high)).Truncate(time.Millisecond)
 }

@@ -162,8 +162,8 @@ func (s *Scenario) reserves(limit string) bool {
 	return false
 }
 
-// spent is what counts in the end of keys whose units are reserved, of limits of which nothing recovers
-// in the run.
+// spent returns the final counts of keys with reservations, for limits whose units do not recover
+// during the run.
 func (s *stage) spent(ctx context.Context) (all []Spend) {
 	for i := range s.Limits {
 		l := &s.Limits[i]

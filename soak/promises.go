@@ -111,7 +111,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 		}
 		occasions = append(occasions, lab.Occasion{Interval: lab.Between(f.From, f.To+int64(aftermath)), Kind: int(f.kind), Extra: allowance(f.kind, l, inFlight, unsaved, rtt)})
 	}
-	// A share is spent where no member answered. A stand-in for the node that a fault disturbs
+	// A node spends its share if no other member answers. A stand-in for the node that a fault disturbs
 	// belongs to the fault, and otherwise shows that an owner was late.
 	late := slices.Clone(a.Shared)
 	for _, s := range a.Alone {

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// play runs a script on the nodes 1 to 3. Semicolons and lines separate its steps. All steps
+// play runs a script on nodes 1 to 3. The script is a list of steps, separated by newlines or
+// semicolons. All steps
 // concern one ID.
 //
 //	1 holds to 2 3        has authority, and these targets

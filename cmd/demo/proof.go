@@ -32,7 +32,7 @@ var errEnding = errors.New("the gateway has ended")
 
 // proof is the result of a change of the rules.
 type proof struct {
-	spent int64         // units that all gateways together granted the prover
+	spent int64         // number of units that the prover got from all gateways
 	took  time.Duration // until all gateways decided by the new rules; zero before
 }
 

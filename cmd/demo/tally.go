@@ -57,7 +57,7 @@ func (t *tally) add(a answer) {
 	}
 }
 
-// miss counts requests that the demo could not send in time.
+// miss adds the number of requests that the demo did not send in time.
 func (t *tally) miss(requests int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// Three nodes are restarted one after another, twice, while six commands hold all units of three
+// Three nodes restart one after another, twice, while six hold commands have all units of three
 // keys. Each command asks the node that it began with, which is away for a while.
 func TestHoldCommandsOutliveRollingRestarts(t *testing.T) {
 	full.Only(t, "TestClientHoldsOutliveDeploys")

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// serve runs the handlers that follow. The request ends when they return. The ErrorHandler
+// serve calls the next handlers. The request ends when they return. The ErrorHandler
 // answers an error later, with the status that the error has.
 func serve(c fiber.Ctx, a *httplimit.Admission) error {
 	response := answer(make(http.Header))

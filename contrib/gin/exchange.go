@@ -51,7 +51,7 @@ func (e *exchange) SetFields(names, values []string) {
 	framework.SetFields(e.C.Writer.Header(), names, values)
 }
 
-// Deny aborts and answers the request.
+// Deny aborts the request and writes the response.
 func (e *exchange) Deny(o *httplimit.Outcome) {
 	e.C.Abort()
 	err := o.Err

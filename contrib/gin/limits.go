@@ -52,7 +52,7 @@ func handler(decide *framework.Limits[*gin.Context], err error) (gin.HandlerFunc
 	}, nil
 }
 
-// serve runs the handlers that follow. The request ends when they return.
+// serve calls the next handlers. The request ends when they return.
 func serve(c *gin.Context, a *httplimit.Admission) {
 	own := c.Writer
 	c.Writer = &writer{own, a.Wrap(own, c.Request)}

@@ -154,7 +154,7 @@ func (u *upload) complete() error {
 	switch {
 	case !exists && response.Code != minio.NoSuchUpload:
 		return err
-	case u.isSaved(): // by an attempt whose answer was lost
+	case u.isSaved(): // an earlier attempt succeeded, but its response was lost
 		return nil
 	case exists:
 		return fmt.Errorf("another process has saved this object: give each cluster a Prefix of its own: %w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Limits decide on the requests of a framework whose handlers get a C.
+// Limits limits the requests of a framework whose handlers have a context of type C.
 type Limits[C any] struct {
 	httplimit.FrameworkOptions[C]
 	*httplimit.Middleware

@@ -96,8 +96,8 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.frozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks the reachable members for their holds, unless this node knows all holds. It returns
-// when this node knows them, ctx is done or half of Timeout has passed.
+// Learn asks all members that this node reaches for their holds, unless it knows them already. It
+// returns when this node knows all holds, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
 	if h.Knows(h.cfg.View(), as, id) {
 		return

@@ -342,7 +342,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// The answer to a frozen node may be late. The client counts from its request.
+// The answer may reach a frozen node late. The client counts from its request.
 func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := members(t, 2)[0]

@@ -283,7 +283,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 	}
 }
 
-// Other members learn of a release although its record would be deleted first.
+// A full shard keeps the record of a release until other members have a copy.
 func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
 	const most = 4 * shards
 	table, number := newTable(most, ageless), uint64(0)

@@ -50,7 +50,7 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 const confirmAtOnce = pageBytes / 32
 
 // confirm asks the holders about entries that were not renewed since then, and removes those
-// that their holder does not have. It skips counts for which another member answers.
+// that their holder does not have. It skips the counts that other members answer for.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Clock.Steady()
 	of := make(map[uint64][]ref) // by holder

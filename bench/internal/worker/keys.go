@@ -40,7 +40,7 @@ func KeysThat(n int, wanted func(key string) bool) []string {
 	return split(text.String())
 }
 
-// split returns the keys whose texts lie side by side in all.
+// split returns the keys that are concatenated in all.
 func split(all string) []string {
 	keys := make([]string, len(all)/KeyBytes)
 	for i := range keys {

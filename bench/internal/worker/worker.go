@@ -184,8 +184,8 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	return nil
 }
 
-// drive has all callers ask for the given time, and returns the number of checks. One check of
-// every is timed.
+// drive has all callers ask for the given time, and returns the number of checks. It
+// measures the duration of every nth check, where n is every.
 func (w *Worker) drive(d time.Duration, every int) (checks int, took time.Duration) {
 	before := 0
 	for i := range w.callers {

@@ -114,8 +114,8 @@ func TestPackagesAreListedByWhatTheirTestsNeed(t *testing.T) {
 		return strings.ReplaceAll(out, module, "")
 	}
 	require.Equal(t, "cluster\nsync\n", listed("raced", "cluster", "simulations", "soak", "cmd/demo", "internal/snippets", "ring", "internal/wire", "sync"))
-	require.Equal(t, "contrib/gin\n", listed("adapters", "contrib/gin", "contrib/grpc"))
-	require.Equal(t, "contrib/grpc\n", listed("raced", "contrib/gin", "contrib/grpc"))
+	require.Equal(t, "conformance\n", listed("adapters", "conformance", "contrib/grpc"))
+	require.Equal(t, "contrib/grpc\n", listed("raced", "conformance", "contrib/grpc"))
 	require.Equal(t, "simulations\n", listed("full", "simulations", "internal/clamp"))
 }
 

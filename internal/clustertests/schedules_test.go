@@ -26,7 +26,7 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	n := *schedules
 	if n == 0 {
-		n = race.Pick(full.Pick(t, 60, 600), 30)
+		n = race.Pick(30, full.Pick(t, 60, 600))
 	}
 	for part, nodes := range []int{3, 4, 5} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
@@ -46,6 +46,7 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 				if w == nil {
 					return
 				}
+				time.Sleep(time.Second) // until the copies of released holds are released too
 				for _, name := range w.names {
 					s := w.nodes[name].Stats()
 					require.Zero(t, s.Holds.Held+s.Holds.Known+int(s.Holds.Lost), name)

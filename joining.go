@@ -74,7 +74,7 @@ func (n *Node) reportJoin() {
 	if v.Met != 0 {
 		n.cfg.Logger.Warn("no member answered at some Join addresses; fix or remove them", attrs...)
 	} else {
-		n.cfg.Logger.Warn("no other member has answered; granting a share of Expect alone: check Join, firewall and Advertise",
+		n.cfg.Logger.Warn("no other member has answered; counting alone: check Join, firewall and Advertise",
 			append(attrs, "expect", n.cfg.Expect)...)
 	}
 }

@@ -246,10 +246,11 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 // stop are at most heeded apart, as the loader skips older ones. Those of nodes that started before
 // the loader knew of the newest one can be further apart: up to 2*heeded is without effect.
 //
-// If the reset was at most heeded old, its age is 0, as if it were made now. A count without its number is then from
-// before the reset, since a node that knew of it would have kept the number. An older reset is
-// remembered and not heeded: each snapshot is from after it, with its number or without. The count
-// beside its number must keep that number, so that no other snapshot resets it again.
+// If the reset was at most heeded old, its age is 0, as if it were made now. A count without its
+// number is then from before the reset, since a node that knew of it would have kept the number.
+// An older reset is remembered and not heeded: each snapshot is from after it, with its number or
+// without. The count beside its number must keep that number, so that no other snapshot resets it
+// again.
 func loadedResetAge(age int64) int64 {
 	if age <= heeded {
 		return 0

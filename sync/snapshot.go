@@ -194,8 +194,8 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
 // Load applies a block in the same way as a copy from another member: each unit counts once, and
-// units that are known already change nothing. day is the time of day at now. Load returns how many items it has read. It sends
-// nothing: Loaded does that, once all blocks are loaded.
+// units that are known already change nothing. day is the time of day at now. Load returns how many
+// items it has read. It sends nothing: Loaded does that, once all blocks are loaded.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])

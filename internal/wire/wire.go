@@ -398,7 +398,7 @@ func OfHolds(h Header, request []byte) bool {
 	return h.Op.ofHold() || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+82]) == bucket.InFlight
 }
 
-// hasAge reports whether ask i of such a request has the age of a receipt.
+// hasAge reports whether ask i of such a request has a ReceiptAge.
 func hasAge(request []byte, i int) bool {
 	op := Op(request[0])
 	return (op == OpRefund || op == OpDebit || op == OpHold || op == OpExtend) && binary.LittleEndian.Uint16(request[HeaderBytes+i*AskBytes+80:]) == ageMark

@@ -111,17 +111,7 @@ func (s *stretches) next(from time.Duration) *situation {
 // stretches returns for every moment what a window of this length that begins there
 // holds.
 func (c *course) stretches(l *weir.Limit) stretches {
-	firstEvent, firstEra := 0, 0
-	return stretchesOf(c.moments(l.Per, 0), c.end(), func(at time.Duration) situation {
-		// What is over by now is over for all that follow.
-		for firstEvent < len(c.events) && c.events[firstEvent].to < at {
-			firstEvent++
-		}
-		for firstEra < len(c.eras) && c.eras[firstEra].to+c.settle <= at {
-			firstEra++
-		}
-		return c.situation(l, at, at+l.Per, firstEvent, firstEra)
-	})
+	return stretchesOf(c.moments(l.Per, 0), c.end(), func(at time.Duration) situation { return c.situation(l, at, at+l.Per) })
 }
 
 // moments are those at which the situation of a window of this length that begins there may
@@ -139,10 +129,10 @@ func (c *course) moments(per, felt time.Duration) (all []time.Duration) {
 	return all
 }
 
-func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, firstEra int) (s situation) {
+func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) {
 	type spell struct{ node, number int }
 	spells, alone, stop := make(map[spell]bool), 0, false
-	for i := firstEvent; i < len(c.events) && c.events[i].from < to; i++ {
+	for i := range c.events {
 		e := &c.events[i]
 		if !e.overlaps(from, to) {
 			continue
@@ -176,9 +166,9 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		}
 	}
 	s.timeouts = len(spells)
-	for i := firstEra; i < len(c.eras) && c.eras[i].from < to; i++ {
+	for i := range c.eras {
 		e := &c.eras[i]
-		if e.to+c.settle <= from {
+		if e.from >= to || e.to+c.settle <= from {
 			continue
 		}
 		if e.to+settling > from {

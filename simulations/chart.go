@@ -100,7 +100,17 @@ func draw(j *Journal) ([]byte, error) {
 		return nil, errNothingToDraw
 	}
 	s, limit := j.Scenario, float64(a.l.Rate)
-	sides, all, bound := a.samples(s.Lasts)
+	var sides [mostSides]curve
+	var all, bound curve
+	samples := a.samples(s.Lasts, chartSamples)
+	for _, at := range samples {
+		x := at.at.Seconds()
+		for i, units := range at.sides {
+			sides[i] = append(sides[i], point{x, float64(units)})
+		}
+		all, bound = append(all, point{x, float64(at.all)}), append(bound, point{x, float64(at.bound(a.l))})
+	}
+	n := len(samples[0].sides)
 	p := &picture{right: s.Lasts.Seconds(), top: limit}
 	for _, at := range slices.Concat(all, bound) {
 		p.top = max(p.top, at.y)
@@ -124,11 +134,11 @@ func draw(j *Journal) ([]byte, error) {
 	}
 	p.line("bound", verdict, 1, "2 2", bound)
 	p.line("limit", ink, 1.5, "", curve{{0, limit}, {p.right, limit}})
-	if len(sides) > 1 {
+	if n > 1 {
 		p.line("all "+a.kindOfPlace(), faint, 1, "6 2", all)
 	}
-	names, colours := a.called(len(sides), s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
-	for i, c := range sides {
+	names, colours := a.called(n, s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
+	for i, c := range sides[:n] {
 		p.line(names[i], colours[i], 1.5, []string{"", "6 2", "4 2", "2 2"}[i], c)
 	}
 	p.WriteString("</svg>\n")
@@ -182,41 +192,63 @@ func (a *asks) shaded() (all []span) {
 	return all
 }
 
-// samples is what each side admitted in the Per that ends at each of so many
-// moments, what all did, and the bound.
-func (a *asks) samples(lasts time.Duration) (sides []curve, all, bound curve) {
+// sample is what was admitted in the Per that ends at a moment.
+type sample struct {
+	at        time.Duration
+	sides     []int64 // units, on each side, those of most nodes first; of a Global limit, in each region
+	all       int64   // units, on all sides
+	situation         // of the Per
+}
+
+// mostSides is how many sides samples tell apart; the last one stands for all others.
+const mostSides = 4
+
+// samples are at n even steps from the beginning of a scenario to its end.
+func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 	places := 1
 	for _, e := range a.course.eras {
 		if e.from < lasts {
 			places = max(places, a.places(e.from))
 		}
 	}
-	places = min(places, 4)
-	sides = make([]curve, places)
-	in := make([]int64, places)
+	in := make([]int64, min(places, mostSides))
 	count := func(at int32, sign int64) {
 		c := &a.checks[at]
-		in[min(a.place(c.Asked, c.Node), places-1)] += sign * c.Units
+		in[min(a.place(c.Asked, c.Node), len(in)-1)] += sign * c.Units
 	}
 	stretches := a.stretches()
 	first, next := 0, 0
-	for i := range chartSamples + 1 {
-		t := lasts * time.Duration(i) / chartSamples
-		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < t; next++ {
+	for i := range n + 1 {
+		s := sample{at: lasts * time.Duration(i) / time.Duration(n)}
+		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < s.at; next++ {
 			count(a.ends[next], 1)
 		}
-		for ; first < next && a.checks[a.ends[first]].Answered < t-a.l.Per; first++ {
+		for ; first < next && a.checks[a.ends[first]].Answered < s.at-a.l.Per; first++ {
 			count(a.ends[first], -1)
 		}
-		var sum int64
-		for place := range sides {
-			sides[place] = append(sides[place], point{t.Seconds(), float64(in[place])})
-			sum += in[place]
+		s.sides, s.situation = slices.Clone(in), *stretches.next(s.at - a.l.Per)
+		for _, units := range in {
+			s.all += units
 		}
-		all = append(all, point{t.Seconds(), float64(sum)})
-		bound = append(bound, point{t.Seconds(), float64(stretches.next(t - a.l.Per).bound(a.l))})
+		samples = append(samples, s)
 	}
-	return sides, all, bound
+	return samples
+}
+
+// mostAsked is the count that was asked for the most units, nil if none was.
+func (r *trial) mostAsked() *asks {
+	var most *asks
+	var units int64
+	for _, a := range r.asks {
+		var asked int64
+		for _, i := range a.of {
+			asked += a.checks[i].Units
+		}
+		if asked > units {
+			most, units = a, asked
+		}
+	}
+	return most
 }
 
 // marked is a fault in a few letters.

@@ -64,23 +64,23 @@ func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	require.ErrorIs(t, err, errNothingToDraw)
 }
 
-func TestSecondsSumUp(t *testing.T) {
+func TestSamplesSumUp(t *testing.T) {
 	s := told(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
 	j := journal(s, spread(64*40, 0, s.Lasts, 0), asked(90*40, 2, 0, s.Lasts, 3))
-	seconds := newTrial(j).perSecond()
-	require.Len(t, seconds, 40)
-	for i, second := range seconds {
-		require.EqualValues(t, 154, second.Offered, "second %d", i)
-		require.EqualValues(t, 160, second.Limit)
-		require.InDelta(t, 109, second.Window, 2)
-		if i >= 10 && i < 25 {
-			require.Equal(t, []int64{45, 64}, second.Admitted, "second %d", i)
-		} else {
-			require.Equal(t, []int64{109}, second.Admitted, "second %d", i)
+	samples := newTrial(j).mostAsked().samples(s.Lasts, 40)
+	require.Len(t, samples, 41)
+	for i, at := range samples[1:] {
+		require.InDelta(t, 109, at.all, 2)
+		switch {
+		case i > 10 && i < 25:
+			require.InDelta(t, 45, at.sides[0], 2, "second %d", i)
+			require.InDelta(t, 64, at.sides[1], 2, "second %d", i)
+		case i < 10 || i > 25:
+			require.InDelta(t, 109, at.sides[0], 2, "second %d", i)
 		}
 	}
-	require.EqualValues(t, 160, seconds[5].Bound)
-	require.EqualValues(t, 320, seconds[10].Bound)
-	require.EqualValues(t, 160, seconds[20].Bound)
-	require.Empty(t, newTrial(journal(s)).perSecond())
+	for second, bound := range map[int]int64{5: 160, 10: 320, 20: 160} {
+		require.EqualValues(t, bound, samples[second+1].bound(&s.Limits[0]), second)
+	}
+	require.Nil(t, newTrial(journal(s)).mostAsked())
 }

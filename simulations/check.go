@@ -69,40 +69,29 @@ func (c *checker) wrong(field, format string, args ...any) {
 	c.report(c.at, field, fmt.Sprintf(format, args...))
 }
 
-// library reports what the library finds wrong with something of its own. Its
-// messages begin with the field's name.
-func (c *checker) library(err error) {
-	for _, line := range problems(err) {
-		field, _, _ := strings.Cut(line, " ")
-		c.wrong(strings.ToLower(field), "%s", line)
-	}
-}
-
-// renamed reports what the library finds wrong with a field that a file has by another name.
-func (c *checker) renamed(err error, field, name string) {
-	for _, line := range problems(err) {
-		c.wrong(name, "%s", strings.Replace(line, field, name, 1))
-	}
-}
-
-// problems returns the lines of an error of the library, each without its prefix.
-func problems(err error) (all []string) {
+// library reports what the library finds wrong with something of its own. Its messages begin with the
+// field's name, in place of which a file may have another.
+func (c *checker) library(err error, name string) {
 	if err == nil {
-		return nil
+		return
 	}
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "weir: invalid Limit: ")
-		all = append(all, strings.TrimPrefix(line, "weir: invalid Config: "))
+		line = strings.TrimPrefix(line, "weir: invalid Config: ")
+		field, _, _ := strings.Cut(line, " ")
+		if name != "" {
+			line = strings.Replace(line, field, name, 1)
+		}
+		c.wrong(cmp.Or(name, strings.ToLower(field)), "%s", line)
 	}
-	return all
 }
 
 func (c *checker) settings() {
 	s := c.s
 	c.at = place{part: partSettings}
-	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate())
+	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate(), "")
 	if s.Snapshots != 0 {
-		c.renamed(weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate(), "SnapshotEvery", "snapshots")
+		c.library(weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate(), "snapshots")
 	} else if s.Shared {
 		c.wrong("shared", "shared is of snapshots: say how often they are written with snapshots")
 	}
@@ -124,7 +113,7 @@ func (c *checker) regionShares() {
 	for _, name := range names[1:] {
 		config.Regions[name] = []string{"any:1"}
 	}
-	c.renamed(config.Validate(), "RegionShares", "region_shares")
+	c.library(config.Validate(), "region_shares")
 }
 
 func (c *checker) nodes() {
@@ -171,7 +160,7 @@ func (c *checker) limits() {
 	var names []string
 	for i, l := range c.s.Limits {
 		c.at = place{partLimit, i}
-		c.library(l.Validate())
+		c.library(l.Validate(), "")
 		switch {
 		case !validName.MatchString(l.Name) && l.Name != "":
 			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)

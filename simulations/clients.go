@@ -19,32 +19,7 @@ const (
 	abandonsOf = 8
 )
 
-// holdFor takes units for a client, which renews its hold at any node, and releases it at any
-// node, or abandons it.
-func (s *stage) holdFor(ctx context.Context, q question) {
-	p, l, key, c := s.begin(q)
-	if p == nil {
-		return
-	}
-	text, d, err := l.HoldFor(ctx, key, q.units, q.ttl)
-	s.answer(&c, d, err)
-	s.record(p, c)
-	o := Held{
-		Asked: c.Asked, From: c.Answered, To: c.Answered, Expires: c.Answered + q.ttl,
-		Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard,
-	}
-	s.mu.Lock()
-	heard := !p.killed && !q.host.frozen
-	s.mu.Unlock()
-	if heard && c.Allowed {
-		s.carry(ctx, q, text, &o)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.holds = append(s.holds, o)
-}
-
-// carry renews a client's hold, and ends it.
+// carry renews a client's hold at any node, and releases it at any node, or abandons it.
 func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
 	ttl := q.ttl
 	random := rand.New(rand.NewPCG(uint64(q.keeps), uint64(o.Asked)))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +41,7 @@ type era struct {
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
+	apart     bool // no link leads from some region to another
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
@@ -127,9 +129,7 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 			w.known[i][j] = w.runs[i] && w.runs[j]
 		}
 	}
-	faults := slices.Clone(s.Faults)
-	slices.SortStableFunc(faults, func(a, b Fault) int { return int(min(1, max(-1, a.At-b.At))) })
-	at := time.Duration(0)
+	faults, at := s.Faults, time.Duration(0)
 	for i := 0; i < len(faults); {
 		next := i
 		for next < len(faults) && faults[next].At == faults[i].At {
@@ -424,6 +424,19 @@ func (w *world) edges() [][]bool {
 	})
 }
 
+// apart reports whether no link leads from some region to another.
+func (w *world) apart() bool {
+	up := make(map[[2]string]bool)
+	for i, a := range w.scenario.Nodes {
+		for j, b := range w.scenario.Nodes {
+			if way := [2]string{a.Region, b.Region}; a.Region != b.Region {
+				up[way] = up[way] || !w.cut[i][j]
+			}
+		}
+	}
+	return slices.Contains(slices.Collect(maps.Values(up)), false)
+}
+
 // relation returns what holds between each two of n.
 func relation(n int, holds func(i, j int) bool) [][]bool {
 	all := make([][]bool, n)
@@ -459,7 +472,7 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
-		from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges),
+		from: from, to: to, apart: w.apart(), weighs: slices.Clone(w.weighs), hops: longest(edges),
 		hears: w.hears(edges), pauses: slices.Clone(w.pauses), trips: w.trips(),
 	}
 	e.side, e.sides = sidesOf(edges)
@@ -680,9 +693,30 @@ func ways(edges [][]bool, from int) []int {
 
 // at is the era of a moment.
 func (c *course) at(t time.Duration) *era {
-	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return int(min(1, max(-1, e.from-t))) })
+	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return cmp.Compare(e.from, t) })
 	if !found {
 		i--
 	}
 	return &c.eras[min(max(i, 0), len(c.eras)-1)]
+}
+
+// rank is the place of a node's side among the sides, those of most nodes first;
+// of equals the one with the first node. A node on no side, which is about to
+// leave or freeze, counts for the first.
+func (e *era) rank(node int) int {
+	if e.side[node] < 0 {
+		return 0
+	}
+	order := make([]int, e.sides)
+	for i := range order {
+		order[i] = i
+	}
+	sizes := make([]int, e.sides)
+	for _, side := range e.side {
+		if side >= 0 {
+			sizes[side]++
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return sizes[y] - sizes[x] })
+	return slices.Index(order, e.side[node])
 }

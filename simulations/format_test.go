@@ -33,36 +33,6 @@ func TestEachBundledScenarioReadsBackFromWhatItIsWrittenAs(t *testing.T) {
 	}
 }
 
-func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *testing.T) {
-	all, err := bundled()
-	require.NoError(t, err)
-	var (
-		names      []string
-		algorithms = make(map[weir.Algorithm]bool)
-		policies   = make(map[weir.PartitionPolicy]bool)
-	)
-	for _, s := range all {
-		names = append(names, s.Name)
-		require.LessOrEqual(t, len(s.Nodes), 10, s.Name)
-		if s.Name != "region-hours-apart" {
-			require.LessOrEqual(t, s.Lasts, 3*time.Minute, s.Name)
-		}
-		for _, l := range s.Limits {
-			algorithms[l.Algorithm] = true
-			policies[l.Partition] = true
-		}
-	}
-	require.IsIncreasing(t, names)
-	require.Subset(t, names, []string{
-		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
-		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
-		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units", "cpu-quota",
-		"requests-in-flight", "client-holds", "token-budget",
-	})
-	require.Len(t, algorithms, 6)
-	require.Len(t, policies, 4)
-}
-
 // whole is a scenario file with all that one may have.
 const whole = `
 about: Everything

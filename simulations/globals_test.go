@@ -191,18 +191,12 @@ func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
 	require.Contains(t, rates, "1000 per 1s")
 }
 
-func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T) {
+func TestRandomScenariosOfRegionsHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
 	algorithms := make(map[weir.Algorithm]int)
 	regions, restarts, inside := make(map[int]int), 0, 0
 	for seed := range uint64(300) {
 		s := randomPlanet(seed)
-		text := s.yaml()
-		require.NoError(t, s.validate(), "seed %d\n%s", seed, text)
-		again, err := parse(s.Name, text)
-		require.NoError(t, err, "seed %d\n%s", seed, text)
-		require.Equal(t, s, again, "seed %d\n%s", seed, text)
-		require.Equal(t, s, randomPlanet(seed), "seed %d", seed)
 		require.True(t, s.global(), "seed %d", seed)
 		regions[len(s.regions())]++
 		cut, hit := false, false

@@ -63,18 +63,38 @@ type Probe struct {
 	Err     string
 }
 
-// hold takes units, and gives them back after a while, unless they are lost or their holder
-// ends before.
+// hold takes units for a caller, which gives them back after a while unless they are lost or their holder
+// ends before, or for a client in another process.
 func (s *stage) hold(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
 		return
 	}
-	h, err := l.Hold(ctx, key, q.units)
-	s.answer(&c, h.Decision(), err)
+	var (
+		h    *weir.Hold
+		text string
+		d    weir.Decision
+		err  error
+	)
+	if q.ttl > 0 {
+		text, d, err = l.HoldFor(ctx, key, q.units, q.ttl)
+	} else {
+		h, err = l.Hold(ctx, key, q.units)
+		d = h.Decision()
+	}
+	s.answer(&c, d, err)
 	s.record(p, c)
 	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard}
-	if c.Allowed {
+	s.mu.Lock()
+	heard := !p.killed && !q.host.frozen
+	s.mu.Unlock()
+	switch {
+	case q.ttl > 0:
+		o.Expires = c.Answered + q.ttl
+		if heard && c.Allowed {
+			s.carry(ctx, q, text, &o)
+		}
+	case c.Allowed:
 		o.End = s.keep(p, q.host, h, q.keeps)
 		if o.To = s.now(); o.End == holdReleased {
 			h.Release()
@@ -82,7 +102,7 @@ func (s *stage) hold(ctx context.Context, q question) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.killed {
+	if p.killed && q.ttl == 0 {
 		o.End, o.To = holdDied, min(o.To, p.ended)
 		o.From = min(o.From, o.To)
 	}
@@ -135,13 +155,13 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 			continue
 		}
 		for region := range s.regions {
-			at := slices.IndexFunc(s.hosts, func(h *host) bool { return h.region == region && s.cluster.Node(h.name) != nil })
-			if at < 0 {
+			at := s.running(region, nil)
+			if at == nil {
 				continue
 			}
 			for k, key := range s.keys[i] {
-				p := Probe{Key: int32(k), Limit: int16(i), Node: int16(at)}
-				l, err := s.cluster.Node(s.hosts[at].name).Limiter(s.limits[i])
+				p := Probe{Key: int32(k), Limit: int16(i), Node: int16(at.index)}
+				l, err := s.cluster.Node(at.name).Limiter(s.limits[i])
 				for try := 0; err == nil && try < probeTries && !p.Allowed; try++ {
 					var h *weir.Hold
 					h, err = l.Hold(ctx, key, s.limits[i].Rate)
@@ -221,7 +241,7 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 				continue
 			}
 			l := countHeld(h.l, g.From-since)
-			s := h.course.situation(l, since, g.From, 0, 0)
+			s := h.course.situation(l, since, g.From)
 			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // no owner has what a crash takes, and no clock is asked
 			if allowed := s.bound(l) + h.heldInFlight(since, g.From); now > allowed {
 				told = true

@@ -40,7 +40,6 @@ const (
 	reset
 	wait
 	hold
-	holdFor
 	reserve
 )
 
@@ -115,10 +114,7 @@ func (s *stage) load(ctx context.Context) {
 					q.deed = wait
 				}
 			case a.load.Keeps > 0:
-				q.deed, q.keeps = hold, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
-				if q.ttl = a.load.TTL; q.ttl > 0 {
-					q.deed = holdFor
-				}
+				q.deed, q.ttl, q.keeps = hold, a.load.TTL, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
 			case a.load.Settles > 0:
 				q.deed, q.plan = reserve, a.settling(s, h, q.units)
 			}
@@ -244,19 +240,15 @@ func (s *stage) put(ctx context.Context, q question) {
 			return
 		}
 	}
-	switch {
-	case q.deed == reset:
+	switch q.deed {
+	case reset:
 		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
-	case q.deed == wait:
-		s.wait(ctx, q)
-	case q.deed == hold:
+	case hold:
 		s.hold(ctx, q)
-	case q.deed == holdFor:
-		s.holdFor(ctx, q)
-	case q.deed == reserve:
+	case reserve:
 		s.reserve(ctx, q)
-	case q.deed == takeAll || q.deed == debit:
-		s.askWitness(ctx, q)
+	case takeAll:
+		s.takeAll(ctx, q)
 	default:
 		s.check(ctx, q)
 	}
@@ -294,21 +286,13 @@ func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
 	}
 }
 
-// wait takes of the witness by Wait. As there is always room it sleeps for nothing, and is
+// waitFor takes of the witness by Wait. As there is always room it sleeps for nothing, and is
 // held to what any check is.
-func (s *stage) wait(ctx context.Context, q question) {
-	p, l, key, c := s.begin(q)
-	if p == nil {
-		return
-	}
-	var last weir.Decision
+func waitFor(ctx context.Context, l *weir.Limiter, key string, units int64) (last weir.Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // or a denial would have it sleep for Per
 	defer cancel()
-	ctx = context.WithValue(ctx, lastDecision{}, &last)
-	err := l.Wait(ctx, key, q.units)
-	last.Allowed = err == nil
-	s.answer(&c, last, err)
-	s.record(p, c)
+	err = l.Wait(context.WithValue(ctx, lastDecision{}, &last), key, units)
+	return last, err
 }
 
 // record notes what a process answered. Callers that asked one that was killed have died with it.
@@ -337,17 +321,10 @@ func (lastDecision) Decided(ctx context.Context, e weir.DecisionEvent) {
 
 func (lastDecision) Hopped(context.Context, weir.HopEvent) {}
 
-// askWitness debits, or takes of two keys at once, and notes what came of it.
-func (s *stage) askWitness(ctx context.Context, q question) {
+// takeAll takes of two keys of the witness at once.
+func (s *stage) takeAll(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
-		return
-	}
-	if q.deed == debit {
-		d, err := l.Debit(ctx, key, q.units)
-		d.Allowed = err == nil
-		s.answer(&c, d, err)
-		s.record(p, c)
 		return
 	}
 	next := q.key/witnessKeys*witnessKeys + (q.key+1)%witnessKeys
@@ -364,13 +341,24 @@ func (s *stage) askWitness(ctx context.Context, q question) {
 	s.record(p, checks...)
 }
 
-// check asks a host, and notes what it answers.
+// check asks a host, and records its answer.
 func (s *stage) check(ctx context.Context, q question) (allowed bool) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
 		return false
 	}
-	d, err := l.AllowN(ctx, key, q.units)
+	var d weir.Decision
+	var err error
+	switch q.deed {
+	case debit:
+		d, err = l.Debit(ctx, key, q.units)
+		d.Allowed = err == nil
+	case wait:
+		d, err = waitFor(ctx, l, key, q.units)
+		d.Allowed = err == nil
+	default:
+		d, err = l.AllowN(ctx, key, q.units)
+	}
 	s.answer(&c, d, err)
 	s.record(p, c)
 	return d.Allowed

@@ -21,10 +21,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -265,14 +263,8 @@ func command() string {
 	return os.Args[0]
 }
 
-// keep writes a scenario to a file that can be played, in this directory or the
-// one for temporary files.
+// keep writes a scenario to a file that can be played, in this directory.
 func keep(s *Scenario) (string, error) {
 	name := s.Name + ".yaml"
-	err := os.WriteFile(name, s.yaml(), 0o666)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		name = filepath.Join(os.TempDir(), name)
-		err = os.WriteFile(name, s.yaml(), 0o666)
-	}
-	return name, err
+	return name, os.WriteFile(name, s.yaml(), 0o666)
 }

@@ -32,52 +32,16 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 	for _, name := range p.names {
 		p.courses = append(p.courses, courses[name])
 	}
-	cut := make(map[[2]int]bool)
-	torn, since := false, time.Duration(0)
-	end := p.courses[0].end()
-	for i := range s.Faults {
-		f := &s.Faults[i]
-		if f.Kind == FaultHeal {
-			clear(cut)
+	for i := range p.courses[0].eras {
+		switch e, last := &p.courses[0].eras[i], len(p.torn)-1; {
+		case !e.apart:
+		case last >= 0 && p.torn[last].to == e.from:
+			p.torn[last].to = e.to
+		default:
+			p.torn = append(p.torn, span{e.from, e.to})
 		}
-		for i, j := range s.between(f) {
-			cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind != FaultLink
-		}
-		if now := p.apart(cut); now != torn {
-			if torn {
-				p.torn = append(p.torn, span{since, f.At})
-			}
-			torn, since = now, f.At
-		}
-	}
-	if torn {
-		p.torn = append(p.torn, span{since, end})
 	}
 	return p
-}
-
-// apart reports whether some region does not reach another.
-func (p *planet) apart(cut map[[2]int]bool) bool {
-	for _, from := range p.names {
-		for _, to := range p.names {
-			if from != to && p.cutOff(cut, from, to) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// cutOff reports whether nothing gets from one region to another.
-func (p *planet) cutOff(cut map[[2]int]bool, from, to string) bool {
-	for i, a := range p.scenario.Nodes {
-		for j, b := range p.scenario.Nodes {
-			if a.Region == from && b.Region == to && !cut[[2]int{i, j}] {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func (c *course) end() time.Duration { return c.eras[len(c.eras)-1].to }
@@ -103,7 +67,7 @@ func (p *planet) stretches(l *weir.Limit) stretches {
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
-		s := c.situation(l, from-granted, to, 0, 0)
+		s := c.situation(l, from-granted, to)
 		torn := c.alone(&s, from-granted, to)
 		e := bounds.Excess(l.Partition, s.guaranteed())
 		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {

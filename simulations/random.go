@@ -37,19 +37,42 @@ func random(seed uint64) *Scenario {
 	d.mayhem()
 	d.limits()
 	d.loads()
-	d.slowness()
-	d.extremes()
-	d.gossip()
-	d.breaks()
-	d.smallness()
-	d.heat()
-	d.holds("flight", "holds", 5e7, 1.5e10, false)
-	d.reserves()
-	d.holds("clients", "clients", 2e8, 2.5e10, true)
-	d.snapshots()
+	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, many, capped)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
+}
+
+// extra is what one scenario in so many has beside what all have. It draws from randomness of its
+// own, so that the other scenarios stay as they are when an extra changes.
+type extra struct {
+	word string // of up to eight letters, which names its randomness
+	one  int    // in so many
+	draw func(own *dice)
+}
+
+var (
+	slow = extra{"slow", 3, (*dice).slowness}
+	bare = extra{"bare", 12, func(d *dice) { d.s.Replicas = -1 }}
+	many = extra{"many", 9, (*dice).manyKeys}
+	// gossip plays real memberlist and real frames. Its runs do not replay.
+	gossip    = extra{"goss", 50, func(d *dice) { d.s.Gossip = true }}
+	breaks    = extra{"brek", 4, (*dice).breaks}
+	capped    = extra{"caps", 6, (*dice).caps}
+	hot       = extra{"hot", 6, func(d *dice) { d.s.Hot = int(d.logarithmic(50, 400)) }}
+	holds     = extra{"holds", 4, func(d *dice) { d.holds("flight", d.logarithm(5e7, 1.5e10), 0) }}
+	reserves  = extra{"reserves", 4, (*dice).reserves}
+	clients   = extra{"clients", 4, func(d *dice) { d.holds("clients", d.logarithm(2e8, 2.5e10), d.logarithm(1e9, 3e10)) }}
+	snapshots = extra{"snapshot", 6, (*dice).snapshots}
+)
+
+// add draws which of these extras the scenario has.
+func (d *dice) add(extras ...extra) {
+	for _, x := range extras {
+		if own := d.seeded(x.word); own.one(x.one) {
+			x.draw(own)
+		}
+	}
 }
 
 func count(n int, noun string) string {
@@ -62,7 +85,8 @@ func count(n int, noun string) string {
 // dice draw a scenario.
 type dice struct {
 	*rand.Rand
-	s *Scenario
+	s        *Scenario
+	regional bool // links fail between regions, else between nodes
 }
 
 func newDice(name string, seed uint64, word string) *dice {
@@ -77,7 +101,7 @@ func (d *dice) seeded(word string) *dice {
 	for _, letter := range []byte(word) {
 		name = name<<8 | uint64(letter)
 	}
-	return &dice{rand.New(rand.NewPCG(d.s.Seed, name)), d.s}
+	return &dice{Rand: rand.New(rand.NewPCG(d.s.Seed, name)), s: d.s}
 }
 
 // one in n times it is true.
@@ -181,22 +205,13 @@ func (d *dice) limits() {
 // loads ask each limit for more than it grants, by most of the ways there are,
 // and keep the sum of all asks in bounds.
 func (d *dice) loads() {
-	budget := float64(randomAsks) / float64(len(d.s.Limits))
-	for _, limit := range d.s.Limits {
-		left := budget
-		add := func(l Load) {
-			l.Limit = limit.Name
-			if asks := d.s.asks(l, limit); asks <= left {
-				left -= asks
-				d.s.Loads = append(d.s.Loads, l)
-			}
-		}
+	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
 		if d.one(10) {
 			add(Load{Rate: round(0.5 * float64(limit.Rate) / limit.Per.Seconds())}) // an ordinary day
-			continue
+			return
 		}
 		if !d.one(3) {
-			add(d.s.adversary(limit, 0, left*2/3))
+			add(d.s.adversary(limit, 0, *left*2/3))
 		}
 		saturating := d.logarithmic(1.3, 4) * float64(limit.Rate) / limit.Per.Seconds()
 		l := Load{Rate: round(max(2, saturating))}
@@ -214,7 +229,7 @@ func (d *dice) loads() {
 		if d.one(6) {
 			l.Units = 1 + d.Int64N(max(1, capacity(&limit)/5))
 		}
-		if most := left / randomLasts.Seconds(); l.Rate > most {
+		if most := *left / randomLasts.Seconds(); l.Rate > most {
 			l.Rate = math.Floor(most)
 		}
 		if l.Rate > 0 {
@@ -223,6 +238,21 @@ func (d *dice) loads() {
 		for range d.IntN(3) {
 			add(Load{Burst: int(min(max(limit.Rate, leastBurst), 300)), Begins: d.between(time.Second, 50*time.Second)})
 		}
+	})
+}
+
+// spend draws the loads of each limit. What add is given is dropped if it would ask for more than is
+// left of the limit's part of all asks.
+func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
+	for _, limit := range d.s.Limits {
+		left := float64(randomAsks) / float64(len(d.s.Limits))
+		loads(limit, &left, func(l Load) {
+			l.Limit = limit.Name
+			if asks := d.s.asks(l, limit); asks <= left {
+				left -= asks
+				d.s.Loads = append(d.s.Loads, l)
+			}
+		})
 	}
 	if len(d.s.Loads) == 0 {
 		d.s.Loads = append(d.s.Loads, Load{Limit: d.s.Limits[0].Name, Rate: 20})
@@ -257,25 +287,22 @@ func (d *dice) mayhem() {
 		moves, n = d.crashes(), d.IntN(3)
 	}
 	d.happen(at, moves, n, 8*time.Second)
-	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
-		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
-	}
 	d.mend()
 }
 
 // happen begins n moves, each drawn from these. Most follow within 3 s of the one before, and the
-// others within rest.
+// others within rest. It drops the faults that hit nothing.
 func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
-	for range n {
-		if at >= mayhemUntil {
-			return
-		}
+	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
 		if d.one(3) {
 			at += d.between(2*time.Second, rest)
 		} else {
 			at += d.logarithm(1e8, 3e9)
 		}
+	}
+	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
+		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
 	}
 }
 
@@ -316,22 +343,45 @@ func (d *dice) fault(at time.Duration, f Fault) {
 // victim is one of all nodes, whether it runs by then or not.
 func (d *dice) victim() []string { return d.shuffled(d.s.all(), 1) }
 
-// while is how long things last.
+// hit strikes nodes, and undoes that after a time; never if it is 0.
+func (d *dice) hit(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
+	f := Fault{Kind: kind, Nodes: names}
+	d.fault(at, f)
+	if undo, _ := f.undo(); lasts > 0 {
+		d.fault(at+lasts, undo)
+	}
+}
+
+// while returns how long something lasts. Between regions it may outlast the term of a grant.
 func (d *dice) while() time.Duration {
+	if d.regional {
+		return d.logarithm(2e8, 2e10)
+	}
 	return d.logarithm(2e8, 1.2e10)
 }
 
-func (d *dice) sides() [][]string {
-	names := d.shuffled(d.s.all(), len(d.s.Nodes))
-	n := 2
-	if len(names) > 3 && d.one(4) {
-		n = 3
+// sides draws the sides of a split: two, or three of more nodes than three. One region is apart from the
+// others, or each is.
+func (d *dice) sides() (sides [][]string) {
+	if d.regional {
+		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
+		if len(regions) == 2 || d.one(3) {
+			for _, region := range regions {
+				sides = append(sides, d.s.of(region))
+			}
+			return sides
+		}
+		return [][]string{d.s.of(regions[0]), d.s.names(func(n Node) bool { return n.Region != regions[0] })}
 	}
-	sides := make([][]string, n)
+	names := d.shuffled(d.s.all(), len(d.s.Nodes))
+	sides = make([][]string, 2)
+	if len(names) > 3 && d.one(4) {
+		sides = make([][]string, 3)
+	}
 	for i, name := range names {
 		side := i
-		if i >= n {
-			side = d.IntN(n)
+		if i >= len(sides) {
+			side = d.IntN(len(sides))
 		}
 		sides[side] = append(sides[side], name)
 	}
@@ -341,43 +391,66 @@ func (d *dice) sides() [][]string {
 	return sides
 }
 
+// ends draws the ends of a link: two nodes, or two regions.
+func (d *dice) ends() (from, to string) {
+	names := d.s.all()
+	if d.regional {
+		names = d.s.regions()
+	}
+	ends := d.shuffled(names, 2)
+	return ends[0], ends[1]
+}
+
 func (d *dice) split(at time.Duration) {
 	d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
-	if d.one(2) {
-		d.fault(at+d.while(), Fault{Kind: FaultHeal})
-	}
+	d.mayHeal(at)
 }
 
 func (d *dice) heal(at time.Duration) { d.fault(at, Fault{Kind: FaultHeal}) }
+
+// mayHeal heals every second time, after a while.
+func (d *dice) mayHeal(at time.Duration) {
+	if d.one(2) {
+		d.heal(at + d.while())
+	}
+}
 
 func (d *dice) flap(at time.Duration) {
 	sides := d.sides()
 	for range 2 + d.IntN(3) {
 		d.fault(at, Fault{Kind: FaultSplit, Sides: sides})
 		at += d.between(200*time.Millisecond, 3*time.Second)
-		d.fault(at, Fault{Kind: FaultHeal})
+		d.heal(at)
 		at += d.between(200*time.Millisecond, 3*time.Second)
 	}
 }
 
 func (d *dice) oneWay(at time.Duration) {
 	for range 1 + d.IntN(3) {
-		ends := d.shuffled(d.s.all(), 2)
-		d.fault(at, Fault{Kind: FaultCut, From: ends[0], To: ends[1]})
+		f := Fault{Kind: FaultCut}
+		f.From, f.To = d.ends()
+		d.fault(at, f)
 		at += d.between(time.Millisecond, time.Second)
+	}
+	if d.regional {
+		d.mayHeal(at)
 	}
 }
 
 func (d *dice) slow(at time.Duration) {
-	ends := d.shuffled(d.s.all(), 2)
-	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
+	f, least, most := Fault{Kind: FaultLink, Link: d.s.Network}, 2e6, 1e8
+	if d.regional {
+		f.Link, least, most = d.s.wan(), 1e8, 2e9
+	}
+	f.From, f.To = d.ends()
 	if d.one(3) {
 		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
 	} else {
-		f.Link.Latency = d.logarithm(2e6, 1e8)
+		f.Link.Latency = d.logarithm(least, most)
 		f.Link.Jitter = f.Link.Latency / 4
 	}
 	switch {
+	case d.regional: // without an end it would cover links within regions
 	case d.one(6):
 		f.From, f.To = "", ""
 	case d.one(3):
@@ -389,17 +462,15 @@ func (d *dice) slow(at time.Duration) {
 }
 
 func (d *dice) crash(at time.Duration) {
-	names := d.shuffled(d.initial(), 1)
-	d.fault(at, Fault{Kind: FaultKill, Nodes: names})
+	names, lasts := d.shuffled(d.initial(), 1), time.Duration(0)
 	if d.one(2) {
-		d.fault(at+d.while(), Fault{Kind: FaultStart, Nodes: names})
+		lasts = d.while()
 	}
+	d.hit(at, FaultKill, names, lasts)
 }
 
 func (d *dice) restart(at time.Duration) {
-	names := d.victim()
-	d.fault(at, Fault{Kind: FaultKill, Nodes: names})
-	d.fault(at+d.between(50*time.Millisecond, 3*time.Second), Fault{Kind: FaultStart, Nodes: names})
+	d.hit(at, FaultKill, d.victim(), d.between(50*time.Millisecond, 3*time.Second))
 }
 
 // join starts a node that was not there yet, or one that has died.
@@ -408,22 +479,18 @@ func (d *dice) join(at time.Duration) {
 	if later := names[len(d.initial()):]; len(later) > 0 {
 		names = later
 	}
-	d.fault(at, Fault{Kind: FaultStart, Nodes: d.shuffled(names, 1)})
+	d.hit(at, FaultStart, d.shuffled(names, 1), 0)
 }
 
 func (d *dice) leave(at time.Duration) {
-	names := d.victim()
-	d.fault(at, Fault{Kind: FaultLeave, Nodes: names})
+	names, lasts := d.victim(), time.Duration(0)
 	if d.one(2) {
-		d.fault(at+d.between(2*time.Second, 8*time.Second), Fault{Kind: FaultStart, Nodes: names})
+		lasts = d.between(2*time.Second, 8*time.Second)
 	}
+	d.hit(at, FaultLeave, names, lasts)
 }
 
-func (d *dice) freeze(at time.Duration) {
-	names := d.victim()
-	d.fault(at, Fault{Kind: FaultFreeze, Nodes: names})
-	d.fault(at+d.while(), Fault{Kind: FaultThaw, Nodes: names})
-}
+func (d *dice) freeze(at time.Duration) { d.hit(at, FaultFreeze, d.victim(), d.while()) }
 
 func (d *dice) step(at time.Duration) {
 	by := d.logarithm(1e8, 6e10)
@@ -433,144 +500,101 @@ func (d *dice) step(at time.Duration) {
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
 }
 
-// extremes has one scenario in twelve make no copies, and one in nine begin with the
-// counts of some 20,000 keys, half of these where a node has room for a few thousand: the
-// others' limits hold all the same. It draws as slowness does.
-func (d *dice) extremes() {
-	own := d.seeded("many")
-	if own.one(12) {
-		d.s.Replicas = -1
-	}
-	if own.one(9) {
-		many := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
-		many.Algorithm = weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1))
-		d.s.Limits = append(d.s.Limits, many)
-		d.s.Loads = append(d.s.Loads, Load{Limit: many.Name, Keys: 60_000, Burst: manyAsks})
-		if own.one(2) {
-			d.s.MaxKeys = 1000 + own.IntN(2000)
-		}
+// manyKeys begins with the counts of some 20,000 keys, in half of the scenarios where a node has room for
+// a few thousand: the others' limits hold all the same.
+func (d *dice) manyKeys() {
+	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
+	l.Algorithm = weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1))
+	d.ask(l, Load{Keys: 60_000, Burst: manyAsks})
+	if d.one(2) {
+		d.s.MaxKeys = 1000 + d.IntN(2000)
 	}
 }
 
-// gossip has one scenario in fifty play real memberlist and real frames: their runs do
-// not replay. It draws as slowness does.
-func (d *dice) gossip() {
-	own := d.seeded("goss")
-	d.s.Gossip = own.one(50)
+// ask adds a limit and its load.
+func (d *dice) ask(l weir.Limit, load Load) {
+	load.Limit = l.Name
+	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks has cuts and splits of one scenario in four end connections, which fall silent
-// in the others. It draws as slowness does.
+// breaks has cuts and splits end connections, which else fall silent.
 func (d *dice) breaks() {
-	own := d.seeded("brek")
-	if !own.one(4) {
-		return
-	}
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
 		f.Breaks = f.Kind == FaultSplit || f.Kind == FaultCut
 	}
 }
 
-// smallness has one scenario in six meet the caps of the stream, which are for millions of
-// counts: frames of a few items, queues that are dropped for a scan. It draws as slowness
-// does. What is asked for by thousands of keys would take all of the time.
-func (d *dice) smallness() {
-	own := d.seeded("caps")
-	if !own.one(6) || slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
+// caps has nodes meet the caps of the stream, which are for millions of counts: frames of a few items,
+// queues that are dropped for a scan. What is asked for by thousands of keys would take all of the time.
+func (d *dice) caps() {
+	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
 	}
-	low := func(cap *int, from, to float64) {
-		if !own.one(3) {
-			*cap = int(own.logarithmic(from, to))
+	most := []float64{2000, 64, 100, 32, 256, 16, 128, 16, 16}
+	least := []float64{200, 1, 8, 1, 1, 1, 8, 1, 1}
+	_, fields := caps(&d.s.Caps)
+	for i, field := range fields {
+		if !d.one(3) {
+			*field = int(d.logarithmic(least[i], most[i]))
 		}
 	}
-	c := &d.s.Caps
-	low(&c.Frame, 200, 2000)
-	low(&c.Fold, 1, 64)
-	low(&c.Queued, 8, 100)
-	low(&c.ScanBelow, 1, 32)
-	low(&c.Looks, 1, 256)
-	low(&c.Logs, 1, 16)
-	low(&c.Ranges, 8, 128)
-	low(&c.Statements, 1, 16)
-	low(&c.Reports, 1, 16)
 }
 
-// heat has one scenario in six ask for some of the witness's keys so often that they are
-// lent. It draws as slowness does.
-func (d *dice) heat() {
-	own := d.seeded("hot")
-	if own.one(6) {
-		d.s.Hot = int(own.logarithmic(50, 400))
-	}
-}
-
-// holds has one scenario in four hold units of a limit, for up to so long, and one in four have clients
-// in other processes hold some. It draws as slowness does.
-func (d *dice) holds(name, word string, least, most float64, ttl bool) {
-	own := d.seeded(word)
-	if !own.one(4) {
-		return
-	}
-	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(own.logarithmic(1, 20))}
-	l.Partition = own.policy()
-	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Keeps: own.logarithm(least, most)}
-	if ttl {
-		load.TTL = own.logarithm(1e9, 3e10)
-	}
-	if own.one(2) {
-		load.Units = 1 + own.Int64N(max(1, l.Rate/3))
+// holds has callers hold units of a limit, or clients in other processes if there is a ttl.
+func (d *dice) holds(name string, keeps, ttl time.Duration) {
+	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.policy()}
+	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
+	if d.one(2) {
+		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
 	}
 	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
-	load.Rate = round(min(mostHolding, own.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
-	if !ttl || d.asks()+load.Rate*d.s.Lasts.Seconds() <= mostAsks {
-		d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
+	load.Rate = round(min(mostHolding, d.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
+	if ttl > 0 {
+		load.Rate = min(load.Rate, math.Floor((mostAsks-d.asks())/d.s.Lasts.Seconds()))
+	}
+	if load.Rate > 0 {
+		d.ask(l, load)
 	}
 }
 
-// reserves has one scenario in four reserve units, and settle them. It draws as slowness
-// does.
+// windowed draws a limit of any algorithm with windows.
+func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
+	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
+	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
+	return l
+}
+
+// reserves has callers reserve units, and settle them.
 func (d *dice) reserves() {
-	own := d.seeded("reserves")
-	if !own.one(4) {
-		return
-	}
-	l := weir.Limit{Name: "budget", Algorithm: weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(own.logarithmic(20, 2000))}
-	l.Partition = pick(own, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
-	l.Per = own.between(time.Second, 20*time.Second)
-	if own.one(3) {
+	l := d.windowed("budget", 20, 2000, d.between(time.Second, 20*time.Second))
+	if d.one(3) {
 		l.Per = 24 * time.Hour
 		l.Rate = min(100*l.Rate, 100_000)
 	}
-	load := Load{Limit: l.Name, Keys: 1 + own.IntN(3), Units: 1 + own.Int64N(max(1, l.Rate/10)), Rate: round(own.logarithmic(1, mostHolding))}
-	load.Settles = own.logarithm(5e7, 1e10)
-	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
+	load := Load{Keys: 1 + d.IntN(3), Units: 1 + d.Int64N(max(1, l.Rate/10)), Rate: round(d.logarithmic(1, mostHolding))}
+	load.Settles = d.logarithm(5e7, 1e10)
+	d.ask(l, load)
 }
 
-// snapshots has nodes of one scenario in six write them, and stops all nodes at once when the
-// mayhem is over, once or twice, or instead of it. It draws as slowness does.
+// snapshots has nodes write them, and stops all nodes at once when the mayhem is over, once or twice, or
+// instead of it.
 func (d *dice) snapshots() {
-	own := d.seeded("snapshot")
-	if !own.one(6) {
-		return
-	}
 	s := d.s
 	s.Lasts += stopsTake
-	s.Snapshots = own.logarithm(1e9, 2e10)
-	s.Shared = own.one(3)
-	if own.one(3) {
+	s.Snapshots = d.logarithm(1e9, 2e10)
+	s.Shared = d.one(3)
+	if d.one(3) {
 		s.Faults = nil
 	}
-	l := weir.Limit{Name: "kept", Algorithm: weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(own.logarithmic(20, 500)), Per: 24 * time.Hour}
-	l.Partition = pick(own, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
-	l.NoLeases = own.one(2)
-	load := Load{Limit: l.Name, Keys: 1 + own.IntN(4)}
-	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/own.logarithmic(20, 150)))
-	s.Limits, s.Loads = append(s.Limits, l), append(s.Loads, load)
-	at := mayhemUntil + own.between(5*time.Second, 12*time.Second)
-	for range 1 + own.IntN(2) {
-		at = own.stop(at) + own.between(time.Second, 8*time.Second)
+	l := d.windowed("kept", 20, 500, 24*time.Hour)
+	l.NoLeases = d.one(2)
+	load := Load{Keys: 1 + d.IntN(4)}
+	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/d.logarithmic(20, 150)))
+	d.ask(l, load)
+	at := mayhemUntil + d.between(5*time.Second, 12*time.Second)
+	for range 1 + d.IntN(2) {
+		at = d.stop(at) + d.between(time.Second, 8*time.Second)
 	}
 	d.apart()
 	if d.asks() > mostAsks {
@@ -618,26 +642,19 @@ func (d *dice) stop(at time.Duration) time.Duration {
 	return at
 }
 
-// slowness has nodes of one scenario in three be slow for a while, and of one in nine
-// a link beside. It draws from randomness of its own when all else is drawn, so that
-// the other scenarios are what their seeds made before it was there.
+// slowness has nodes be slow for a while, and in one scenario of three a link beside.
 func (d *dice) slowness() {
-	own := d.seeded("slow")
-	if !own.one(3) {
-		return
-	}
 	before := slices.Clone(d.s.Faults)
-	if own.one(3) && d.s.Nodes[0].Region == "" {
-		own.far(mayhemFrom + own.between(0, mayhemUntil-mayhemFrom))
+	if d.one(3) && d.s.Nodes[0].Region == "" {
+		d.far(mayhemFrom + d.between(0, mayhemUntil-mayhemFrom))
 	}
-	for range 1 + own.IntN(2) {
-		own.pauses(own.between(time.Second, mayhemUntil))
+	for range 1 + d.IntN(2) {
+		d.pauses(d.between(time.Second, mayhemUntil))
 	}
 	d.apart()
 	if d.asks() > mostAsks {
 		d.s.Faults = before
-		names := own.victim()
-		own.fault(mayhemFrom, own.paused(names))
+		d.fault(mayhemFrom, d.paused(d.victim()))
 		d.apart()
 	}
 }

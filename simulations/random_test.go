@@ -13,14 +13,16 @@ import (
 )
 
 func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
-	for seed := range uint64(300) {
-		s := random(seed)
-		text := s.yaml()
-		require.NoError(t, s.validate(), "seed %d\n%s", seed, text)
-		again, err := parse(s.Name, text)
-		require.NoError(t, err, "seed %d\n%s", seed, text)
-		require.Equal(t, s, again, "seed %d\n%s", seed, text)
-		require.Equal(t, s, random(seed), "seed %d", seed)
+	for _, draw := range []func(seed uint64) *Scenario{random, randomPlanet} {
+		for seed := range uint64(300) {
+			s := draw(seed)
+			text := s.yaml()
+			require.NoError(t, s.validate(), "seed %d\n%s", seed, text)
+			again, err := parse(s.Name, text)
+			require.NoError(t, err, "seed %d\n%s", seed, text)
+			require.Equal(t, s, again, "seed %d\n%s", seed, text)
+			require.Equal(t, s, draw(seed), "seed %d", seed)
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ const columns = 96 // that reports keep to
 func report(w io.Writer, j *Journal, broken []Broken) {
 	heading(w, j.Scenario)
 	r := newTrial(j)
-	if seconds := r.perSecond(); len(seconds) > 0 {
-		table(w, j.Scenario, seconds, r.mostAsked().placeNames())
+	if a := r.mostAsked(); a != nil {
+		table(w, j.Scenario, a)
 	}
 	wan(w, j)
 	verdicts(w, broken)
@@ -50,44 +50,33 @@ func heading(w io.Writer, s *Scenario) {
 	}
 }
 
-// table is the seconds in lines, and the faults where they fall. Each number of
-// the line is of the count that was asked most.
-func table(w io.Writer, s *Scenario, seconds []second, names []string) {
-	sides := 1
-	for i := range seconds {
-		sides = max(sides, len(seconds[i].Admitted))
-	}
-	fmt.Fprintf(w, "\nOf the key that is asked most, in units; window and bound are of the Per that ends there:\n")
-	fmt.Fprintf(w, "%7s %8s ", "second", "offered")
-	for side := range sides {
-		name := "admitted"
+// table is the windows that end with each second, and the faults where they fall, of the count that was
+// asked most.
+func table(w io.Writer, s *Scenario, a *asks) {
+	samples, names := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second)), a.placeNames()
+	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", spelling.Duration(a.l.Per), "second")
+	for side := range samples[0].sides {
+		name := fmt.Sprintf("side %d", side+1)
 		if side < len(names) {
 			name = names[side]
-		} else if sides > 1 {
-			name = fmt.Sprintf("side %d", side+1)
 		}
 		fmt.Fprintf(w, " %8s", name)
 	}
-	fmt.Fprintf(w, "  %8s %8s %8s  row of the guarantees\n", "limit", "window", "bound")
+	fmt.Fprintf(w, "  %8s %8s %8s  row of the guarantees\n", "all", "limit", "bound")
 	faults := s.Faults
-	for i := range seconds {
-		line := &seconds[i]
-		for ; len(faults) > 0 && faults[0].At < line.At+time.Second; faults = faults[1:] {
+	for _, at := range samples[1:] {
+		for ; len(faults) > 0 && faults[0].At < at.at; faults = faults[1:] {
 			wrap(w, fmt.Sprintf("%7s ─ ", spelling.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
 		}
-		fmt.Fprintf(w, "%7d %8d ", int(line.At/time.Second), line.Offered)
-		for side := range sides {
-			if side < len(line.Admitted) {
-				fmt.Fprintf(w, " %8d", line.Admitted[side])
-			} else {
-				fmt.Fprintf(w, " %8s", "")
-			}
+		fmt.Fprintf(w, "%7.4g ", at.at.Seconds())
+		for _, units := range at.sides {
+			fmt.Fprintf(w, " %8d", units)
 		}
-		mark := ""
-		if line.Window > line.Bound {
+		bound, mark := at.bound(a.l)+a.inFlight(at.at-a.l.Per, at.at), ""
+		if at.all > bound {
 			mark = " ✗"
 		}
-		fmt.Fprintf(w, "  %8d %8d %8d  %s%s\n", line.Limit, line.Window, line.Bound, line.Row, mark)
+		fmt.Fprintf(w, "  %8d %8d %8d  %s%s\n", at.all, a.l.Rate, bound, at.row(), mark)
 	}
 }
 

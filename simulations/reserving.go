@@ -96,21 +96,17 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	if v.Allowed && q.plan.at[0] != nil {
 		text = made.Text()
 	}
-	at := len(s.appendReserved(v))
+	s.mu.Lock()
+	at := len(s.reserved)
+	s.reserved = append(s.reserved, v)
+	s.mu.Unlock()
 	if !v.Allowed || q.plan.actuals == nil {
 		return
 	}
 	time.Sleep(min(q.plan.after, s.Lasts-s.now()))
 	for i, actual := range q.plan.actuals {
-		s.asking.Go(func() { s.settleOne(ctx, q, at-1, i, actual, p, made, text) })
+		s.asking.Go(func() { s.settleOne(ctx, q, at, i, actual, p, made, text) })
 	}
-}
-
-func (s *stage) appendReserved(v Reserved) []Reserved {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reserved = append(s.reserved, v)
-	return s.reserved
 }
 
 // settleOne has one settle a reservation. What another node settles was carried there as a text.
@@ -154,12 +150,7 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 
 // reserves reports whether the units of a limit are reserved.
 func (s *Scenario) reserves(limit string) bool {
-	for _, l := range s.Loads {
-		if l.Limit == limit && l.Settles > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Loads, func(l Load) bool { return l.Limit == limit && l.Settles > 0 })
 }
 
 // spent returns the final counts of keys with reservations, for limits whose units do not recover
@@ -173,9 +164,8 @@ func (s *stage) spent(ctx context.Context) (all []Spend) {
 		for k := range s.keys[i] {
 			units := int64(0)
 			for region := range s.regions {
-				at := slices.IndexFunc(s.hosts, func(h *host) bool { return h.region == region && s.cluster.Node(h.name) != nil })
-				if at >= 0 {
-					used, _ := s.peek(ctx, s.hosts[at], i, k)
+				if at := s.running(region, nil); at != nil {
+					used, _ := s.peek(ctx, at, i, k)
 					units += used
 				}
 			}
@@ -233,7 +223,7 @@ func (r *trial) settlesOf(v *Reserved) int64 {
 		from, to = min(from, s.Asked), max(to, s.Answered)
 	}
 	l := &weir.Limit{Algorithm: weir.SlidingLog, Rate: 1, Per: time.Minute, Partition: weir.FailClosed}
-	s := c.situation(l, from, to, 0, 0)
+	s := c.situation(l, from, to)
 	return s.bound(l) + c.inFlight(l, from, to, func(from, to time.Duration) (settles int64) {
 		for _, s := range v.Settled {
 			if s.Answered >= from && s.Asked <= to {

@@ -365,7 +365,7 @@ func (s *stage) settle(ctx context.Context) string {
 // may have it that was out of sight.
 func (s *stage) owned(ctx context.Context) bool {
 	for k := range s.witness.spends {
-		if s.runsIn(k/witnessKeys) && !slices.ContainsFunc(s.hosts, func(h *host) bool {
+		if s.running(k/witnessKeys, nil) != nil && !slices.ContainsFunc(s.hosts, func(h *host) bool {
 			_, owner := s.used(ctx, h, k)
 			return owner
 		}) {
@@ -416,7 +416,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 		troubles = append(troubles, s.troubles(region))
 	}
 	for k := range gone {
-		if !s.runsIn(k / witnessKeys) {
+		if s.running(k/witnessKeys, nil) == nil {
 			continue // nobody is left to ask
 		}
 		e := Ending{Key: int32(k), Replica: -1}
@@ -463,15 +463,9 @@ func (s *stage) peek(ctx context.Context, h *host, limit, key int) (units int64,
 
 // killAnOwner kills a node, where another has its counts.
 func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
-	running := make([]int, len(s.regions))
-	var candidates []*host
-	for _, h := range s.hosts {
-		if s.cluster.Node(h.name) != nil {
-			running[h.region]++
-			candidates = append(candidates, h)
-		}
-	}
-	candidates = slices.DeleteFunc(candidates, func(h *host) bool { return running[h.region] < 2 })
+	candidates := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool {
+		return s.cluster.Node(h.name) == nil || s.running(h.region, h) == nil
+	})
 	if s.Replicas < 0 || len(candidates) == 0 {
 		return
 	}
@@ -480,9 +474,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)
-	other := s.hosts[slices.IndexFunc(s.hosts, func(h *host) bool {
-		return h.region == victim.region && s.cluster.Node(h.name) != nil
-	})]
+	other := s.running(victim.region, nil)
 	for i := range ends {
 		if e := &ends[i]; slices.Contains(e.Owners, int16(victim.index)) {
 			e.Replica, _ = s.used(ctx, other, int(e.Key))
@@ -490,11 +482,14 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	}
 }
 
-// runsIn reports whether a node runs in a region.
-func (s *stage) runsIn(region int) bool {
-	return slices.ContainsFunc(s.hosts, func(h *host) bool {
-		return h.region == region && s.cluster.Node(h.name) != nil
-	})
+// running returns the first host of a region, but for one, on which a node runs, or nil.
+func (s *stage) running(region int, but *host) *host {
+	for _, h := range s.hosts {
+		if h != but && h.region == region && s.cluster.Node(h.name) != nil {
+			return h
+		}
+	}
+	return nil
 }
 
 // wanUse is what the nodes that run have sent to other regions, those that ended

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -89,26 +90,40 @@ func linkFields(l, usual weirtest.Link) []any {
 }
 
 func limitEntry(l weir.Limit) *yaml.Node {
-	scope := ""
-	if l.Scope != weir.Regional {
-		scope = l.Scope.String()
-	}
-	return mapping("name", l.Name, "algorithm", l.Algorithm.String(), "rate", l.Rate, "per", l.Per, "burst", l.Burst,
-		"scope", scope, "partition", l.Partition.String(), "no_leases", l.NoLeases, "version", l.Version)
+	return mapping(fieldsOf(l)...)
 }
 
 func loadEntry(l Load) *yaml.Node {
-	fields := []any{"limit", l.Limit, "keys", l.Keys, "zipf", l.Zipf, "from", l.From, "units", l.Units}
-	if l.Rate != 0 {
-		fields = append(fields, "rate", plain(decimal(l.Rate)+"/s"))
+	fields := fieldsOf(l)
+	for i := 0; i < len(fields); i += 2 {
+		switch {
+		case fields[i] == "rate" && l.Rate != 0:
+			fields[i+1] = plain(decimal(l.Rate) + "/s")
+		case fields[i] == "begins" && l.Burst != 0:
+			fields[i], fields[i+1] = "at", node(l.Begins)
+		}
 	}
-	fields = append(fields, "burst", l.Burst, "adversary", l.Adversary)
-	if l.Burst != 0 {
-		fields = append(fields, "at", node(l.Begins))
-	} else {
-		fields = append(fields, "begins", l.Begins)
+	return mapping(fields...)
+}
+
+// fieldsOf is the fields of a struct and their values, by the names that files have for them.
+func fieldsOf(v any) (fields []any) {
+	for at, value := range reflect.ValueOf(v).Fields() {
+		fields = append(fields, fileName(at.Name), value.Interface())
 	}
-	return mapping(append(fields, "ends", l.Ends, "keeps", l.Keeps, "ttl", l.TTL, "settles", l.Settles)...)
+	return fields
+}
+
+// fileName is what a file calls a field: MaxKeys is max_keys, and TTL is ttl.
+func fileName(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 && unicode.IsLower(rune(field[i-1])) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 func faultEntry(f Fault, usual weirtest.Link) *yaml.Node {

@@ -58,6 +58,9 @@ type Options struct {
 	// one's units are forgotten. It is told of no units as the node hears of a reset. It
 	// must not block, and calls no method of the Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
+	// Wrote, if not nil, receives the number of bytes of each segment and each datagram that a node
+	// sends. It must not block, and calls no method of the Cluster. Without Gossip it is not called.
+	Wrote func(bytes int)
 	// Caps bound what nodes have to send each other; lower ones than the defaults, which
 	// few counts never meet, have them send in parts, and again.
 	Caps countsync.Caps
@@ -123,6 +126,7 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	o.Nodes, o.Regions = slices.Clone(o.Nodes), maps.Clone(o.Regions)
 	c := &Cluster{options: o, network: NewNetwork(o.Seed, o.Link), hosts: make(map[string]*machine)}
+	c.network.wrote = o.Wrote
 	c.network.standard = func(from, to string) Link {
 		if o.Regions[from] != o.Regions[to] {
 			return o.WAN

@@ -47,6 +47,14 @@ type Network struct {
 	held     []*flow     // those with something due on a link that holds it
 	parked   []*datagram // those that met a frozen host
 	agenda   agenda
+	wrote    func(bytes int) // nil if the bytes are not counted
+}
+
+// count reports the bytes that a node sends. n.mu is held.
+func (n *Network) count(bytes int) {
+	if n.wrote != nil {
+		n.wrote(bytes)
+	}
 }
 
 // NewNetwork is a network without hosts, whose links are all like l until

@@ -73,6 +73,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if len(hosts) == 0 {
 		return fail(syscall.EHOSTUNREACH)
 	}
+	n.count(len(b))
 	p := packet{c.local, slices.Clone(b)}
 	n.sendDatagram(&datagram{from: c.process.host, to: hosts[0], deliver: func() {
 		if there := hosts[0].process.packets[int(to.Port())]; there != nil && len(there.queue) < maxPackets {

@@ -171,6 +171,7 @@ func (c *conn) Write(b []byte) (int, error) {
 			segment := slices.Clone(b[written : written+k])
 			c.unread += k
 			written += k
+			n.count(k)
 			n.send(&c.out, call(func() { c.peer.receive(segment) }))
 		}
 		if written == len(b) {

@@ -35,7 +35,8 @@ func routingOf(app *fiber.App) *routing {
 	return &routing{app: app, ignoresCase: !c.CaseSensitive, trimsSlash: !c.StrictRouting, unescapes: c.UnescapePath}
 }
 
-// readPath reads the path as fiber's router does.
+// readPath reads the path as fiber's router does. With UnescapePath fiber also decodes "+" as a
+// space.
 func (e *exchange) readPath(r *rules.Request) {
 	r.Path, r.IgnoreCase = utils.UnsafeString(e.C.Request().URI().PathOriginal()), e.routing.ignoresCase
 	of := rules.Reading{Path: r.Path, Form: rules.Segmented}
@@ -46,7 +47,7 @@ func (e *exchange) readPath(r *rules.Request) {
 	if e.routing.trimsSlash && len(trimmed) > 1 {
 		trimmed = strings.TrimRight(of.Path, "/")
 	}
-	if len(trimmed) == len(of.Path) && strings.IndexByte(r.Path, '%') < 0 {
+	if trimmed == r.Path && strings.IndexByte(r.Path, '%') < 0 {
 		return // Path has no other reading
 	}
 	e.readings = [...]rules.Reading{of, {Path: trimmed, Form: of.Form}}

@@ -51,7 +51,19 @@ func Start(environment []string, stderr io.Writer, line func([]byte)) (*Child, e
 }
 
 // StartCommand is Start for another command, which has all else that it needs.
-func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (c *Child, err error) {
+func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (*Child, error) {
+	return startCommand(cmd, stderr, func(output io.Reader) {
+		lines := bufio.NewScanner(output)
+		lines.Buffer(nil, maxLine)
+		for lines.Scan() {
+			line(lines.Bytes())
+		}
+	})
+}
+
+// startCommand starts a command, and hands its standard output to read. Once read returns, the
+// child is waited for.
+func startCommand(cmd *exec.Cmd, stderr io.Writer, read func(io.Reader)) (c *Child, err error) {
 	c = &Child{Cmd: cmd, ended: make(chan struct{}), last: Text{Most: lastBytes}}
 	if c.Cmd.Stderr = stderr; stderr == nil {
 		c.Cmd.Stderr = &c.last
@@ -69,11 +81,7 @@ func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (c *Child,
 	}
 	go func() {
 		defer close(c.ended)
-		lines := bufio.NewScanner(output)
-		lines.Buffer(nil, maxLine)
-		for lines.Scan() {
-			line(lines.Bytes())
-		}
+		read(output)
 		c.err = c.Cmd.Wait()
 	}()
 	return c, nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"testing"
@@ -19,6 +20,19 @@ const childVariable = "WEIR_LAB_CHILD"
 // eventually bounds the wait for an event on a machine that is busy. It is no promise.
 const eventually = time.Minute
 
+// serviceChild has the child serve an echo.
+const serviceChild = "service"
+
+type echo struct{}
+
+func (*echo) Say(words string, said *string) error {
+	fmt.Println("no reply")
+	*said = words
+	return nil
+}
+
+func (*echo) Wait(int, *int) error { select {} }
+
 type settings struct{ Exit int }
 
 type told struct{ Said string }
@@ -27,6 +41,12 @@ func TestMain(m *testing.M) {
 	text := os.Getenv(childVariable)
 	if text == "" {
 		os.Exit(m.Run())
+	}
+	if text == serviceChild {
+		if err := ServeCalls("Echo", new(echo)); err != nil {
+			os.Exit(1)
+		}
+		return
 	}
 	status := Serve(text, func(ctx, leave context.Context, s settings, orders <-chan string, tell func(any) error) error {
 		_ = tell(told{"hello"})
@@ -63,6 +83,28 @@ func child(t *testing.T, exit int) (*Child, <-chan told) {
 		<-c.Ended()
 	})
 	return c, reports
+}
+
+func TestServiceAnswersCallsUntilItEnds(t *testing.T) {
+	start := func() *Service {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childVariable+"="+serviceChild)
+		s, err := StartService(cmd)
+		require.NoError(t, err)
+		return s
+	}
+	s, said := start(), ""
+	require.NoError(t, s.Call("Echo.Say", "hello", &said), "what the child prints is no reply")
+	require.Equal(t, "hello", said)
+	require.NoError(t, s.End(eventually))
+	require.ErrorIs(t, s.Call("Echo.Say", "hello", &said), rpc.ErrShutdown)
+
+	s = start()
+	waiting := s.Go("Echo.Wait", 0, new(int), nil)
+	require.NoError(t, s.Call("Echo.Say", "hello", &said))
+	require.NoError(t, s.Kill())
+	require.Error(t, (<-waiting.Done).Error, "a call ends with the child")
+	require.Error(t, s.End(eventually))
 }
 
 func TestChildTakesOrdersAndReportsUntilItsInputEnds(t *testing.T) {

@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"errors"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// Service is a Child whose methods its parent calls, by net/rpc over the child's standard input
+// and output. Its methods are safe for concurrent use.
+type Service struct {
+	*Child
+	*rpc.Client
+}
+
+// StartService starts a command that calls ServeCalls. The child writes its errors to the standard
+// error of this process. Call it from a thread that lives as long as the program, as Start.
+func StartService(cmd *exec.Cmd) (*Service, error) {
+	replies, w := io.Pipe()
+	c, err := startCommand(cmd, os.Stderr, func(output io.Reader) {
+		_, _ = io.Copy(w, output) // it ends with the child, or as the client is closed
+		_ = w.Close()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{c, rpc.NewClient(callConn{replies, c.input, replies.Close})}, nil
+}
+
+// End closes the client, which tells the child to end, and then is Await.
+func (s *Service) End(within time.Duration) error {
+	err := s.Close()
+	if errors.Is(err, rpc.ErrShutdown) { // the child has ended before
+		err = nil
+	}
+	return errors.Join(err, s.Await(within))
+}
+
+// ServeCalls is the child's side. It serves the exported methods of service under a name until
+// the standard input ends and all calls have returned. Meanwhile os.Stdout is the standard error,
+// so that printed text does not corrupt replies.
+func ServeCalls(name string, service any) error {
+	server := rpc.NewServer()
+	if err := server.RegisterName(name, service); err != nil {
+		return err
+	}
+	replies := os.Stdout
+	os.Stdout = os.Stderr
+	server.ServeConn(callConn{os.Stdin, replies, os.Stdin.Close})
+	return nil
+}
+
+// callConn is a connection of two pipes.
+type callConn struct {
+	io.Reader
+	io.WriteCloser
+	closeReader func() error
+}
+
+// Close implements io.Closer.
+func (c callConn) Close() error { return errors.Join(c.WriteCloser.Close(), c.closeReader()) }

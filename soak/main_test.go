@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,13 +22,12 @@ func TestFlagsOutOfRangeAreRefusedByName(t *testing.T) {
 }
 
 func TestASeedIsDrawnUnlessOneIsGiven(t *testing.T) {
-	o, err := parse(nil, io.Discard)
-	require.NoError(t, err)
-	require.NotZero(t, o.seed)
-	require.Equal(t, 10*time.Minute, o.duration)
-	o, err = parse([]string{"-seed", "7"}, io.Discard)
-	require.NoError(t, err)
-	require.Equal(t, uint64(7), o.seed)
+	for args, want := range map[string]uint64{"": 0, "-seed=7": 7} {
+		o, err := parse(strings.Fields(args), io.Discard)
+		require.NoError(t, err)
+		require.NotZero(t, o.seed)
+		require.True(t, want == 0 || o.seed == want)
+	}
 }
 
 func TestEveryConnectionOfAProcessIsEnded(t *testing.T) {

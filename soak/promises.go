@@ -98,13 +98,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	for _, f := range faults {
 		inFlight, unsaved := int64(0), int64(0)
 		if f.kind == kill {
-			reach := int64(max(rtt, f.rtt))
-			near := lab.Between(f.From-reach, f.From+reach)
-			for _, s := range a.Admitted {
-				if s.Touches(near) {
-					inFlight++
-				}
-			}
+			inFlight = lab.InFlight(a.Admitted, f.From, max(rtt, f.rtt))
 		}
 		if f.kind == stop {
 			unsaved = a.since(&f)

@@ -50,11 +50,6 @@ func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
 	require.Contains(t, v.broken()[0], `key "log 1" was admitted 25 in a window of kind "calm": 20 at most`)
 }
 
-func TestAnAdmissionOnBothSidesOfAWindowsEndIsNotHeldAgainstIt(t *testing.T) {
-	a := &account{Admitted: append(every(time.Millisecond, time.Minute, 10), lab.Between(int64(time.Minute+999*time.Millisecond), int64(time.Minute+1001*time.Millisecond)))}
-	require.Empty(t, broken(judged(a, ten)))
-}
-
 func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
 	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
 	struck := lab.Between(int64(time.Minute), int64(time.Minute+time.Second))

@@ -45,7 +45,6 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
 	}
-	f.unproven = k == reload
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	if what.asks != nil {
 		f.asks = what.asks
@@ -85,10 +84,8 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 			return err
 		}
 	case reload:
-		return func() error {
-			f.polls.Go(f.reload)
-			return nil
-		}
+		f.version++
+		return func() error { return f.rules.write(f.version, hourlyReloaded) }
 	case cut, heal:
 		f.away[what.gateway] = k == cut
 	case sever, rejoin:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,9 +45,7 @@ type fleet struct {
 	happened []happening
 	lag      time.Duration // the furthest that a replica was behind
 	broken   []string      // promises, in words
-	version  uint64        // of the rules, at least
-	unproven bool          // the rules change, and not all gateways have shown it
-	shown    string        // what they have shown, in words
+	version  uint64        // of the rules
 	away     []bool        // by gateway: it is on the other side of the cut
 	slowed   []bool        // by gateway
 	asks     []int         // regions, of which each request's is drawn; the first if empty
@@ -55,7 +54,6 @@ type fleet struct {
 	sites    []site // by gateway
 	releases []func()
 	rules    rulesFile
-	proof    proof
 }
 
 func newFleet(o options, per time.Duration, told *screen) *fleet {
@@ -83,6 +81,9 @@ func (f *fleet) regionName(gateway int) string {
 	}
 	return f.regions[f.region(gateway)]
 }
+
+// newToken is a bearer token that nobody guesses.
+func newToken() string { return rand.Text() }
 
 // hold chooses the sites of all gateways, and holds them: nobody else is given one while its
 // gateway restarts. It is called once.
@@ -218,11 +219,7 @@ func (f *fleet) settle(at int64) {
 	}
 	h := &f.happened[len(f.happened)-1]
 	h.seenBy = max(at, h.from)
-	what := kinds[h.kind].seen
-	if h.kind == reload {
-		what = f.shown
-	}
-	if what != "" {
+	if what := kinds[h.kind].seen; what != "" {
 		f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
 	}
 }
@@ -239,9 +236,6 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 // agreed reports whether nobody comes or goes, all gateways that are up hear each
 // other, and no other, and that they decide by the rules that hold. f.mu is held.
 func (f *fleet) agreed() bool {
-	if f.unproven {
-		return false
-	}
 	for _, inc := range f.current {
 		if inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version {
 			return false
@@ -334,10 +328,10 @@ func (f *fleet) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := f.rules.write(1, hourly); err != nil {
+	f.version = 1
+	if err := f.rules.write(f.version, hourly); err != nil {
 		return err
 	}
-	f.version = 1
 	for i := range f.nodes {
 		if err := f.enter(i); err != nil {
 			return err

@@ -7,7 +7,7 @@
 //
 // main.go has a run from its start to its verdict, which monitor.go steps through: what happens is
 // planned in plan.go, with regions in regions.go, and done to the gateways in fleet.go and
-// proof.go. What lies between regions is in network.go, and a gateway's own process in gateway.go.
+// deeds.go. What lies between regions is in network.go, and a gateway's own process in gateway.go.
 // Clients ask in traffic.go; tally.go keeps what they are answered, and verdict.go, claims.go and
 // windows.go judge it. view.go and screen.go show it.
 // With -serve there is a page instead of a verdict, in serve.go and panorama.go.

@@ -11,32 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo answers with what it is sent, until the test ends.
-func echo(t *testing.T) (addr string) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				io.Copy(conn, conn)
-			}()
-		}
-	}()
-	return listener.Addr().String()
-}
-
 // region is what the demo puts between two regions.
 var region = link{Delay: oneWay, Jitter: jitter}
 
 // farAway is an echo in another region, reached by a network of its own.
 func farAway(t *testing.T) (n *network, addr string) {
-	addr = echo(t)
+	addr = echo(t, newNetwork(nil))
 	n = newNetwork(map[string]link{addr: region, "127.0.0.1:1": region})
 	t.Cleanup(n.close)
 	return n, addr
@@ -102,8 +82,8 @@ func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
 	require.Error(t, err)
 }
 
-// echoBoth listens by a network and sends back what it is sent.
-func echoBoth(t *testing.T, n *network) (addr string) {
+// echo listens by a network and sends back what it is sent, until the test ends.
+func echo(t *testing.T, n *network) (addr string) {
 	t.Helper()
 	tcp, udp, err := n.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
@@ -116,14 +96,7 @@ func echoBoth(t *testing.T, n *network) (addr string) {
 			}
 			go func() {
 				defer conn.Close()
-				b := make([]byte, 64)
-				for {
-					n, err := conn.Read(b)
-					if err != nil {
-						return
-					}
-					conn.Write(b[:n])
-				}
+				io.Copy(conn, conn)
 			}()
 		}
 	}()
@@ -144,7 +117,7 @@ func TestACutHoldsConnectionsAndLosesPacketsUntilItHeals(t *testing.T) {
 	t.Parallel()
 	far := newNetwork(nil)
 	defer far.close()
-	addr := echoBoth(t, far)
+	addr := echo(t, far)
 	near := newNetwork(map[string]link{addr: {}})
 	defer near.close()
 	conn, err := near.Dial(t.Context(), addr)

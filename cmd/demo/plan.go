@@ -45,7 +45,7 @@ var kinds = [...]kindOf{
 	kill:     {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
 	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
 	thaw:     {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},
-	reload:   {"reload", healthy, "", "their rules changed", fmt.Sprintf("the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))},
+	reload:   {"reload", healthy, "all gateways decide by the new rules", "their rules changed", fmt.Sprintf("the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))},
 	cut:      {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
 	heal:     {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
 	slowDown: {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},

@@ -199,8 +199,10 @@ func (m *monitor) judge(over int64) *findings {
 	v.add(all.answered() < enoughToJudge || late*100 <= all.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
 	v.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
 	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
-	if f.proof.took > 0 {
-		v.add(true, "reload", short(f.proof.took), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+	for _, h := range f.happened {
+		if h.kind == reload && h.seenBy != never {
+			v.add(true, "reload", short(time.Duration(h.seenBy-h.from)), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+		}
 	}
 	for g := range guarantees {
 		v.window(g.String(), found[g], f.per, g.means(found[g].Most-g.most(f.limit, 0)))

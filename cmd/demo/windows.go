@@ -39,11 +39,11 @@ func (g guarantee) means(inFlight int64) string {
 
 // most is how much a client gets in a window at most, of a limit whose windows admit no more
 // than its rate. Where a gateway dies, it may get besides what was in flight.
-func (g guarantee) most(limit int64, inFlight int) int64 {
+func (g guarantee) most(limit, inFlight int64) int64 {
 	var s bounds.Situation
 	switch g {
 	case crashed:
-		s.Crashes, s.InFlight = 1, int64(inFlight)
+		s.Crashes, s.InFlight = 1, inFlight
 	case timedOut:
 		s.Late = 1
 	}
@@ -76,13 +76,9 @@ func (found *fullest) add(admissions []span, during *occasions, rtt time.Duratio
 	var all []lab.Occasion
 	for g, spans := range during {
 		for _, s := range spans {
-			inFlight := 0
-			if around := lab.Between(s.From-int64(rtt), s.From+int64(rtt)); guarantee(g) == crashed {
-				for _, a := range admissions {
-					if a.Touches(around) {
-						inFlight++
-					}
-				}
+			inFlight := int64(0)
+			if guarantee(g) == crashed {
+				inFlight = lab.InFlight(admissions, s.From, rtt)
 			}
 			all = append(all, lab.Occasion{Interval: s, Kind: g, Extra: guarantee(g).most(limit, inFlight) - limit, Once: true})
 		}

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +13,7 @@ import (
 //
 // A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
 // end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
-// shortest is dropped. Total and Worst count every sleep, also the dropped ones. Within
+// oldest is dropped. Total and Worst count every sleep, also the dropped ones. Within
 // and WorstSince know the kept stand-stills alone, so they return too little rather
 // than too much: a check is never excused by a stand-still that did not happen.
 //
@@ -212,11 +211,5 @@ func (r *record) add(s Span) {
 	if late <= r.slack {
 		return
 	}
-	r.kept = append(r.kept, s)
-	if len(r.kept) <= maxStandStills {
-		return
-	}
-	shortest := slices.MinFunc(r.kept, func(a, b Span) int { return cmp.Compare(a.length(), b.length()) })
-	i := slices.Index(r.kept, shortest)
-	r.kept = slices.Delete(r.kept, i, i+1)
+	r.kept = append(slices.Delete(r.kept, 0, max(0, len(r.kept)+1-maxStandStills)), s)
 }

@@ -63,28 +63,14 @@ func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
 	require.Zero(t, l.WorstSince(wall.Add(time.Second)))
 }
 
-func TestLatenessDropsTheShortestStandStillBeyondItsBound(t *testing.T) {
+func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
 	l := new(Lateness)
-	const longer, shorter = 3 * time.Millisecond, 2 * time.Millisecond
-	when := begun
-	add := func(n int, late time.Duration) {
-		for range n {
-			l.Add(Span{when, when.Add(late)})
-			when = when.Add(10 * time.Millisecond)
-		}
+	for i := range maxStandStills + 3 {
+		l.Add(between(10*i, 10*i+2))
 	}
-	add(1, shorter)
-	add(maxStandStills, longer)
 	require.Len(t, l.record.kept, maxStandStills)
-	require.Equal(t, maxStandStills*longer, l.Within(begun, when))
-	add(10, shorter)
-	require.Len(t, l.record.kept, maxStandStills)
-	require.Equal(t, maxStandStills*longer, l.Within(begun, when))
-	add(1, 2*longer)
-	require.Equal(t, (maxStandStills+1)*longer, l.Within(begun, when), "the earliest of equally short ones is dropped")
-	require.Equal(t, begun.Add(20*time.Millisecond), l.record.kept[0].From)
-	require.Equal(t, maxStandStills*longer+2*longer+11*shorter, l.Total(), "the dropped ones count")
-	require.Equal(t, 2*longer, l.Worst())
+	require.Equal(t, between(30, 32), l.record.kept[0])
+	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "the dropped ones count")
 }
 
 func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {

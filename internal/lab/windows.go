@@ -40,6 +40,17 @@ type Occasion struct {
 	Once  bool  // of all such occasions of a window, only the greatest Extra counts
 }
 
+// InFlight returns the number of admissions that were in progress within a round trip of a moment.
+func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units int64) {
+	around := Interval{moment - int64(roundTrip), moment + int64(roundTrip)}
+	for _, a := range admitted {
+		if a.Touches(around) {
+			units++
+		}
+	}
+	return units
+}
+
 // JudgeWindows compares the half-open windows of the given length over the admissions of one key
 // with their bounds. A window may hold most admissions, and the Extra of its occasions. found has
 // the fullest window of each kind, over all keys. A window ends with the last admission at the

@@ -39,6 +39,13 @@ func TestFullestWindowIsFound(t *testing.T) {
 	}
 }
 
+func TestInFlightIsWithinARoundTripOfTheMoment(t *testing.T) {
+	for moment, want := range map[int64]int64{494: 0, 495: 1, 500: 1, 505: 1, 506: 0} {
+		require.Equal(t, want, InFlight([]Interval{{moment, moment}, {100, 200}}, 500, 5), moment)
+	}
+	require.EqualValues(t, 1, InFlight([]Interval{{400, 600}}, 500, 5))
+}
+
 // The oracle checks every possible window. The first kind of occasions adds up, and of the second
 // one counts.
 func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {

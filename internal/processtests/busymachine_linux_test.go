@@ -69,7 +69,7 @@ func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 		nodes = append(nodes, newRemote(t, settings{Bind: addr, Join: addrs}))
 	}
 	for _, n := range nodes {
-		gateways = append(gateways, n.do(t, order{Gateway: &busyLimit}).Gateway) // the node executes the order once it is ready
+		gateways = append(gateways, n.do(t, Order{Gateway: &busyLimit}).Gateway) // the node executes the order once it is ready
 	}
 	ready := time.Since(begun)
 	admitted = map[string]int64{}

@@ -26,7 +26,7 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 	stand := func(want func(from, of int) []weir.MemberState) func() bool {
 		return func() bool {
 			for i, n := range nodes {
-				line := n.said()
+				line := n.sight(t)
 				if strings.Count(line, "=") != hosts {
 					return false
 				}
@@ -55,7 +55,7 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 		begun := time.Now()
 		if !lab.Await(t.Context(), within, done) {
 			for i, n := range nodes {
-				t.Log(l.address(i), n.said())
+				t.Log(l.address(i), n.sight(t))
 			}
 			t.Fatalf("not within %v: %s", within, what)
 		}

@@ -50,7 +50,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	}
 	begun := time.Now()
 	require.True(l.t, lab.Await(l.t.Context(), 20*time.Second, func() bool {
-		for _, r := range l.all(nodes, order{}) {
+		for _, r := range l.all(nodes, Order{}) {
 			if r.Members != l.hosts || !r.Hears || !r.Settled {
 				return false
 			}
@@ -62,9 +62,9 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 }
 
 // all sends the order to all nodes at the same time, and returns their reports.
-func (l *lan) all(nodes []*remote, o order) (reports []report) {
+func (l *lan) all(nodes []*remote, o Order) (reports []Report) {
 	l.t.Helper()
-	var begun []func() report
+	var begun []func() Report
 	for _, n := range nodes {
 		begun = append(begun, n.begin(l.t, o))
 	}
@@ -83,7 +83,7 @@ func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (
 		for i := range 20 * l.hosts {
 			candidates = append(candidates, question{limit, fmt.Sprint(keys, " ", i)})
 		}
-		tallies := n.do(l.t, order{Questions: candidates}).Tallies
+		tallies := n.do(l.t, Order{Questions: candidates}).Tallies
 		for _, host := range hosts {
 			at := slices.IndexFunc(tallies, func(t tally) bool { return t.Owner == l.endpoint(host) })
 			require.GreaterOrEqual(l.t, at, 0, "%s owns none of %d keys", l.endpoint(host), len(candidates))
@@ -95,7 +95,7 @@ func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (
 
 // answered reports an error if a check failed or took longer than timeout. Slowest does not
 // include the lateness of the process during a check.
-func answered(t *testing.T, timeout time.Duration, reports []report) {
+func answered(t *testing.T, timeout time.Duration, reports []Report) {
 	t.Helper()
 	const work = 10 * time.Millisecond // time of the check itself on a shared machine
 	for i, r := range reports {
@@ -107,7 +107,7 @@ func answered(t *testing.T, timeout time.Duration, reports []report) {
 }
 
 // slowest formats the maximum of Slowest and the maximum of Late.
-func slowest(reports []report) string {
+func slowest(reports []Report) string {
 	var took, late time.Duration
 	for _, r := range reports {
 		took, late = max(took, r.Slowest), max(late, r.Late)
@@ -115,14 +115,14 @@ func slowest(reports []report) string {
 	return fmt.Sprintf("slowest check %v, processes woken up to %v late", rounded(took), rounded(late))
 }
 
-func calm(reports []report) bool {
-	return !slices.ContainsFunc(reports, func(r report) bool { return !r.Calm })
+func calm(reports []Report) bool {
+	return !slices.ContainsFunc(reports, func(r Report) bool { return !r.Calm })
 }
 
 // relaysWereLate reports whether a stand-in decided, and a process was late by a quarter of
 // Timeout, which is the time that a stand-in has to ask the owner for another member.
-func relaysWereLate(reports []report, questions int) bool {
-	late := slices.ContainsFunc(reports, func(r report) bool { return r.Late >= patientTimeout/4 })
+func relaysWereLate(reports []Report, questions int) bool {
+	late := slices.ContainsFunc(reports, func(r Report) bool { return r.Late >= patientTimeout/4 })
 	for i := range questions {
 		if late && decidedBy(reports, i)[weir.StandIn] > 0 {
 			return true
@@ -132,7 +132,7 @@ func relaysWereLate(reports []report, questions int) bool {
 }
 
 // admitted returns the number of units that all nodes admitted for a question.
-func admitted(reports []report, question int) (sum int64) {
+func admitted(reports []Report, question int) (sum int64) {
 	for _, r := range reports {
 		sum += r.Tallies[question].Admitted
 	}
@@ -140,7 +140,7 @@ func admitted(reports []report, question int) (sum int64) {
 }
 
 // lost returns the number of requests to other members that failed.
-func lost(reports []report) (sum int64) {
+func lost(reports []Report) (sum int64) {
 	for _, r := range reports {
 		sum += r.Lost
 	}
@@ -148,7 +148,7 @@ func lost(reports []report) (sum int64) {
 }
 
 // decidedBy returns the number of checks of a question by source.
-func decidedBy(reports []report, question int) map[weir.Source]int {
+func decidedBy(reports []Report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {
 		for source, n := range r.Tallies[question].Sources {
@@ -160,7 +160,7 @@ func decidedBy(reports []report, question int) map[weir.Source]int {
 
 // ways is like decidedBy, but counts the pushbacks and leases of a node under its other source.
 // It ignores them if the node does not have exactly one other source.
-func ways(reports []report, question int) map[weir.Source]int {
+func ways(reports []Report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {
 		sources := maps.Clone(r.Tallies[question].Sources)
@@ -211,8 +211,8 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 
 	// The checks of these keys start before the split and continue until after the heal.
 	fair := limits[weir.FairShare : weir.FairShare+1]
-	throughout := order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
-	var through []func() report
+	throughout := Order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
+	var through []func() Report
 	for _, n := range nodes {
 		through = append(through, n.begin(t, throughout))
 	}
@@ -220,12 +220,12 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	l.split(majority)
 	t.Logf("split %d from %d by %s", majority, minority, l.means())
 
-	var asked order
-	var reports []report
+	var asked Order
+	var reports []Report
 	for attempt := 1; ; attempt++ {
 		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
-		asked = order{Questions: l.owned(nodes[0], limits, fmt.Sprint("attempt ", attempt), owners...), Rounds: 70, Pace: 10 * time.Millisecond}
+		asked = Order{Questions: l.owned(nodes[0], limits, fmt.Sprint("attempt ", attempt), owners...), Rounds: 70, Pace: 10 * time.Millisecond}
 		reports = l.all(nodes, asked)
 		answered(t, patientTimeout, reports)
 		exact := calm(reports)
@@ -271,7 +271,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	// The time is 200 ms on an idle machine.
 	require.LessOrEqual(t, counted.Sub(heard), time.Second)
 
-	reports = l.all(nodes, order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
+	reports = l.all(nodes, Order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
 	answered(t, patientTimeout, reports)
 	for i := range asked.Questions {
 		if calm(reports) {
@@ -298,10 +298,10 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 // units. It returns the two times. It also returns lag, the maximum time between the moment when
 // an owner hears all members and the moment when it has counted all units. The owners own the
 // keys of the questions in turn.
-func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []report) (heard, counted time.Time, lag time.Duration) {
+func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []Report) (heard, counted time.Time, lag time.Duration) {
 	l.t.Helper()
 	type owner struct {
-		asked          order // to read the counts of the owner
+		asked          Order // to read the counts of the owner
 		used           []int64
 		heard, counted time.Time
 	}
@@ -358,7 +358,7 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 	for attempt := 1; ; attempt++ {
 		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
-		asked := order{Questions: l.owned(nodes[2], limits, fmt.Sprint("attempt ", attempt), 0, 1, 2), Rounds: 70, Pace: 10 * time.Millisecond}
+		asked := Order{Questions: l.owned(nodes[2], limits, fmt.Sprint("attempt ", attempt), 0, 1, 2), Rounds: 70, Pace: 10 * time.Millisecond}
 		reports := l.all(nodes, asked)
 		answered(t, patientTimeout, reports)
 		exact := calm(reports) && !relaysWereLate(reports, len(asked.Questions))
@@ -413,7 +413,7 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			limits := slices.DeleteFunc(logs(rate), func(l weir.Limit) bool { return l.Partition == weir.FailOpen })
 			// The checks continue until all unused leases and all pushbacks have expired, so that
 			// the nodes send requests to the owner again.
-			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
+			asked := Order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
 			reports := l.all(nodes, asked)
 			answered(t, timeout, reports)
 			t.Logf("%s, no check timed out: %v", slowest(reports), calm(reports))
@@ -431,7 +431,7 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			}
 			require.True(t, lab.Await(t.Context(), 10*time.Second, func() bool {
 				for i, q := range asked.Questions {
-					r := nodes[owners[i%2]].do(t, order{Questions: []question{q}})
+					r := nodes[owners[i%2]].do(t, Order{Questions: []question{q}})
 					if r.Tallies[0].Used < min(admitted(reports, i), 2*rate) {
 						return false
 					}

@@ -16,13 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/realtime"
 )
 
 func TestMain(m *testing.M) {
 	if told := os.Getenv(nodeVariable); told != "" {
-		os.Exit(lab.Serve(told, serveNode, func(err error) any { return report{Failed: err.Error()} }))
+		if err := runNode(told); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if os.Getenv(spinVariable) != "" {
 		spin()
@@ -36,7 +39,7 @@ func process(t *testing.T, n *node) *remote {
 	t.Helper()
 	v := n.View()
 	r := newRemote(t, settings{Join: []string{v.Members[v.Self].Addr}})
-	r.do(t, order{})
+	r.do(t, Order{})
 	return r
 }
 

@@ -6,11 +6,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,9 +34,19 @@ type settings struct {
 	Secret  string        // if empty, no secret, which requires a loopback address
 }
 
-// serveNode runs a node in the other process. Once the node is ready, it executes each order in
-// a new goroutine, and reports the states of the members whenever they change.
-func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell func(any) error) error {
+// service is the node in the other process, for the test that calls it.
+type service struct {
+	node   *node
+	failed *failures
+	ready  chan struct{} // closed once the node is ready
+}
+
+// runNode runs a node until the test ends the process.
+func runNode(told string) error {
+	var s settings
+	if err := json.Unmarshal([]byte(told), &s); err != nil {
+		return err
+	}
 	failed := &failures{}
 	cfg := weir.Config{
 		Bind: cmp.Or(s.Bind, "127.0.0.1:0"), Join: s.Join, Timeout: s.Timeout, Observer: failed, Logger: quiet,
@@ -44,50 +54,44 @@ func serveNode(ctx, _ context.Context, s settings, orders <-chan order, tell fun
 	if s.Secret != "" {
 		cfg.Secrets = [][]byte{[]byte(s.Secret)}
 	}
-	n, err := start(ctx, cfg)
+	n, err := start(context.Background(), cfg)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
-	for !n.Ready() {
-		if !lab.Sleep(ctx, time.Millisecond) {
-			return nil
+	ready := make(chan struct{})
+	go func() { // ends with the process, if not before
+		for !n.Ready() {
+			time.Sleep(time.Millisecond)
 		}
-	}
-	var telling sync.Mutex
-	say := func(r report) {
-		telling.Lock()
-		defer telling.Unlock()
-		_ = tell(r) // the parent may have ended
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for sight := ""; ; {
-		select {
-		case o, ok := <-orders:
-			if !ok {
-				return nil
-			}
-			go func() { say(carryOut(n, failed, o)) }()
-		case <-tick.C:
-			var states []string
-			for _, m := range n.Members() {
-				states = append(states, m.Addr+"="+m.State.String())
-			}
-			slices.Sort(states)
-			if now := strings.Join(states, " "); now != sight {
-				sight = now
-				say(report{Sight: sight})
-			}
-		}
-	}
+		close(ready)
+	}()
+	return lab.ServeCalls("Node", &service{n, failed, ready})
 }
 
-// order is a command from a test to a node in another process. In each round, the node requests
+// Execute waits until the node is ready, and then executes an order.
+func (s *service) Execute(o Order, r *Report) error {
+	<-s.ready
+	*r = carryOut(s.node, s.failed, o)
+	return nil
+}
+
+// Sight returns the state of each member, by address.
+func (s *service) Sight(_ int, sight *string) error {
+	<-s.ready
+	var states []string
+	for _, m := range s.node.Members() {
+		states = append(states, m.Addr+"="+m.State.String())
+	}
+	slices.Sort(states)
+	*sight = strings.Join(states, " ")
+	return nil
+}
+
+// Order is a command from a test to a node in another process. In each round, the node requests
 // one unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
 // counts. If Load or Gateway is set, the node executes that command instead.
-type order struct {
-	ID        int
+type Order struct {
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
@@ -100,12 +104,8 @@ type question struct {
 	Key   string
 }
 
-// report is the result of an order, the reason why the node has failed, or the states of the
-// members.
-type report struct {
-	ID      int    // ID of the order
-	Failed  string // the reason why the process ends
-	Sight   string // the state of each member, by address
+// Report is the result of an order.
+type Report struct {
 	Addr    string // address of the node
 	Refused map[string]uint64
 	Tallies []tally       // one for each question
@@ -141,18 +141,18 @@ func (f *failures) Hopped(ctx context.Context, e weir.HopEvent) {
 	}
 }
 
-func carryOut(n *node, failed *failures, o order) report {
+func carryOut(n *node, failed *failures, o Order) Report {
 	if o.Load != nil {
-		return report{ID: o.ID, Loaded: runLoad(n, *o.Load)}
+		return Report{Loaded: runLoad(n, *o.Load)}
 	}
 	if o.Gateway != nil {
 		addr, err := serveGateway(n, *o.Gateway)
 		if err != nil {
 			panic(err)
 		}
-		return report{ID: o.ID, Gateway: addr}
+		return Report{Gateway: addr}
 	}
-	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
+	r := Report{Tallies: make([]tally, len(o.Questions))}
 	limiters, wider := make([]*weir.Limiter, len(o.Questions)), make([]*weir.Limiter, len(o.Questions))
 	for i, q := range o.Questions {
 		t := &r.Tallies[i]
@@ -240,15 +240,8 @@ func watch(n *node, stop <-chan struct{}) (calm bool) {
 	}
 }
 
-// remote is a node in another process. Only the goroutine of the test may call its methods.
-type remote struct {
-	*lab.Child
-	mu      sync.Mutex
-	sight   string // the last Sight that the node reported
-	failed  string
-	orders  int
-	waiting map[int]chan report
-}
+// remote is a node in another process.
+type remote struct{ *lab.Service }
 
 // newRemote starts this program as a node, and kills it when the test ends. If command is not
 // empty, it runs the program.
@@ -259,57 +252,49 @@ func newRemote(t *testing.T, s settings, command ...string) *remote {
 	command = append(command, os.Args[0])
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), nodeVariable+"="+string(text))
-	r := &remote{waiting: make(map[int]chan report)}
-	r.Child, err = lab.StartCommand(cmd, os.Stderr, func(line []byte) { r.read(t, line) })
+	r, err := lab.StartService(cmd)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = r.Kill()
 		<-r.Ended()
 	})
-	return r
+	return &remote{r}
 }
 
-func (r *remote) read(t *testing.T, line []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var told report
-	if err := json.Unmarshal(line, &told); err != nil {
-		t.Errorf("%v: %s", err, line)
+// await waits for the reply of the node to a call.
+func (r *remote) await(t *testing.T, call *rpc.Call) {
+	t.Helper()
+	select {
+	case <-call.Done:
+	case <-time.After(time.Minute):
+		t.Fatal("a node in another process has not replied within a minute")
 	}
-	r.sight, r.failed = cmp.Or(told.Sight, r.sight), cmp.Or(told.Failed, r.failed)
-	if answer := r.waiting[told.ID]; answer != nil {
-		answer <- told // the channel has a buffer of one report
+	if call.Error != nil {
+		_ = r.Await(time.Minute)
+		t.Fatalf("a node in another process: %v: %s", call.Error, r.How())
 	}
-	delete(r.waiting, told.ID)
 }
 
-func (r *remote) said() string { r.mu.Lock(); defer r.mu.Unlock(); return r.sight }
+// sight returns the state of each member as the node sees it, by address.
+func (r *remote) sight(t *testing.T) (sight string) {
+	t.Helper()
+	r.await(t, r.Go("Node.Sight", 0, &sight, nil))
+	return sight
+}
 
 // begin sends an order to the node, and returns a function that waits for the report.
-func (r *remote) begin(t *testing.T, o order) (await func() report) {
+func (r *remote) begin(t *testing.T, o Order) (await func() Report) {
 	t.Helper()
-	answer := make(chan report, 1)
-	r.mu.Lock()
-	r.orders++
-	o.ID = r.orders
-	r.waiting[o.ID] = answer
-	r.mu.Unlock()
-	err := r.Order(o)
-	return func() report {
+	var report Report
+	call := r.Go("Node.Execute", o, &report, nil)
+	return func() Report {
 		t.Helper()
-		select {
-		case done := <-answer:
-			return done
-		case <-r.Ended():
-			t.Fatalf("a node in another process has ended: %s%s", r.failed, r.How())
-		case <-time.After(time.Minute):
-			t.Fatalf("a node in another process has not carried out an order within a minute: %v", err)
-		}
-		return report{}
+		r.await(t, call)
+		return report
 	}
 }
 
-func (r *remote) do(t *testing.T, o order) report {
+func (r *remote) do(t *testing.T, o Order) Report {
 	t.Helper()
 	return r.begin(t, o)()
 }

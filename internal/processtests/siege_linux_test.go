@@ -52,14 +52,14 @@ func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 		limits += fmt.Sprintf("ulimit -v %d; ", siegeMemory)
 	}
 	n := &besiegedNode{remote: newRemote(t, settings{Join: strings.Fields(join), Secret: secret}, "sh", "-c", limits+`exec "$0"`)}
-	n.addr = n.do(t, order{}).Addr
+	n.addr = n.do(t, Order{}).Addr
 	return n
 }
 
 // besiegedLoad returns the load of each node during an attack: at most 1,000 checks a second.
-func besiegedLoad() order {
+func besiegedLoad() Order {
 	limit := weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute}
-	return order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
+	return Order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
 }
 
 // processor returns the processor time that the process has used.
@@ -225,7 +225,7 @@ func TestSiege(t *testing.T) {
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
 				other := besiege(t, secret, victim.addr, 0)
-				realtime.Eventually(t, "both are members", func() bool { return victim.do(t, order{}).Members == 2 })
+				realtime.Eventually(t, "both are members", func() bool { return victim.do(t, Order{}).Members == 2 })
 				time.Sleep(200 * time.Millisecond)
 				before, begin := victim.processor(), time.Now()
 				ctx, stop := context.WithTimeout(t.Context(), *siegeFor)
@@ -241,7 +241,7 @@ func TestSiege(t *testing.T) {
 				processor := float64(victim.processor()-before) / float64(time.Since(begin))
 				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f", mode, a.name, resident>>20, descriptors, processor) // logged now, because the node may have died
 				s, o := victimLoad().Loaded, otherLoad().Loaded
-				after := victim.do(t, order{})
+				after := victim.do(t, Order{})
 				attacked.Wait()
 				joined := joinsMeanwhile(t, a, secret, victim)
 				resident = max(resident, lab.Resident(victim.PID()))
@@ -273,7 +273,7 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {
-		members := late.do(t, order{}).Members
+		members := late.do(t, Order{}).Members
 		// The lateness of this process is not part of the time.
 		if took := time.Since(begin) - machine.Total(); members >= 2 || took > siegeJoin {
 			return took

@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -83,23 +82,4 @@ func (n nowhere) Write(ctx context.Context, batch []audit.Record) (int, error) {
 		obstacle(ctx)
 	}
 	return len(batch), nil
-}
-
-// What the writer takes for a record.
-func BenchmarkLines(b *testing.B) {
-	sink := audit.JSONLines(io.Discard)
-	batch := make([]audit.Record, 512)
-	for i := range batch {
-		batch[i] = audit.Record{
-			Time: time.Date(2026, 11, 23, 14, 0, 12, 345_678_901, time.UTC), Node: "api-7c9f-x2x4q-18b2f0c3", Region: "eu", Limit: "per address", Version: 12,
-			ID: audit.ID{1, 2, 3}, Units: 1, Source: "pushback", RetryAfterMS: 37012, Trace: "4bf92f3577b34da6a3ce929d0e0e4736",
-		}
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := sink.Write(b.Context(), batch); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(batch)), "ns/record")
 }

@@ -2,7 +2,6 @@ package weirprom
 
 import (
 	"encoding/json"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,11 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/metrics"
 )
 
@@ -101,17 +97,6 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 
 func TestTheAlertsFireWhereTheyShould(t *testing.T) {
 	promtool(t, "", "test", "rules", filepath.Join("testdata", "weir.rules.test.yaml"))
-}
-
-func TestPrometheusFindsNothingWrongWithTheMetrics(t *testing.T) {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer node.Close()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(New(node, nil))
-	answer := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	promtool(t, answer.Body.String(), "check", "metrics")
 }
 
 // How many series a node has depends on its configuration and its roster, whatever its

@@ -1,7 +1,6 @@
 package weirprom
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -239,17 +238,6 @@ func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 	}, got)
 }
 
-func TestTwoNodesOfOneProcessAreToldApartByALabel(t *testing.T) {
-	r := prometheus.NewPedanticRegistry()
-	for _, name := range []string{"a", "b"} {
-		require.NoError(t, prometheus.WrapRegistererWith(prometheus.Labels{"node": name}, r).Register(New(solo(t), nil)))
-	}
-	require.Error(t, r.Register(New(solo(t), nil)))
-	got := series(t, r)
-	require.EqualValues(t, 1, got["weir_ready{node=a}"])
-	require.EqualValues(t, 1, got["weir_ready{node=b}"])
-}
-
 func TestAScrapeAfterCloseHasTheLastNumbers(t *testing.T) {
 	node := solo(t)
 	_, err := limiter(t, node, "limit", 3).Allow(t.Context(), "key")
@@ -259,58 +247,4 @@ func TestAScrapeAfterCloseHasTheLastNumbers(t *testing.T) {
 	got := series(t, r)
 	require.EqualValues(t, 1, got["weir_decisions_total{outcome=allowed,source=owner}"])
 	require.Zero(t, got["weir_ready"])
-}
-
-func TestScrapesBesideChecksNeverSeeACounterFall(t *testing.T) {
-	node := solo(t)
-	limit := limiter(t, node, "limit", 1000)
-	r := registry(t, New(node, nil))
-	ctx, stop := context.WithCancel(t.Context())
-	checked := make(chan int)
-	for range 2 {
-		go func() {
-			n := 0
-			for ctx.Err() == nil {
-				if d, _ := limit.Allow(context.Background(), "key"); d.Name != "" {
-					n++
-				}
-			}
-			checked <- n
-		}()
-	}
-	scraped := make(chan error)
-	for range 2 {
-		go func() {
-			last := 0.0
-			for range 200 {
-				got, err := r.Gather()
-				if err != nil {
-					scraped <- err
-					return
-				}
-				for _, f := range got {
-					if f.GetName() == "weir_decisions_total" {
-						sum := 0.0
-						for _, m := range f.Metric {
-							sum += m.GetCounter().GetValue()
-						}
-						if sum < last {
-							scraped <- fmt.Errorf("the sum of decisions fell from %v to %v", last, sum)
-							return
-						}
-						last = sum
-					}
-				}
-			}
-			scraped <- nil
-		}()
-	}
-	for range 2 {
-		require.NoError(t, <-scraped)
-	}
-	stop()
-	total := float64(<-checked + <-checked)
-	got := series(t, r)
-	require.Equal(t, total, got["weir_decisions_total{outcome=allowed,source=owner}"]+got["weir_decisions_total{outcome=denied,source=owner}"])
-	require.EqualValues(t, 1000, got["weir_decisions_total{outcome=allowed,source=owner}"])
 }

@@ -252,24 +252,6 @@ func nonzero(values map[string]float64) map[string]float64 {
 	return values
 }
 
-func TestEverySourceHasItsSeriesBeforeTheFirstDecision(t *testing.T) {
-	zero := series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return metrics.NodeStats{} })))
-	n := 0
-	for source := weir.Owner; source < 255; source++ {
-		if source.String() == "unknown" {
-			break
-		}
-		n++
-		one := metrics.NodeStats{Stats: weir.Stats{Decisions: map[weir.Source]weir.Outcomes{source: {Allowed: 2, Denied: 3}}}}
-		got := nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return one }))))
-		require.Len(t, got, 2, source)
-		for name := range got {
-			require.Contains(t, zero, name)
-		}
-	}
-	require.GreaterOrEqual(t, n, 7)
-}
-
 func TestTheReasonsOfRefusalsAreThoseOfTheCluster(t *testing.T) {
 	text, err := os.ReadFile("../../cluster/refusals.go")
 	require.NoError(t, err)

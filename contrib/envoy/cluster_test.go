@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,28 +47,6 @@ descriptors:
 - key: all
   rate_limit: {unit: hour, requests_per_unit: 100}
 `
-
-func TestAllNodesHaveOneLimit(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
-		for _, user := range []string{"u", "v", "w", "x"} {
-			var admitted atomic.Int64
-			var wg sync.WaitGroup
-			for range 10 {
-				for _, s := range services {
-					wg.Go(func() {
-						r, err := s.ShouldRateLimit(t.Context(), request(of("user", user)))
-						require.NoError(t, err)
-						if r.OverallCode == ok {
-							admitted.Add(1)
-						}
-					})
-				}
-			}
-			wg.Wait()
-			require.EqualValues(t, 10, admitted.Load())
-		}
-	})
-}
 
 // Envoy waits for 20 ms unless told otherwise, and lets a request pass that has no
 // answer by then.

@@ -157,6 +157,7 @@ func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {
 	broken.Resources[0].Value = []byte{0xff}
 	unit := allOf(1)
 	unit.Descriptors[0].RateLimit.Unit = 0
+	star := &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "b", Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "a*"}}}}}
 	twice := proto.CloneOf(allOf(1))
 	twice.Descriptors = append(twice.Descriptors, twice.Descriptors[0])
 	for want, answer := range map[string]*discovery.DiscoveryResponse{
@@ -165,6 +166,7 @@ func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {
 		`domain "d" is sent twice`:                                   version(t, "1", allOf(1), allOf(2)),
 		"d.all: the unit is UNKNOWN: use a known one":                version(t, "1", unit),
 		"d.all: a descriptor has no key, or repeats a key and value": version(t, "1", twice),
+		`d.b.a*: key is "a*": only a value can be a pattern`:         version(t, "1", star),
 		"nested more than 32 deep":                                   version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: deep}),
 		"d.all: field 99 of ratelimit.config.ratelimit.v3.RateLimitDescriptor is not known to this version": version(t, "1", newer),
 	} {

@@ -67,18 +67,6 @@ descriptors:
 	require.Equal(t, over, c.ask(of("path", "/v2/b/orders")).OverallCode)
 }
 
-func TestAStarInAKeyIsRefused(t *testing.T) {
-	const why = "only a value can be a pattern: name each key in a descriptor of its own"
-	for _, key := range []string{"a*", "*a", "a*b"} {
-		_, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: '"+key+"'"))
-		require.EqualError(t, err, `f.yaml:3:8: key is "`+key+`": `+why)
-		_, err = configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
-			{Key: "b", Descriptors: []*rlsconf.RateLimitDescriptor{{Key: key}}},
-		}}), false)
-		require.EqualError(t, err, "d.b."+key+`: key is "`+key+`": `+why)
-	}
-}
-
 // A long value is searched for each of many patterns.
 func TestASearchForPatternsIsWork(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{Logger: slog.New(slog.DiscardHandler)})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -191,36 +190,6 @@ func TestACallThatFailsKeepsItsEstimate(t *testing.T) {
 	c := serveModel(t, new(model), l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 { return 20 }, Key: perMethod})
 	require.Equal(t, codes.InvalidArgument, status.Code(ask(t.Context(), c, 0)))
 	spends(t, l, "/grpc.testing.TestService/UnaryCall", 20)
-}
-
-func TestConcurrentEstimatesNeverExceedTheLimit(t *testing.T) {
-	m := &model{entered: make(chan struct{}, 64), proceed: make(chan struct{})}
-	l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
-	c := serveModel(t, m, l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 {
-		return int64(request.(*pb.SimpleRequest).ResponseSize) * 2
-	}, Key: perMethod})
-	var wg sync.WaitGroup
-	codesOf := make(chan codes.Code, 64)
-	for range 64 {
-		wg.Go(func() {
-			code := status.Code(ask(t.Context(), c, 50))
-			codesOf <- code
-		})
-	}
-	for range 54 {
-		require.Equal(t, codes.ResourceExhausted, <-codesOf, "ten of 100 fill it")
-	}
-	close(m.proceed)
-	wg.Wait()
-	for range 10 {
-		require.Equal(t, codes.OK, <-codesOf)
-	}
-	spends(t, l, "/grpc.testing.TestService/UnaryCall", 500)
-
-	st := status.Convert(ask(t.Context(), c, 501))
-	require.Equal(t, codes.ResourceExhausted, st.Code())
-	retry, _ := details(st)
-	require.Nil(t, retry, "it can never be granted")
 }
 
 func TestWrongOptionsOfEndsAreRefused(t *testing.T) {

@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"embed"
+	"encoding"
 	"fmt"
 	"io/fs"
 	"math"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -93,6 +95,7 @@ func parse(name string, text []byte) (*Scenario, error) {
 
 // reader makes a Scenario of what a file says, and remembers where it says it.
 type reader struct {
+	s      *Scenario
 	places map[place]fields
 	names  struct{ nodes, regions, limits []string } // that are known so far
 }
@@ -104,14 +107,15 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	top := root.Map("about", "seed", "lasts", "membership", "network", "wan", "nodes", "later", "settings", "limits", "load", "faults")
 	r.places[place{}] = top.Get
 	s := &Scenario{
-		Name:   name,
-		About:  strings.Join(strings.Fields(top.Get("about").Required().Text()), " "),
-		Seed:   defaultSeed,
-		Lasts:  top.Get("lasts").Required().Duration(time.Second, maxLasts),
-		Gossip: top.Get("membership").OneOf("membership", memberships) == memberships[1],
-		Network: r.link(top.Get("network").Map("latency", "jitter", "loss", "duplicates"),
-			weirtest.Link{Latency: defaultLatency, Jitter: defaultJitter}),
+		Name:    name,
+		About:   strings.Join(strings.Fields(top.Get("about").Required().Text()), " "),
+		Seed:    defaultSeed,
+		Lasts:   top.Get("lasts").Required().Duration(time.Second, maxLasts),
+		Gossip:  top.Get("membership").OneOf("membership", memberships) == memberships[1],
+		Network: weirtest.Link{Latency: defaultLatency, Jitter: defaultJitter},
 	}
+	r.s = s
+	r.fill(top.Get("network").Map(fieldNames(s.Network)...), &s.Network)
 	if v := top.Get("seed"); v.Present() {
 		s.Seed = v.Uint()
 	}
@@ -120,33 +124,16 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	r.names.nodes = s.all()
 	r.names.regions = slices.DeleteFunc(s.regions(), func(name string) bool { return name == "" })
 	if v := top.Get("wan"); v.Present() {
-		s.WAN = r.link(v.Map("latency", "jitter", "loss", "duplicates"), s.wan())
+		s.WAN = s.wan()
+		r.fill(v.Map(fieldNames(s.WAN)...), &s.WAN)
 		if s.WAN == (weirtest.Link{}) {
 			v.Errorf("wan takes no time: give it a latency")
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps", "hot", "snapshots", "shared")
+	settings := top.Get("settings").Map(fieldNames(s.Settings)...)
 	r.places[place{part: partSettings}] = settings.Get
-	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
-	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
-	s.Timeout = settings.Get("timeout").Duration(math.MinInt64, math.MaxInt64)
-	s.Forget = settings.Get("forget").Duration(math.MinInt64, math.MaxInt64)
-	s.MaxKeys = int(settings.Get("max_keys").Int(math.MinInt32, math.MaxInt32))
-	if v := settings.Get("region_shares"); v.Present() {
-		s.RegionShares = make(map[string]int64)
-		for _, e := range v.Entries() {
-			s.RegionShares[e.Field] = e.Value.Int(math.MinInt64, math.MaxInt64)
-		}
-	}
-
-	s.Hot = int(settings.Get("hot").Int(0, 10_000))
-	s.Snapshots = settings.Get("snapshots").Duration(math.MinInt64, math.MaxInt64)
-	s.Shared = settings.Get("shared").Bool()
-	if v := settings.Get("caps"); v.Present() {
-		r.caps(s, v)
-	}
-
+	r.fill(settings, &s.Settings)
 	for _, v := range top.Get("limits").Required().List() {
 		r.limit(s, v)
 	}
@@ -162,24 +149,68 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	return s
 }
 
-// leastFrame has room for something beside its header.
-const leastFrame = 64
-
-// caps are the fields of a stream's, in the order in which they are written.
-func caps(c *countsync.Caps) (names []string, fields []*int) {
-	return []string{"frame", "fold", "queued", "scan_below", "looks", "logs", "ranges", "statements", "reports"},
-		[]*int{&c.Frame, &c.Fold, &c.Queued, &c.ScanBelow, &c.Looks, &c.Logs, &c.Ranges, &c.Statements, &c.Reports}
+// ranges are those of fields, and of all other fields of a type. A frame of 64 bytes has room for something
+// beside its header.
+var ranges = map[string][2]int64{
+	"Link":  {0, int64(time.Minute)},
+	"Caps":  {1, math.MaxInt32},
+	"Load":  {0, int64(maxLasts)},
+	"Frame": {64, math.MaxInt32}, "Hot": {0, 10_000},
+	"Keys": {1, maxKeys}, "Units": {1, math.MaxInt64}, "Load.Burst": {1, maxAsks},
+	"Keeps": {int64(time.Millisecond), int64(maxLasts)}, "Settles": {int64(time.Millisecond), int64(maxLasts)},
+	"TTL": {int64(time.Second), int64(time.Hour)},
 }
 
-func (r *reader) caps(s *Scenario, v strictyaml.Value) {
-	names, fields := caps(&s.Caps)
-	m := v.Map(names...)
-	for i, name := range names {
-		least := int64(1)
-		if name == "frame" {
-			least = leastFrame
+// fill reads the fields of a struct that a map has, by the names that files have for them.
+func (r *reader) fill(m strictyaml.Map, into any) {
+	of := reflect.ValueOf(into).Elem()
+	for field, value := range of.Fields() {
+		v := m.Get(fileName(field.Name))
+		if !v.Present() {
+			continue // it stays as usual
 		}
-		*fields[i] = int(m.Get(name).Int(least, math.MaxInt32))
+		low, high := int64(math.MinInt64), int64(math.MaxInt64)
+		for _, name := range []string{of.Type().Name(), field.Name, of.Type().Name() + "." + field.Name} {
+			if b, limited := ranges[name]; limited {
+				low, high = b[0], b[1]
+			}
+		}
+		switch p := value.Addr().Interface().(type) {
+		case *string:
+			*p = v.Text()
+		case *bool:
+			*p = v.Bool()
+		case *uint64:
+			*p = v.Uint()
+		case *int:
+			*p = int(v.Int(low, high))
+		case *int64:
+			*p = v.Int(low, high)
+		case *time.Duration:
+			*p = v.Duration(time.Duration(low), time.Duration(high))
+		case *float64:
+			switch field.Name {
+			case "Rate":
+				*p = v.Rate(0.001, 100_000)
+			case "Zipf":
+				*p = v.Float(1.0001, 10)
+			default:
+				*p = v.Percent()
+			}
+		case *[]string:
+			*p = r.list(v)
+		case *map[string]int64:
+			*p = make(map[string]int64)
+			for _, e := range v.Entries() {
+				(*p)[e.Field] = e.Value.Int(low, high)
+			}
+		case encoding.TextUnmarshaler:
+			if err := p.UnmarshalText([]byte(v.Text())); err != nil {
+				v.Errorf("%v", err)
+			}
+		case *countsync.Caps:
+			r.fill(v.Map(fieldNames(*p)...), p)
+		}
 	}
 }
 
@@ -201,43 +232,22 @@ func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
 }
 
 func (r *reader) limit(s *Scenario, v strictyaml.Value) {
-	m := v.Map("name", "algorithm", "rate", "per", "burst", "scope", "partition", "no_leases", "version")
+	l := weir.Limit{}
+	m := v.Map(fieldNames(l)...)
 	r.places[place{partLimit, len(s.Limits)}] = m.Get
-	per := m.Get("per")
-	algorithm := strictyaml.Named[weir.Algorithm](m.Get("algorithm"))
-	if algorithm != weir.InFlight {
-		per = per.Required()
+	m.Get("name").Required()
+	m.Get("rate").Required()
+	if r.fill(m, &l); l.Algorithm != weir.InFlight {
+		m.Get("per").Required()
 	}
-	s.Limits = append(s.Limits, weir.Limit{
-		Name:      m.Get("name").Required().Text(),
-		Algorithm: algorithm,
-		Rate:      m.Get("rate").Required().Int(math.MinInt64, math.MaxInt64),
-		Per:       per.Duration(math.MinInt64, math.MaxInt64),
-		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
-		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
-		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
-		NoLeases:  m.Get("no_leases").Bool(),
-		Version:   m.Get("version").Uint(),
-	})
+	s.Limits = append(s.Limits, l)
 }
 
 func (r *reader) load(s *Scenario, v strictyaml.Value) {
-	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat", "keeps", "ttl", "settles")
-	l := Load{
-		Limit:     m.Get("limit").Required().OneOf("limit", r.names.limits),
-		Keys:      int(m.Get("keys").Int(1, maxKeys)),
-		Zipf:      m.Get("zipf").Float(1.0001, 10),
-		From:      r.list(s, m.Get("from")),
-		Units:     m.Get("units").Int(1, math.MaxInt64),
-		Rate:      m.Get("rate").Rate(0.001, 100_000),
-		Burst:     int(m.Get("burst").Int(1, maxAsks)),
-		Adversary: m.Get("adversary").Bool(),
-		Begins:    m.Get("begins").Duration(0, maxLasts),
-		Ends:      m.Get("ends").Duration(0, maxLasts),
-		Keeps:     m.Get("keeps").Duration(time.Millisecond, maxLasts),
-		TTL:       m.Get("ttl").Duration(time.Second, time.Hour),
-		Settles:   m.Get("settles").Duration(time.Millisecond, maxLasts),
-	}
+	l := Load{}
+	m := v.Map(append(fieldNames(l), "at", "repeat")...)
+	r.fill(m, &l)
+	l.Limit = m.Get("limit").Required().OneOf("limit", r.names.limits)
 	switch at := m.Get("at"); {
 	case l.Burst == 0 && at.Present():
 		at.Errorf("at is when a burst comes: use begins and ends")
@@ -279,7 +289,7 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		switch f.Kind {
 		case FaultSplit:
 			for _, side := range v.List() {
-				f.Sides = append(f.Sides, r.list(s, side))
+				f.Sides = append(f.Sides, r.list(side))
 			}
 		case FaultHeal:
 			if !v.Bool() {
@@ -289,14 +299,15 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 			ends := v.Map("from", "to")
 			f.From, f.To = r.node(ends.Get("from").Required()), r.node(ends.Get("to").Required())
 		case FaultLink:
-			link := v.Map("from", "to", "latency", "jitter", "loss", "duplicates")
+			link := v.Map(append(fieldNames(f.Link), "from", "to")...)
 			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
-			f.Link = r.link(link, s.usual(&f))
+			f.Link = s.usual(&f)
+			r.fill(link, &f.Link)
 		case FaultSkew:
-			f.Nodes = r.list(s, v)
+			f.Nodes = r.list(v)
 			f.By = m.Get("by").Required().Duration(-maxLasts, maxLasts)
 		case FaultSlow:
-			f.Nodes = r.list(s, v)
+			f.Nodes = r.list(v)
 			f.Pauses = m.Get("pauses").Required().Duration(0, maxEvery)
 			f.Every = defaultEvery
 			if v := m.Get("every"); v.Present() {
@@ -306,7 +317,7 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 				f.Every = 0
 			}
 		default:
-			f.Nodes = r.list(s, v)
+			f.Nodes = r.list(v)
 		}
 	}
 	if f.Kind == 0 {
@@ -379,22 +390,6 @@ func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func
 	}
 }
 
-func (r *reader) link(m strictyaml.Map, l weirtest.Link) weirtest.Link {
-	if v := m.Get("latency"); v.Present() {
-		l.Latency = v.Duration(0, time.Minute)
-	}
-	if v := m.Get("jitter"); v.Present() {
-		l.Jitter = v.Duration(0, time.Minute)
-	}
-	if v := m.Get("loss"); v.Present() {
-		l.Loss = v.Percent()
-	}
-	if v := m.Get("duplicates"); v.Present() {
-		l.Duplicates = v.Percent()
-	}
-	return l
-}
-
 // node is a node's name, or a region's.
 func (r *reader) node(v strictyaml.Value) string {
 	what := "node"
@@ -405,11 +400,11 @@ func (r *reader) node(v strictyaml.Value) string {
 }
 
 // list is names of nodes; a region's stands for all of its nodes.
-func (r *reader) list(s *Scenario, v strictyaml.Value) (names []string) {
+func (r *reader) list(v strictyaml.Value) (names []string) {
 	for _, v := range v.OneOrMore() {
 		name := r.node(v)
 		if slices.Contains(r.names.regions, name) {
-			names = append(names, s.of(name)...)
+			names = append(names, r.s.of(name)...)
 		} else {
 			names = append(names, name)
 		}

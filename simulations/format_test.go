@@ -79,9 +79,11 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 	sides := [][]string{{"a", "b"}, {"c"}}
 	require.Equal(t, &Scenario{
 		Name: "whole", About: "Everything at once.", Seed: 9, Lasts: 2 * time.Minute, Gossip: true, Network: network,
-		Nodes:    []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
-		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second, MaxKeys: 4000,
-		Caps: countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
+		Nodes: []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
+		Settings: Settings{
+			Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second, MaxKeys: 4000,
+			Caps: countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
+		},
 		Limits: []weir.Limit{
 			{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3},
 			{Name: "streams", Algorithm: weir.InFlight, Rate: 7},

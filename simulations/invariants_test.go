@@ -19,7 +19,7 @@ const ms = time.Millisecond
 // what came of it.
 func told(l weir.Limit, faults ...Fault) *Scenario {
 	s := &Scenario{
-		Name: "told", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Forget: 5 * time.Minute,
+		Name: "told", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Settings: Settings{Forget: 5 * time.Minute},
 		Limits: []weir.Limit{l}, Faults: faults,
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {

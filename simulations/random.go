@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"time"
 
@@ -531,12 +532,12 @@ func (d *dice) caps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
 	}
-	most := []float64{2000, 64, 100, 32, 256, 16, 128, 16, 16}
 	least := []float64{200, 1, 8, 1, 1, 1, 8, 1, 1}
-	_, fields := caps(&d.s.Caps)
-	for i, field := range fields {
+	most := []float64{2000, 64, 100, 32, 256, 16, 128, 16, 16}
+	fields := reflect.ValueOf(&d.s.Caps).Elem()
+	for i := range least {
 		if !d.one(3) {
-			*field = int(d.logarithmic(least[i], most[i]))
+			fields.Field(i).SetInt(int64(d.logarithmic(least[i], most[i])))
 		}
 	}
 }

@@ -23,23 +23,25 @@ type Scenario struct {
 	WAN     weirtest.Link // what those between regions are like instead; weirtest's own if zero
 	Nodes   []Node
 
-	Replicas int           // as weir.Config
-	Expect   int           // as weir.Config
-	Timeout  time.Duration // as weir.Config
-	Forget   time.Duration // as weir.Config
-	MaxKeys  int           // as weir.Config; so many that no count is evicted if zero
-
-	RegionShares map[string]int64 // as weir.Config
-
-	Snapshots time.Duration // as weir.Config's SnapshotEvery; 0 if no node writes any
-	Shared    bool          // all hosts of a region keep them in one place
-
-	Caps countsync.Caps // of every node's stream
-	Hot  int            // asks a second more of the witness' keys that are reset now and then, so that they are lent
+	Settings
 
 	Limits []weir.Limit
 	Loads  []Load
 	Faults []Fault // ascending by At
+}
+
+// Settings are those of every node, as in weir.Config unless a comment differs.
+type Settings struct {
+	Replicas     int
+	Expect       int
+	Timeout      time.Duration
+	Forget       time.Duration
+	MaxKeys      int // so many that no count is evicted if zero
+	RegionShares map[string]int64
+	Hot          int            // asks a second more of the witness' keys that are reset now and then, so that they are lent
+	Snapshots    time.Duration  // as weir.Config's SnapshotEvery; 0 if no node writes any
+	Shared       bool           // all hosts of a region keep their snapshots in one place
+	Caps         countsync.Caps // of every node's stream
 }
 
 // Node is a host of the scenario, and the node on it.

@@ -75,7 +75,7 @@ func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
 func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 	const a, ms = 0, time.Millisecond
 	const end, written = 12 * time.Second, 11 * time.Second
-	s := &stage{Scenario: &Scenario{Snapshots: time.Second}, regions: []string{""}, outages: []outage{{0, end}}, named: make(map[string]*host)}
+	s := &stage{Scenario: &Scenario{Settings: Settings{Snapshots: time.Second}}, regions: []string{""}, outages: []outage{{0, end}}, named: make(map[string]*host)}
 	s.disks = &disks{stage: s}
 	s.courses = []*course{{eras: []era{{to: end, side: []int{0, 0}}}}}
 	for i, name := range []string{"a", "b"} {
@@ -99,7 +99,7 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}
-	s := &stage{Scenario: &Scenario{Snapshots: time.Second, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}
+	s := &stage{Scenario: &Scenario{Settings: Settings{Snapshots: time.Second}, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}
 	s.witness.crashes = []crash{{at: end, hosts: []int{0}, began: end}}
 	s.courses = []*course{{eras: []era{{to: end, side: []int{0}}}}}
 	s.disks = &disks{stage: s, loads: []load{

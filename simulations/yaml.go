@@ -12,8 +12,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/spelling"
+	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -26,17 +26,9 @@ func (s *Scenario) yaml() []byte {
 	if s.WAN != (weirtest.Link{}) {
 		wan = mapping(linkFields(s.WAN, weirtest.Link{})...)
 	}
-	var shares, lower []any
-	for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {
-		shares = append(shares, region, plain(s.RegionShares[region]))
-	}
-	names, fields := caps(&s.Caps)
-	for i, name := range names {
-		lower = append(lower, name, *fields[i])
-	}
 	var limits, loads, faults []*yaml.Node
 	for _, l := range s.Limits {
-		limits = append(limits, limitEntry(l))
+		limits = append(limits, mapping(fieldsOf(l)...))
 	}
 	for _, l := range s.Loads {
 		loads = append(loads, loadEntry(l))
@@ -47,9 +39,7 @@ func (s *Scenario) yaml() []byte {
 	top := mapping(
 		"about", text(s.About), "seed", plain(s.Seed), "lasts", s.Lasts, "membership", membership,
 		"network", mapping(linkFields(s.Network, weirtest.Link{})...), "wan", wan, "nodes", s.nodesEntry(false), "later", s.nodesEntry(true),
-		"settings", mapping(
-			"replicas", s.Replicas, "expect", s.Expect, "timeout", s.Timeout, "forget", s.Forget, "max_keys", s.MaxKeys,
-			"region_shares", mapping(shares...), "hot", s.Hot, "snapshots", s.Snapshots, "shared", s.Shared, "caps", mapping(lower...)),
+		"settings", mapping(fieldsOf(s.Settings)...),
 		"limits", sequence(0, limits), "load", sequence(0, loads), "faults", sequence(0, faults))
 	top.Style = 0
 	written, err := yaml.Marshal(top)
@@ -89,10 +79,6 @@ func linkFields(l, usual weirtest.Link) []any {
 	return fields
 }
 
-func limitEntry(l weir.Limit) *yaml.Node {
-	return mapping(fieldsOf(l)...)
-}
-
 func loadEntry(l Load) *yaml.Node {
 	fields := fieldsOf(l)
 	for i := 0; i < len(fields); i += 2 {
@@ -112,6 +98,14 @@ func fieldsOf(v any) (fields []any) {
 		fields = append(fields, fileName(at.Name), value.Interface())
 	}
 	return fields
+}
+
+// fieldNames is the names that files have for the fields of a struct.
+func fieldNames(v any) (names []string) {
+	for field := range reflect.TypeOf(v).Fields() {
+		names = append(names, fileName(field.Name))
+	}
+	return names
 }
 
 // fileName is what a file calls a field: MaxKeys is max_keys, and TTL is ttl.
@@ -177,6 +171,14 @@ func node(value any) *yaml.Node {
 		return plain(spelling.Duration(v))
 	case float64:
 		return plain(decimal(v))
+	case map[string]int64:
+		var fields []any
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			fields = append(fields, name, plain(v[name]))
+		}
+		return mapping(fields...)
+	case countsync.Caps:
+		return mapping(fieldsOf(v)...)
 	case []string:
 		var names []*yaml.Node
 		for _, s := range v {

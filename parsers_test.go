@@ -101,7 +101,7 @@ var fuzzed = map[string]string{
 	"httplimit ClientAddress.read":        "httplimit FuzzNoSpoofedFieldChangesWhoAsks",
 	"httplimit adminField.read":           "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminField.readJSON":       "httplimit FuzzAdminAnswersWhateverIsSent",
-	"httplimit adminList.readJSON":        "httplimit FuzzChecks",
+	"httplimit adminList.readJSON":        "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit readHeader":                "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminObject":               "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit admin.readForwarded":       "httplimit FuzzForwarded",

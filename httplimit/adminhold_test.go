@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 const carriedRules = `
@@ -28,16 +25,6 @@ rules:
 
 // holdEnds is how long the units of a hold may stay held beyond its ttl.
 const holdEnds = 2 * time.Second
-
-// carriers are n nodes of a cluster in virtual time.
-func carriers(t *testing.T, n int) (all []*adminMember) {
-	network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-	for i := range n {
-		all = append(all, startMemberOf(t, network, string(rune('a'+i)), carriedRules, weir.Config{Seed: []byte("0123456789abcdef")}))
-	}
-	time.Sleep(3 * time.Second)
-	return all
-}
 
 // post asks, and expects a status.
 func (a *adminOf) post(path string, status int, format string, args ...any) *httptest.ResponseRecorder {
@@ -70,8 +57,7 @@ func (a *adminOf) reserves(limit string, units int) (v heldAnswer) {
 
 func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		begun := time.Now()
 		h := a.holds(2, "10s")
 		require.True(t, h.Allowed)
@@ -110,35 +96,6 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	})
 }
 
-func TestHoldIsRenewedAndReleasedOnAnyNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := carriers(t, 3)
-		for i := range all {
-			defer all[i].kill()
-		}
-		for i := range all {
-			a, b, c := all[i], all[(i+1)%3], all[(i+2)%3]
-			h := a.holds(2, "6s")
-			require.NotEmpty(t, h.Hold)
-			time.Sleep(5 * time.Second)
-			b.post("/v1/renew", 204, `{"limit":"streams","key":"u","hold":%q,"ttl":"6s"}`, h.Hold)
-			time.Sleep(4 * time.Second)
-			for _, m := range all {
-				require.EqualValues(t, 1, m.left("streams", "u"))
-			}
-			c.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
-			time.Sleep(time.Second)
-			for _, m := range all {
-				require.EqualValues(t, 3, m.left("streams", "u"))
-				m.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
-				m.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
-			}
-			time.Sleep(time.Second)
-			require.EqualValues(t, 3, a.left("streams", "u"), "what is released again gives nothing back")
-		}
-	})
-}
-
 // forged are texts that no node has made, from one that a node has.
 func forged(text string) []string {
 	last := byte('A')
@@ -152,8 +109,7 @@ func forged(text string) []string {
 
 func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		h, v := a.holds(2, "1h"), a.reserves("tokens", 60)
 		type misuse struct {
 			path, body, says string
@@ -202,8 +158,7 @@ func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 
 func TestShadowWithoutRoomHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		hold := func(units int) (h heldAnswer) {
 			a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"trial","key":"u","units":%d}`, units), http.StatusOK, &h)
 			return h
@@ -217,36 +172,5 @@ func TestShadowWithoutRoomHoldsNothing(t *testing.T) {
 			require.Empty(t, h.Hold)
 			require.Zero(t, h.RetryAfterS)
 		}
-	})
-}
-
-// A client that asks while nodes are missing is told that its hold is over, goes on, or that
-// it may ask again: never that a node has failed.
-func TestHoldWhoseNodeIsGoneIsRenewedElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := carriers(t, 3)
-		var owned keyStatus
-		all[0].get(http.MethodGet, "/v1/status?key=u&rule=streams", "", 200, &owned)
-		if all[0].name == owned.Limits[0].Owner {
-			all[0], all[1] = all[1], all[0]
-		}
-		defer all[1].kill()
-		defer all[2].kill()
-		h := all[0].holds(2, "1h")
-		require.NotEmpty(t, h.Hold)
-		time.Sleep(3 * time.Second)
-		all[0].kill()
-		body := fmt.Sprintf(`{"limit":"streams","key":"u","hold":%q,"ttl":"1h"}`, h.Hold)
-		statuses := make(map[int]int)
-		for range 30 {
-			statuses[all[1].ask(http.MethodPost, "/v1/renew", body).Code]++
-			time.Sleep(time.Second)
-		}
-		t.Log(statuses)
-		require.Equal(t, 30, statuses[204]+statuses[504], "%v", statuses)
-		require.EqualValues(t, 1, all[2].left("streams", "u"))
-		all[2].post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
-		time.Sleep(time.Second)
-		require.EqualValues(t, 3, all[1].left("streams", "u"))
 	})
 }

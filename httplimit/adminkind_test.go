@@ -36,8 +36,7 @@ var (
 
 func TestLimitOfAnotherKindNamesItsPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		const inFlight, counted = `{"limit":"streams","key":"u"%s}`, `{"limit":"tokens","key":"u"%s}`
 		const onlyHolds = `limit "tokens" is a fixed_window, and only an in_flight limit has holds: `
 		for _, c := range []struct{ path, body, detail string }{

@@ -49,8 +49,7 @@ func TestPeekOfRulesSwitchedOffIsAllowed(t *testing.T) {
 
 func TestPeekShowsHeldUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		a.holds(2, "1h")
 		var peeked adminapi.Take
 		a.get("POST", "/v1/peek", `{"limit":"streams","key":"u"}`, 200, &peeked)

@@ -4,21 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		v, h := a.reserves("tokens", 60), a.holds(2, "1h")
 		require.EqualValues(t, 40, v.Remaining)
 		require.NotEmpty(t, v.Reservation)
@@ -69,50 +64,9 @@ func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 	})
 }
 
-func TestReservationIsSettledOnceOnAnyNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := carriers(t, 3)
-		for i := range all {
-			defer all[i].kill()
-		}
-		spent := int64(0)
-		for i := range all {
-			a, b, c := all[i], all[(i+1)%3], all[(i+2)%3]
-			v := a.reserves("tokens", 20)
-			require.NotEmpty(t, v.Reservation)
-			cost := []int{0, 5, 30}[i] // cancelled, below the estimate and above
-			spent += int64(cost)
-			b.post("/v1/settle", 204, `{"limit":"tokens","key":"u","reservation":%q,"units":%d}`, v.Reservation, cost)
-			c.post("/v1/settle", 409, `{"limit":"tokens","key":"u","reservation":%q,"units":0}`, v.Reservation)
-			a.post("/v1/settle", 409, `{"limit":"tokens","key":"u","reservation":%q,"units":0}`, v.Reservation)
-			time.Sleep(time.Second)
-			for _, m := range all {
-				require.Equal(t, 100-spent, m.left("tokens", "u"))
-			}
-		}
-		v := all[0].reserves("tokens", 20)
-		statuses := make(map[int]int)
-		var mu sync.Mutex
-		var settling sync.WaitGroup
-		for _, m := range all {
-			settling.Go(func() {
-				w := m.ask(http.MethodPost, "/v1/settle", fmt.Sprintf(`{"limit":"tokens","key":"u","reservation":%q,"units":3}`, v.Reservation))
-				mu.Lock()
-				defer mu.Unlock()
-				statuses[w.Code]++
-			})
-		}
-		settling.Wait()
-		require.Equal(t, map[int]int{204: 1, 409: 2}, statuses)
-		time.Sleep(time.Second)
-		require.Equal(t, 100-spent-3, all[1].left("tokens", "u"))
-	})
-}
-
 func TestReservationOfAnOverrunIsSettledThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := carriers(t, 1)[0]
-		defer a.kill()
+		a := adminOfRules(t, carriedRules)
 		require.False(t, a.reserves("soft", 2).Soft)
 		for range 2 {
 			v := a.reserves("soft", 1)
@@ -128,12 +82,10 @@ func TestReservationOfAnOverrunIsSettledThere(t *testing.T) {
 
 func TestDescribedRequestIsSettledByItsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		a := startMemberOf(t, network, "a", `
+		a := adminOfRules(t, `
 rules:
 - {name: failures, key: user, limit: {rate: 3, per: 240h}, count: {status: [401]}}
-`, weir.Config{})
-		defer a.kill()
+`)
 		var d requestAnswer
 		a.get(http.MethodPost, "/v1/request", `{"path":"/","user":"u","ttl":"30s"}`, http.StatusOK, &d)
 		require.Len(t, d.Reservations, 1)

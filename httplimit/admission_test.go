@@ -206,19 +206,6 @@ func TestAShadowHoldDeniesNothing(t *testing.T) {
 	require.Empty(t, m.node.Stats().Limits["r"])
 }
 
-func TestAQueueWaitsForAHold(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: r, key: ip, queue: 20s, limit: {algorithm: in_flight, rate: 1}}\n", Options{}, weir.Config{})
-	next := newInside()
-	h := m.Handler(next)
-	next.stay(h, 1)
-	waited := make(chan int)
-	go func() { waited <- answer(h, get("/", "192.0.2.1")).Code }()
-	require.Eventually(t, func() bool { _, waits := m.waiting.Load("r"); return waits }, 10*time.Second, time.Millisecond)
-	close(next.leave)
-	require.Equal(t, 200, <-waited)
-	isFree(t, h)
-}
-
 func TestNothingIsHeldForWhatNeverEnds(t *testing.T) {
 	for _, c := range []struct {
 		about, fields string

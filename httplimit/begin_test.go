@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -63,7 +64,20 @@ func TestARequestWithNothingToEndHasNoAdmission(t *testing.T) {
 	var w http.ResponseWriter
 	require.Equal(t, w, a.Wrap(w, nil))
 	e := new(event)
-	_, admitted = m.Begin(context.Background(), e)
-	require.False(t, admitted)
+	require.False(t, m.Serve(context.Background(), e))
 	require.True(t, e.denied)
+}
+
+// plainEvent is an event that allocates nothing.
+type plainEvent struct{ event }
+
+func (*plainEvent) Read(r *rules.Request) { r.Method, r.Path, r.User = "GET", "/", "ada" }
+
+func TestServeAddsThreeAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector makes sync.Pool drop what it holds")
+	}
+	m := newLimiter(t, "rules: [{name: r, key: user, limit: {rate: 1000000000, per: 1h}}]", Options{}, weir.Config{})
+	ctx, e := context.Background(), new(plainEvent)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { m.Serve(ctx, e) }), 3.0)
 }

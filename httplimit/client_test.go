@@ -211,32 +211,6 @@ func FuzzNoSpoofedFieldChangesWhoAsks(f *testing.F) {
 	})
 }
 
-// The same from end to end, with what counts.
-func TestAnAttackerCannotEscapeNorLockOutAnother(t *testing.T) {
-	for i, rule := range trustRules {
-		t.Run(rule.name, func(t *testing.T) {
-			m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {rate: 5, per: 1h}}\n", Options{Client: rule.by}, weir.Config{})
-			h := m.Handler(hello)
-			admitted := 0
-			for try := range 100 {
-				spoofed := http.Header{}
-				for _, field := range []string{xForwardedFor, forwarded, "X-Real-Ip"} {
-					value := []string{victim, fmt.Sprintf("192.0.2.%d", try), "garbled", "", `"`}[try%5]
-					if field == forwarded {
-						value = "for=" + value
-					}
-					spoofed.Set(field, value)
-				}
-				if answer(h, through(i, attacker, spoofed)).Code == http.StatusOK {
-					admitted++
-				}
-			}
-			require.Equal(t, 5, admitted)
-			require.Equal(t, http.StatusOK, answer(h, through(i, victim, http.Header{})).Code)
-		})
-	}
-}
-
 func TestAddressesAreReadWithoutGarbage(t *testing.T) {
 	by := RightmostUntrusted(xForwardedFor, proxies...)
 	r := get("/", "10.0.0.1", xForwardedFor, "192.0.2.1, 10.0.0.3", xForwardedFor, "10.0.0.2")

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,85 +111,6 @@ rules:
 		status, soft := ask(c.path)
 		require.Equal(t, []any{c.status, c.soft}, []any{status, soft}, i)
 	}
-}
-
-func TestOverridesAreWhatCounts(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: user, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}\n", byUser, weir.Config{})
-	require.NoError(t, m.book.Override("user", "ada", rules.Override{Rate: 5}))
-	h := m.Handler(hello)
-	for user, want := range map[string]string{"ada": `"user";q=5;w=3600`, "bob": `"user";q=1;w=3600`} {
-		w := answer(h, get("/", "192.0.2.1", "X-User", user))
-		require.Equal(t, want, w.Header().Get("RateLimit-Policy"))
-		require.Equal(t, want[9:10], w.Header().Get("X-RateLimit-Limit"))
-	}
-}
-
-// Whatever spelling a path has, and whatever a key has in it, the header is one.
-func TestHeadersAreStructuredForEveryNameThatRulesMayHave(t *testing.T) {
-	var all strings.Builder
-	for c := ' '; c <= '~'; c++ {
-		if _, err := rules.Parse("r", fmt.Appendf(nil, "rules:\n- {name: %q, key: ip, limit: {rate: 1, per: 1s}}\n", "a"+string(c)+"b")); err == nil {
-			all.WriteRune(c)
-		}
-	}
-	names := all.String()
-	require.Greater(t, len(names), 60)
-	m := newLimiter(t, fmt.Sprintf("rules:\n- {name: %q, key: ip, limits: [{name: %q, rate: 2, per: 1s}]}\n- {name: %q, key: ip, limit: {rate: 1000000000000, per: 8784h}}\n",
-		"a"+names[:40]+"b", "x"+names[40:]+"y", "z"+names[20:60]), Options{}, weir.Config{})
-	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
-	require.NotEmpty(t, w.Header().Get("RateLimit"))
-	requireStructured(t, w.Header())
-}
-
-func TestCheckDecidesWithoutHTTP(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: messages, match: {method: POST, path: /chat}, key: user, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n", Options{}, weir.Config{})
-	message := &rules.Request{Method: "POST", Path: "/chat", User: "ada", Client: netip.MustParseAddr("192.0.2.1")}
-	first := m.Check(t.Context(), message)
-	for _, want := range []int{0, 429} {
-		require.Equal(t, want, m.Check(t.Context(), message).Status)
-	}
-	require.EqualValues(t, 1, first.Verdicts[0].Decision.Remaining, "an Outcome may be kept")
-	require.Empty(t, m.Check(t.Context(), &rules.Request{Method: "GET", Path: "/chat"}).Verdicts)
-}
-
-func TestHandlersCanFlushAndHijack(t *testing.T) {
-	m := newLimiter(t, threeLimits, byUser, weir.Config{})
-	server := httptest.NewServer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hijack" {
-			c, buf, err := w.(http.Hijacker).Hijack()
-			if err == nil {
-				buf.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
-				buf.Flush()
-				c.Close()
-			}
-			return
-		}
-		io.WriteString(w, "first")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	})))
-	defer server.Close()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-	require.NoError(t, err)
-	answer, err := server.Client().Do(r)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	require.NotEmpty(t, answer.Header.Get("RateLimit"))
-	part := make([]byte, 5)
-	_, err = io.ReadFull(answer.Body, part)
-	require.NoError(t, err)
-	require.Equal(t, "first", string(part))
-
-	c, err := net.Dial("tcp", server.Listener.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	fmt.Fprintf(c, "GET /hijack HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	text, err := io.ReadAll(c)
-	require.NoError(t, err)
-	require.Equal(t, "HTTP/1.1 101 Switching Protocols\r\n\r\nhello", string(text))
 }
 
 // Requests wait in the order in which they came, each for its turn.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +39,7 @@ func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, *o)
-			}}, weir.Config{})
+			}, Denied: func(http.ResponseWriter, *http.Request, *Outcome) { t.Error("the client is not there") }}, weir.Config{})
 			log := new(bytes.Buffer)
 			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			h := m.Handler(hello)
@@ -66,8 +65,8 @@ func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 			require.Equal(t, StatusClientGone, last.Status)
 			require.ErrorIs(t, last.Err, context.Canceled)
 			require.Empty(t, log.String(), "nothing is wrong here")
-			stats := m.node.Stats()
-			require.EqualValues(t, 1, stats.Canceled)
+			require.EqualValues(t, 1, m.node.Stats().Canceled)
+			require.EqualValues(t, 9-c.before, left(t, m, "r", "192.0.2.1"), "it spends nothing")
 		})
 	}
 }
@@ -141,28 +140,4 @@ func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
 	a.get("POST", "/v1/take", `{"limit":"open","key":"k"}`, 200, &took)
 	require.True(t, took.Allowed)
 	require.Equal(t, "failed_open", took.Source)
-}
-
-// The windows of a calendar end at whole minutes, and clients are told so.
-func TestACalendarsResetIsItsBoundary(t *testing.T) {
-	for _, zone := range []string{"UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"} {
-		for _, calendar := range []string{"day", "week", "month"} {
-			a := adminOfRules(t, fmt.Sprintf("rules:\n- {name: r, key: ip, limit: {rate: 2, calendar: %s, zone: %s}}\n", calendar, zone))
-			m, err := New(a.node, a.book, Options{Logger: quietly})
-			require.NoError(t, err)
-			location, err := time.LoadLocation(zone)
-			require.NoError(t, err)
-			for i := range 3 { // the third is denied
-				var took adminapi.Take
-				a.get("POST", "/v1/take", `{"limit":"r","key":"192.0.2.1"}`, 200, &took)
-				require.Equal(t, i < 2, took.Allowed)
-				hour, minute, second := took.ResetAt.In(location).Clock()
-				require.Equal(t, []int{0, 0, 0, 0}, []int{hour, minute, second, took.ResetAt.Nanosecond()}, "%s of %s: %v", calendar, zone, took.ResetAt)
-				w := answer(m.Handler(hello), get("/", "192.0.2.2"))
-				unix, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
-				require.NoError(t, err)
-				require.Equal(t, took.ResetAt.Unix(), unix, "as the header has it")
-			}
-		}
-	}
 }

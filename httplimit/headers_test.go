@@ -1,10 +1,10 @@
 package httplimit
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,29 +19,47 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// allFields are those that this package sets, by the names that are on the wire.
-var allFields = []string{
-	"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Soft", "RateLimit", "RateLimit-Policy",
-	"Retry-After", "Cache-Control", "Content-Type",
+// headerFields are the fields of an answer that differ from case to case.
+type headerFields struct {
+	limit, remaining, reset int64 // of X-RateLimit-; the reset in seconds from noon; 0 if absent
+	rateLimit, policy       string
+	retryAfter              int64 // 0 if absent
+	soft                    bool
 }
 
-// fieldsOf is what an answer has of them, one a line.
-func fieldsOf(h http.Header) string {
-	var b strings.Builder
-	for _, name := range allFields {
-		for _, value := range h.Values(name) {
-			fmt.Fprintf(&b, "%s: %s\n", name, value)
+// readFields reads all fields that this package sets, and requires those that the status implies.
+func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
+	t.Helper()
+	h := w.Header()
+	number := func(name string) int64 {
+		require.LessOrEqual(t, len(h.Values(name)), 1, name)
+		if h.Get(name) == "" {
+			return 0
 		}
+		n, err := strconv.ParseInt(h.Get(name), 10, 64)
+		require.NoError(t, err, name)
+		return n
 	}
-	return b.String()
+	s = headerFields{number("X-RateLimit-Limit"), number("X-RateLimit-Remaining"), number("X-RateLimit-Reset"), h.Get("RateLimit"), h.Get("RateLimit-Policy"), number("Retry-After"), h.Get("X-RateLimit-Soft") == "true"}
+	for _, name := range []string{"X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+		require.Equal(t, h.Get("X-RateLimit-Limit") == "", h.Get(name) == "", name)
+	}
+	if s.reset != 0 {
+		s.reset -= noon.Unix()
+	}
+	require.Equal(t, s.soft, h.Get("X-RateLimit-Soft") != "")
+	media, cached := "text/plain", ""
+	if w.Code != http.StatusOK {
+		media, cached = "application/problem+json", "no-store"
+	}
+	require.Equal(t, []string{media, cached}, []string{h.Get("Content-Type"), h.Get("Cache-Control")})
+	requireStructured(t, h)
+	return s
 }
 
 // Every field in every case: the answer to the last of some requests.
 func TestEveryHeaderInEveryCase(t *testing.T) {
-	const (
-		hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
-		reset  = "1795266000" // an hour from noon
-	)
+	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
 	missing := weir.Config{Expect: 3} // this node is one of three, and hears no other
 	for _, c := range []struct {
 		about    string
@@ -52,316 +70,161 @@ func TestEveryHeaderInEveryCase(t *testing.T) {
 		length   int64    // of its content
 		requests int
 		status   int
-		want     string
+		want     headerFields
 	}{
 		{
 			about: "allowed", rules: hourly, requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 1
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=1;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 1, reset: 3600, rateLimit: `"hourly";r=1;t=3600`, policy: `"hourly";q=2;w=3600`},
 		}, {
 			about: "the last one", rules: hourly, requests: 2, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`},
 		}, {
 			about: "denied", rules: hourly, requests: 3, status: 429,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Retry-After: 3600
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`, retryAfter: 3600},
 		}, {
 			about: "denied, without the de facto fields", rules: hourly, o: Options{NoXHeaders: true}, requests: 3, status: 429,
-			want: `RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Retry-After: 3600
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`, retryAfter: 3600},
 		}, {
 			about: "denied, without the IETF's fields", rules: hourly, o: Options{NoIETFHeaders: true}, requests: 3, status: 429,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-Retry-After: 3600
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, retryAfter: 3600},
 		}, {
 			about: "denied, without either", rules: hourly, o: Options{NoXHeaders: true, NoIETFHeaders: true}, requests: 3, status: 429,
-			want: "Retry-After: 3600\nCache-Control: no-store\nContent-Type: application/problem+json\n",
+			want: headerFields{retryAfter: 3600},
 		}, {
 			about:    "several limits: the strictest is shown, and all are told, with parts of seconds rounded up",
 			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1s, burst: 25}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n- {name: daily, key: global, limit: {algorithm: fixed_window, rate: 1000, calendar: day}}\n- {name: weekly, key: global, limit: {rate: 5000, calendar: week}}\n- {name: monthly, key: global, limit: {algorithm: fixed_window, rate: 10000, calendar: month}}\n",
 			requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 4
-X-RateLimit-Remaining: 3
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "api/burst";r=24;t=1, "api/hourly";r=3;t=3600, "daily";r=999;t=43200, "weekly";r=4999;t=129600, "monthly";r=9999;t=820800
-RateLimit-Policy: "api/burst";q=25;w=3, "api/hourly";q=4;w=3600, "daily";q=1000;w=86400, "weekly";q=5000;w=604800, "monthly";q=10000
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 4, remaining: 3, reset: 3600, rateLimit: `"api/burst";r=24;t=1, "api/hourly";r=3;t=3600, "daily";r=999;t=43200, "weekly";r=4999;t=129600, "monthly";r=9999;t=820800`, policy: `"api/burst";q=25;w=3, "api/hourly";q=4;w=3600, "daily";q=1000;w=86400, "weekly";q=5000;w=604800, "monthly";q=10000`},
 		}, {
 			about:    "several limits, of which one denies: it is shown",
 			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1m, burst: 2}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n",
 			requests: 3, status: 429,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: 1795262406
-RateLimit: "api/burst";r=0;t=6, "api/hourly";r=2;t=3600
-RateLimit-Policy: "api/burst";q=2;w=12, "api/hourly";q=4;w=3600
-Retry-After: 6
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 6, rateLimit: `"api/burst";r=0;t=6, "api/hourly";r=2;t=3600`, policy: `"api/burst";q=2;w=12, "api/hourly";q=4;w=3600`, retryAfter: 6},
 		}, {
 			about:    "a shadow tells clients nothing",
 			rules:    "rules:\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
 			requests: 3, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about:    "a shadow beside an enforced limit",
 			rules:    hourly + "- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
 			requests: 2, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`},
 		}, {
 			about:    "on the overrun of a soft limit",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			requests: 3, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-X-RateLimit-Soft: true
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`, soft: true},
 		}, {
 			about:    "on the overrun of one of several limits: the others are told as they are",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: daily, key: ip, limit: {algorithm: fixed_window, rate: 10, calendar: day}}\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
 			requests: 3, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-X-RateLimit-Soft: true
-RateLimit: "hourly";r=0;t=3600, "daily";r=7;t=43200
-RateLimit-Policy: "hourly";q=2;w=3600, "daily";q=10;w=86400
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600, "daily";r=7;t=43200`, policy: `"hourly";q=2;w=3600, "daily";q=10;w=86400`, soft: true},
 		}, {
 			about:    "on an overrun for a request that costs more than is left: what is left stays",
 			rules:    "rules:\n- {name: hourly, key: ip, cost: 3, soft: {over: 100%, for: 10m}, limit: {algorithm: fixed_window, rate: 5, per: 1h}}\n",
 			requests: 2, status: 200,
-			want: `X-RateLimit-Limit: 5
-X-RateLimit-Remaining: 2
-X-RateLimit-Reset: ` + reset + `
-X-RateLimit-Soft: true
-RateLimit: "hourly";r=2;t=3600
-RateLimit-Policy: "hourly";q=5;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 5, remaining: 2, reset: 3600, rateLimit: `"hourly";r=2;t=3600`, policy: `"hourly";q=5;w=3600`, soft: true},
 		}, {
 			about:    "on an overrun, without either kind of fields: the mark stays",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			o:        Options{NoXHeaders: true, NoIETFHeaders: true},
 			requests: 3, status: 200,
-			want: "X-RateLimit-Soft: true\nContent-Type: text/plain\n",
+			want: headerFields{soft: true},
 		}, {
 			about:    "by the numbers of a tier",
 			rules:    "tiers: {free: {}, paid: {multiply: 2.5}}\ndefault_tier: free\nrules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			o:        Options{Tier: HeaderValue("X-Tier")},
 			fields:   []string{"X-Tier", "paid"},
 			requests: 3, status: 200,
-			want: `X-RateLimit-Limit: 5
-X-RateLimit-Remaining: 2
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=2;t=3600
-RateLimit-Policy: "hourly";q=5;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 5, remaining: 2, reset: 3600, rateLimit: `"hourly";r=2;t=3600`, policy: `"hourly";q=5;w=3600`},
 		}, {
 			about:    "beyond the overrun of a soft limit",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			requests: 4, status: 429,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Retry-After: 3600
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`, retryAfter: 3600},
 		}, {
 			about:    "failed open: the whole limit, by this node's count alone",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
 			cfg:      missing,
 			requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 30
-X-RateLimit-Remaining: 29
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=29;t=3600
-RateLimit-Policy: "hourly";q=30;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 30, remaining: 29, reset: 3600, rateLimit: `"hourly";r=29;t=3600`, policy: `"hourly";q=30;w=3600`},
 		}, {
 			about:    "failed open, and over it",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			cfg:      missing,
 			requests: 3, status: 429,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Retry-After: 3600
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`, retryAfter: 3600},
 		}, {
 			about:    "failed open beside failed closed in shadow: as if the shadow were not there",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: tried, key: ip, shadow: true, partition: fail_closed, limit: {rate: 1, per: 1h}}\n",
 			cfg:      missing,
 			requests: 2, status: 200,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 0
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=0;t=3600
-RateLimit-Policy: "hourly";q=2;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 2, remaining: 0, reset: 3600, rateLimit: `"hourly";r=0;t=3600`, policy: `"hourly";q=2;w=3600`},
 		}, {
 			about:    "within a share: the share is the limit, and the policy is as ever",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fair_share, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
 			cfg:      missing,
 			requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 10
-X-RateLimit-Remaining: 9
-X-RateLimit-Reset: ` + reset + `
-RateLimit: "hourly";r=9;t=3600
-RateLimit-Policy: "hourly";q=30;w=3600
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 10, remaining: 9, reset: 3600, rateLimit: `"hourly";r=9;t=3600`, policy: `"hourly";q=30;w=3600`},
 		}, {
 			about:    "failed closed: not the client's fault, and nothing is known of its count",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
 			cfg:      missing,
 			requests: 1, status: 503,
-			want: `RateLimit-Policy: "hourly";q=30;w=3600
-Retry-After: 1
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{policy: `"hourly";q=30;w=3600`, retryAfter: 1},
 		}, {
 			about:    "failed closed costs the other limits nothing",
 			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n- {name: own, key: ip, match: {path: /x}, partition: fail_open, cost: {from: header:X-Cost, default: 2}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			cfg:      missing,
 			requests: 1, status: 503,
-			want: `X-RateLimit-Limit: 2
-X-RateLimit-Remaining: 2
-X-RateLimit-Reset: 1795262400
-RateLimit: "own";r=2;t=0
-RateLimit-Policy: "hourly";q=30;w=3600, "own";q=2;w=3600
-Retry-After: 1
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 2, remaining: 2, reset: 0, rateLimit: `"own";r=2;t=0`, policy: `"hourly";q=30;w=3600, "own";q=2;w=3600`, retryAfter: 1},
 		}, {
 			about:    "a shadow that fails closed denies nothing",
 			rules:    "rules:\n- {name: hourly, key: ip, shadow: true, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
 			cfg:      missing,
 			requests: 1, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about:    "more than the limit can ever grant",
 			rules:    hourly + "- {name: costly, key: ip, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
 			fields:   []string{"X-Cost", "11"},
 			requests: 1, status: 413,
-			want: `RateLimit-Policy: "hourly";q=2;w=3600, "costly";q=10;w=60
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{policy: `"hourly";q=2;w=3600, "costly";q=10;w=60`},
 		}, {
 			about:    "more than a shadow can ever grant",
 			rules:    "rules:\n- {name: costly, key: ip, shadow: true, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
 			fields:   []string{"X-Cost", "11"},
 			requests: 1, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about:    "a cost of nothing is not asked for",
 			rules:    "rules:\n- {name: costly, key: ip, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
 			fields:   []string{"X-Cost", "0"},
 			requests: 30, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about:    "bytes are told as such",
 			rules:    "rules:\n- {name: upload, key: ip, cost: content_length, limit: {algorithm: fixed_window, rate: 1000, per: 250ms}}\n",
 			length:   300,
 			requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 1000
-X-RateLimit-Remaining: 700
-X-RateLimit-Reset: 1795262401
-RateLimit: "upload";r=700;t=1
-RateLimit-Policy: "upload";q=1000;w=1;qu="content-bytes"
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 1000, remaining: 700, reset: 1, rateLimit: `"upload";r=700;t=1`, policy: `"upload";q=1000;w=1;qu="content-bytes"`},
 		}, {
 			about:    "a turn in a queue",
 			rules:    "rules:\n- {name: reports, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 3}}\n",
 			requests: 1, status: 200,
-			want: `X-RateLimit-Limit: 3
-X-RateLimit-Remaining: 2
-X-RateLimit-Reset: 1795262460
-RateLimit: "reports";r=2;t=60
-RateLimit-Policy: "reports";q=3;w=180
-Content-Type: text/plain
-`,
+			want: headerFields{limit: 3, remaining: 2, reset: 60, rateLimit: `"reports";r=2;t=60`, policy: `"reports";q=3;w=180`},
 		}, {
 			about:    "no turn in a queue in time",
 			rules:    "rules:\n- {name: reports, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 3}}\n",
 			requests: 2, status: 429,
-			want: `X-RateLimit-Limit: 3
-X-RateLimit-Remaining: 2
-X-RateLimit-Reset: 1795262459
-RateLimit: "reports";r=2;t=59
-RateLimit-Policy: "reports";q=3;w=180
-Retry-After: 59
-Cache-Control: no-store
-Content-Type: application/problem+json
-`,
+			want: headerFields{limit: 3, remaining: 2, reset: 59, rateLimit: `"reports";r=2;t=59`, policy: `"reports";q=3;w=180`, retryAfter: 59},
 		}, {
 			about: "exempt", rules: "exempt: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about: "switched off", rules: "enabled: false\n" + hourly, requests: 5, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about: "skipped", rules: hourly, o: Options{Skip: func(*http.Request) bool { return true }}, requests: 5, status: 200,
-			want: "Content-Type: text/plain\n",
 		}, {
 			about:    "no rule",
 			rules:    "rules:\n- {name: other, match: {path: /y}, key: ip, limit: {rate: 1, per: 1h}}\n",
 			requests: 5, status: 200,
-			want: "Content-Type: text/plain\n",
 		},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -376,8 +239,7 @@ Content-Type: application/problem+json
 			last.ContentLength = c.length
 			w := answer(h, last)
 			require.Equal(t, c.status, w.Code, w.Body)
-			require.Equal(t, c.want, fieldsOf(w.Header()))
-			requireStructured(t, w.Header())
+			require.Equal(t, c.want, readFields(t, w))
 		})
 	}
 }
@@ -406,13 +268,16 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 	}
 	rates := []int{1, 3, 40, 2, 5}
 	rates = rates[:full.Pick(t, 3, len(rates))]
+	heeded, turn := full.Pick(t, 1, 3), 0 // of the three, by each client
 	for _, numbers := range []string{
 		"algorithm: sliding_window, rate: %d, per: 97s", "algorithm: sliding_log, rate: %d, per: 97s", "algorithm: fixed_window, rate: %d, per: 97s",
 		"algorithm: token_bucket, rate: %d, per: 97s", "algorithm: leaky_bucket, rate: 7, burst: %d, per: 97s",
 	} {
 		for _, rate := range rates {
 			for _, expect := range []int{0, 3} {
-				for _, ahead := range []string{"X-RateLimit-Reset", "RateLimit", "Retry-After"} {
+				for range heeded {
+					ahead := []string{"X-RateLimit-Reset", "RateLimit", "Retry-After"}[turn%3]
+					turn++
 					var passed atomic.Int64 // since noon; the node's own goroutines read it too
 					now := func() time.Time { return noon.Add(time.Duration(passed.Load())) }
 					sleep := func(d time.Duration) { passed.Add(int64(d)) }
@@ -430,7 +295,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 						if w.Header().Get("X-RateLimit-Limit") == "0" {
 							break // a share of nothing
 						}
-						about := fmt.Sprintf("%s, %d, %s, request %d: %s", numbers, rate, ahead, i, fieldsOf(w.Header()))
+						about := fmt.Sprintf("%s, %d, %s, request %d: %s", numbers, rate, ahead, i, w.Header())
 						if must {
 							require.Equal(t, http.StatusOK, w.Code, about)
 						}
@@ -547,20 +412,6 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 	require.Equal(t, asProblem, formFor(nil))
 }
 
-func TestRetryAfterIsRoundedUp(t *testing.T) {
-	var since atomic.Int64 // noon
-	m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {algorithm: fixed_window, rate: 1, per: 2s}}\n", Options{},
-		weir.Config{Now: func() time.Time { return noon.Add(time.Duration(since.Load())) }})
-	h := m.Handler(hello)
-	answer(h, get("/", "192.0.2.1"))
-	for after, want := range map[time.Duration]string{0: "2", 1: "2", time.Second: "1", time.Second + 1: "1", 2*time.Second - 1: "1"} {
-		since.Store(int64(after))
-		w := answer(h, get("/", "192.0.2.1"))
-		require.Equal(t, 429, w.Code)
-		require.Equal(t, want, w.Header().Get("Retry-After"), after)
-	}
-}
-
 // For other protocols than HTTP.
 func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: {from: header:X-Cost}, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: closed, match: {method: PUT}, key: ip, partition: fail_closed, limit: {rate: 9, per: 1h}}\n",
@@ -616,24 +467,4 @@ rules:
 	w := answer(h, get("/closed", "192.0.2.1"))
 	require.Equal(t, 429, w.Code)
 	require.NotEqual(t, "1", w.Header().Get("Retry-After"))
-}
-
-func TestAClosedNodeIsAnsweredWith503(t *testing.T) {
-	var told Outcome
-	m := newLimiter(t, threeLimits, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = *o }}, weir.Config{})
-	require.NoError(t, m.node.Close())
-	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
-	require.Equal(t, 503, w.Code)
-	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	require.ErrorIs(t, told.Err, weir.ErrClosed)
-	require.Equal(t, 503, told.Status)
-}
-
-func TestAClientThatIsGoneSpendsNothing(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	h := m.Handler(hello)
-	require.Equal(t, StatusClientGone, answer(h, get("/", "192.0.2.1").WithContext(ctx)).Code)
-	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
 }

@@ -1,16 +1,13 @@
 package httplimit
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -106,40 +103,6 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 	}
 }
 
-// If two services use the same limit by address, they admit exactly the units of the limit
-// together, even if one service first reads a header that is not in the request.
-func TestServicesThatShareALimitPerAddressAdmitItOnce(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer n.Close()
-	l, err := n.Limiter(weir.Limit{Name: "shared", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Hour})
-	require.NoError(t, err)
-	var services []http.Handler
-	for _, o := range []Options{{}, {Key: HeaderValue("X-Tenant")}} {
-		m, err := ByLimiter(l, o)
-		require.NoError(t, err)
-		services = append(services, m.Handler(hello))
-	}
-	admitted := 0
-	for i := range 200 {
-		if answer(services[i%2], get("/", "192.0.2.1")).Code == 200 {
-			admitted++
-		}
-	}
-	require.Equal(t, 100, admitted)
-}
-
-func TestAGoneClientOfOneLimitIsNotAnswered(t *testing.T) {
-	denied := false
-	m := byLimiter(t, perMinute, Options{Denied: func(http.ResponseWriter, *http.Request, *Outcome) { denied = true }}, weir.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	w := answer(m.Handler(hello), get("/", "192.0.2.1").WithContext(ctx))
-	require.Equal(t, StatusClientGone, w.Code)
-	require.Empty(t, w.Body.String())
-	require.False(t, denied)
-}
-
 func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
 	m := byLimiter(t, perMinute, Options{Key: HeaderValue("X-Tenant")}, weir.Config{})
 	for i := range 3 {
@@ -228,94 +191,5 @@ func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
 		_, err := New(n, book, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)
 		require.ErrorContains(t, err, "use ByLimiter")
-	}
-}
-
-// foreign is an Exchange of a framework that is not net/http's: its fields are one list of
-// bytes, from which texts are made that hold until the request has ended.
-type foreign struct {
-	names, lines [3]string
-	found        [1]string
-	told         int
-	denied       int
-}
-
-func (f *foreign) Values(name string) []string {
-	for i := range f.names {
-		if f.names[i] == name {
-			f.found[0] = f.lines[i]
-			return f.found[:]
-		}
-	}
-	return nil
-}
-
-func (f *foreign) Read(r *rules.Request) {
-	r.Method, r.Host, r.Path, r.Fields, r.User = "GET", "example.com", "/v1/items", f, "ada"
-}
-
-func (f *foreign) Decided(*Outcome)                 {}
-func (f *foreign) Field(string) string              { return "" }
-func (f *foreign) SetFields(names, values []string) { f.told += len(values) }
-func (f *foreign) Deny(o *Outcome)                  { f.denied = o.Status }
-func foreignRequest(names ...string) (f foreign) {
-	copy(f.names[:], names)
-	copy(f.lines[:], names)
-	return f
-}
-
-// What rules ask of a header they find in one that is not http.Header, and nothing more is
-// allocated than for net/http.
-func TestARequestOfAnotherFrameworkIsNotConverted(t *testing.T) {
-	m := newLimiter(t, `
-rules:
-- {name: by field, match: {header: {X-A: X-A}}, key: [user, "header:X-B"], cost: {from: "header:X-Cost", default: 3}, limit: {algorithm: fixed_window, rate: 1000000000, per: 1h}}
-- {name: without, match: {header: {X-None: x}}, key: user, limit: {rate: 1, per: 1h}}
-- {name: but, match: {not: [{header: {X-C: X-C}}]}, key: user, limit: {rate: 1, per: 1h}}
-`, Options{}, weir.Config{})
-	f := foreignRequest("X-A", "X-B", "X-C")
-	for range 2 {
-		require.True(t, m.Serve(t.Context(), &f))
-	}
-	require.Equal(t, 10, f.told)
-	require.EqualValues(t, 1000000000-6, left(t, m, "by field", "ada|X-B"))
-	if !race.Enabled {
-		require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { m.Serve(t.Context(), &f) }), 3.0)
-	}
-
-	one := byLimiter(t, perMinute, Options{Key: HeaderValue("")}, weir.Config{})
-	for i := range 3 {
-		require.Equal(t, i < 2, one.Serve(t.Context(), &f))
-	}
-	require.Equal(t, 429, f.denied)
-}
-
-func TestOneLimitWithAllHeadersAddsThreeAllocations(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes sync.Pool drop what it holds")
-	}
-	l := perMinute
-	l.Rate = 1e12
-	limited := byLimiter(t, l, Options{}, weir.Config{}).Handler(hello)
-	w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1")
-	run := func(h http.Handler) float64 {
-		return testing.AllocsPerRun(1000, func() {
-			clear(w.header)
-			h.ServeHTTP(w, r)
-		})
-	}
-	bare := run(hello)
-	require.LessOrEqual(t, run(limited)-bare, 3.0)
-	require.Len(t, w.header, 6)
-}
-
-func BenchmarkByLimiter(b *testing.B) {
-	l := perMinute
-	l.Rate = 1e12
-	h := byLimiter(b, l, Options{}, weir.Config{}).Handler(hello)
-	w, r := httptest.NewRecorder(), get("/v1/items", "192.0.2.1")
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(w, r)
 	}
 }

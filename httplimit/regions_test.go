@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"encoding/json"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -87,37 +86,6 @@ func TestARuleOfScopeGlobalIsOneLimitOverAllRegions(t *testing.T) {
 	})
 }
 
-func TestARegionWhereAllTheRequestsAreIsGrantedAllOfAGlobalRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, all := farGateways(t, farRules)
-		admitted := 0
-		for range 100 {
-			if answer(all["us1"].handler, get("/", "192.0.2.1")).Code == http.StatusOK {
-				admitted++
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		require.Equal(t, 20, admitted)
-	})
-}
-
-func TestACutGrantsNobodyMoreThanAGlobalRuleHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, all := farGateways(t, farRules)
-		c.Cut([]string{"eu1", "eu2"}, []string{"us1", "us2"})
-		admitted := 0
-		for range 600 {
-			for _, g := range all {
-				if answer(g.handler, get("/", "192.0.2.1")).Code == http.StatusOK {
-					admitted++
-				}
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		require.Equal(t, 20, admitted)
-	})
-}
-
 func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, all := farGateways(t, farRules)
@@ -141,33 +109,5 @@ func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
 			said += stats.Regions[other[name[:2]]].Statements
 		}
 		require.Positive(t, said)
-	})
-}
-
-func TestStatsWithoutRegionsSayNothingOfThem(t *testing.T) {
-	a := newAdmin(t)
-	var stats map[string]json.RawMessage
-	a.get("GET", "/v1/stats", "", http.StatusOK, &stats)
-	require.NotContains(t, stats, "regions")
-}
-
-func TestAResetIsOfAllRegions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, all := farGateways(t, farRules)
-		spend := func() (admitted int) {
-			for range 100 {
-				for _, name := range []string{"eu1", "us1"} {
-					if answer(all[name].handler, get("/", "192.0.2.1")).Code == http.StatusOK {
-						admitted++
-					}
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-			return admitted
-		}
-		require.Equal(t, 20, spend())
-		require.Equal(t, http.StatusOK, all["eu2"].ask("DELETE", "/v1/counts?limit=everywhere&key=", "").Code)
-		time.Sleep(2 * time.Second)
-		require.Equal(t, 20, spend(), "what was forgotten is granted anew, and no more")
 	})
 }

@@ -41,16 +41,6 @@ func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
 	})
 }
 
-func TestAShadowAmongSeveralLimitsHasNoSay(t *testing.T) {
-	a := newAdmin(t)
-	var all takeAllAnswer
-	h := a.get("POST", "/v1/take_all", `{"takes":[{"limit":"address","key":"u"},{"limit":"both","key":"u","units":1000000}]}`, 200, &all)
-	require.True(t, all.Allowed)
-	require.True(t, all.Takes[1].Shadow)
-	require.False(t, all.Takes[1].Allowed)
-	require.NotContains(t, h.Get("RateLimit"), "both", "clients are not told of what is tried out")
-}
-
 func TestOneWrongTakeRefusesAllAndIsNamed(t *testing.T) {
 	a := newAdmin(t)
 	good := `{"limit":"address","key":"w"}`

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -495,34 +494,26 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 	require.Equal(t, revision, shared.revision, "and nothing to tell")
 }
 
-func TestAnOverrideEndsWhenItSays(t *testing.T) {
+func TestEachOverrideEndsWhenItSays(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
-	require.NoError(t, b.Override("r", "k", Override{Rate: 99, Until: now.Add(time.Minute)}))
+	for key, minutes := range map[string]int{"a": 3, "k": 1, "c": 2} {
+		require.NoError(t, b.Override("r", key, Override{Rate: 99, Until: now.Add(time.Duration(minutes) * time.Minute)}))
+	}
 	now = now.Add(time.Minute - 1)
 	b.refresh()
 	require.EqualValues(t, 99, rateOf(b))
 	now = now.Add(1)
-	b.refresh()
-	require.EqualValues(t, 10, rateOf(b))
+	for left := 2; left >= 0; left-- {
+		b.refresh()
+		require.Len(t, b.Overrides(), left)
+		require.EqualValues(t, 10, rateOf(b))
+		now = now.Add(time.Minute)
+	}
 	for _, v := range shared.values {
 		require.Empty(t, v.Value, "it is taken back everywhere")
 		require.EqualValues(t, 2, v.Version, "one above, and so below whatever is set anew")
-	}
-}
-
-// What is published comes from any node, of any release.
-func TestWhatIsNoNameOfAnOverrideIsNotRead(t *testing.T) {
-	id := strings.Repeat("0f", 16)
-	read := func(name string) error {
-		_, err := readOverride(weir.Published{Name: name, Value: []byte(`{"rate":1,"at":1}`)})
-		return err
-	}
-	require.NoError(t, read("override/r/"+id))
-	require.NoError(t, read("override/r/s/"+id), "a limit's name has slashes")
-	for _, name := range []string{"", "override/", "override/r", "overrides/r/" + id, "override/" + id, "override/r/" + id[2:], "override/r/" + id + "0f", "override/r/" + id[1:] + "x"} {
-		require.ErrorContains(t, read(name), "is not the name of an override", name)
 	}
 }
 
@@ -541,20 +532,6 @@ func TestOverridesOutliveAReload(t *testing.T) {
 	s := b.Current()
 	l := s.Limiter(&s.Rules()[0].Limits[0], "", "k").Limit()
 	require.Equal(t, []any{int64(99), 2 * time.Hour, uint64(7)}, []any{l.Rate, l.Per, l.Version}, "what it does not say is as the file says now")
-}
-
-func TestEachOverrideEndsWhenItSays(t *testing.T) {
-	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
-	for key, minutes := range map[string]int{"a": 3, "b": 1, "c": 2} {
-		require.NoError(t, b.Override("r", key, Override{Rate: 99, Until: now.Add(time.Duration(minutes) * time.Minute)}))
-	}
-	for left := 3; left >= 0; left-- {
-		require.Len(t, b.Overrides(), left)
-		now = now.Add(time.Minute)
-		b.refresh()
-	}
 }
 
 func TestOverridesThatAreWrongAreRefused(t *testing.T) {
@@ -619,47 +596,6 @@ func TestASnapshotAllocatesNothing(t *testing.T) {
 		s.Limiter(l, "paid", "k")
 		s.Count(l, "free", "other")
 	}))
-}
-
-func BenchmarkLimiter(b *testing.B) {
-	var shared sharedValues
-	now := time.Now()
-	book := booked(b, &shared, &now, overridable)
-	run := func(b *testing.B) {
-		s := book.Current()
-		l := &s.Rules()[0].Limits[0]
-		b.ReportAllocs()
-		for b.Loop() {
-			s.Limiter(l, "paid", "some user")
-		}
-	}
-	b.Run("overrides=0", run)
-	require.NoError(b, book.Override("r", "k", Override{Rate: 99}))
-	b.Run("overrides=1", run)
-}
-
-// What a middleware asks of this package for a request that meets three rules.
-func BenchmarkRequest(b *testing.B) {
-	book, err := Static(startNode(b), mustParse(b, large(10_000)))
-	require.NoError(b, err)
-	defer book.Close()
-	r := Request{Method: "GET", Host: "api.example.com", Path: "/api/v2/acme/r9992/77", Client: netip.MustParseAddr("192.0.2.1"), Tier: "paid"}
-	met, key := make([]*Rule, 0, 8), make([]byte, 0, 256)
-	b.ReportAllocs()
-	for b.Loop() {
-		s := book.Current()
-		met, key = s.Match(&r, met[:0]), key[:0]
-		for _, rule := range met {
-			if rule.Units(&r) == 0 {
-				continue
-			}
-			key, _ = rule.AppendKey(key, &r)
-			for i := range rule.Limits {
-				s.Limiter(&rule.Limits[i], r.Tier, "192.0.2.1")
-			}
-		}
-	}
-	require.Len(b, met, 3)
 }
 
 // Of what another release has set for a million keys there is one line, not a million.

@@ -39,7 +39,7 @@ rules:
 			defer books[name].Close()
 		}
 		load := func() {
-			for range 30 {
+			for range 10 {
 				for name, b := range books {
 					s := b.Current()
 					var asks []weir.Ask

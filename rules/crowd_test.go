@@ -10,24 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir"
 	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/full"
 )
-
-func TestANodeDecidesOnAsManyLimitsAsARequestMayMeet(t *testing.T) {
-	n := startNode(t)
-	l, err := n.Limiter(weir.Limit{Name: "l", Rate: 1, Per: 1e9})
-	require.NoError(t, err)
-	asks := make([]weir.Ask, MaxMet+1)
-	for i := range asks {
-		asks[i] = weir.Ask{Limiter: l, Key: fmt.Sprint(i)}
-	}
-	_, err = n.AllowAll(t.Context(), asks[1:]...)
-	require.NoError(t, err)
-	_, err = n.AllowAll(t.Context(), asks...)
-	require.ErrorIs(t, err, weir.ErrInvalid)
-}
 
 // many is a rule of so many limits.
 func many(name, match string, limits int) string {
@@ -83,7 +68,7 @@ func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 // A file is refused if, and only if, some request of those that can be made up
 // meets too many.
 func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	full.Only(t, "TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether")
 	methods, hosts, tiers := []string{"GET", "PUT", "PURGE"}, []string{"", "a", "b"}, []string{"", "free", "paid"}
 	refused, good := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -126,20 +126,6 @@ func TestNotThatIsWrongIsToldWithWhatToWrite(t *testing.T) {
 	}
 }
 
-func TestTheSchemaKnowsNot(t *testing.T) {
-	root := readSchema(t)
-	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
-	for match, want := range map[string]bool{
-		"{not: {path: /a}}": true, "{not: [{path: [/a, /b]}, {method: [OPTIONS]}]}": true, "{not: {header: {X-A: '*'}, host: a}}": true,
-		"{not: {}}": false, "{not: []}": false, "{not: /a}": false, "{not: {path: a}}": false, "{not: {paths: /a}}": false, "{not: {not: {path: /a}}}": false,
-	} {
-		text := one("match: " + match + good)
-		_, err := Parse("rules.yaml", []byte(text))
-		require.Equal(t, want, err == nil, "%s: %v", match, err)
-		require.Equal(t, want, root.valid(root, document(t, text)), match)
-	}
-}
-
 func TestWhatIsLeftOutIsExplained(t *testing.T) {
 	s := mustParse(t, "rules:\n- {name: a, match: {path: /v1/, not: [{method: OPTIONS}, {path: [/v1/health, /v1/ready], header: {X-A: '*', }}]}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, key: ip, limit: {rate: 1, per: 1s}}")
 	r := Request{Method: "GET", Path: "/v1/ready", Header: http.Header{"X-A": {"1"}}}

@@ -173,16 +173,3 @@ func TestOrdinaryTextsAreNoPatterns(t *testing.T) {
 		require.Empty(t, part, "%s reads as %s", text, as)
 	}
 }
-
-func TestTheSchemaKnowsExactTexts(t *testing.T) {
-	root := readSchema(t)
-	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
-	for text, want := range map[string]bool{
-		"match: {header: {X-V: {exact: 'a*'}}}": true, "match: {header: {X-V: [a, {exact: 'a*'}]}}": true, "match: {host: {exact: a}}": true,
-		"match: {header: {X-V: {prefix: a}}}": false, "match: {header: {X-V: {exact: ''}}}": false, "match: {header: {X-V: {}}}": false,
-	} {
-		_, err := Parse("rules.yaml", []byte(one(text+good)))
-		require.Equal(t, want, err == nil, "%s: %v", text, err)
-		require.Equal(t, want, root.valid(root, document(t, one(text+good))), text)
-	}
-}

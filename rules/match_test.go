@@ -357,59 +357,6 @@ func large(n int) string {
 	return b.String()
 }
 
-func BenchmarkMatch(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		s := mustParse(b, large(n))
-		last := n - 5 - (n-5)%5
-		for _, c := range []struct {
-			about string
-			r     Request
-			want  int
-		}{
-			{"literal", Request{Method: "GET", Host: "api.example.com", Path: fmt.Sprintf("/api/v1/r%d/", last)}, 3},
-			{"wildcards", Request{Method: "GET", Host: "api.example.com:8443", Path: fmt.Sprintf("/api/v2/acme/r%d/77", last-3)}, 3},
-			{"nothing", Request{Method: "GET", Host: "api.example.com", Path: "/other/path"}, 1},
-			{"escaped", Request{Method: "GET", Host: "api.example.com", Path: fmt.Sprintf("/api/v1/r%d/%%20", last)}, 3},
-		} {
-			b.Run(fmt.Sprintf("rules=%d/%s", n, c.about), func(b *testing.B) {
-				dst := make([]*Rule, 0, 16)
-				require.Len(b, s.Match(&c.r, nil), c.want)
-				b.ReportAllocs()
-				for b.Loop() {
-					dst = s.Match(&c.r, dst[:0])
-				}
-			})
-		}
-	}
-}
-
-// Tenants have a rule each, by a header, on one path.
-func BenchmarkMatchTenants(b *testing.B) {
-	var text strings.Builder
-	text.WriteString("rules:\n")
-	for i := range 10_000 {
-		fmt.Fprintf(&text, "- {name: r%d, match: {header: {X-Tenant: t%d}}, key: ip, limit: {rate: 9, per: 1s}}\n", i, i)
-	}
-	s := mustParse(b, text.String())
-	r := Request{Method: "GET", Path: "/", Header: http.Header{"X-Tenant": {"t9876"}}}
-	dst := make([]*Rule, 0, 16)
-	b.ReportAllocs()
-	for b.Loop() {
-		dst = s.Match(&r, dst[:0])
-	}
-	require.Len(b, dst, 1)
-}
-
-func BenchmarkParse(b *testing.B) {
-	text := []byte(large(10_000))
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if _, err := Parse("rules.yaml", text); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func TestMatchingAllocatesNothing(t *testing.T) {
 	s := mustParse(t, large(100))
 	r := Request{Method: "GET", Host: "h3.example.com:80", Path: "/api/v2/acme/r7/77", Client: netip.MustParseAddr("192.0.2.1")}

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,16 +11,4 @@ func mustParse(t testing.TB, text string) *Set {
 	s, err := Parse("rules.yaml", []byte(text))
 	require.NoError(t, err)
 	return s
-}
-
-func TestTheExamplesAreGood(t *testing.T) {
-	files, err := filepath.Glob("examples/*")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		_, err = Parse(name, text)
-		require.NoError(t, err)
-	}
 }

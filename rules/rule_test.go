@@ -249,8 +249,9 @@ func TestNoLeasesIsOfTheSoftLimitToo(t *testing.T) {
 
 func TestKeysMadeOfCredentialsAreSecret(t *testing.T) {
 	for key, want := range map[string]bool{
-		"api_key": true, "[user, api_key]": true, "'header:Authorization'": true, "[ip, 'header:x-api-key']": true,
-		"ip": false, "user": false, "global": false, "'header:X-Plan'": false,
+		"api_key": true, "[user, api_key]": true, "'header:Authorization'": true, "[ip, 'header:x-api-key']": true, "'header:Proxy-Authorization'": true,
+		"'header:Cookie'": true, "'header:X-Auth-Token'": true, "'header:x-session-id'": true, "'header:client_secret'": true,
+		"ip": false, "user": false, "global": false, "'header:X-Plan'": false, "'header:X-Forwarded-For'": false, "'header:User-Agent'": false,
 	} {
 		rule := mustParse(t, one("key: "+key+"\nlimit: {rate: 10, per: 1s}\nsoft: {over: 50%, for: 1m}")).Rules()[0]
 		limit := rule.Limits[0].For("")

@@ -217,31 +217,45 @@ func document(t *testing.T, text string) (v any) {
 	return v
 }
 
-func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
+func TestTheExamplesAreGoodAndAsTheSchemaSays(t *testing.T) {
 	root := readSchema(t)
 	files, err := filepath.Glob("examples/*")
 	require.NoError(t, err)
+	require.NotEmpty(t, files)
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
+		mustParse(t, string(text))
 		require.True(t, root.valid(root, document(t, string(text))), name)
 	}
 	require.True(t, root.valid(root, document(t, large(50))))
 }
 
-func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
+func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
 	root := readSchema(t)
 	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
-	require.True(t, root.valid(root, document(t, one("cost: 1"+good))))
+	for want, texts := range map[bool][]string{true: {
+		"cost: 1", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
+		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}",
+	}, false: {
+		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
+		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",
+		"match: {pat: /}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
+		"count: 401", "count: {status: []}", "refund_on: {status: 600}", "refund_on: {status: 9xx}", "reserve: size\nsettle: {json: a}", "reserve: {default: 1}\nsettle: {json: a}",
+		"settle: {unit: 2}", "settle: {json: []}", "settle: {json: [[a], b]}", "settle: {json: [[a], []]}", "settle: {sse: [[[a]]]}", "settle: {json: a, on_error: spend}",
+		"partition: fail-open", "shadow: 1",
+	}} {
+		for _, fields := range texts {
+			_, err := Parse("rules.yaml", []byte(one(fields+good)))
+			require.Equal(t, want, err == nil, "%s: %v", fields, err)
+			require.Equal(t, want, root.valid(root, document(t, one(fields+good))), fields)
+		}
+	}
 	for _, text := range []string{
-		"version: 1", "rules: {}", one("key: ip"), one("limit: {rate: 1, per: 1s}"), one("keys: ip" + good), one("match: {pat: /}" + good),
-		one("match: {path: v1}" + good), one("match: {method: get}" + good), one("key: who\nlimit: {rate: 1, per: 1s}"),
+		"version: 1", "rules: {}", one("key: ip"), one("limit: {rate: 1, per: 1s}"), one("keys: ip" + good), one("key: who\nlimit: {rate: 1, per: 1s}"),
 		one("key: ip\nlimit: {rate: 0, per: 1s}"), one("key: ip\nlimit: {rate: 1}"), one("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
-		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("limits: []" + good), one("cost: -1" + good),
-		one("cost: size" + good), one("cost: {default: 1}" + good), one("soft: {over: 20%}" + good), one("soft: {over: 2, for: 1m}" + good),
-		one("count: 401" + good), one("count: {status: []}" + good), one("refund_on: {status: 600}" + good), one("refund_on: {status: 9xx}" + good),
-		one("reserve: size\nsettle: {json: a}" + good), one("reserve: {default: 1}\nsettle: {json: a}" + good), one("settle: {unit: 2}" + good), one("settle: {json: []}" + good), one("settle: {json: [[a], b]}" + good), one("settle: {json: [[a], []]}" + good), one("settle: {sse: [[[a]]]}" + good), one("settle: {json: a, on_error: spend}" + good),
-		one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"), one("partition: fail-open" + good), one("shadow: 1" + good), "tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
+		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
+		"tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))
 		require.Error(t, err, text)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -128,18 +127,6 @@ func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
 	code, out, errs = weirSnapshot("verify", at("production"), "-shared", shared)
 	require.Equal(t, ok, code, errs)
 	require.Equal(t, newest+": good, 3 blocks\n"+oldest+": good, 3 blocks\n"+other+": good, 3 blocks\n", out)
-	code, out, errs = weirSnapshot("verify", at("production/"+newest), "-shared", shared)
-	require.Equal(t, ok, code, errs)
-	require.Equal(t, newest+": good, 3 blocks\n", out)
-
-	t.Run("a snapshot that is damaged", func(t *testing.T) {
-		damaged := func(w io.Writer) error { _, err := io.WriteString(w, "no snapshot"); return err }
-		require.NoError(t, store.Save(t.Context(), "a", damaged))
-		code, out, errs := weirSnapshot("verify", at("production"), "-shared", shared)
-		require.Equal(t, bad, code)
-		require.Contains(t, out, "a/00000000000000000003.snapshot: s3snapshot: reading production/a/00000000000000000003.snapshot: weir: the file is not a snapshot")
-		require.Contains(t, errs, "1 of 3 snapshots cannot be read")
-	})
 	for name, c := range map[string]struct {
 		args []string
 		says string

@@ -107,7 +107,7 @@ func spentBy(t *testing.T, p *process) (s spent) {
 // table of processes in docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
 	if *processes == 4 && *idleFor == time.Second { // otherwise somebody wants the table
-		full.Only(t, "TestProcessesShareOneCountHoweverTheyAreAsked, TestAMemberThatLeavesUnderTrafficFailsNoRequest and TestADeployOfReplicasResetsNothing")
+		full.Only(t, "TestProcessesShareOneCountHoweverTheyAreAsked and TestAMemberThatLeavesUnderTrafficFailsNoRequest")
 	}
 	dir, size := folder(t), max(4, *processes)
 	begin := func(name string, join ...string) *process {

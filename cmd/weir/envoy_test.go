@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
@@ -140,19 +139,4 @@ func (r *replica) left(t *testing.T) int {
 	}})
 	require.NoError(t, err)
 	return int(answer.Statuses[0].LimitRemaining)
-}
-
-func TestADeployOfReplicasResetsNothing(t *testing.T) {
-	t.Parallel()
-	dir := folder(t)
-	old := begin(t, insecure.NewCredentials(), dir)
-	require.Equal(t, 999, old.left(t))
-	next := begin(t, insecure.NewCredentials(), dir, "-join", old.node.Members()[0].Addr)
-	wait(t, func() bool { return len(old.node.Members()) == 2 && old.node.Ready() && next.node.Ready() })
-	require.LessOrEqual(t, next.left(t), 998)
-	old.stop()
-	require.NoError(t, <-old.done)
-	require.LessOrEqual(t, next.left(t), 997, "what was used with the one that has gone stays used")
-	next.stop()
-	require.NoError(t, <-next.done)
 }

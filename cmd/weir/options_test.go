@@ -71,27 +71,6 @@ func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, `weir serve: --max_keys: expected a valid 64 bit int but got "lots" (from envar WEIR_MAX_KEYS="lots")`)
 }
 
-func TestValuesAreReadAsTheyAlwaysWere(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		is   func(o *serveOptions) bool
-	}{
-		{[]string{"-forget_refused"}, func(o *serveOptions) bool { return o.ForgetRefused }},
-		{[]string{"-forget_refused=t"}, func(o *serveOptions) bool { return o.ForgetRefused }},
-		{[]string{"-forget_refused=TRUE"}, func(o *serveOptions) bool { return o.ForgetRefused }},
-		{[]string{"-forget_refused", "-forget_refused=F"}, func(o *serveOptions) bool { return !o.ForgetRefused }},
-		{[]string{"-checks", "", "-health="}, func(o *serveOptions) bool { return o.Checks == "" && o.Health == "" }},
-		{[]string{"-replicas", "-1"}, func(o *serveOptions) bool { return o.Replicas == -1 }},
-		{[]string{"-max_keys=0x10"}, func(o *serveOptions) bool { return o.MaxKeys == 16 }},
-		{[]string{"-audit", "-", "-audit_keys"}, func(o *serveOptions) bool { return o.Audit == auditStdout && o.AuditKeys }},
-		{[]string{"-region_shares", "eu=1", "-region_shares", "us=2;ap=3"}, func(o *serveOptions) bool { return len(o.RegionShares) == 3 }},
-	} {
-		require.True(t, c.is(parsed(t, c.args...)), "%q", c.args)
-	}
-	_, err := parseServe([]string{"-forget_refused=maybe"})
-	require.ErrorContains(t, err, `--forget_refused: strconv.ParseBool: parsing "maybe"`)
-}
-
 func TestEachFieldOfConfigHasAFlag(t *testing.T) {
 	flags := make(map[string]bool)
 	for _, f := range serveModel(t).Flags {

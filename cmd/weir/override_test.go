@@ -1,17 +1,15 @@
 package main
 
 import (
-	"os/exec"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 func TestOverrideAndTopCommandsAskNode(t *testing.T) {
 	t.Parallel()
-	p := start(t, folder(t))
+	p := begin(t, insecure.NewCredentials(), folder(t))
 	code, out := p.ask("override", "api/hourly", "ada", "-rate", "5", "-for", "1h")
 	require.Equal(t, ok, code, out)
 	require.Contains(t, out, "overridden until ")
@@ -53,11 +51,6 @@ func TestClientTakesAdminAddressOfServe(t *testing.T) {
 	require.Equal(t, "https://weir:8081", secured.address())
 	_, err := (&reaching{Admin: "weir"}).client(nil)
 	require.ErrorContains(t, err, `-admin is "weir": use HOST:PORT`)
-
-	p := start(t, folder(t))
-	p.addrs["admin"] = strings.TrimPrefix(p.addrs["admin"], "http://")
-	var outs strings.Builder
-	require.Equal(t, ok, run([]string{"top", "-admin", p.addrs["admin"], "-token_file", p.dir + "/admin"}, &outs, &outs), outs.String())
 }
 
 func TestMissingFileIsReportedWithItsFlag(t *testing.T) {
@@ -69,26 +62,9 @@ func TestMissingFileIsReportedWithItsFlag(t *testing.T) {
 		{"rules", ""}, {"shared", ""}, {"checks_tokens", ""}, {"admin_tokens", ""}, {"envoy_config", ""},
 		{"peer_tls", ",x,y"}, {"http_tls", ",x"}, {"envoy_tls", ",x,y"},
 	} {
-		args := append(append([]string{"serve"}, serving("")...), "-"+c.flag, "nofile.yaml"+c.more)
-		out, err := weirIn(t, dir, args...).CombinedOutput()
-		require.Error(t, err)
-		require.Regexp(t, `(?m)^weir serve: -`+c.flag+`: .*nofile\.yaml`, string(out))
+		err := refused(t, serving(dir, "-"+c.flag, "nofile.yaml"+c.more)...)
+		require.Regexp(t, `^weir serve: -`+c.flag+`: .*nofile\.yaml`, err.Error())
 	}
-	region := append(append([]string{"serve"}, serving("")...), "-region", "eu", "-regions", "us=127.0.0.1:1", "-region_secrets", "us=nofile.yaml")
-	out, err := weirIn(t, dir, region...).CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "weir serve: -region_secrets: ")
-}
-
-func TestMakeHelpListsEachTarget(t *testing.T) {
-	t.Parallel()
-	make := exec.Command("make", "help")
-	make.Dir = "../.."
-	out, err := make.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	require.Greater(t, len(lines), 15)
-	for _, line := range lines {
-		require.Regexp(t, regexp.MustCompile(`^[a-z-]+ +\S.*\.`), line)
-	}
+	err := refused(t, serving(dir, "-region", "eu", "-regions", "us=127.0.0.1:1", "-region_secrets", "us=nofile.yaml")...)
+	require.ErrorContains(t, err, "weir serve: -region_secrets: ")
 }

@@ -123,7 +123,7 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 // A limit of 1,000 an hour admits 1,000 over the whole roll, to and fro: no check fails,
 // and no count begins again.
 func TestARollToTheNextReleaseAndBack(t *testing.T) {
-	full.Only(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestADeployOfReplicasResetsNothing")
+	full.Only(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountHoweverTheyAreAsked")
 	t.Parallel()
 	old := buildPrevious(t)
 	dir := folder(t)

@@ -29,11 +29,8 @@ func TestServeTakesNoSocketOfLiveProcess(t *testing.T) {
 	require.True(t, answers())
 	for _, name := range flags {
 		socket := filepath.Join(dir, name+".sock")
-		second := weirIn(t, dir, append(append([]string{"serve"}, serving("")...), "-"+name, "unix:"+socket)...)
-		out, err := second.CombinedOutput()
-		require.Error(t, err)
-		require.Equal(t, bad, second.ProcessState.ExitCode())
-		require.Contains(t, string(out), "weir serve: -"+name+": "+socket+": another process listens there: end it first, or use another path\n")
+		err := refused(t, serving(dir, "-"+name, "unix:"+socket)...)
+		require.ErrorContains(t, err, "weir serve: -"+name+": "+socket+": another process listens there: end it first, or use another path")
 		require.True(t, answers(), "the first process lost a socket to the second")
 	}
 	require.NoError(t, first.Process.Kill())

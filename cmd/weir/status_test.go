@@ -122,14 +122,3 @@ DECIDED BY  ALLOWED  DENIED
 		require.Equal(t, want, text.String())
 	}
 }
-
-func TestStatusShowsTheIDOfAMaskedKey(t *testing.T) {
-	var of cluster
-	require.NoError(t, json.Unmarshal([]byte(`{"top": {"denied": [
-		{"limit": "api", "id": "5f0c", "key": "…cdef", "masked": true, "denials": 7},
-		{"limit": "api", "id": "6f0c", "key": "alice", "denials": 5}]}}`), &of))
-	var text strings.Builder
-	of.print(&text, time.Now())
-	require.Regexp(t, `api +…cdef 5f0c +7\n`, text.String())
-	require.Regexp(t, `api +alice +5\n`, text.String())
-}

@@ -226,36 +226,6 @@ func TestSpentTokensEqualReportedTokens(t *testing.T) {
 	})
 }
 
-func TestStreamsOverspendByTheirExcessAtMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answered := make(chan struct{})
-		m := &fakeModel{pause: func(context.Context) { <-answered }}
-		f := start(t, m, "rate: 100000, per: 1m", "rate: 1000, per: 24h", "rate: 20", "rate: 64")
-		var asked, all sync.WaitGroup
-		asked.Add(64)
-		for i := range 64 {
-			all.Go(func() {
-				estimate := 20 + rand.Int64N(60)
-				response := f.stream(t.Context(), t, i, request{MaxTokens: estimate, Used: estimate + rand.Int64N(50) - 10})
-				asked.Done()
-				read(t, response)
-			})
-		}
-		asked.Wait()
-		close(answered)
-		all.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Less(t, m.served, int64(64), "some are denied")
-		require.Greater(t, m.reported, int64(1000), "estimates are exceeded")
-		require.LessOrEqual(t, m.reported, 1000+m.excess)
-		require.Equal(t, int64(64), f.left(t, "model/streams"))
-		next := f.stream(t.Context(), t, 0, request{MaxTokens: 1})
-		read(t, next)
-		require.Equal(t, http.StatusTooManyRequests, next.StatusCode, "the excess is spent")
-	})
-}
-
 func TestClientThatDisconnectsGivesItsStreamBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeModel{pause: func(ctx context.Context) { <-ctx.Done() }}

@@ -95,25 +95,6 @@ func TestAnAddressHasSoManyConnectionsOpen(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The documentation of doors describes this rule.
-func TestInFlightRuleBoundsOpenConnections(t *testing.T) {
-	url := serveChat(t, "rules: [{name: open, match: {method: GET, path: /chat}, key: ip, limit: {algorithm: in_flight, rate: 2}}]", 100)
-	first := connect(t, url, "ada")
-	connect(t, url, "bob")
-	require.Equal(t, answer{Echo: "hello"}, say(t, first, "hello"))
-	_, denied, err := dial(t, url, "cleo")
-	require.Error(t, err)
-	require.Equal(t, http.StatusTooManyRequests, denied.StatusCode)
-	first.CloseNow()
-	require.Eventually(t, func() bool {
-		conn, _, err := dial(t, url, "cleo")
-		if err == nil {
-			conn.CloseNow()
-		}
-		return err == nil
-	}, time.Minute, 5*time.Millisecond)
-}
-
 func TestDoorsCountNetworksAndForgetThem(t *testing.T) {
 	d := newDoors(1)
 	for _, c := range []struct {

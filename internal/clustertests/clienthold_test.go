@@ -67,9 +67,9 @@ func (c *carried) free(name, key string) bool {
 }
 
 // replace starts a node under a new name, and stops the old node.
-func (c *carried) replace(gossip bool, by, old string, leaves bool) {
+func (c *carried) replace(by, old string, leaves bool) {
 	c.t.Helper()
-	c.w.start(c.t, by, gossip, c.cfg)
+	c.w.start(c.t, by, c.cfg)
 	c.w.names = append(c.w.names, by)
 	require.True(c.t, within(time.Minute, c.w.nodes[by].Ready))
 	c.end(old, leaves)
@@ -93,8 +93,8 @@ func (c *carried) some() string {
 
 func TestClientHoldsOutliveDeploys(t *testing.T) {
 	t.Parallel()
-	many := full.Pick(t, 15, 60)
-	const looks = 4 // checks of each key after a deploy
+	many := full.Pick(t, 8, 60)
+	looks := time.Duration(full.Pick(t, 2, 4)) // checks of each key after a deploy
 	for _, row := range []struct {
 		name   string
 		keys   int
@@ -103,7 +103,6 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 		leaves bool
 	}{
 		{"renewed", 12, 30 * time.Second, 5 * time.Second, true},
-		{"renewed by commands", 6, 20 * time.Second, 20 * time.Second / 3, true},
 		{"not renewed", many, 10 * time.Minute, 0, true},
 		{"not renewed, nodes close", many, 10 * time.Minute, 0, false},
 	} {
@@ -125,7 +124,7 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 				}
 				old := []string{"a", "b", "c", "d", "e", "f"} // two rounds
 				for i, by := range []string{"d", "e", "f", "g", "h", "i"} {
-					c.replace(gossip, by, old[i], row.leaves)
+					c.replace(by, old[i], row.leaves)
 					for range looks {
 						time.Sleep(5 * time.Second / looks)
 						renew()
@@ -147,7 +146,6 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 
 // One of two nodes stands in for the owner. It asks the other nodes before it grants.
 func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})
 		keys := keysOf(c.at("b"), 8)
@@ -187,7 +185,6 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 
 // The node that asked, the owner, and another node are frozen one after another.
 func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, whileFrozen := range []bool{false, true} {
 			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
@@ -221,7 +218,6 @@ func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
 
 // The share of the remaining node may be 0 units, and does not revoke holds.
 func TestClientHoldGoesOnBesideDeadNode(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, rate := range []int64{1, 100} {
 			c := newCarried(t, 2, gossip, weir.Limit{Rate: rate})
@@ -244,7 +240,6 @@ func TestClientHoldGoesOnBesideDeadNode(t *testing.T) {
 }
 
 func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const keys, rate = 300, 4
 		c := newCarried(t, 4, gossip, weir.Limit{Rate: rate})
@@ -266,7 +261,6 @@ func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
 
 // A hold ends with the ttl of its last renewal, whichever node crashes.
 func TestShortenedClientHoldStaysShort(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, dies := range []string{"a", "b", "c"} {
 			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
@@ -289,7 +283,6 @@ func TestShortenedClientHoldStaysShort(t *testing.T) {
 }
 
 func TestClientHoldEndsAtItsTime(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
 		for _, name := range []string{"a", "b"} {
@@ -323,7 +316,6 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 // A crash of the owner loses neither a hold after HoldFor has returned, nor its release
 // after ReleaseHold has returned.
 func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for i, asks := range []string{"a", "b"} { // the owner, and another node
 			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
@@ -349,7 +341,6 @@ func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
 }
 
 func TestWaitersThatGaveUpDelayNone(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, owner := range []string{"a", "b"} {
 			c := newCarried(t, 3, gossip, weir.Limit{Rate: 8})
@@ -396,7 +387,6 @@ func TestWaitersThatGaveUpDelayNone(t *testing.T) {
 
 // Without a majority, FailClosed neither grants nor renews holds.
 func TestFailClosedRenewsClientHoldWithMajorityOnly(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1, Partition: weir.FailClosed})
 		c.take("a", "key", 20*time.Second)

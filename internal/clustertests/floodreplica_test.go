@@ -11,7 +11,6 @@ import (
 )
 
 func TestAStandInGoesOnDenyingAfterAFlood(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		const maxKeys, denied = 300, 30
 		w := newWorldOf(t, 3, false, weir.Config{MaxKeys: maxKeys, Replicas: 1})

@@ -84,7 +84,6 @@ func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
 	const steps = 200
 	for seed := range full.Pick(t, 2, 10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(seed), 1))
 				w := newWorld(t, 3+random.IntN(3), false)
@@ -107,9 +106,7 @@ func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
 }
 
 func TestHoldsOutliveTheirOwner(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 4, gossip)
+	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		for i := range 20 {
 			h := w.hold(t, fmt.Sprint(i), 10)
 			owner := ""
@@ -140,9 +137,7 @@ func TestHoldsOutliveTheirOwner(t *testing.T) {
 // The stand-in may be the node that asks. It must ask the other members first, because it only
 // knows about its own holds.
 func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 4, gossip)
+	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
 		names, keys := []string{"a", "c", "d"}, keysOf(ls["b"], 12)
 		for k, key := range keys {
@@ -167,9 +162,7 @@ func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
 }
 
 func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 5)
 		h.key = keyOf(t, h.ls["b"]) // if a owned the key, no other member would know the holds of a
 		require.EqualValues(t, 5, h.takeAll("a"))
@@ -185,13 +178,10 @@ func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
 }
 
 func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 5)
 		require.EqualValues(t, 5, h.takeAll("a"))
-		require.NoError(t, w.nodes["a"].Leave(t.Context()))
-		require.NoError(t, w.nodes["a"].Close())
+		w.leave(t, "a")
 		h.units = 0
 		require.True(t, within(time.Second, func() bool { return h.take("b", 1) }))
 	})
@@ -199,9 +189,7 @@ func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
 
 // The owner asks the holder to confirm holds that the holder does not renew.
 func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 3)
 		h.key = keyOf(t, h.ls["b"])
 		require.EqualValues(t, 3, h.takeAll("a"))
@@ -216,9 +204,7 @@ func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
 // Nodes d and e join, and then b and c leave. In the meantime, a takes and releases holds. The
 // number of units held must not exceed the limit, and no hold may be lost.
 func TestADeployKeepsHolds(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys, rate = 30, 4
 		var hs []*holding
 		for i := range keys {
@@ -244,13 +230,11 @@ func TestADeployKeepsHolds(t *testing.T) {
 			}
 		}()
 		for _, name := range []string{"d", "e"} {
-			w.names = append(w.names, name)
-			w.start(t, name, gossip, weir.Config{})
+			w.start(t, name, weir.Config{})
 			require.True(t, within(time.Minute, w.nodes[name].Ready))
 		}
 		for _, name := range []string{"b", "c"} {
-			require.NoError(t, w.nodes[name].Leave(t.Context()))
-			require.NoError(t, w.nodes[name].Close())
+			w.leave(t, name)
 			delete(w.nodes, name)
 		}
 		close(stop)
@@ -266,9 +250,7 @@ func TestADeployKeepsHolds(t *testing.T) {
 }
 
 func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 5, gossip)
+	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		{
 			h := w.hold(t, "", 10)
 			h.key = keyOf(t, h.ls["a"])
@@ -296,9 +278,7 @@ func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
 }
 
 func TestAClientsHoldGoesOnOnAnyNode(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorldOf(t, 4, gossip, weir.Config{Seed: []byte("a seed of sixteen bytes")})
+	inWorlds(t, 4, weir.Config{Seed: []byte("a seed of sixteen bytes")}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 1)
 		ctx := t.Context()
 		text, d, err := h.ls["a"].HoldFor(ctx, h.key, 1, 30*time.Second)
@@ -336,9 +316,7 @@ func TestAClientsHoldGoesOnOnAnyNode(t *testing.T) {
 }
 
 func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 1)
 		require.True(t, h.take("a", 1))
 		var served []int
@@ -374,7 +352,6 @@ func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 }
 
 func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 1, false)
 		ctx := t.Context()
@@ -437,9 +414,7 @@ func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
 // A node that is cut off must lose its holds before any other node can get the units. Its share is
 // less than the number of units that it holds.
 func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 4, gossip)
+	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 1)
 		h.key = keyOf(t, h.ls["b"])
 		require.True(t, h.take("a", 1))
@@ -468,9 +443,7 @@ func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
 // An owner that thaws does not know the holds that its stand-in has granted. It asks the other
 // members before it grants units.
 func TestAnOwnerThatWasFrozenAsksWhatIsHeld(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 4, gossip)
+	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 4)
 		h.key = keyOf(t, h.ls["b"])
 		require.True(t, h.take("a", 1))

@@ -60,7 +60,7 @@ func TestSchedulesOfHoldsOfClientsKeepTheirPromises(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					inBubble(t, func(t *testing.T) { playClients(t, 3+int(part), seed) })
+					playBubble(t, func(t *testing.T) { playClients(t, 3+int(part), seed) })
 				})
 			}
 		})
@@ -661,7 +661,7 @@ func (s *clientSchedule) end(what string, args ...any) {
 
 // start starts a node, and waits until it is ready.
 func (s *clientSchedule) start(name string) {
-	n, err := s.w.launch(s.t, name, false, seeded)
+	n, err := s.w.launch(s.t, name, seeded)
 	if err != nil {
 		panic(err)
 	}

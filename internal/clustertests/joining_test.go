@@ -57,7 +57,6 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 		"with Expect": {0, 3, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 				network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 				for _, host := range []string{"a", "refuses", "hangs"} {
@@ -72,8 +71,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 				require.False(t, node.Ready())
 				l, err := node.Limiter(weir.Limit{Name: "test", Rate: 3, Per: time.Hour})
 				require.NoError(t, err)
-				d, err := l.Allow(t.Context(), "key")
-				require.NoError(t, err)
+				d := allowed(t, l, "key", 1)
 				require.True(t, d.Allowed, "a node that is not ready answers checks")
 
 				readyAfter(t, node)
@@ -107,7 +105,6 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 
 // The first node of a cluster becomes ready as soon as it meets the second.
 func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
-	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
@@ -130,7 +127,6 @@ func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 }
 
 func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
-	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for name, join := range map[string][]string{"no address": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
 			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
@@ -152,7 +148,6 @@ func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 }
 
 func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
-	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")

@@ -34,6 +34,15 @@ func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int,
 	}
 }
 
+// counting returns a function for flood that counts the allowed checks.
+func counting(admitted *int) func(string, weir.Decision, time.Time) {
+	return func(_ string, d weir.Decision, _ time.Time) {
+		if d.Allowed {
+			*admitted++
+		}
+	}
+}
+
 // withoutHop returns the fraction of decisions that cost no hop.
 func withoutHop(of map[weir.Source]int) float64 {
 	sum := 0
@@ -48,7 +57,6 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				const rate = 1000
 				per, few := time.Second, 6
@@ -94,54 +102,39 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	}
 }
 
-// A key that is checked at half the rate of its limit is never denied.
-func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
+// A key that is checked at half the rate of its limit is never denied, and costs few hops, even if
+// it is checked only a few times a second.
+func TestAKeyBelowItsLimitIsNotDeniedAndKeptLent(t *testing.T) {
 	t.Parallel()
+	type row struct {
+		algorithm weir.Algorithm
+		perSecond int     // checks at all four nodes together
+		least     float64 // fraction without a hop
+	}
+	rows := []row{{weir.SlidingWindow, 16, 0.75}, {weir.SlidingWindow, 40, 0.93}}
 	for _, algorithm := range algorithms {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				const rate = 2000
+		rows = append(rows, row{algorithm, 1000, 0.97})
+	}
+	for _, c := range rows {
+		t.Run(fmt.Sprint(c.algorithm, " ", c.perSecond), func(t *testing.T) {
+			inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 				per := 5 * time.Second
-				if algorithm == weir.SlidingLog {
+				if c.algorithm == weir.SlidingLog {
 					per *= 2
 				}
-				w := newWorld(t, 4, false)
-				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
+				l := weir.Limit{Name: "warm", Algorithm: c.algorithm, Rate: int64(2*c.perSecond) * int64(per/time.Second), Per: per}
 				ls := w.limiters(t, l)
 				key := keyOf(t, ls["a"])
 				sources := make(map[weir.Source]int)
-				flood(t, ls, key, rate/2, 2*per, w.names, func(name string, d weir.Decision, _ time.Time) {
+				lasts := max(2*per, min(4000/time.Duration(c.perSecond)*time.Second, time.Minute))
+				flood(t, ls, key, c.perSecond, lasts, w.names, func(name string, d weir.Decision, _ time.Time) {
 					require.True(t, d.Allowed, name)
 					require.LessOrEqual(t, d.Remaining, l.Rate)
 					require.Positive(t, d.ResetAfter)
 					sources[d.Source]++
 				})
 				t.Logf("%.1f %% without a hop: %v", 100*withoutHop(sources), sources)
-				require.Greater(t, withoutHop(sources), 0.97)
-			})
-		})
-	}
-}
-
-// Keys with a few checks a second also cost few hops.
-func TestALukewarmKeyIsKeptLent(t *testing.T) {
-	t.Parallel()
-	for perSecond, least := range map[int]float64{16: 0.75, 40: 0.93, 400: 0.97} { // checks a second at all four nodes together, and the least fraction without a hop
-		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				w := newWorld(t, 4, false)
-				ls := w.limiters(t, weir.Limit{Name: "warm", Rate: 100_000, Per: time.Minute})
-				key := keyOf(t, ls["a"])
-				sources := make(map[weir.Source]int)
-				lasts := min(4000/time.Duration(perSecond)*time.Second, time.Minute)
-				flood(t, ls, key, perSecond, lasts, w.names, func(_ string, d weir.Decision, _ time.Time) {
-					require.True(t, d.Allowed)
-					sources[d.Source]++
-				})
-				t.Logf("%.1f %% without a hop: %v", 100*withoutHop(sources), sources)
-				require.Greater(t, withoutHop(sources), least)
+				require.Greater(t, withoutHop(sources), c.least)
 			})
 		})
 	}
@@ -168,9 +161,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				w := newWorld(t, 3, gossip)
+			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
 				key := keyOf(t, ls["a"])
 				admitted := heat(t, ls["b"], key)
@@ -188,8 +179,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 					}
 				}
 				require.Less(t, admitted, 100)
-				d, err := ls["c"].Peek(t.Context(), key)
-				require.NoError(t, err)
+				d := peek(t, ls["c"], key)
 				require.LessOrEqual(t, d.RetryAfter, 750*time.Millisecond)
 				ds, err := w.nodes["c"].AllowAll(t.Context(), weir.Ask{Limiter: ls["c"], Key: key}, weir.Ask{Limiter: ls["c"], Key: "another"})
 				require.NoError(t, err)
@@ -207,9 +197,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 
 // The units of a lease also return if another member is missing.
 func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
 		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
 		w.network.Split([]string{"a", "b"}, []string{"c"})
@@ -224,8 +212,7 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 		}
 		require.NotZero(t, leased)
 		time.Sleep(750 * time.Millisecond) // the longest time for which an owner counts a lease
-		d, err := ls["a"].Peek(t.Context(), key)
-		require.NoError(t, err)
+		d := peek(t, ls["a"], key)
 		require.EqualValues(t, 100_000, d.Limit)
 		require.EqualValues(t, admitted, d.Limit-d.Remaining)
 	})
@@ -234,9 +221,7 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 // The units of a lease also return if the borrower, or the link to the owner, is late. The owner
 // waits 750 ms for the units, even if the borrower of a hot key may spend them only for 100 ms.
 func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
 		key, admitted := keyOf(t, ls["a"]), 0
 		for w.nodes["b"].Stats().Leases.HeldUnits < 50 {
@@ -246,9 +231,7 @@ func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 		}
 		w.network.SetLink("b", "a", weirtest.Link{Latency: 400 * time.Millisecond})
 		time.Sleep(750 * time.Millisecond)
-		d, err := ls["a"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, admitted, d.Limit-d.Remaining)
+		require.EqualValues(t, admitted, used(t, ls["a"], key))
 	})
 }
 
@@ -258,7 +241,7 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	t.Parallel()
 	lasts := time.Duration(full.Pick(t, 8, 20)) * time.Second
 	granted := func(noLeases bool) (modest float64) {
-		inBubble(t, func(t *testing.T) {
+		playBubble(t, func(t *testing.T) {
 			w := newWorld(t, 4, false)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Second, Burst: 5000, NoLeases: noLeases})
 			key := keyOf(t, ls["a"])
@@ -283,25 +266,9 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	require.Greater(t, granted(false), 0.8*granted(true))
 }
 
-func TestAResetEndsLeases(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 100, Calendar: weir.Day})
-		key := keyOf(t, ls["a"])
-		heat(t, ls["b"], key)
-		require.NoError(t, ls["c"].Reset(t.Context(), key))
-		require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
-		exhaustAll(t, map[string]*weir.Limiter{"c": ls["c"]}, key, 99, "c") // the count after the reset receives no leased units
-		time.Sleep(time.Second)
-		require.False(t, allowed(t, ls["b"], key, 1).Allowed)
-	})
-}
-
 // A reset reaches the borrower and the owner one after the other. The borrower continues to send
 // checks in between.
 func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
-	t.Parallel()
 	const slow, limit = 60 * time.Millisecond, 1000
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for name, c := range map[string]struct {
@@ -381,7 +348,6 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 
 // Same as above, but with random links, random callers and several resets of the key.
 func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
-	t.Parallel()
 	runs := race.Pick(3, full.Pick(t, 12, 100))
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range runs {
@@ -440,9 +406,7 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 }
 
 func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		spent := heat(t, ls["b"], key)
@@ -450,23 +414,17 @@ func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 1))
 		require.Equal(t, served, w.nodes["a"].Stats().Served)
 		time.Sleep(time.Second)
-		d, err := ls["b"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, 100-spent+1, d.Remaining)
+		require.EqualValues(t, 100-spent+1, remaining(t, ls["b"], key))
 		heat(t, ls["b"], key)
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 90))
 		time.Sleep(time.Second)
-		d, err = ls["b"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, 100, d.Remaining, "the rest of the lease returns as well")
+		require.EqualValues(t, 100, remaining(t, ls["b"], key), "the rest of the lease returns as well")
 	})
 }
 
 // A check with new numbers of the limit goes to the owner at once.
 func TestAnOverrideEndsLeases(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
 		ls := w.limiters(t, l)
 		key := keyOf(t, ls["a"])
@@ -482,9 +440,7 @@ func TestAnOverrideEndsLeases(t *testing.T) {
 }
 
 func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true}
 		ls := w.limiters(t, l)
 		key := keyOf(t, ls["a"])
@@ -500,7 +456,6 @@ func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
 
 // A lease ends at the latest with its window.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // its windows begin at whole seconds
@@ -526,18 +481,13 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
 		for _, algorithm := range algorithms {
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
-				t.Parallel()
 				inBubbles(t, func(t *testing.T, gossip bool) {
 					const rate = 3200
 					w := newWorld(t, 4, gossip)
 					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: rate, Per: time.Hour})
 					key := keyOf(t, ls["a"])
 					admitted := 0
-					count := func(_ string, d weir.Decision, _ time.Time) {
-						if d.Allowed {
-							admitted++
-						}
-					}
+					count := counting(&admitted)
 					flood(t, ls, key, 4000, 400*time.Millisecond, []string{"b", "b", "b", "c"}, count)
 					w.network.Host(lost).Kill()
 					var left []string
@@ -562,18 +512,13 @@ func TestASplitDoublesNoLease(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
 		t.Run(policy.String(), func(t *testing.T) {
-			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				const rate = 3000
 				w := newWorld(t, 4, gossip)
 				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour, Partition: policy})
 				key := keyOf(t, ls["a"])
 				admitted := 0
-				count := func(_ string, d weir.Decision, _ time.Time) {
-					if d.Allowed {
-						admitted++
-					}
-				}
+				count := counting(&admitted)
 				flood(t, ls, key, 4000, 300*time.Millisecond, w.names, count)
 				w.network.Split([]string{"a", "b"}, []string{"c", "d"})
 				flood(t, ls, key, 2000, 10*time.Second, w.names, count)
@@ -590,9 +535,7 @@ func TestASplitDoublesNoLease(t *testing.T) {
 
 // A node that was frozen for longer than the term of its leases does not spend them.
 func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		heat(t, ls["b"], key)
@@ -606,7 +549,6 @@ func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 
 // A leaver hands over a count while units of the count are leased.
 func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range 5 {
 			w := newWorld(t, 3, gossip)
@@ -614,11 +556,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 			ls := w.limiters(t, l)
 			key := keyOf(t, ls["a"])
 			admitted := 0
-			count := func(_ string, d weir.Decision, _ time.Time) {
-				if d.Allowed {
-					admitted++
-				}
-			}
+			count := counting(&admitted)
 			flood(t, ls, key, 1000, 200*time.Millisecond, w.names, count)
 			left := make(chan error)
 			go func() { left <- w.nodes["a"].Leave(t.Context()) }()
@@ -632,9 +570,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 }
 
 func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "limit", Rate: 1e6, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		for range 200 {

@@ -28,9 +28,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
 		} {
 			t.Run(fmt.Sprint(fault, " of ", n), func(t *testing.T) {
-				t.Parallel()
-				inBubbles(t, func(t *testing.T, gossip bool) {
-					w := newWorld(t, n, gossip)
+				inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {
 					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
 					key := keyOf(t, ls["a"])
 					host := w.network.Host("a")
@@ -59,8 +57,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 						}
 						time.Sleep(2 * time.Millisecond)
 					}
-					d, err := ls["b"].Allow(t.Context(), key)
-					require.NoError(t, err)
+					d := allowed(t, ls["b"], key, 1)
 					require.Equal(t, sources[len(sources)-1], d.Source)
 					host.Thaw()
 				})
@@ -72,9 +69,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 // Nodes may try to reach the dead node through each other, until they know that there is no route.
 // They must not become disconnected because of these requests.
 func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		for _, from := range w.names {
 			for _, to := range w.names {
 				if from != to {
@@ -102,13 +97,10 @@ func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
 }
 
 func TestALinkThatIsDownCostsAHop(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true})
 		key := keyOf(t, ls["a"])
-		w.network.Cut("a", "b")
-		w.network.Cut("b", "a")
+		w.cut("a", "b")
 		_, err := ls["b"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
@@ -116,8 +108,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 		denied := make(map[string]bool)
 		for range 100 {
 			for name, l := range ls {
-				d, err := l.Allow(t.Context(), key)
-				require.NoError(t, err)
+				d := allowed(t, l, key, 1)
 				way := map[string]weir.Source{"a": weir.Owner, "b": weir.Relayed, "c": weir.Forwarded}[name]
 				if denied[name] && name != "a" {
 					way = weir.Pushback
@@ -141,7 +132,6 @@ func TestASplitHealsByItself(t *testing.T) {
 	}
 	for _, split := range splits {
 		t.Run(split.String(), func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				w := newWorld(t, 5, true)
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -168,9 +158,7 @@ func TestASplitHealsByItself(t *testing.T) {
 // A node sends each check only once, even if the caller gives up early. If the grant arrives after
 // the deadline, the node refunds the units to the member that granted them.
 func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 90_000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		var wait sync.WaitGroup
@@ -189,8 +177,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 		time.Sleep(time.Second)
 		var spent int64
 		for _, l := range ls {
-			d, err := l.Peek(t.Context(), key)
-			require.NoError(t, err)
+			d := peek(t, l, key)
 			require.NotEqual(t, weir.Budget, d.Source, "a short deadline does not make the owner missing")
 			spent = d.Limit - d.Remaining
 		}
@@ -201,9 +188,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 }
 
 func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		ctx, cancel := context.WithCancel(t.Context())
@@ -212,28 +197,23 @@ func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, d.Allowed)
 		time.Sleep(time.Second)
-		d, err = ls["a"].Peek(t.Context(), key)
-		require.NoError(t, err)
+		d = peek(t, ls["a"], key)
 		require.EqualValues(t, 100, d.Remaining)
 	})
 }
 
 func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
 		begun := time.Now()
-		d, err := ls["b"].AllowN(t.Context(), key, 7)
-		require.NoError(t, err)
+		d := allowed(t, ls["b"], key, 7)
 		require.Equal(t, weir.StandIn, d.Source)
 		require.LessOrEqual(t, time.Since(begun), timeout)
 		time.Sleep(time.Second)
-		d, err = ls["a"].Peek(t.Context(), key)
-		require.NoError(t, err)
+		d = peek(t, ls["a"], key)
 		require.EqualValues(t, 93, d.Remaining, "the grant of the owner is refunded, and the grant of the stand-in is reported")
 		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
 	})
@@ -242,15 +222,12 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 // An owner applies the refund of a late grant even if no other member is connected. No other member
 // can apply the refund.
 func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		// The answer and the pings of a arrive after a has heard no member for a second.
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
-		d, err := ls["b"].AllowN(t.Context(), key, 7)
-		require.NoError(t, err)
+		d := allowed(t, ls["b"], key, 7)
 		require.NotEqual(t, weir.Forwarded, d.Source)
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
@@ -266,7 +243,7 @@ func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(full.Pick(t, 20, 300)) {
-		inBubble(t, func(t *testing.T) {
+		playBubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			drawn := func(mean time.Duration) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
 			w := newWorld(t, 2, false)
@@ -304,9 +281,7 @@ func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 // If the latency of a link is greater than Timeout, the members stay connected, and the replicas
 // still arrive.
 func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
 		own, others := keyOf(t, ls["a"]), keyOf(t, ls["b"])
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 170 * time.Millisecond})
@@ -314,25 +289,20 @@ func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 		const asks = 10 * int64(time.Second/every)
 		for range asks {
 			for _, key := range []string{own, others} {
-				_, err := ls["a"].Allow(t.Context(), key)
-				require.NoError(t, err)
+				allowed(t, ls["a"], key, 1)
 			}
 			time.Sleep(every)
 		}
 		require.NoError(t, w.nodes["a"].Close())
 		time.Sleep(2 * time.Second)
-		d, err := ls["b"].Peek(t.Context(), own)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, d.Limit-d.Remaining, asks-int64(last/every))
+		require.GreaterOrEqual(t, used(t, ls["b"], own), asks-int64(last/every))
 	})
 }
 
 // A node sends replicas directly to a slow successor, even if there are other paths to it. A frame
 // that is sent through other members would be late.
 func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 5, gossip)
+	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
 		for i, a := range w.names {
 			for _, b := range w.names[i+1:] {
@@ -341,8 +311,7 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 		}
 		for begun, i := time.Now(), 0; time.Since(begun) < 20*time.Second; i++ {
 			for _, name := range w.names {
-				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%100))
-				require.NoError(t, err)
+				allowed(t, ls[name], fmt.Sprint(i%100), 1)
 			}
 			time.Sleep(25 * time.Millisecond)
 			for _, n := range w.nodes {
@@ -355,28 +324,22 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 // If the owner has stalled, it executes all requests later. No other member may apply the refund in
 // the meantime.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
-		d, err := ls["b"].AllowN(t.Context(), key, 50)
-		require.NoError(t, err)
+		d := allowed(t, ls["b"], key, 50)
 		require.Equal(t, weir.Forwarded, d.Source)
 		w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 10))
 		w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
 		time.Sleep(2 * time.Second)
-		d, err = ls["a"].Peek(t.Context(), key)
-		require.NoError(t, err)
+		d = peek(t, ls["a"], key)
 		require.EqualValues(t, 60, d.Remaining)
 	})
 }
 
 func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		d, err := ls["b"].Debit(t.Context(), key, 300)
@@ -384,8 +347,7 @@ func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
 		require.Equal(t, weir.Forwarded, d.Source)
 		require.False(t, d.Allowed)
 		require.NoError(t, ls["c"].Refund(t.Context(), key, 300))
-		d, err = ls["a"].AllowN(t.Context(), key, 100)
-		require.NoError(t, err)
+		d = allowed(t, ls["a"], key, 100)
 		require.True(t, d.Allowed)
 		require.Zero(t, d.Remaining, "units that the debt does not contain are not refunded")
 	})
@@ -393,25 +355,20 @@ func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
 
 // A relay must not count as stalled if it does not answer a relayed check in time.
 func TestASlowRelayIsNotBlamed(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, NoLeases: true})
 		far, near := keyOf(t, ls["a"]), keyOf(t, ls["c"])
-		w.network.Cut("a", "b")
-		w.network.Cut("b", "a")
+		w.cut("a", "b")
 		time.Sleep(3 * time.Second)
 		for range 20 {
 			w.network.SetLink("c", "b", weirtest.Link{Latency: 75 * time.Millisecond})
 			begun := time.Now()
-			d, err := ls["b"].Allow(t.Context(), far)
-			require.NoError(t, err)
+			d := allowed(t, ls["b"], far, 1)
 			require.Contains(t, []weir.Source{weir.StandIn, weir.Budget}, d.Source)
 			require.LessOrEqual(t, time.Since(begun), timeout)
 			w.network.SetLink("c", "b", weirtest.Link{Latency: latency})
 			time.Sleep(100 * time.Millisecond)
-			d, err = ls["b"].Allow(t.Context(), near)
-			require.NoError(t, err)
+			d = allowed(t, ls["b"], near, 1)
 			require.Equal(t, weir.Forwarded, d.Source)
 		}
 	})
@@ -419,9 +376,7 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 
 // Wait does not treat an outage as a full queue. The check is retried until the owner answers.
 func TestWaitOutlastsAnOutage(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed})
 		key := keyOf(t, ls["a"])
 		w.network.Host("a").Freeze()
@@ -436,9 +391,7 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 
 // The RetryAfter of a share may be an hour, but the owner may return within seconds.
 func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.LeakyBucket} {
 			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Hour})
 			key := keyOf(t, ls["a"])

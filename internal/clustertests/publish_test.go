@@ -95,7 +95,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			time.Sleep(time.Second)
 			w.publish(t, "e", "y", "2")
 			for _, name := range w.names[:4] {
-				w.start(t, name, w.gossips, weir.Config{})
+				w.start(t, name, weir.Config{})
 			}
 			w.knows(t, 500*time.Millisecond, "x=1 y=2 ", w.names...)
 			w.publish(t, "a", "x", "")
@@ -107,7 +107,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			for i := range values {
 				require.NoError(t, w.nodes["a"].Publish(fmt.Sprintf("%05d", i), 1, make([]byte, 1000)))
 			}
-			w.start(t, "e", w.gossips, weir.Config{})
+			w.start(t, "e", weir.Config{})
 			require.True(t, within(2*time.Second, func() bool {
 				for _, name := range w.names {
 					if got, _ := w.nodes[name].Published(""); len(got) != values {
@@ -119,7 +119,6 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 		}},
 	} {
 		t.Run(promise, func(t *testing.T) {
-			t.Parallel()
 			c.play(t, func(t *testing.T, gossip bool) { c.check(t, newWorld(t, 5, gossip)) })
 		})
 	}

@@ -25,13 +25,6 @@ func exhaust(t *testing.T, l *weir.Limiter, key string) {
 	}
 }
 
-func allowed(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
-	t.Helper()
-	d, err := l.AllowN(t.Context(), key, units)
-	require.NoError(t, err)
-	return d
-}
-
 func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
 	t.Parallel()
 	for _, l := range []weir.Limit{
@@ -40,9 +33,7 @@ func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
 		{Name: "log", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Second},
 	} {
 		t.Run(l.Name, func(t *testing.T) {
-			t.Parallel()
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				w := newWorld(t, 3, gossip)
+			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 				ls := w.limiters(t, l)
 				key := keyOf(t, ls["a"])
 				exhaust(t, ls["a"], key)
@@ -146,19 +137,14 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	const off = 10 * time.Microsecond
 	runs, remembered := race.Pick(3, full.Pick(t, 3, 15)), 0
 	for _, algorithm := range algorithms {
-		inBubble(t, func(t *testing.T) {
+		playBubble(t, func(t *testing.T) {
 			w := newWorld(t, 3, false)
 			for run := range runs {
 				rng := rand.New(rand.NewPCG(uint64(algorithm), uint64(run)))
 				l := weir.Limit{Name: fmt.Sprint("run ", run), Algorithm: algorithm, Rate: 1 + rng.Int64N(6)}
 				l.Per = []time.Duration{50 * time.Millisecond, 700*time.Millisecond + 13, 2 * time.Second}[rng.IntN(3)]
 				ls, steps := w.limiters(t, l), schedule(rng, &l)
-				var keys []string
-				for i := 0; len(keys) < 2; i++ {
-					if key := fmt.Sprint(i); ls["a"].Owner(key).Self {
-						keys = append(keys, key)
-					}
-				}
+				keys := keysOf(ls["a"], 2)
 				want := play(t, w, ls, keys[0], steps, false)
 				got := play(t, w, ls, keys[1], steps, true)
 				debited := false // after a debit, units return later than predicted
@@ -183,9 +169,7 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 }
 
 func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 		key, b := keyOf(t, ls["a"]), ls["b"]
 		require.True(t, allowed(t, b, key, 7).Allowed)
@@ -200,13 +184,11 @@ func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
 		require.InDelta(t, first.RetryAfter-100*time.Millisecond, again.RetryAfter, float64(time.Millisecond))
 		require.GreaterOrEqual(t, again.ResetAfter, again.RetryAfter)
 		require.Equal(t, weir.Pushback, allowed(t, b, key, 6).Source, "a larger one is")
-		d, err := b.Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, weir.Forwarded, d.Source)
-		d = allowed(t, b, key, 3)
-		require.True(t, d.Allowed)
-		require.Equal(t, weir.Forwarded, d.Source)
-		d, err = b.Debit(t.Context(), key, 5)
+		require.Equal(t, weir.Forwarded, peek(t, b, key).Source)
+		fits := allowed(t, b, key, 3)
+		require.True(t, fits.Allowed)
+		require.Equal(t, weir.Forwarded, fits.Source)
+		d, err := b.Debit(t.Context(), key, 5)
 		require.NoError(t, err)
 		require.Equal(t, weir.Forwarded, d.Source)
 		require.Equal(t, weir.Pushback, allowed(t, b, key, 5).Source)
@@ -216,9 +198,7 @@ func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
 }
 
 func TestWhatGivesBackEndsAPushback(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 5, Per: time.Hour}
 		ls := w.limiters(t, l)
 		key := keyOf(t, ls["a"])
@@ -250,9 +230,7 @@ func TestWhatGivesBackEndsAPushback(t *testing.T) {
 }
 
 func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		few := w.limiters(t, weir.Limit{Name: "few", Rate: 2, Per: time.Hour})
 		many := w.limiters(t, weir.Limit{Name: "many", Rate: 100, Per: time.Hour})
 		a := w.nodes["a"]
@@ -283,9 +261,7 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 		require.Equal(t, before, served())
 		require.EqualValues(t, 100, a.Stats().Decisions[weir.Pushback].Denied)
 		for i, left := range []int64{0, 98, 98} {
-			d, err := asks[i].Limiter.Peek(t.Context(), asks[i].Key)
-			require.NoError(t, err)
-			require.Equal(t, left, d.Remaining)
+			require.Equal(t, left, remaining(t, asks[i].Limiter, asks[i].Key))
 		}
 
 		shadow := asks[1]
@@ -304,9 +280,7 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 // In this test, a takes one unit at b and one at c. The link to c is slow, and c denies. As long
 // as a has not received this denial, b denies the checks of d.
 func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorldOf(t, 4, gossip, weir.Config{Timeout: 100 * time.Millisecond})
+	inWorlds(t, 4, weir.Config{Timeout: 100 * time.Millisecond}, func(t *testing.T, w *world) {
 		one := w.limiters(t, weir.Limit{Name: "one", Rate: 1, Per: time.Hour})
 		key, other := keyOf(t, one["b"]), keyOf(t, one["c"])
 		exhaust(t, one["c"], other)
@@ -347,9 +321,7 @@ func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
 }
 
 func TestALateDenialIsRemembered(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 5, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		exhaust(t, ls["a"], key)
@@ -370,7 +342,6 @@ func TestALateDenialIsRemembered(t *testing.T) {
 }
 
 func TestADenialOfAGlobalLimitIsNotRemembered(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		settled()

@@ -45,7 +45,6 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 // allows. Each client leaves after its patience, which is a multiple of the time that a full
 // queue takes.
 func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
-	t.Parallel()
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
 	parts = parts[:full.Pick(t, 2, len(parts))]
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -77,7 +76,6 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 // The time that a full queue takes is between 4 ms, which is one round trip to the owner, and 100
 // ms.
 func TestAShortQueueServesAtItsRate(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, c := range []struct {
 			rate, burst int64
@@ -105,7 +103,6 @@ func TestAShortQueueServesAtItsRate(t *testing.T) {
 // If a region has waiters, it requests units from the other regions. Checks that do not wait must
 // not overtake the waiters.
 func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 1, weir.Config{})
 		settled()
@@ -150,9 +147,7 @@ func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
 // The waiters that do not leave are served in the order in which they arrived, even if they wait
 // on different nodes.
 func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 50, Per: time.Second, Burst: 100})
 		key := keyOf(t, ls["a"])
 		var (
@@ -191,9 +186,7 @@ func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
 
 // At most Burst units wait or are being served, on all nodes together.
 func TestAQueueIsFullOverAllNodes(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
 		key := keyOf(t, ls["a"])
 		ctx, cancel := context.WithCancel(t.Context())
@@ -221,22 +214,17 @@ func TestAQueueIsFullOverAllNodes(t *testing.T) {
 		cancel()
 		clients.Wait()
 		time.Sleep(5 * time.Second)
-		d, err := ls["c"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, 10, d.Remaining, "all that left have left no trace")
+		require.EqualValues(t, 10, remaining(t, ls["c"], key), "all that left have left no trace")
 	})
 }
 
 // A refused waiter takes no room in the queue, so a check that fits is allowed a tenth of a
 // second later.
 func TestARefusedWaiterTakesNoRoom(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
 		key := keyOf(t, ls["a"])
-		d, err := ls["a"].AllowN(t.Context(), key, 2)
-		require.NoError(t, err)
+		d := allowed(t, ls["a"], key, 2)
 		require.True(t, d.Allowed)
 		require.ErrorIs(t, ls["b"].Wait(t.Context(), key, 9), weir.ErrFull)
 		time.Sleep(100 * time.Millisecond)
@@ -244,8 +232,7 @@ func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, ls["c"].Wait(short, key, 8), context.DeadlineExceeded, "two come before it")
 		time.Sleep(100 * time.Millisecond)
-		d, err = ls["b"].AllowN(t.Context(), key, 8)
-		require.NoError(t, err)
+		d = allowed(t, ls["b"], key, 8)
 		require.True(t, d.Allowed)
 	})
 }
@@ -253,7 +240,6 @@ func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 // Each node keeps its own waiters. After the crash of the owner, the node sends them to the
 // member that decides instead of the owner.
 func TestWaitersOutliveTheOwner(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, units := range []int64{1, 3} {
 			w := newWorld(t, 5, gossip)

@@ -64,9 +64,7 @@ func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 		{"a firewall resets a link that another member replaces", 3, 0, reject([]string{"a"}, []string{"b"}), [][]string{{"a", "b", "c"}}, []int{100}, []int{100}, []int{100}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				w := newWorldOf(t, c.nodes, gossip, weir.Config{ForgetRefused: true, Expect: c.expect})
+			inWorlds(t, c.nodes, weir.Config{ForgetRefused: true, Expect: c.expect}, func(t *testing.T, w *world) {
 				c.fault(w)
 				time.Sleep(2 * time.Second)
 				require.Equal(t, map[weir.PartitionPolicy][]int{weir.MajorityShare: c.majority, weir.FairShare: c.fair, weir.FailClosed: c.closed}, w.sideGrants(t, c.sides...))
@@ -78,7 +76,6 @@ func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 // The marker of a carried reservation is a unit of a FailClosed limit. If it were not, and a
 // firewall sends resets, the same reservation could be settled on each side.
 func TestSurvivorDoesNotSettleACarriedReservation(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		cfg := seeded
 		cfg.ForgetRefused = true

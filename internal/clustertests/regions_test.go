@@ -62,7 +62,6 @@ func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				c := planet(t, 3, weir.Config{})
 				settled()
@@ -98,7 +97,6 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 		"as RegionShares says":  {map[string]int64{"ap": 1, "eu": 7, "us": 2}, map[string]int{"ap1": 10, "eu1": 70, "us1": 20}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				w := planet(t, 2, weir.Config{RegionShares: c.shares})
 				settled()
@@ -118,7 +116,6 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 }
 
 func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		time.Sleep(500 * time.Millisecond)
@@ -137,7 +134,6 @@ func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
 }
 
 func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})
 		settled()
@@ -157,7 +153,6 @@ func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
 }
 
 func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 3, weir.Config{})
 		settled()
@@ -199,7 +194,6 @@ func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
 }
 
 func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -217,14 +211,11 @@ func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
 			require.Equal(t, i < 4, ds.Allowed(), "ask %d", i)
 			require.EqualValues(t, 30, ds[0].Limit)
 		}
-		d, err := global.Peek(t.Context(), "k")
-		require.NoError(t, err)
-		require.EqualValues(t, 26, d.Remaining)
+		require.EqualValues(t, 26, remaining(t, global, "k"))
 	})
 }
 
 func TestPeekLooksAtAllRegions(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -238,8 +229,7 @@ func TestPeekLooksAtAllRegions(t *testing.T) {
 		for _, node := range w.Names() {
 			limiter, err := w.Node(node).Limiter(l)
 			require.NoError(t, err)
-			d, err := limiter.Peek(t.Context(), "k")
-			require.NoError(t, err)
+			d := peek(t, limiter, "k")
 			require.EqualValues(t, 45, d.Remaining, node)
 			require.EqualValues(t, 60, d.Limit)
 		}
@@ -247,7 +237,6 @@ func TestPeekLooksAtAllRegions(t *testing.T) {
 }
 
 func TestAResetIsOfAllRegions(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -278,7 +267,6 @@ func TestAResetIsOfAllRegions(t *testing.T) {
 }
 
 func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * time.Millisecond})
 		start := func(region, other string, shares map[string]int64) *weir.Node {
@@ -298,8 +286,7 @@ func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T
 		for _, n := range []*weir.Node{near, far} {
 			limiter, err := n.Limiter(weir.Limit{Name: "disputed", Rate: 100, Per: time.Hour, Scope: weir.Global})
 			require.NoError(t, err)
-			d, err := limiter.Allow(t.Context(), "k")
-			require.NoError(t, err)
+			d := allowed(t, limiter, "k", 1)
 			require.False(t, d.Allowed)
 			for _, stats := range n.Stats().Regions {
 				require.Positive(t, stats.Disputed)

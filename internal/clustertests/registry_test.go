@@ -39,13 +39,11 @@ func askAt(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	t.Helper()
 	limiter, err := c.Node(node).Limiter(l)
 	require.NoError(t, err)
-	d, err := limiter.Allow(t.Context(), key)
-	require.NoError(t, err)
+	d := allowed(t, limiter, key, 1)
 	return d
 }
 
 func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c, log := logged(t, weirtest.Options{Gossip: gossip})
 		api := weir.Limit{Name: "api", Rate: 1000, Per: time.Minute}
@@ -83,7 +81,6 @@ func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T
 }
 
 func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c, log := logged(t, weirtest.Options{})
 		askAt(t, c, "a", weir.Limit{Name: "api", Rate: 100, Per: time.Minute}, "k")
@@ -101,7 +98,6 @@ func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
 // The numbers that judge a count may differ from the declared numbers without a conflict. The
 // reasons are shares, parts of a region, windows of a calendar, and numbers of an older version.
 func TestNoFalseConflictIsReported(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		regions := map[string]string{"eu1": "eu", "eu2": "eu", "eu3": "eu", "us1": "us", "us2": "us"}
 		c, log := logged(t, weirtest.Options{Nodes: []string{"eu1", "eu2", "eu3", "us1", "us2"}, Regions: regions})

@@ -139,7 +139,6 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				w := emptyWorld([]string{"a", "b"}, true)
 				for _, name := range hosts(9) {

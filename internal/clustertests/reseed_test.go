@@ -268,7 +268,6 @@ func (k *reseededKey) above() (most float64) {
 func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	full.Only(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		begun := time.Now()
@@ -305,7 +304,6 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 // A rollout without the stage in which both clusters count costs at most one more limit.
 func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		time.Sleep(2 * reseedPer)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
 )
 
 var seeded = weir.Config{Seed: []byte("a seed of sixteen bytes or more")}
@@ -39,85 +37,7 @@ func opened(t *testing.T, l *weir.Limiter, key, text string) *weir.Reservation {
 	return v
 }
 
-func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
-	t.Helper()
-	d, err := l.Peek(t.Context(), key)
-	require.NoError(t, err)
-	return d.Remaining
-}
-
-func TestReservationsAreExactInAHealthyCluster(t *testing.T) {
-	t.Parallel()
-	for _, algorithm := range algorithms {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
-			schedules := full.Pick(t, 60, 2000)
-			inBubble(t, func(t *testing.T) {
-				w := newWorldOf(t, 3, false, seeded)
-				ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour})
-				for i := range schedules {
-					reservations(t, w, ls, fmt.Sprint("key ", i), rand.New(rand.NewPCG(uint64(algorithm), uint64(i))))
-				}
-				w.close(t)
-			})
-		})
-	}
-}
-
-// reservations plays one schedule on a key with 1000 units, and compares each decision with the
-// units that are used at the time.
-func reservations(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, random *rand.Rand) {
-	const limit = 1000
-	type pending struct {
-		*weir.Reservation
-		by string
-	}
-	var (
-		used int64
-		open []pending
-	)
-	any := func() string { return w.names[random.IntN(len(w.names))] }
-	for step := range 40 {
-		if step < 30 && (len(open) == 0 || random.IntN(2) == 0) {
-			by, estimate := any(), 1+random.Int64N(limit/4)
-			v, err := ls[by].Reserve(t.Context(), key, estimate)
-			require.NoError(t, err)
-			fits := used+estimate <= limit
-			if d := v.Decision(); d.Allowed || d.Source != weir.Pushback {
-				require.Equal(t, fits, d.Allowed, "%s: %d used, and %d asked for", key, used, estimate)
-			}
-			if v.Decision().Allowed {
-				used += estimate
-				open = append(open, pending{v, by})
-			}
-			continue
-		}
-		if len(open) == 0 {
-			return
-		}
-		k := random.IntN(len(open))
-		v := open[k]
-		open = append(open[:k], open[k+1:]...)
-		if random.IntN(4) == 0 {
-			text := v.Text()
-			v = pending{opened(t, ls[any()], key, text), v.by}
-		}
-		if random.IntN(4) == 0 {
-			require.NoError(t, v.Cancel(t.Context()))
-			used -= v.Units()
-		} else {
-			actual := random.Int64N(v.Units() + v.Units()/2 + 1)
-			require.NoError(t, v.Settle(t.Context(), actual))
-			used += actual - v.Units()
-		}
-		require.ErrorIs(t, v.Settle(t.Context(), 1), weir.ErrSettled)
-		time.Sleep(delivered)
-		require.Equal(t, max(0, limit-used), remaining(t, ls[any()], key), key)
-	}
-}
-
 func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
@@ -155,7 +75,6 @@ func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
 
 // The context of a request is done if its client has disconnected.
 func TestAReservationIsSettledThoughItsContextIsDone(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
@@ -173,14 +92,12 @@ func TestAReservationIsSettledThoughItsContextIsDone(t *testing.T) {
 
 // Units of a lease have no receipt, so a reservation does not use a lease.
 func TestAReservationIsOfNoLease(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		for leased := false; !leased; {
-			d, err := ls["b"].Allow(t.Context(), key)
-			require.NoError(t, err)
+			d := allowed(t, ls["b"], key, 1)
 			leased = d.Source == weir.Leased
 		}
 		v := reserve(t, ls["b"], key, 10)
@@ -191,7 +108,6 @@ func TestAReservationIsOfNoLease(t *testing.T) {
 }
 
 func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		for algorithm, over := range map[weir.Algorithm]time.Duration{
@@ -215,7 +131,6 @@ func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
 }
 
 func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		for _, algorithm := range algorithms {
@@ -237,9 +152,7 @@ func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
 // A hand-over moves the windows of a count as well. They begin at other times on the clock of the
 // new owner.
 func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorldOf(t, 3, gossip, seeded)
+	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		type one struct {
 			l        map[string]*weir.Limiter
 			v        *weir.Reservation
@@ -264,8 +177,7 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 				all[i].text = all[i].v.Text()
 			}
 		}
-		require.NoError(t, w.nodes["a"].Leave(t.Context()))
-		require.NoError(t, w.nodes["a"].Close())
+		w.leave(t, "a")
 		time.Sleep(time.Second)
 		for _, r := range all {
 			if r.text != "" {
@@ -286,9 +198,7 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 // A refund may be lost until the other nodes detect the crash. The owner may have executed the
 // refund, so a second refund could return the units twice. A debit is not lost.
 func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorldOf(t, 3, gossip, seeded)
+	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		type one struct {
 			l      *weir.Limiter
 			v      *weir.Reservation
@@ -326,7 +236,6 @@ func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
 }
 
 func TestACarriedReservationIsSettledOnce(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Minute})
@@ -374,7 +283,6 @@ func TestACarriedReservationIsSettledOnce(t *testing.T) {
 }
 
 func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 2, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
@@ -413,7 +321,6 @@ func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
 }
 
 func TestAMinorityCannotSettleACarriedReservation(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})

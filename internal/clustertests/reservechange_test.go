@@ -13,7 +13,6 @@ import (
 // The numbers of a bucket change between an estimate and its settlement. The settlement returns
 // the part of the estimate above the cost, to within the unit by which a level is rounded up.
 func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		for _, algorithm := range []weir.Algorithm{weir.TokenBucket, weir.LeakyBucket} {
@@ -62,7 +61,6 @@ func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
 // If a node has old numbers, the receipt that it gets has the numbers of the owner. The node does
 // not return units that have already drained by the numbers of the owner.
 func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		before := weir.Limit{Name: "tokens", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Minute, Version: 1}
@@ -91,9 +89,7 @@ func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 				w := newWorldOf(t, 2, false, seeded)
 				skewed := seeded
 				skewed.Now = func() time.Time { return time.Now().Add(skew) }
-				w.network.Host("c")
-				w.names = append(w.names, "c")
-				w.start(t, "c", false, skewed)
+				w.start(t, "c", skewed)
 				w.ready(t, w.names...)
 				time.Sleep(time.Minute) // until the epoch of the cluster has begun
 				type one struct {

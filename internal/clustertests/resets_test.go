@@ -24,7 +24,6 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	runs := race.Pick(2, full.Pick(t, len(algorithms), 20))
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
-			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				for run := range runs {
 					w := newWorld(t, n, gossip)
@@ -49,7 +48,6 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 // The bound is L + L/16 + 2a·RTT, where a is the number of units per second that all nodes ask
 // for.
 func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const limit, rtt = 1600, 2 * latency
 		for run := range race.Pick(2, 5) {
@@ -93,7 +91,6 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 }
 
 func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range full.Pick(t, len(algorithms), 10) {
 			w := newWorld(t, 3, gossip)
@@ -121,7 +118,6 @@ func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 
 // Once the owner is heard again, its count soon includes the units that the stand-in admitted.
 func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, algorithm := range algorithms {
 			w := newWorld(t, 3, gossip)
@@ -137,9 +133,7 @@ func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 			require.True(t, within(5*time.Second, func() bool { return w.agree(w.names...) }))
 			time.Sleep(time.Second)
 			for name, l := range ls {
-				d, err := l.Peek(t.Context(), key)
-				require.NoError(t, err)
-				require.EqualValues(t, 30, d.Remaining, "%v at %s", algorithm, name)
+				require.EqualValues(t, 30, remaining(t, l, key), "%v at %s", algorithm, name)
 			}
 			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
 			w.close(t)
@@ -254,10 +248,9 @@ func (a *admissions) worst(per time.Duration) (worst int) {
 // restart replaces the process on a host as a deploy does.
 func (w *world) restart(t *testing.T, ld *load, name string, gossip bool) {
 	ld.down(name)
-	require.NoError(t, w.nodes[name].Leave(t.Context()))
-	require.NoError(t, w.nodes[name].Close())
+	w.leave(t, name)
 	w.network.Host(name).Kill()
-	w.start(t, name, gossip, weir.Config{})
+	w.start(t, name, weir.Config{})
 	require.True(t, within(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
 	ld.back(name)
 }
@@ -277,7 +270,6 @@ func (ld *load) judge(begun time.Time) {
 }
 
 func TestARollingRestartResetsNothing(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 5, gossip)
 		w.ready(t, w.names...)
@@ -295,16 +287,13 @@ func TestARollingRestartResetsNothing(t *testing.T) {
 
 func TestScalingOutAndInResetsNothing(t *testing.T) {
 	race.SkipAlike(t, "TestARollingRestartResetsNothing")
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
-		w.ready(t, w.names...)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		begun := time.Now()
 		ld := w.load(t)
 		time.Sleep(20 * time.Second)
 		w.names = hosts(6)
 		for _, name := range w.names[3:] { // all at once
-			w.start(t, name, gossip, weir.Config{})
+			w.start(t, name, weir.Config{})
 		}
 		w.ready(t, w.names...)
 		for _, name := range w.names[3:] {
@@ -333,7 +322,6 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 }
 
 func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, pair := range [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}} {
 			for _, owner := range []string{"a", "b", "c"} {
@@ -356,11 +344,8 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 // nodes still have the full limit.
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 	race.SkipAlike(t, "TestARollingRestartResetsNothing")
-	t.Parallel()
 	size := full.Pick(t, 3, 5)
-	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, size, gossip)
-		w.ready(t, w.names...)
+	inWorldsOfGossip(t, size, weir.Config{}, func(t *testing.T, w *world) {
 		for i, name := range hosts(size) {
 			w.network.Host(name).Kill()
 			require.NoError(t, w.nodes[name].Close())
@@ -369,7 +354,7 @@ func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 			fresh := string(rune('f' + i)) // a host that had no node before
 			w.names = append(w.names, fresh)
 			w.network.Host(fresh)
-			w.start(t, fresh, gossip, weir.Config{})
+			w.start(t, fresh, weir.Config{})
 		}
 		last := time.Now()
 		names := slices.Sorted(maps.Keys(w.nodes))
@@ -381,10 +366,7 @@ func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 }
 
 func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
-		w.ready(t, w.names...)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: 10 * time.Second})
 		w.network.Host("a").Kill()
 		time.Sleep(10 * time.Second)
@@ -397,17 +379,16 @@ func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
 // In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
 // while the counts are sent from one node to another.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run, algorithm := range algorithms {
-			w := emptyWorld(hosts(3), false)
+			w := emptyWorld(hosts(3), gossip)
 			var mu sync.Mutex
 			offset := map[string]time.Duration{"a": 0, "b": 7 * time.Minute, "c": -3 * time.Minute}
 			for _, name := range w.names {
 				w.network.Host(name)
 			}
 			for _, name := range w.names {
-				w.start(t, name, gossip, weir.Config{Now: func() time.Time {
+				w.start(t, name, weir.Config{Now: func() time.Time {
 					mu.Lock()
 					defer mu.Unlock()
 					return time.Now().Add(offset[name])
@@ -445,10 +426,7 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 // If a limit is changed, the units in use are converted only once, even if another node has taken
 // over the count.
 func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
-		w.ready(t, w.names...)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		old := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingWindow, Rate: 100, Per: time.Hour, Version: 1})
 		key := keyOf(t, old["a"])
 		require.Equal(t, 60, ask(t, old, key, 20, w.names...))
@@ -456,20 +434,13 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 		require.Equal(t, 3, ask(t, changed, key, 1, w.names...))
 		time.Sleep(time.Second) // until all leases have ended
 		w.network.Host("a").Kill()
-		d, err := changed["b"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, 27, d.Remaining)
-		d, err = old["c"].Peek(t.Context(), key)
-		require.NoError(t, err)
-		require.EqualValues(t, 27, d.Remaining, "the higher Version also applies to a check with the old one")
+		require.EqualValues(t, 27, remaining(t, changed["b"], key))
+		require.EqualValues(t, 27, remaining(t, old["c"], key), "the higher Version also applies to a check with the old one")
 	})
 }
 
 func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
-		w.ready(t, w.names...)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		require.Equal(t, 30, ask(t, ls, key, 20, w.names...))
@@ -495,9 +466,7 @@ func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
 // A node that was forgotten while it was frozen must give its keys to their new owner. No unit
 // that either of them has counted may be lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
-	t.Parallel()
-	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 3, gossip)
+	inWorldsOfGossip(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		name := ls["a"].Owner(key).Name
@@ -519,9 +488,7 @@ func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 		require.Equal(t, 100, admitted)
 		w.ready(t, w.names...)
 		for name, l := range ls {
-			d, err := l.Peek(t.Context(), key)
-			require.NoError(t, err)
-			require.Zero(t, d.Remaining, "at %s", name)
+			require.Zero(t, remaining(t, l, key), "at %s", name)
 		}
 	})
 }

@@ -290,7 +290,6 @@ func secrets(all ...[]byte) func(*cluster.Config) {
 // To go back, an operator takes the steps in reverse order, as long as the old secret is in all
 // lists.
 func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newRotation(t, hosts(3), secrets(older))
 		r.rollOut(secrets(older, newer))
@@ -306,7 +305,6 @@ func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 
 // The other nodes are not affected. To go back, an operator starts the node with the old secret.
 func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newRotation(t, hosts(3), secrets(older))
 		r.stop("a")
@@ -335,7 +333,6 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	full.Only(t, "TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck, which rolls certificates out too, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
 		stolen := ca.leaf(t, 2*time.Minute)
@@ -355,7 +352,6 @@ func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing
 // authorities.
 func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
@@ -375,7 +371,6 @@ func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *te
 }
 
 func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
@@ -414,7 +409,6 @@ func reloading(t *testing.T, first func() *credentials) (r *rotation, reload fun
 // The credentials of a node are replaced while the node runs, as if they were in files. The
 // connections that are open stay open, and all new connections use the new credentials.
 func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		of := func(ca *authority, roots *x509.CertPool) func() *credentials {
@@ -445,7 +439,6 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	full.Only(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck, where what is open stays open, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
 		of := func(valid time.Duration) func() *credentials {

@@ -15,7 +15,6 @@ import (
 // The decisions of one node and of a cluster of five are the same, even if replicas are being
 // sent when the clock is stepped.
 func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		var clock atomic.Int64
 		clock.Store(time.Unix(1_800_000_000, 0).UnixNano())

@@ -30,7 +30,6 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	}
 	for part, nodes := range []int{3, 4, 5} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				var w *world
 				for i := range uint64(n) {

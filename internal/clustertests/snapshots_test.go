@@ -84,7 +84,7 @@ func (w *world) startOn(t *testing.T, cfg weir.Config, shelves map[string]*shelf
 		all.Go(func() {
 			c := cfg
 			c.Name, c.Snapshots = name, s
-			n, err := w.launch(t, name, false, c)
+			n, err := w.launch(t, name, c)
 			mu.Lock()
 			defer mu.Unlock()
 			require.NoError(t, err)
@@ -203,7 +203,6 @@ func TestACrashOfAllNodesLosesWhatWasSpentSinceTheLastSnapshotsAndNoMore(t *test
 
 // A window that has not ended is continued, and a window that has ended is not.
 func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		s := new(shelf)
 		w := nextWorld(t, weir.Config{}, map[string]*shelf{"a": s})
@@ -235,7 +234,6 @@ func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
 // By the time the member returns, the cluster has forgotten the reset. The cluster has the
 // current counts, so the member must not load the old ones.
 func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		a, b := new(shelf), new(shelf)
@@ -243,8 +241,7 @@ func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
 		ls := w.limiters(t, limit)
 		require.Equal(t, 10, ask(t, ls, "k", 10, "a"))
 		time.Sleep(2 * time.Minute)
-		require.NoError(t, w.nodes["b"].Leave(t.Context()))
-		require.NoError(t, w.nodes["b"].Close())
+		w.leave(t, "b")
 		require.NoError(t, ls["a"].Reset(t.Context(), "k"))
 		time.Sleep(25 * time.Minute) // until the tombstone is forgotten
 		require.Equal(t, 4, ask(t, ls, "k", 4, "a"))
@@ -292,7 +289,6 @@ func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
 
 // A check does not wait for a store, even if the store is slow or returns an error.
 func TestSnapshotsThatFailAreCountedAndKeepNoCheckWaiting(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		s := &shelf{fail: errors.New("the disk is full"), slow: 30 * time.Second}
 		w := nextWorld(t, weir.Config{SnapshotEvery: time.Minute}, map[string]*shelf{"a": s})
@@ -320,7 +316,6 @@ func TestSnapshotsThatFailAreCountedAndKeepNoCheckWaiting(t *testing.T) {
 
 // Each of the nodes loads the snapshots that are not loaded by any of the other nodes.
 func TestASharedStoreIsLoadedByTheNodesTogether(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.TokenBucket, Rate: 10, Per: 24 * time.Hour}
 		s := &shelf{shared: true}

@@ -33,14 +33,11 @@ func (s *stuck) Save(ctx context.Context, node string, write func(io.Writer) err
 // A node leaves while a snapshot is being written. The other nodes continue to count, so the
 // snapshot must not replace the one that was written before the node left.
 func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		s := &stuck{shelf: new(shelf), freed: make(chan struct{})}
 		w := newWorld(t, 1, false)
-		w.network.Host("b")
-		w.names = append(w.names, "b")
-		w.start(t, "b", false, weir.Config{Name: "b", Snapshots: s})
+		w.start(t, "b", weir.Config{Name: "b", Snapshots: s})
 		w.ready(t, "a", "b")
 		require.Equal(t, 7, ask(t, w.limiters(t, limit), "k", 7, "b"))
 		time.Sleep(2 * time.Minute)

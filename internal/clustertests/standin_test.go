@@ -18,7 +18,6 @@ import (
 const standInKeys = 60 // so many that each of the nodes is a successor for some of them
 
 func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, algorithm := range algorithms[:race.Pick(1, len(algorithms))] {
 			w := newWorld(t, 3, gossip)
@@ -44,7 +43,6 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 
 func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 	race.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
-	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
 			w := newWorld(t, 3, gossip)
@@ -70,9 +68,7 @@ func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 // If the owner of a count is lost in a split, the count must include the units of both sides
 // after the split.
 func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 4, gossip)
+	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		admitted := make([]int, standInKeys)
 		fill(t, ls, admitted, 5, w.names...)
@@ -87,9 +83,7 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 		for i := range admitted {
 			require.Equal(t, 40, admitted[i])
 			for _, name := range w.names[1:] {
-				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
-				require.NoError(t, err)
-				require.EqualValues(t, 60, d.Remaining, "key %d at %s", i, name)
+				require.EqualValues(t, 60, remaining(t, ls[name], fmt.Sprint(i)), "key %d at %s", i, name)
 			}
 		}
 		fill(t, ls, admitted, 50, w.names[1:]...)
@@ -103,9 +97,7 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 // A node that was started apart becomes an owner of keys when it meets the other nodes, and
 // receives their counts. If it crashes, each unit of these counts must count only once.
 func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 2, gossip)
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)
 		admitted := make([]int, standInKeys)
@@ -113,7 +105,7 @@ func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 		w.network.Host("c")
 		w.names = append(w.names, "c")
 		w.network.Split([]string{"a", "b"}, []string{"c"})
-		w.start(t, "c", gossip, weir.Config{})
+		w.start(t, "c", weir.Config{})
 		time.Sleep(2 * time.Second)
 		w.network.Heal()
 		w.ready(t, w.names...)
@@ -122,8 +114,7 @@ func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		for i := range admitted {
 			for _, name := range []string{"a", "b"} {
-				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
-				require.NoError(t, err)
+				d := peek(t, ls[name], fmt.Sprint(i))
 				require.EqualValues(t, admitted[i], 1000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
 			}
 		}

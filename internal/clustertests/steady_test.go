@@ -55,7 +55,6 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 // This test measures the table in docs/algorithms.md.
 func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	race.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
-	t.Parallel()
 	const periods = 40
 	rates := []int64{1, 2, 3, 5, 10, 100}
 	type row struct {

@@ -72,7 +72,6 @@ func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
 // A key may be the name or the address of a user. The nodes send only the ID of a key, even if
 // the network is not encrypted, and they do not log the key.
 func TestNoKeyIsSentOrLogged(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		const secretive = "203.0.113.77 of somebody"
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})

@@ -38,7 +38,7 @@ type world struct {
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
-	gossips bool     // whether a test that starts more nodes is to use real gossip
+	gossips bool     // whether the nodes use real gossip
 	insides sync.Map // of *weir.Node to *observe.Inside
 }
 
@@ -67,20 +67,24 @@ func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 		w.network.Host(name)
 	}
 	for _, name := range w.names {
-		w.start(t, name, gossip, cfg)
+		w.start(t, name, cfg)
 	}
 	w.ready(t, w.names...)
 	return w
 }
 
-func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
-	n, err := w.tryStart(t, name, gossip, cfg)
+// start starts a node. It adds the host to the names of the world, if the host is new.
+func (w *world) start(t *testing.T, name string, cfg weir.Config) *weir.Node {
+	if !slices.Contains(w.names, name) {
+		w.names = append(w.names, name)
+	}
+	n, err := w.tryStart(t, name, cfg)
 	require.NoError(t, err)
 	return n
 }
 
-func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
-	n, err := w.launch(t, name, gossip, cfg)
+func (w *world) tryStart(t *testing.T, name string, cfg weir.Config) (*weir.Node, error) {
+	n, err := w.launch(t, name, cfg)
 	if err == nil {
 		w.nodes[name] = n
 	}
@@ -88,7 +92,7 @@ func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config
 }
 
 // startTogether adds new hosts and starts their nodes at the same time.
-func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names ...string) {
+func (w *world) startTogether(t *testing.T, cfg weir.Config, names ...string) {
 	w.names = append(w.names, names...)
 	for _, name := range names {
 		w.network.Host(name)
@@ -96,7 +100,7 @@ func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names 
 	nodes, errs := make([]*weir.Node, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { nodes[i], errs[i] = w.launch(t, name, gossip, cfg) })
+		all.Go(func() { nodes[i], errs[i] = w.launch(t, name, cfg) })
 	}
 	all.Wait()
 	for i, name := range names {
@@ -106,10 +110,10 @@ func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names 
 }
 
 // launch starts a node on a host without adding it to nodes.
-func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
+func (w *world) launch(t *testing.T, name string, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget, ForgetRefused: cfg.ForgetRefused}
-	if gossip {
+	if w.gossips {
 		c.Bind, c.Network = name+":7946", host.Network()
 		for _, other := range w.names {
 			c.Join = append(c.Join, other+":7946")
@@ -133,6 +137,19 @@ func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) 
 func (w *world) inside(n *weir.Node) *observe.Inside {
 	in, _ := w.insides.Load(n)
 	return in.(*observe.Inside)
+}
+
+// leave stops a node as a deploy does.
+func (w *world) leave(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, w.nodes[name].Leave(t.Context()))
+	require.NoError(t, w.nodes[name].Close())
+}
+
+// cut cuts the link between two hosts, both ways.
+func (w *world) cut(a, b string) {
+	w.network.Cut(a, b)
+	w.network.Cut(b, a)
 }
 
 // agree reports whether the roster of each named node has only the named nodes, and all of them
@@ -201,10 +218,16 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 	return ""
 }
 
-// inBubble runs a test in virtual time. Close does not wait for the last probes of memberlist, so
+// inBubble runs a test in virtual time, in parallel with other tests. Close does not wait for the last probes of memberlist, so
 // inBubble lets a minute pass at the end. The minute takes no real time once all nodes are
 // closed.
 func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	playBubble(t, test)
+}
+
+// playBubble is inBubble for a test that has several bubbles, one after the other.
+func playBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		test(t)
@@ -225,6 +248,16 @@ func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 	bothBubbles(t, true, test)
 }
 
+// inWorlds is inBubbles for a test of a world with n nodes that have the same configuration.
+func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *world)) {
+	bothBubbles(t, false, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
+}
+
+// inWorldsOfGossip is inWorlds for the tests of inBubblesOfGossip.
+func inWorldsOfGossip(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *world)) {
+	bothBubbles(t, true, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
+}
+
 // bothBubbles runs a test with real gossip and with simulated membership. The default run has
 // only one of the two. Other work does not change the time of a bubble, so bubbles run in
 // parallel.
@@ -233,6 +266,7 @@ func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 // memberlist and of the connections can race with the goroutines of the node only there. The
 // default run under the detector has real gossip in the tests of inBubblesOfGossip.
 func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool)) {
+	t.Parallel()
 	for _, gossip := range []bool{true, false} {
 		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +278,6 @@ func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool
 			case !gossip && gossips:
 				full.Only(t, "the same test with gossip")
 			}
-			t.Parallel()
 			inBubble(t, func(t *testing.T) { test(t, gossip) })
 		})
 	}
@@ -261,6 +294,34 @@ func (w *world) ready(t *testing.T, names ...string) {
 		}
 		return w.agree(names...)
 	}), "%v are ready", names)
+}
+
+// allowed takes units of a key.
+func allowed(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, units)
+	require.NoError(t, err)
+	return d
+}
+
+func peek(t *testing.T, l *weir.Limiter, key string) weir.Decision {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	require.NoError(t, err)
+	return d
+}
+
+// remaining returns the units of a key that are left, as one node knows it.
+func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
+	t.Helper()
+	return peek(t, l, key).Remaining
+}
+
+// used returns the units of a key that are spent.
+func used(t *testing.T, l *weir.Limiter, key string) int64 {
+	t.Helper()
+	d := peek(t, l, key)
+	return d.Limit - d.Remaining
 }
 
 // ask checks the key the given number of times on each named node, and counts the allowed checks.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -33,6 +34,9 @@ const (
 	lateEvery, lateSlack = time.Millisecond, time.Millisecond
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
+
+	// floodRate is in new keys a second of all floodCallers. In 3 s they fill a store of floodMaxKeys.
+	floodRate, floodCallers, floodMaxKeys = 200_000, 512, 500_000
 )
 
 // BusyLoad is the load of each gateway. Goroutines work, yield, may rest, and then check a random
@@ -42,6 +46,7 @@ type BusyLoad struct {
 	Work, Rest time.Duration
 	Throttled  []int // the processes that are stopped for 60 ms of each 100
 	Quota      []int // the processes that may use 40 ms of CPU in each 100 ms, by cgroup
+	Flood      []int // the gateways that are asked for new keys as well
 	Gateway    int   // the index of this gateway
 }
 
@@ -56,6 +61,7 @@ var busyLoads = []struct {
 	{"4x50us-rest-10ms-all-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0, 1, 2}}},
 	// A quota stops only a process that would use more: two thirds of a core here.
 	{"4x1ms-rest-5ms-all-quota", BusyLoad{Goroutines: 4, Work: time.Millisecond, Rest: 5 * time.Millisecond, Quota: []int{0, 1, 2}}},
+	{"32x0us-rest-20ms-one-flooded", BusyLoad{Goroutines: 32, Rest: 20 * time.Millisecond, Flood: []int{0}}},
 }
 
 // BenchmarkBusy runs gateways in processes of their own that leave the machine no idle time. It
@@ -72,20 +78,20 @@ func BenchmarkBusy(b *testing.B) {
 }
 
 func playBusy(b *testing.B, load BusyLoad) {
-	gateways := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate})
+	gateways := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate, MaxKeys: floodMaxKeys})
 	var throttles sync.WaitGroup
 	done := make(chan struct{})
 	for k, i := range load.Throttled {
 		throttles.Go(func() {
 			time.Sleep(time.Duration(k) * 37 * time.Millisecond) // out of step
-			throttle(gateways[i].process, done)
+			throttle(gateways[i].Child, done)
 		})
 	}
 	var quotas []*cpuQuota
 	for _, i := range load.Quota {
 		q, err := newCPUQuota(gateways[i].PID(), busyQuota, busyPeriod)
 		if err != nil {
-			endMembers(b, gateways)
+			require.NoError(b, endAll(gateways))
 			b.Skipf("a CPU quota needs a cgroup of its own, which cannot be made here: %v", err)
 		}
 		defer func() { require.NoError(b, q.remove()) }()
@@ -111,7 +117,7 @@ func playBusy(b *testing.B, load BusyLoad) {
 	if len(quotas) > 0 {
 		b.ReportMetric(100*median(each(quotas, (*cpuQuota).throttled)), "%throttled")
 	}
-	endMembers(b, gateways)
+	require.NoError(b, endAll(gateways))
 	all.report(b)
 	b.ReportMetric(milliseconds(exact), "ms-until-exact")
 }
@@ -133,12 +139,37 @@ func (s *service) Begin(load BusyLoad, _ *int) error {
 	for range load.Goroutines {
 		s.busy.callers.Go(func() { s.busy.ask(s.limiter, load) })
 	}
+	if slices.Contains(load.Flood, load.Gateway) {
+		l, err := s.node.Limiter(weir.Limit{Name: "minted", Rate: 1, Per: 30 * 24 * time.Hour})
+		if err != nil {
+			return err
+		}
+		for caller := range floodCallers {
+			s.busy.callers.Go(func() { s.busy.flood(l, caller) })
+		}
+	}
 	return nil
+}
+
+// flood asks for new keys, once each, as one of floodCallers.
+func (s *busy) flood(l *weir.Limiter, caller int) {
+	tick := time.NewTicker(floodCallers * time.Second / floodRate)
+	defer tick.Stop()
+	for i, over := caller, false; !over; i, over = i+floodCallers, s.ended.Load() {
+		<-tick.C
+		_, err := l.Allow(context.Background(), fmt.Sprint("minted ", i))
+		s.mu.Lock()
+		s.report.Minted++
+		if err != nil {
+			s.report.Errors++
+		}
+		s.mu.Unlock()
+	}
 }
 
 func (s *busy) ask(limiter *weir.Limiter, load BusyLoad) {
 	keys := worker.KeysThat(busyKeys, worker.AnyKey)
-	for !s.ended.Load() {
+	for over := false; !over; over = s.ended.Load() {
 		for begun := time.Now(); time.Since(begun) < load.Work; {
 		}
 		runtime.Gosched()
@@ -207,6 +238,7 @@ type BusyReport struct {
 	Beyond             int           // checks that took longer than Timeout, busySlack and the longest lateness of the process meanwhile
 	Late               time.Duration // the longest lateness of a process
 	Errors             int
+	Minted             int // new keys of a flood
 }
 
 func newBusyReport() BusyReport {
@@ -222,7 +254,7 @@ func (r *BusyReport) add(o *BusyReport) {
 	r.Latencies = append(r.Latencies, o.Latencies...)
 	r.Beyond += o.Beyond
 	r.Late = max(r.Late, o.Late)
-	r.Errors += o.Errors
+	r.Errors, r.Minted = r.Errors+o.Errors, r.Minted+o.Minted
 }
 
 func (r *BusyReport) report(b *testing.B) {
@@ -242,6 +274,7 @@ func (r *BusyReport) report(b *testing.B) {
 	}
 	b.ReportMetric(share(r.Beyond), "%beyond")
 	b.ReportMetric(milliseconds(r.Late), "late-ms")
+	b.ReportMetric(float64(r.Minted)/busyFor.Seconds(), "new-keys/s")
 }
 
 // reportKeys compares the granted units of some keys with those that their limits grant.
@@ -260,7 +293,7 @@ func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) 
 }
 
 // throttle stops a process for 60 ms of each 100, as a CPU quota does, until done.
-func throttle(p *process, done <-chan struct{}) {
+func throttle(p *lab.Child, done <-chan struct{}) {
 	for {
 		_ = p.Freeze()
 		time.Sleep(60 * time.Millisecond)
@@ -272,3 +305,5 @@ func throttle(p *process, done <-chan struct{}) {
 		}
 	}
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

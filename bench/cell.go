@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bench/internal/worker"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // cell is one contender under one workload.
@@ -72,7 +73,7 @@ const fillTime = 10
 // measure runs the cell once, in new processes and on an empty server. The first process asks.
 // Where checks are forwarded, the second owns the keys.
 func (c cell) measure(s settings) (f result, err error) {
-	var all []*remote
+	var all []*lab.Service
 	defer func() {
 		if err = errors.Join(err, endAll(all)); err != nil {
 			err = fmt.Errorf("%v: %w", c, err)
@@ -94,12 +95,16 @@ func (c cell) measure(s settings) (f result, err error) {
 		processes = 2
 	}
 	for range processes {
-		w, err := c.startWorker(s)
+		program := ""
+		if c.contender.gubernator {
+			program = s.gubernator
+		}
+		w, err := startRemote(program, worker.Name)
 		if err != nil {
 			return f, err
 		}
 		all = append(all, w)
-		addr, err := callAll[string]([]*remote{w}, callWait, "Worker.Start", setup)
+		addr, err := callAll[string]([]*lab.Service{w}, callWait, "Worker.Start", setup)
 		if err != nil {
 			return f, err
 		}
@@ -147,16 +152,8 @@ func (c cell) measure(s settings) (f result, err error) {
 	return f, c.sumUp(&f, t, took)
 }
 
-// startWorker starts a worker in this program, or in that of gubernator.
-func (c cell) startWorker(s settings) (*remote, error) {
-	if c.contender.gubernator {
-		return remoteOf(startProgram(s.gubernator, worker.Name))
-	}
-	return startRemote(worker.Name)
-}
-
 // weigh returns the bytes that all processes, or Redis, hold for the keys.
-func (c cell) weigh(all []*remote, s settings, before int64) (int64, error) {
+func (c cell) weigh(all []*lab.Service, s settings, before int64) (int64, error) {
 	if c.contender.at == inRedis {
 		now, err := s.redis.memory()
 		return now - before, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +79,12 @@ func TestMoreCallersThanCPUsAskOtherProcessesAlone(t *testing.T) {
 // Cells run on a hundredth of their keys and for some milliseconds, in processes as the command
 // has them.
 func TestCellsComeToFigures(t *testing.T) {
-	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100, redis: sharedRedis(t)}
+	redis, err := startRedis()
+	if !errors.Is(err, errNoRedis) {
+		require.NoError(t, err)
+		defer func() { require.NoError(t, redis.end()) }()
+	}
+	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100, redis: redis}
 	s.noGubernator = fmt.Errorf("go run ./bench builds gubernator, as does the full run (%s=1)", full.Variable)
 	if full.Enabled(t) {
 		var remove func() error

@@ -5,7 +5,7 @@
 //
 // Each contender is measured in new processes. Contenders take turns, so that other load of the
 // machine affects all of them. judge states the bounds of the oracle, and README.md the meaning of
-// the columns. The tests of the package have benchmarks of Weir beside the limits of the machine.
+// the columns. The tests of the package have a benchmark of busy gateways.
 //
 // It is a module of its own, so that a module that imports Weir has no rivals in go.sum.
 package main

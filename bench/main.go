@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"time"
@@ -16,13 +15,7 @@ import (
 )
 
 func main() {
-	if name := os.Getenv(worker.RoleVariable); name != "" {
-		if err := worker.Play(name, map[string]worker.Role{worker.Name: worker.Serve(begin), sizerRole: serveSizer}[name]); err != nil {
-			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
-			os.Exit(1)
-		}
-		return
-	}
+	playRole()
 	lab.Main(run)
 }
 

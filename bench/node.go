@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"slices"
 	"time"
 
@@ -57,4 +59,9 @@ func untilExactOf(l *weir.Limiter, keys []string, within time.Duration) error {
 // remembered, or of what it has lent.
 func byAuthority(s weir.Source) bool {
 	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed || s == weir.Pushback || s == weir.Leased
+}
+
+// quiet logs errors alone: a benchmark's output is its figures.
+func quiet() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }

@@ -1,59 +1,78 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/rpc"
+	"os"
+	"os/exec"
 	"time"
+
+	"github.com/weir-go/weir/bench/internal/worker"
+	"github.com/weir-go/weir/internal/lab"
 )
 
-// remote is a process with a service, and the way to call it. end ends both, once.
-type remote struct {
-	*process
-	*rpc.Client
+// roles are those of the command's processes.
+var roles = map[string]worker.Role{
+	worker.Name: worker.Serve(begin),
+	sizerRole:   func() error { return worker.ServeCalls(sizerRole, new(Sizer)) },
 }
 
-func startRemote(role string, env ...string) (*remote, error) {
-	return remoteOf(startRole(role, env...))
+// playRole plays the role of this process and exits. It returns if the process has none.
+func playRole() {
+	name := os.Getenv(worker.RoleVariable)
+	if name == "" {
+		return
+	}
+	if err := worker.Play(name, roles[name]); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
-// remoteOf calls a process that has just been started.
-func remoteOf(p *process, err error) (*remote, error) {
+// startRemote starts a program, this one if empty, in a role, with more in its environment.
+func startRemote(program, role string, env ...string) (*lab.Service, error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c, err := rpc.Dial("tcp", p.addr)
-	if err != nil {
-		return nil, errors.Join(err, p.end())
-	}
-	return &remote{p, c}, nil
+	cmd := exec.Command(cmp.Or(program, self))
+	cmd.Env = append(append(os.Environ(), env...), worker.RoleVariable+"="+role)
+	return lab.StartService(cmd)
 }
 
-func (r *remote) end() error { return errors.Join(r.Close(), r.process.end()) }
-
-func endAll(rs []*remote) (err error) {
+func endAll(rs []*lab.Service) (err error) {
 	for _, r := range rs {
-		err = errors.Join(err, r.end())
+		err = errors.Join(err, r.End(worker.StartWait))
 	}
 	return err
 }
 
 // callAll calls a method of all at once, and returns their replies. That may take as long as
 // within.
-func callAll[R, A any](rs []*remote, within time.Duration, method string, arg A) ([]R, error) {
+func callAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) ([]R, error) {
+	return beginAll[R](rs, within, method, arg)()
+}
+
+// beginAll is callAll without the wait for the replies, which is for the function that it returns.
+func beginAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) (await func() ([]R, error)) {
 	replies, calls := make([]R, len(rs)), make([]*rpc.Call, len(rs))
 	for i, r := range rs {
 		calls[i] = r.Go(method, arg, &replies[i], nil)
 	}
 	late := time.After(within)
-	var errs []error
-	for _, c := range calls {
-		select {
-		case <-c.Done:
-			errs = append(errs, c.Error)
-		case <-late:
-			return nil, fmt.Errorf("bench: %s has not returned after %v", method, within)
+	return func() ([]R, error) {
+		var errs []error
+		for _, c := range calls {
+			select {
+			case <-c.Done:
+				errs = append(errs, c.Error)
+			case <-late:
+				return nil, fmt.Errorf("bench: %s has not returned after %v", method, within)
+			}
 		}
+		return replies, errors.Join(errs...)
 	}
-	return replies, errors.Join(errs...)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -86,9 +85,4 @@ const ringMembers = 10
 // the other members do not exist.
 func startOwner(maxKeys int) (*weir.Node, error) {
 	return weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), Replicas: -1, MaxKeys: maxKeys, Logger: quiet()})
-}
-
-// ownedBy makes n keys that the limiter's own node owns.
-func ownedBy(l *weir.Limiter, n int) []string {
-	return worker.KeysThat(n, func(key string) bool { return l.Owner(key).Self })
 }

@@ -22,7 +22,7 @@ import (
 
 // sizerRole is a process that has a node as it is deployed: with secrets, a replica of each
 // count, and the check API.
-const sizerRole = "sizer"
+const sizerRole = "Sizer"
 
 // Sizer is the service of such a process.
 type Sizer struct {
@@ -45,11 +45,8 @@ type SizerSetup struct {
 // SizerAddrs are where it is reached.
 type SizerAddrs struct{ Peers, Checks string }
 
-func serveSizer(ready func(string), done <-chan struct{}) error {
-	s := new(Sizer)
-	if err := worker.ServeRPC("Sizer", s, ready, done); err != nil {
-		return err
-	}
+// Close closes the node.
+func (s *Sizer) Close() error {
 	if s.node == nil {
 		return nil
 	}
@@ -231,7 +228,7 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
 // sizers are nodes that know each other.
 type sizers struct {
 	asked int
-	all   []*remote
+	all   []*lab.Service
 	addrs []SizerAddrs
 }
 
@@ -246,7 +243,7 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	}()
 	setup := SizerSetup{Keys: keys, Asked: asked}
 	for range nodes {
-		r, err := startRemote(sizerRole, env...)
+		r, err := startRemote("", sizerRole, env...)
 		if err != nil {
 			return s, err
 		}
@@ -281,13 +278,7 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: worker.StartWait}
 	// What the nodes do while nothing is asked is measured by load.
-	over := make(chan error, 1)
-	var measured []SizerSpent
-	go func() {
-		var err error
-		measured, err = callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{"nothing", 1, d})
-		over <- err
-	}()
+	measured := beginAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{"nothing", 1, d})
 	errs := make([]error, 3*sizerCallers)
 	spent.Checks = paced(len(errs), rate, d, func(caller int, r *rand.Rand) {
 		key := worker.AppendKey(nil, r.IntN(s.asked))
@@ -302,11 +293,11 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 		}
 		_ = a.Body.Close()
 	})
-	errs = append(errs, <-over)
-	for _, one := range measured {
+	all, err := measured()
+	for _, one := range all {
 		spent.CPU += one.CPU
 	}
-	return spent, errors.Join(errs...)
+	return spent, errors.Join(append(errs, err)...)
 }
 
 // sizedRates are those that checks are asked at, of the cluster.

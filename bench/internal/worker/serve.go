@@ -1,57 +1,35 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/rpc"
-	"os"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
-// RoleVariable tells a process what to be: the command, or a test of it, starts itself again
-// as another process.
+// RoleVariable names the role of a process: the command, or a test of it, starts itself again as
+// another process.
 const RoleVariable = "WEIR_BENCH_ROLE"
-
-// A role is what a process does for another: it serves until done is closed. It calls
-// ready with the address that it serves at.
-type Role func(ready func(addr string), done <-chan struct{}) error
 
 // StartWait bounds how long a process may take to be ready, and to end. A machine that is
 // busy needs many times as long as an idle one.
 const StartWait = time.Minute
 
-// Play plays a role. It ends when the standard input does, and so with the parent.
-func Play(name string, serve Role) error {
-	if serve == nil {
+// Role is the work of a process. It returns once the parent ends the process.
+type Role func() error
+
+// Play plays a role.
+func Play(name string, role Role) error {
+	if role == nil {
 		return fmt.Errorf("no such role; set %s to nothing", RoleVariable)
 	}
-	done := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(done)
-	}()
-	return serve(func(addr string) { fmt.Println(addr) }, done)
+	return role()
 }
 
-// ServeRPC serves a service under a name, to the one process that started this one, until
-// done is closed.
-func ServeRPC(name string, service any, ready func(addr string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	server := rpc.NewServer()
-	if err := server.RegisterName(name, service); err != nil {
-		return err
-	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
-	return nil
+// ServeCalls serves the methods of service to the parent, and closes it when the parent ends the
+// process.
+func ServeCalls(name string, service io.Closer) error {
+	return errors.Join(lab.ServeCalls(name, service), service.Close())
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Name is the role of a process that has one instance of a contender, and callers that ask it.
-const Name = "worker"
+const Name = "Worker"
 
 // drawCount is the number of checks that are drawn before the measurement. A caller that has made
 // all of them begins again.
@@ -47,18 +47,17 @@ type Setup struct {
 	Redis     string
 }
 
-// Serve serves a worker, whose instance begin makes.
+// Serve returns the role of a worker. The worker calls begin to make its instance.
 func Serve(begin func(Setup, Quota) (*Instance, error)) Role {
-	return func(ready func(string), done <-chan struct{}) error {
-		w := &Worker{begin: begin}
-		if err := ServeRPC("Worker", w, ready, done); err != nil {
-			return err
-		}
-		if w.instance == nil {
-			return nil
-		}
-		return w.instance.Close()
+	return func() error { return ServeCalls(Name, &Worker{begin: begin}) }
+}
+
+// Close closes the instance.
+func (w *Worker) Close() error {
+	if w.instance == nil {
+		return nil
 	}
+	return w.instance.Close()
 }
 
 // Start makes the instance. It answers with the address of its node.

@@ -29,17 +29,4 @@ func TestPortsAreThoseOfTheDocuments(t *testing.T) {
 			}
 		}
 	}
-
-	// A test of the command holds it to this document.
-	flags, err := os.ReadFile("../docs/serve.md")
-	require.NoError(t, err)
-	for _, flag := range []string{"checks", "admin", "health"} {
-		require.Regexp(t, "(?m)^\\| `-"+flag+"` \\| .*127\\.0\\.0\\.1:"+documented[flag], string(flags))
-	}
-}
-
-func TestTheDocumentSizesMemoryAsTheManifestsAre(t *testing.T) {
-	text, err := os.ReadFile("../docs/deploy.md")
-	require.NoError(t, err)
-	require.Contains(t, string(text), fmt.Sprintf("Memory of a node: %d bytes for each count, and %d MiB.", keyBytes, baseMebibytes))
 }

@@ -29,8 +29,6 @@ type object struct {
 		Template                 template
 		ClusterIP                string
 		PublishNotReadyAddresses bool
-		IPFamilyPolicy           string
-		IPFamilies               []string
 		Ports                    []struct {
 			Name, Protocol string
 			Port           int
@@ -43,9 +41,6 @@ type object struct {
 				Protocol string
 			}
 		}
-		JobLabel  string
-		Endpoints []struct{ Port string }
-		Groups    any
 	}
 }
 

@@ -128,7 +128,7 @@ type replica struct {
 	out lab.Text
 }
 
-// start starts the container at ip, among those at ips.
+// start starts the container at ip, with the addresses of ips in the place of the Service's.
 func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []string) *replica {
 	t.Helper()
 	peers := fmt.Sprint(w.ports()["peers/TCP"])
@@ -136,25 +136,15 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 	for i, of := range ips {
 		join[i] = net.JoinHostPort(of, peers)
 	}
-	return startJoining(t, binaries, mounts, w, ip, join)
-}
-
-// startJoining starts the container at ip, with these addresses in the place of the Service's.
-func startJoining(t *testing.T, binaries, mounts string, w *workload, ip string, join []string) *replica {
-	t.Helper()
-	host := ip // as it stands before a port
-	if strings.Contains(ip, ":") {
-		host = "[" + ip + "]"
-	}
 	args := make([]string, len(w.node.Args))
 	for i, arg := range w.node.Args {
 		if strings.HasPrefix(arg, "-join=") {
 			arg = "-join=" + strings.Join(join, ",")
 		}
-		arg = strings.ReplaceAll(arg, "=:", "="+host+":")
-		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", host+":", "/etc/weir/", mounts+"/").Replace(arg)
+		arg = strings.ReplaceAll(arg, "=:", "="+ip+":")
+		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", ip+":", "/etc/weir/", mounts+"/").Replace(arg)
 	}
-	r, c := &replica{ip: host, w: w}, command(t, binaries, w.node, args...)
+	r, c := &replica{ip: ip, w: w}, command(t, binaries, w.node, args...)
 	for _, e := range w.node.Env {
 		switch {
 		case e.ValueFrom == nil:

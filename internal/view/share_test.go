@@ -315,32 +315,6 @@ func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 	}
 }
 
-func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		partition wire.Policy
-		heard     []int // besides self
-		want      int64 // of 100
-		source    wire.Source
-	}{
-		{"one of five has a fifth", wire.MajorityShare, nil, 20, wire.Budget},
-		{"two of five have two fifths", wire.MajorityShare, []int{1}, 40, wire.Budget},
-		{"three of five are a majority", wire.MajorityShare, []int{1, 2}, 100, wire.Owner},
-		{"policyFairShare knows no majority", wire.FairShare, []int{1, 2}, 60, wire.Budget},
-		{"policyFailClosed denies below a majority", wire.FailClosed, []int{1}, 0, wire.FailedClosed},
-		{"policyFailClosed serves with a majority", wire.FailClosed, []int{1, 2}, 100, wire.Owner},
-		{"policyFailOpen has all", wire.FailOpen, nil, 100, wire.FailedOpen},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			v := seen(1+len(c.heard), 5, c.heard...)
-			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
-			s, source := v.sideShare(a.ID, a.Partition)
-			require.Equal(t, c.want, s.Limit(a.Limit).Rate)
-			require.Equal(t, c.source, source)
-		})
-	}
-}
-
 func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *seen(3, 0).View
 	c.Self = -1
@@ -353,27 +327,31 @@ func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 // All sides of a split together have exactly the limit with policyFairShare.
 func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		partition wire.Policy
-		heard     []int // of 4 others
-		want      int64 // of 100
-		source    wire.Source
+		name            string
+		members, expect int
+		partition       wire.Policy
+		heard           []int // besides self
+		want            int64 // of 100
+		source          wire.Source
 	}{
-		{"a majority has all", wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
-		{"a minority has its part", wire.MajorityShare, []int{1}, 40, wire.Budget},
-		{"one alone too", wire.MajorityShare, nil, 20, wire.Budget},
-		{"policyFairShare knows no majority", wire.FairShare, []int{1, 2}, 60, wire.Budget},
-		{"policyFailClosed serves with a majority", wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
-		{"and denies elsewhere", wire.FailClosed, []int{1}, 0, wire.FailedClosed},
-		{"policyFailOpen has all", wire.FailOpen, nil, 100, wire.FailedOpen},
+		{"a majority has all", 5, 0, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
+		{"a minority has its part", 5, 0, wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"one alone too", 5, 0, wire.MajorityShare, nil, 20, wire.Budget},
+		{"policyFairShare knows no majority", 5, 0, wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"policyFailClosed serves with a majority", 5, 0, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
+		{"and denies elsewhere", 5, 0, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"policyFailOpen has all", 5, 0, wire.FailOpen, nil, 100, wire.FailedOpen},
+		{"one of five that are expected has a fifth", 1, 5, wire.MajorityShare, nil, 20, wire.Budget},
+		{"two have two fifths", 2, 5, wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"three are a majority", 3, 5, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
+		{"policyFairShare knows no majority of Expect", 3, 5, wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"policyFailClosed denies below a majority of Expect", 2, 5, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"policyFailClosed serves with a majority of Expect", 3, 5, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
+		{"policyFailOpen has all below Expect", 1, 5, wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			v := seen(5, 0, c.heard...)
-			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
-			s, source := v.Share(AsStandIn, a.ID, a.Partition)
-			require.Equal(t, c.want, s.Limit(a.Limit).Rate)
-			require.Equal(t, c.source, source)
-		})
+		s, source := seen(c.members, c.expect, c.heard...).Share(AsStandIn, bucket.ID{}, c.partition)
+		require.Equal(t, c.want, s.Limit(&bucket.Limit{Rate: 100, Per: time.Second}).Rate, c.name)
+		require.Equal(t, c.source, source, c.name)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "members")

@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/audit"
@@ -313,17 +312,6 @@ func TestATopicThatIsNotThereIsAnErrorThatSaysSo(t *testing.T) {
 	require.Zero(t, kept)
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
 	require.ErrorContains(t, err, "kafkaaudit: 3 of 3 records were not acknowledged")
-}
-
-func TestOptionsOfTheClientReachIt(t *testing.T) {
-	c := brokers(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "weir", "secret"))
-	without := sink(t, c, kgo.RequestRetries(0))
-	_, err := without.Write(within(t, 500*time.Millisecond), batch(1, 0))
-	require.Error(t, err)
-	with := sink(t, c, kgo.SASL(plain.Auth{User: "weir", Pass: "secret"}.AsMechanism()))
-	kept, err := with.Write(within(t, patience), batch(1, 0))
-	require.NoError(t, err)
-	require.Equal(t, 1, kept)
 }
 
 func TestWhatIsWrongWithOptionsIsSaidAtOnce(t *testing.T) {

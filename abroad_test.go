@@ -117,9 +117,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		} else {
 			require.Empty(t, answer, "op %d", c.op)
 		}
-		d, err := l.Peek(t.Context(), "key")
-		require.NoError(t, err)
-		require.EqualValues(t, 10, d.Remaining, "op %d", c.op)
+		require.EqualValues(t, 10, remaining(t, l, "key"), "op %d", c.op)
 	}
 	require.Empty(t, abroad(speaking("third")), "a region speaks for itself alone")
 	refused := len(cases) - 1 + 1 // all of these but the exchange, and that

@@ -17,9 +17,7 @@ func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector a pool forgets at random")
 	}
-	n, err := Start(t.Context(), Config{Logger: quiet})
-	require.NoError(t, err)
-	defer n.Close()
+	n := solo(t, Config{Logger: quiet})
 	var asks []Ask
 	for i, calendar := range []Calendar{NoCalendar, Day, NoCalendar} {
 		l := Limit{Name: fmt.Sprint(i), Algorithm: FixedWindow, Rate: 1_000_000, Calendar: calendar}

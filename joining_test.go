@@ -97,9 +97,7 @@ func (p *pair) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member {
 func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair()
-		n, err := Start(t.Context(), Config{Cluster: p, Logger: quiet})
-		require.NoError(t, err)
-		defer n.Close()
+		n := solo(t, Config{Cluster: p, Logger: quiet})
 		time.Sleep(time.Second)
 		test(t, p, n)
 	})
@@ -149,9 +147,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 					p.view.Store(&v)
 				}
 				reach(reachedFirst)
-				n, err := Start(t.Context(), Config{Cluster: p, Logger: quiet})
-				require.NoError(t, err)
-				defer n.Close()
+				n := solo(t, Config{Cluster: p, Logger: quiet})
 				time.Sleep(time.Second)
 				require.False(t, n.Ready())
 				reach(false)

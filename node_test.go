@@ -383,11 +383,8 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 // order in which they read the clock.
 func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
 	t.Parallel()
-	n, err := Start(t.Context(), Config{Logger: quiet})
-	require.NoError(t, err)
-	defer n.Close()
-	l, err := n.Limiter(Limit{Name: "test", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 1000})
-	require.NoError(t, err)
+	n := solo(t, Config{Logger: quiet})
+	l := limiter(t, n, Limit{Name: "test", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 1000})
 	placed := func(key string) int64 {
 		var a wire.Ask
 		require.NoError(t, l.ask(t.Context(), key, 1, &a))

@@ -57,23 +57,13 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		"no time":                    with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Per = 0 }),
 		"an unknown algorithm":       with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Algorithm = 99 }),
 	} {
-		got := make(chan []byte, 1)
-		b := cluster.NewBatch("other", within(got))
-		b.Requests = [][]byte{request}
-		inbound{n}.Serve(b)
-		require.Empty(t, <-got, about)
-		d, err := l.Peek(t.Context(), "key")
-		require.NoError(t, err)
-		require.EqualValues(t, 10, d.Remaining, about)
+		require.Empty(t, served(n, "", request), about)
+		require.EqualValues(t, 10, remaining(t, l, "key"), about)
 	}
 	for _, request := range [][]byte{good, with(func(h *wire.Header, a *wire.Ask, _ *bucket.Limit) {
 		h.Hops, a.Units, a.Partition = wire.MaxHops, 0, wire.FailClosed
 	})} {
-		got := make(chan []byte, 1)
-		b := cluster.NewBatch("other", within(got))
-		b.Requests = [][]byte{request}
-		inbound{n}.Serve(b)
-		s, err := wire.ParseAnswer(<-got, 1)
+		s, err := wire.ParseAnswer(served(n, "", request), 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
@@ -82,11 +72,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	for _, op := range []wire.Op{wire.OpSince + 1, 255} {
-		got := make(chan []byte, 1)
-		b := cluster.NewBatch("other", within(got))
-		b.Requests = [][]byte{append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)}
-		inbound{n}.Serve(b)
-		_, err := wire.ParseAnswer(<-got, 0)
+		_, err := wire.ParseAnswer(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), 0)
 		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}
 }
@@ -177,9 +163,7 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
-	d, err := l.Peek(t.Context(), "key")
-	require.NoError(t, err)
-	require.EqualValues(t, 9, d.Remaining)
+	require.EqualValues(t, 9, remaining(t, l, "key"))
 	require.EqualValues(t, 1, n.Stats().Overdue)
 	require.EqualValues(t, 4, n.Stats().Served)
 }
@@ -243,7 +227,7 @@ func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u
 // must not use all of the slots.
 func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 	t.Parallel()
-	const bursts, burst, longest = 3, 3000, time.Duration(math.MaxUint32) * time.Microsecond
+	const bursts, burst, longest = 3, 1500, time.Duration(math.MaxUint32) * time.Microsecond
 	for _, c := range []struct {
 		about string
 		to    string
@@ -309,22 +293,17 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 // must not evict a count that is used up.
 func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoIsDenied(t *testing.T) {
 	const most, asks = 1000, 10_000
-	n, err := Start(t.Context(), Config{MaxKeys: most, Logger: quiet})
-	require.NoError(t, err)
-	t.Cleanup(func() { n.Close() })
+	n := solo(t, Config{MaxKeys: most, Logger: quiet})
 	l := limiter(t, n, Limit{Name: "login", Rate: 1, Per: time.Hour})
 	for range 2 {
-		_, err = l.Allow(t.Context(), "victim")
+		_, err := l.Allow(t.Context(), "victim")
 		require.NoError(t, err)
 	}
 	limit := bucket.Limit{Rate: 100, Per: time.Minute}
 	for i := range uint64(asks) {
 		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
-		got := make(answers, 1)
-		b := cluster.NewBatch("greedy", got)
-		b.Requests = [][]byte{one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))}
-		inbound{n}.Serve(b)
-		require.NotEmpty(t, got[0], "it is answered")
+		request := one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))
+		require.NotEmpty(t, served(n, "", request), "it is answered")
 	}
 	s := n.Stats()
 	require.LessOrEqual(t, s.Keys, most)

@@ -99,14 +99,10 @@ func BenchmarkMetrics(b *testing.B) {
 }
 
 func TestPeekIsNoDecisionOfStats(t *testing.T) {
-	n, err := Start(t.Context(), Config{})
-	require.NoError(t, err)
-	defer n.Close()
-	window, err := n.Limiter(Limit{Name: "window", Algorithm: FixedWindow, Rate: 1, Per: time.Hour})
-	require.NoError(t, err)
-	inFlight, err := n.Limiter(Limit{Name: "in flight", Algorithm: InFlight, Rate: 1})
-	require.NoError(t, err)
-	_, err = window.Allow(t.Context(), "k")
+	n := solo(t, Config{})
+	window := limiter(t, n, Limit{Name: "window", Algorithm: FixedWindow, Rate: 1, Per: time.Hour})
+	inFlight := limiter(t, n, Limit{Name: "in flight", Algorithm: InFlight, Rate: 1})
+	_, err := window.Allow(t.Context(), "k")
 	require.NoError(t, err)
 	for range 10 {
 		for _, l := range []*Limiter{window, inFlight, window.Shadow()} {
@@ -122,11 +118,8 @@ func TestPeekIsNoDecisionOfStats(t *testing.T) {
 }
 
 func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {
-	n, err := Start(t.Context(), Config{})
-	require.NoError(t, err)
-	defer n.Close()
-	l, err := n.Limiter(Limit{Name: "l", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 3})
-	require.NoError(t, err)
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Name: "l", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 3})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	past, end := context.WithDeadline(t.Context(), time.Unix(0, 0))

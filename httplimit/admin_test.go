@@ -306,6 +306,8 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a member that lives", "DELETE", "/v1/members/" + a.node.Members()[0].Name, "", 409, `"` + a.node.Members()[0].Name + `" is serving: only a dead member can be forgotten`},
 
 		{"a request with headers that are a text", "POST", "/v1/request", `{"path":"/","headers":"a"}`, 400, `headers is "a": use an object of texts, in quotes`},
+		{"a request with a header that is a number", "POST", "/v1/request", `{"path":"/","headers":{"a":1}}`, 400, `headers is {"a":1}: use an object of texts, in quotes`},
+		{"a request of less than nothing", "POST", "/v1/request", `{"path":"/","length":-1}`, 400, `length is -1: use 0 to 1000000000000`},
 		{"a check of nothing", "POST", "/v1/check", `{}`, 400, `field "key" is missing; field "limit" is missing; field "window_ms" is missing`},
 		{"a check with a misspelt field", "POST", "/v1/check", `{"key":"a","limit":1,"window":5}`, 400, `unknown field "window": known are key, limit, window_ms, weight, name; field "window_ms" is missing`},
 		{"a check of wrong numbers", "POST", "/v1/check", `{"key":"a","limit":0,"window_ms":-1,"weight":-1}`, 400, `limit is 0: use 1 to 1000000000000; window_ms is -1: use 1 to 31622400000; weight is -1: use 0 to 1000000000000`},
@@ -474,6 +476,7 @@ func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
 	a.get("POST", "/v1/overrides", string(body), 200, &set)
 	after := time.Now()
 	utc, id := until.UTC(), a.limiter("api/burst").ID("u")
+	require.Contains(t, a.log.String(), " until="+utc.Format(time.RFC3339)+" ")
 	require.Equal(t, overrideAnswer{Limit: "api/burst", ID: hex.EncodeToString(id[:]), Rate: 50, Per: "2s", Burst: 500, Until: &utc, By: "ops", At: set.At}, set)
 	require.False(t, set.At.Before(before.Truncate(time.Second)) || set.At.After(after), "%v is not between %v and %v, in whole seconds", set.At, before, after)
 
@@ -580,6 +583,7 @@ rules:
 		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: stats.Trials["trial"]},
 	}, stats.Rules.Outcomes)
 	require.Positive(t, stats.Trials["trial"].Allowed)
+	require.Positive(t, stats.Decisions["owner"].Allowed)
 	require.Len(t, stats.Trials, 1)
 	a.ask("POST", "/v1/take", `{"limit":"trial","key":"v","units":3}`)
 	a.get("GET", "/v1/stats", "", 200, &stats)

@@ -13,6 +13,12 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
+func TestMain(m *testing.M) {
+	roles["Member"] = func() error { return worker.ServeCalls("Member", new(service)) } // of the benchmarks
+	playRole()
+	os.Exit(m.Run())
+}
+
 func TestMembersReportTheirLoadAndTheFloodOfOne(t *testing.T) {
 	members := startMembers(t, 2, MemberConfig{Rate: busyRate})
 	defer func() { require.NoError(t, endAll(members)) }()

@@ -188,7 +188,7 @@ func (f *fleet) poll(inc *incarnation) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		response, _, err := inc.request(context.Background(), http.MethodGet, inc.url()+readyPath, "", nil)
+		response, _, err := inc.get(context.Background(), inc.url()+readyPath, nil)
 		f.answered(inc, err == nil && response.StatusCode == http.StatusOK)
 		select {
 		case <-tick.C:

@@ -47,7 +47,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
-	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
+	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 50s unless told and 16s at least, and always per 2s: in less than 50s claims are judged by few periods, and in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -69,6 +69,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.regions != 0 {
 		unless("nodes", 2)
 		unless("limit", 50)
+		unless("duration", 50*time.Second) // so that each claim of use is judged over two periods or more
 	}
 	enough := leastRate(o.limit, planetPer)
 	switch {

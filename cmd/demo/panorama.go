@@ -64,7 +64,7 @@ func (p *panorama) ask(ctx context.Context, what string, query url.Values, into 
 		return errors.New("no gateway is up")
 	}
 	url := speaker.adminURL() + "/page/" + what + "?" + query.Encode()
-	response, text, err := speaker.request(ctx, http.MethodGet, url, "", http.Header{"Authorization": {"Bearer " + p.fleet.token}})
+	response, text, err := speaker.get(ctx, url, http.Header{"Authorization": {"Bearer " + p.fleet.token}})
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s does not answer", label(speaker.gateway))

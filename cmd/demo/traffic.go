@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -113,7 +112,7 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 // ask asks one gateway for a client.
 func ask(to *incarnation, path string, client int) answer {
 	a, sent := answer{to: to, path: path, client: client}, time.Now()
-	response, _, err := to.request(context.Background(), http.MethodGet, to.url()+path, "", http.Header{clientHeader: {clientName(client)}})
+	response, _, err := to.get(context.Background(), to.url()+path, http.Header{clientHeader: {clientName(client)}})
 	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
@@ -124,9 +123,9 @@ func ask(to *incarnation, path string, client int) answer {
 // maxAnswer bounds what is read of a gateway's answer, in bytes.
 const maxAnswer = 1 << 20
 
-// request makes a request, and returns the answer and its body.
-func (inc *incarnation) request(ctx context.Context, method, url, body string, fields http.Header) (*http.Response, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+// get sends a GET request, and returns the answer and its body.
+func (inc *incarnation) get(ctx context.Context, url string, fields http.Header) (*http.Response, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, nil, err
 	}

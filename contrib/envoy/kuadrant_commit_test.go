@@ -140,9 +140,9 @@ const windows = `
 domain: d
 descriptors:
 - key: user
-  rate_limit: {unit: minute, requests_per_unit: 1000}
+  rate_limit: {unit: second, requests_per_unit: 1000}
 - key: all
-  rate_limit: {unit: hour, requests_per_unit: 100000}
+  rate_limit: {unit: minute, requests_per_unit: 100000}
 `
 
 func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
@@ -163,7 +163,6 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 			_, err := b.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: ds, ReservationId: id, ActualAmount: 20})
 			return err
 		}
-		time.Sleep(2 * time.Minute)
 		require.Equal(t, 1000, left(of("user", "u")), "its window is over")
 		require.Equal(t, 99000, left(of("all", "")))
 		require.NoError(t, commit(r.ReservationId))
@@ -171,7 +170,7 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 		require.Equal(t, 99480, left(of("all", "")))
 		require.Equal(t, codes.FailedPrecondition, status.Code(commit(r.ReservationId)))
 
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		err = commit(late.ReservationId)
 		require.Equal(t, codes.FailedPrecondition, status.Code(err))
 		require.ErrorContains(t, err, "expired")

@@ -528,7 +528,7 @@ func TestABucketThatIsNotThereIsNamed(t *testing.T) {
 }
 
 func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
-	const megabytes, most = 200, 64 << 20
+	const megabytes, most = 100, 64 << 20
 	each(t, func(t *testing.T, s *server) {
 		if strings.HasSuffix(t.Name(), "gofakes3") {
 			keepNoParts(s, megabytes) // its memory is that of this process

@@ -14,11 +14,8 @@ import (
 // Between a grant and its refund a state may come, which was under way for longer than
 // the one before: its windows and entries begin later.
 func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
-	for _, algorithm := range []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket} {
-		limit := bucket.Limit{Algorithm: algorithm, Rate: 100, Per: time.Hour, Version: 1}
-		if limit.IsBucket() {
-			limit.Burst = 100
-		}
+	for _, algorithm := range windowsAndBuckets {
+		limit := limitOf(algorithm)
 		for _, stoodIn := range []bool{true, false} {
 			n, v := lends()
 			id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
@@ -92,27 +89,6 @@ func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
 				want = 25
 			}
 			require.Equal(t, want, used, "%v", algorithm)
-		}
-	}
-}
-
-func TestWhatWasResetSinceIsNeitherRefundedNorDebited(t *testing.T) {
-	for _, algorithm := range windowsAndBuckets {
-		for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
-			limit := limitOf(algorithm)
-			n, v := lends()
-			id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
-			granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
-			n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
-			now += int64(time.Second)
-			n.stream.Reset(id, now)
-			n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
-			a, r := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted), wire.Result{}
-			a.ReceiptAge = time.Second
-			n.Do(v, view.AsOwner, op, 0, &a, now, &r)
-			used, _, _ := n.counts.Used(id, now)
-			require.EqualValues(t, 7, used, "%v", algorithm)
-			require.False(t, r.Allowed, "%v: else its late answer would be refunded", algorithm)
 		}
 	}
 }

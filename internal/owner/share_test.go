@@ -64,8 +64,10 @@ func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 
 		require.Equal(t, first+1, n.stream.Reset(id, now))
 		n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
-		n.Do(v, view.AsOwner, op, 0, &a, now, new(wire.Result))
+		var r wire.Result
+		n.Do(v, view.AsOwner, op, 0, &a, now, &r)
 		used, _, _ = n.counts.Used(id, now)
 		require.EqualValues(t, 7, used)
+		require.False(t, r.Allowed, "else its late answer would be refunded")
 	}
 }

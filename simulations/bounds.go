@@ -10,8 +10,6 @@ import (
 
 func capacity(l *weir.Limit) int64 { return bounds.Capacity(l) }
 
-func healthy(l *weir.Limit) int64 { return bounds.Healthy(l) }
-
 func isBucket(l *weir.Limit) bool {
 	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -278,18 +279,6 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	return l.Rate * lasts
 }
 
-// any reports whether there is a link that a fault covers.
-func (s *Scenario) any(f *Fault) bool {
-	for range s.between(f) {
-		return true
-	}
-	return len(s.Nodes) == 1
-}
-
-func (c *checker) isRegion(name string) bool {
-	return name != "" && slices.Contains(c.s.regions(), name)
-}
-
 func (c *checker) known(field, name string) bool {
 	if slices.Contains(c.names, name) {
 		return true
@@ -391,14 +380,14 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		return
 	case FaultCut, FaultLink:
 		for _, end := range []string{f.From, f.To} {
-			if (end != "" || f.Kind == FaultCut) && !c.isRegion(end) && !c.known(field, end) {
+			if (end != "" || f.Kind == FaultCut) && (end == "" || !slices.Contains(c.s.regions(), end)) && !c.known(field, end) {
 				return
 			}
 		}
 		switch {
 		case f.From == f.To && f.From != "":
 			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
-		case !c.s.any(f):
+		case len(c.s.Nodes) > 1 && len(maps.Collect(c.s.between(f))) == 0:
 			c.wrong(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
 		}
 		return

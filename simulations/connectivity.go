@@ -50,7 +50,6 @@ type era struct {
 	weighs   []bool          // nodes that surely have points
 	whole    time.Duration   // since when all that run hear each other directly and have their counts, never if they do not
 	slow     int             // nodes with a link on which checks may time out
-	hops     int             // the longest of the shortest ways within a side
 	hears    [][]bool        // whom each node hears for certain
 	pauses   []time.Duration // of each node, as long as they are
 	trips    []time.Duration // the longest round trip between each node and another, without pauses
@@ -370,25 +369,16 @@ func (w *world) pausing(i, j int) time.Duration {
 	return max(w.pauses[i], w.pauses[j])
 }
 
-// hears is who hears whom for certain: where nothing is lost, of those that edges has.
-func (w *world) hears(edges [][]bool) [][]bool {
-	return relation(len(edges), func(i, j int) bool {
-		return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0
-	})
-}
-
-// late reports whether a check may time out though no link is slow: the one that is asked is
-// paused for longer than so many quarters of Timeout, over so many hops.
-func (w *world) late(edges [][]bool, hops, quarters time.Duration) bool {
+// worst is the longest round trip to a member that is paused, 0 if none is.
+func (w *world) worst(edges [][]bool) (worst time.Duration) {
 	for _, i := range w.members {
 		for _, j := range w.members {
-			p := w.pausing(i, j)
-			if i != j && edges[i][j] && p > 0 && 4*hops*(roundTrip(w.link[i][j], w.link[j][i])+p) >= quarters*timeoutOf(w.scenario) {
-				return true
+			if p := w.pausing(i, j); i != j && edges[i][j] && p > 0 {
+				worst = max(worst, roundTrip(w.link[i][j], w.link[j][i])+p)
 			}
 		}
 	}
-	return false
+	return worst
 }
 
 // pauses is the longest pause that any of these nodes had in a time.
@@ -472,8 +462,9 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
-		from: from, to: to, apart: w.apart(), weighs: slices.Clone(w.weighs), hops: longest(edges),
-		hears: w.hears(edges), pauses: slices.Clone(w.pauses), trips: w.trips(),
+		from: from, to: to, apart: w.apart(), weighs: slices.Clone(w.weighs),
+		pauses: slices.Clone(w.pauses), trips: w.trips(),
+		hears: relation(len(edges), func(i, j int) bool { return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0 }),
 	}
 	e.side, e.sides = sidesOf(edges)
 	for _, i := range w.members {
@@ -500,17 +491,20 @@ func (w *world) era(from, to time.Duration) {
 	}
 	e.leftApart = w.leftApart
 	w.leftApart = w.leftApart && (e.sides > 1 || e.missing)
-	e.slow = w.slow(edges)
 	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
 	// a member that is asked after another one for the quarter that is left then.
-	hops, quarters := time.Duration(max(1, e.hops)), time.Duration(3)
+	hops, quarters := time.Duration(max(1, longest(edges))), time.Duration(3)
+	e.slow = w.slow(hops)
 	if e.sides > 1 || e.missing {
 		quarters = 2
 	}
 	if hops > 1 {
 		quarters = 1
 	}
-	e.late, e.strained = w.late(edges, hops, quarters), w.late(edges, hops, 1)
+	// A check may time out though no link is slow: the member that is asked is paused for too long.
+	worst := w.worst(edges)
+	e.late = worst > 0 && 4*hops*worst >= quarters*timeoutOf(w.scenario)
+	e.strained = worst > 0 && 4*hops*worst >= timeoutOf(w.scenario)
 
 	ignorant := w.forgetting(&e)
 	meet := settling
@@ -610,24 +604,19 @@ func (w *world) meet(side []int) {
 }
 
 // slow counts the ends of links on which a check may time out: those that lose
-// what is sent, and those that take too much of Timeout, relays included.
-func (w *world) slow(edges [][]bool) int {
-	ends, hops := 0, time.Duration(max(1, longest(edges)))
+// what is sent, and those that take too much of Timeout over so many hops.
+func (w *world) slow(hops time.Duration) (ends int) {
 	for _, i := range w.members {
 		for _, j := range w.members {
+			there, back := w.link[i][j], w.link[j][i]
 			if i != j && w.runs[i] && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] &&
-				timesOut(w.link[i][j], w.link[j][i], hops, w.scenario) {
+				(there.Loss > 0 || back.Loss > 0 || 4*hops*roundTrip(there, back) >= timeoutOf(w.scenario)) {
 				ends++
 				break
 			}
 		}
 	}
 	return ends
-}
-
-// timesOut reports whether a check may time out on so many hops like this.
-func timesOut(there, back weirtest.Link, hops time.Duration, s *Scenario) bool {
-	return there.Loss > 0 || back.Loss > 0 || 4*hops*roundTrip(there, back) >= timeoutOf(s)
 }
 
 func timeoutOf(s *Scenario) time.Duration {

@@ -75,7 +75,9 @@ func (s *stage) breakOff(f *Fault) {
 	if !f.Breaks {
 		return
 	}
-	s.witness.breakOff(s.now())
+	s.witness.mu.Lock()
+	s.witness.breaks = append(s.witness.breaks, s.now())
+	s.witness.mu.Unlock()
 	for from, to := range s.between(f) {
 		s.cluster.Network().Break(s.hosts[from].name, s.hosts[to].name)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/internal/patience"
 )
 
@@ -179,7 +180,7 @@ func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, healthy(a.l), row.c, row.row())
+				a, worst.units, worst.from, worst.to, worstAllowed, bounds.Healthy(a.l), row.c, row.row())
 		}
 	}
 }

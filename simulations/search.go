@@ -30,14 +30,6 @@ type result struct {
 	allowed  allowed
 }
 
-// drawn is the random scenario of a seed.
-func drawn(seed uint64, planet bool) *Scenario {
-	if planet {
-		return randomPlanet(seed)
-	}
-	return random(seed)
-}
-
 // searching is a search for a scenario that breaks an invariant.
 type searching struct {
 	ctx     context.Context
@@ -119,7 +111,11 @@ func (f *searching) employ() error {
 				return err
 			}
 		}
-		s := drawn(seed, f.regions)
+		draw := random
+		if f.regions {
+			draw = randomPlanet
+		}
+		s := draw(seed)
 		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
 		j, err := w.play(s)
 		interrupted()

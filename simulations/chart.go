@@ -195,7 +195,7 @@ func (a *asks) shaded() (all []span) {
 // sample is what was admitted in the Per that ends at a moment.
 type sample struct {
 	at        time.Duration
-	sides     []int64 // units, on each side, those of most nodes first; of a Global limit, in each region
+	sides     []int64 // units of each side, the side with most nodes first, or of each region of a Global limit
 	all       int64   // units, on all sides
 	situation         // of the Per
 }

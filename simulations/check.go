@@ -70,8 +70,8 @@ func (c *checker) wrong(field, format string, args ...any) {
 	c.report(c.at, field, fmt.Sprintf(format, args...))
 }
 
-// library reports what the library finds wrong with something of its own. Its messages begin with the
-// field's name, in place of which a file may have another.
+// library reports the problems that the library finds. Each message begins with the name of a field. If
+// name is not empty, it is the name that files have for the field.
 func (c *checker) library(err error, name string) {
 	if err == nil {
 		return

@@ -41,7 +41,7 @@ type era struct {
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
-	apart     bool // no link leads from some region to another
+	apart     bool // all links from one region to another are cut
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
@@ -414,7 +414,7 @@ func (w *world) edges() [][]bool {
 	})
 }
 
-// apart reports whether no link leads from some region to another.
+// apart reports whether all links from one region to another are cut.
 func (w *world) apart() bool {
 	up := make(map[[2]string]bool)
 	for i, a := range w.scenario.Nodes {
@@ -501,7 +501,7 @@ func (w *world) era(from, to time.Duration) {
 	if hops > 1 {
 		quarters = 1
 	}
-	// A check may time out though no link is slow: the member that is asked is paused for too long.
+	// If no link is slow, a check may time out because a member is paused for too long.
 	worst := w.worst(edges)
 	e.late = worst > 0 && 4*hops*worst >= quarters*timeoutOf(w.scenario)
 	e.strained = worst > 0 && 4*hops*worst >= timeoutOf(w.scenario)

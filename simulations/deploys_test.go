@@ -18,7 +18,7 @@ var deploys = flag.Int("deploys", 0, "play so many deploys, joins and leaves; as
 
 const (
 	deployRate  = 10 // units of a key, which last for the whole run
-	deployKeys  = 12 // fresh ones for each change and algorithm
+	deployKeys  = 12 // new keys of each limit
 	deployTakes = 10 * time.Second
 	// deploysOfOne is how many one cluster has: a node that starts is sent all counts of before.
 	deploysOfOne = 25

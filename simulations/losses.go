@@ -34,7 +34,7 @@ type ledger struct {
 	since   []int64           // of each key, granted under that number and not given back yet
 	stale   [][]stale         // of each key
 	knows   map[knower]uint64 // the number that each host's node has known last
-	unsure  []int64           // units of each key, of checks that several members may have carried out
+	doubts  [][]doubt         // of each key
 	refunds []int64           // units of each key that were to be given back
 	crashes []crash
 	moves   []move
@@ -66,7 +66,7 @@ type knower struct{ host, key int }
 
 func newLedger(keys int) ledger {
 	return ledger{
-		spends: make([][]spent, keys), granted: make([]int64, keys), unsure: make([]int64, keys), refunds: make([]int64, keys),
+		spends: make([][]spent, keys), granted: make([]int64, keys), doubts: make([][]doubt, keys), refunds: make([]int64, keys),
 		resets: make([]uint64, keys), since: make([]int64, keys), stale: make([][]stale, keys),
 		knows: make(map[knower]uint64),
 	}
@@ -115,7 +115,7 @@ func (l *ledger) note(c Check, killed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if killed || c.Err != "" || c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered) {
-		l.unsure[c.Key] += c.Units
+		l.doubts[c.Key] = append(l.doubts[c.Key], doubt{c.Asked, c.Answered, c.Units})
 	}
 	if !killed && c.Err == "" && c.Allowed {
 		l.granted[c.Key] += c.Units
@@ -186,13 +186,6 @@ func (l *ledger) crashed(from, to time.Duration) bool {
 // given back may be lost with one.
 func (l *ledger) broke(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
-}
-
-// breakOff notes that connections break.
-func (l *ledger) breakOff(at time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.breaks = append(l.breaks, at)
 }
 
 func (l *ledger) crash(at time.Duration, died []int) {
@@ -309,11 +302,12 @@ func (s *stage) troubles(region int) (found []trouble) {
 // close adds up what was spent of a key, where these of its spends may be gone, and the
 // owner counts under e.Reset.
 func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
+	way := way(l.link, l.pause)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard = unheard(l.unsure[k], l.refunds[k], l.spends[k][:len(gone)], troubles)
+	e.Unheard = unheard(l.doubts[k], way, l.refunds[k], l.spends[k][:len(gone)], troubles)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

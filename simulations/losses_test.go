@@ -91,11 +91,11 @@ func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
 	l := newLedger(1)
 	l.slow = 5 * ms
 	l.crash(10*ms, []int{1})
-	l.breakOff(25 * ms)
+	l.breaks = append(l.breaks, 25*ms)
 	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
-		l.unsure[0] = 0
+		l.doubts[0] = nil
 		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
-		require.Equal(t, unsure, l.unsure[0] == 2, answered)
+		require.Equal(t, unsure, len(l.doubts[0]) == 1, answered)
 	}
 }
 

@@ -44,11 +44,11 @@ func random(seed uint64) *Scenario {
 	return d.s
 }
 
-// extra is what one scenario in so many has beside what all have. It draws from randomness of its
-// own, so that the other scenarios stay as they are when an extra changes.
+// extra is a feature that only some scenarios have. It draws from randomness of its own, so that the other
+// scenarios stay as they are when an extra changes.
 type extra struct {
-	word string // of up to eight letters, which names its randomness
-	one  int    // in so many
+	word string // the seed of its randomness, at most eight letters
+	one  int    // of so many scenarios has the extra
 	draw func(own *dice)
 }
 
@@ -56,7 +56,7 @@ var (
 	slow = extra{"slow", 3, (*dice).slowness}
 	bare = extra{"bare", 12, func(d *dice) { d.s.Replicas = -1 }}
 	many = extra{"many", 9, (*dice).manyKeys}
-	// gossip plays real memberlist and real frames. Its runs do not replay.
+	// gossip runs memberlist and real frames. These runs do not replay.
 	gossip    = extra{"goss", 50, func(d *dice) { d.s.Gossip = true }}
 	breaks    = extra{"brek", 4, (*dice).breaks}
 	capped    = extra{"caps", 6, (*dice).caps}
@@ -67,7 +67,7 @@ var (
 	snapshots = extra{"snapshot", 6, (*dice).snapshots}
 )
 
-// add draws which of these extras the scenario has.
+// add draws whether the scenario has each of the extras.
 func (d *dice) add(extras ...extra) {
 	for _, x := range extras {
 		if own := d.seeded(x.word); own.one(x.one) {
@@ -87,7 +87,7 @@ func count(n int, noun string) string {
 type dice struct {
 	*rand.Rand
 	s        *Scenario
-	regional bool // links fail between regions, else between nodes
+	regional bool // faults cut links between regions, not between nodes
 }
 
 func newDice(name string, seed uint64, word string) *dice {
@@ -242,8 +242,8 @@ func (d *dice) loads() {
 	})
 }
 
-// spend draws the loads of each limit. What add is given is dropped if it would ask for more than is
-// left of the limit's part of all asks.
+// spend calls loads for each limit. add drops a load if its asks exceed the rest of the budget of the limit,
+// which is left.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -361,8 +361,8 @@ func (d *dice) while() time.Duration {
 	return d.logarithm(2e8, 1.2e10)
 }
 
-// sides draws the sides of a split: two, or three of more nodes than three. One region is apart from the
-// others, or each is.
+// sides returns the sides of a split: two or three sides of nodes, one region and the other regions, or
+// all regions.
 func (d *dice) sides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
@@ -392,7 +392,7 @@ func (d *dice) sides() (sides [][]string) {
 	return sides
 }
 
-// ends draws the ends of a link: two nodes, or two regions.
+// ends returns the ends of a link, which are two nodes or two regions.
 func (d *dice) ends() (from, to string) {
 	names := d.s.all()
 	if d.regional {
@@ -451,7 +451,7 @@ func (d *dice) slow(at time.Duration) {
 		f.Link.Jitter = f.Link.Latency / 4
 	}
 	switch {
-	case d.regional: // without an end it would cover links within regions
+	case d.regional: // a link without an end includes the links within regions
 	case d.one(6):
 		f.From, f.To = "", ""
 	case d.one(3):
@@ -512,13 +512,13 @@ func (d *dice) manyKeys() {
 	}
 }
 
-// ask adds a limit and its load.
+// ask adds a limit and its load to the scenario.
 func (d *dice) ask(l weir.Limit, load Load) {
 	load.Limit = l.Name
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks has cuts and splits end connections, which else fall silent.
+// breaks lets cuts and splits close connections, which otherwise fall silent.
 func (d *dice) breaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
@@ -559,14 +559,14 @@ func (d *dice) holds(name string, keeps, ttl time.Duration) {
 	}
 }
 
-// windowed draws a limit of any algorithm with windows.
+// windowed returns a limit of a random algorithm that has windows.
 func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 	return l
 }
 
-// reserves has callers reserve units, and settle them.
+// reserves adds a limit whose units callers reserve and settle.
 func (d *dice) reserves() {
 	l := d.windowed("budget", 20, 2000, d.between(time.Second, 20*time.Second))
 	if d.one(3) {

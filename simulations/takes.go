@@ -10,10 +10,18 @@ import (
 // Timeout the third one gives up, and answers itself.
 func askedAgain(s *Scenario) time.Duration { return timeoutOf(s) / 8 }
 
-// besides is how often at most a check may be carried out beside what answers it: by the
-// owner, as one relay asks it, another one, and the stand-in; by that one; and by the next,
-// where the first has just died.
-const besides = 5
+// doubt is a check of so many units that several members may have carried out, until a message that was
+// sent at its end has arrived.
+type doubt struct {
+	from, to time.Duration
+	units    int64
+}
+
+// covers reports whether a member may have spent these units for the check. way is the longest time that a
+// message takes.
+func (d doubt) covers(s spent, way time.Duration) bool {
+	return s.units == d.units && s.at >= d.from && s.at <= d.to+way
+}
 
 // leaseLasts is longer than the time in which callers may receive units of a lease, and its node may
 // return the other units, even on the slowest link without loss.
@@ -27,13 +35,13 @@ func meets(troubles []trouble, from, to time.Duration) bool {
 	return slices.ContainsFunc(troubles, func(t trouble) bool { return from <= t.to && t.from <= to })
 }
 
-// unheard bounds the units of one key that may be spent though no caller was granted them: those of
-// checks that several members may have carried out, those that were spent near a trouble, in which
-// messages are lost or late or a node ends, and refunds that no node carried out whole.
+// unheard bounds the units of one key that may be spent though no caller was granted them. These are the
+// units of spends that a doubt covers, of spends near a trouble, and of refunds that no node applied. In a
+// trouble messages are lost or late, or a node ends.
 //
 // Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease
 // adds nothing to the sum of the spends, unless it is lost: by a reset, or in a trouble.
-func unheard(unsure, refunds int64, spends []spent, troubles []trouble) (units int64) {
+func unheard(doubts []doubt, way time.Duration, refunds int64, spends []spent, troubles []trouble) (units int64) {
 	for _, s := range spends {
 		if s.units == 0 { // it has heard of a reset
 			troubles = append(slices.Clip(troubles), trouble{s.at, s.at})
@@ -41,9 +49,9 @@ func unheard(unsure, refunds int64, spends []spent, troubles []trouble) (units i
 	}
 	for _, s := range spends {
 		refunds += min(0, s.units)
-		if s.units > 0 && meets(troubles, s.at, s.at+leaseLasts) {
+		if s.units > 0 && (meets(troubles, s.at, s.at+leaseLasts) || slices.ContainsFunc(doubts, func(d doubt) bool { return d.covers(s, way) })) {
 			units += s.units
 		}
 	}
-	return units + besides*unsure + max(0, refunds)
+	return units + max(0, refunds)
 }

@@ -50,7 +50,7 @@ type Network struct {
 	wrote    func(bytes int) // nil if the bytes are not counted
 }
 
-// count reports the bytes that a node sends. n.mu is held.
+// count calls wrote with the number of bytes that a node sends. The caller must hold n.mu.
 func (n *Network) count(bytes int) {
 	if n.wrote != nil {
 		n.wrote(bytes)

@@ -28,7 +28,6 @@ import (
 type fake struct {
 	mu        sync.Mutex
 	snapshots int
-	filler    string // makes snapshots large
 	acted     []string
 	refuse    error
 }
@@ -39,7 +38,7 @@ func (f *fake) Snapshot() Snapshot {
 	f.snapshots++
 	return Snapshot{
 		Name: "fake", Limits: []string{"per user"},
-		Members: []Member{{ID: "a", Name: "a", State: "up", Health: Serving, Share: 1, Process: "a-1", Note: f.filler, Actions: []Action{{Name: "kill"}}}},
+		Members: []Member{{ID: "a", Name: "a", State: "up", Health: Serving, Share: 1, Process: "a-1", Actions: []Action{{Name: "kill"}}}},
 		Counters: []Counters{{Process: "a-1", Decisions: map[weir.Source]weir.Outcomes{
 			weir.Owner: {Allowed: uint64(f.snapshots) * 10},
 		}}},
@@ -229,28 +228,6 @@ func (l *pipes) Accept() (net.Conn, error) {
 func (l *pipes) Close() error   { close(l.over); return nil }
 func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-func TestAViewerThatTakesNothingIsLetGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{filler: strings.Repeat("x", 64<<10)}
-		p := newPage(t, Options{Source: f})
-		l := &pipes{make(chan net.Conn), make(chan struct{})}
-		server := &http.Server{Handler: p}
-		go server.Serve(l)
-		defer server.Close()
-		here, there := net.Pipe()
-		defer here.Close()
-		l.conns <- there
-		_, err := here.Write([]byte("GET /events HTTP/1.1\r\nHost: page\r\n\r\n"))
-		require.NoError(t, err)
-		_, err = here.Read(make([]byte, 64))
-		require.NoError(t, err)
-		time.Sleep(writeWithin + 2*time.Second)
-		p.hub.mu.Lock()
-		defer p.hub.mu.Unlock()
-		require.Empty(t, p.hub.viewers)
-	})
-}
-
 func TestMoreViewersThanMayAreAskedToTryLater(t *testing.T) {
 	p := newPage(t, Options{Source: &fake{}, Viewers: 2})
 	server := httptest.NewServer(p)
@@ -287,11 +264,7 @@ func TestAViewersEndIsSeen(t *testing.T) {
 	v, response := look(t, server.URL+"/events")
 	v.next(eventSnapshot, new(shownSnapshot))
 	response.Body.Close()
-	require.Eventually(t, func() bool {
-		p.hub.mu.Lock()
-		defer p.hub.mu.Unlock()
-		return len(p.hub.viewers) == 0
-	}, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.watched() == 0 }, 5*time.Second, time.Millisecond)
 }
 
 func TestOnlyThePageItselfMayAct(t *testing.T) {

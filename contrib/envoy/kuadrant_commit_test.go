@@ -3,8 +3,6 @@ package envoylimit
 import (
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,38 +81,6 @@ func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
 	}
 	leaves(t, all, 900, user)
 	leaves(t, all, 99900, everyone)
-}
-
-func TestConcurrentReservationsNeverOverspend(t *testing.T) {
-	all := gateways(t, tokens)
-	user := of("user", "u")
-	var reserved, committed atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 64 {
-		wg.Go(func() {
-			r, err := all[i%3].rpc.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request(user).Descriptors, Amount: 100})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if r.Code != ok {
-				return
-			}
-			reserved.Add(1)
-			for range 3 { // a gateway that had no answer tries again, at any node
-				c, err := all[(i+1)%3].rpc.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: request(user).Descriptors, ReservationId: r.ReservationId, ActualAmount: 100})
-				if c.GetReservationReleased() {
-					committed.Add(1)
-				} else if status.Code(err) != codes.FailedPrecondition {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.EqualValues(t, 10, reserved.Load())
-	require.EqualValues(t, 10, committed.Load(), "each takes effect once")
-	leaves(t, all, 0, user)
 }
 
 func TestALimitWithoutRoomThatDoesNotDenyIsDebitedByTheCommit(t *testing.T) {

@@ -140,25 +140,6 @@ func TestTheSidesOfASplitShareALimit(t *testing.T) {
 	})
 }
 
-func TestACrashForgetsNoCount(t *testing.T) {
-	bothWays(t, func(t *testing.T, o weirtest.Options) {
-		c := newCluster(t, o)
-		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
-		require.Equal(t, 50, admitted(t, c, limit, "acme", 50, "a", "b", "c"))
-		time.Sleep(time.Second) // the count is on another node as well
-		victim := owner(t, c, limit, "acme")
-		c.Kill(victim)
-		require.Nil(t, c.Node(victim))
-		require.Len(t, c.Names(), 2)
-		require.Equal(t, 40, admitted(t, c, limit, "acme", 200, c.Names()...))
-
-		_, err := c.Start(t.Context(), victim)
-		require.NoError(t, err)
-		settles(t, c, 30*time.Second)
-		require.Zero(t, admitted(t, c, limit, "acme", 30, "a", "b", "c"))
-	})
-}
-
 func TestASkewStepsTheClockOfOneNodesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, weirtest.Options{})

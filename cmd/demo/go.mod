@@ -8,7 +8,6 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/weir-go/weir v0.0.0-00010101000000-000000000000
 	golang.org/x/term v0.47.0
-	pgregory.net/rapid v1.3.0
 )
 
 require (

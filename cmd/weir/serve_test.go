@@ -369,12 +369,15 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		require.ErrorContains(t, refused(t, strings.Fields(c.args)...), c.says, c.args)
 	}
 
-	// As a process it says so on its standard error, and exits with 1.
-	out, err := weirIn(t, dir, "serve", "-checks", p.addrs["checks"]).CombinedOutput()
+	// As a process it says so on its standard error, after a warning of its file of tokens, and
+	// exits with 1.
+	require.NoError(t, os.Chmod(in("checks"), 0o644))
+	out, err := weirIn(t, dir, "serve", "-checks", p.addrs["checks"], "-checks_tokens", "checks").CombinedOutput()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit, "%s", out)
 	require.Equal(t, bad, exit.ExitCode(), "%s", out)
 	require.Contains(t, string(out), "weir serve: -checks: listen tcp "+p.addrs["checks"])
+	require.Contains(t, string(out), `msg="every user of this machine can read a file of secrets; run chmod 600" path=checks`)
 }
 
 func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T) {

@@ -47,12 +47,12 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 	env := map[string]string{
 		"WEIR_BIND": "127.0.0.1:1", "WEIR_JOIN": "a:1, b", "WEIR_REGION": "eu", "WEIR_REGIONS": "us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT": "5s",
-		"WEIR_REGION_SHARES": "eu=70;us=20;ap=10", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
+		"WEIR_REGION_SHARES": "eu=1", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
 	}
 	for name, value := range env {
 		t.Setenv(name, value)
 	}
-	o, err := parseServe([]string{"-bind", "127.0.0.1:2"})
+	o, err := parseServe([]string{"-bind", "127.0.0.1:2", "-region_shares", "eu=70", "-region_shares", "us=20;ap=10"})
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:2", o.Bind, "a flag comes first")
 	require.Equal(t, []string{"a:1", "b"}, o.node().Join)

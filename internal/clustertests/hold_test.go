@@ -105,35 +105,6 @@ func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
 	}
 }
 
-func TestHoldsOutliveTheirOwner(t *testing.T) {
-	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
-		for i := range 20 {
-			h := w.hold(t, fmt.Sprint(i), 10)
-			owner := ""
-			for name, l := range h.ls {
-				if l.Owner(h.key).Self {
-					owner = name
-				}
-			}
-			if owner != "b" {
-				continue
-			}
-			require.EqualValues(t, 10, h.takeAll("a", "c", "d"))
-			w.network.Host("b").Kill()
-			for range 100 {
-				time.Sleep(200 * time.Millisecond)
-				require.Zero(t, h.takeAll("a", "c", "d"))
-			}
-			h.release("a")
-			time.Sleep(2 * latency)
-			require.EqualValues(t, 1, h.takeAll("c", "d"))
-			require.Zero(t, h.lost("a")+h.lost("c")+h.lost("d"))
-			return
-		}
-		t.Fatal("b owns none of 20 keys")
-	})
-}
-
 // The stand-in may be the node that asks. It must ask the other members first, because it only
 // knows about its own holds.
 func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {

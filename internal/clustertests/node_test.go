@@ -3,7 +3,6 @@ package clustertests
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -386,39 +385,6 @@ func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 			w.close(t)
 		}
 	})
-}
-
-// The test runs on real sockets, and not in virtual time.
-func TestANodeThatHasLeftStillAsks(t *testing.T) {
-	w := &world{names: hosts(3), nodes: make(map[string]*weir.Node)}
-	var join []string
-	for _, name := range w.names {
-		n, err := weir.Start(t.Context(), weir.Config{
-			Name: name, Bind: "127.0.0.1:0", Join: slices.Clone(join), Timeout: 2 * time.Second, Logger: quiet,
-		})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, n.Close()) })
-		w.nodes[name] = n
-		for _, m := range n.Members() {
-			if m.Self {
-				join = append(join, m.Addr)
-			}
-		}
-	}
-	w.ready(t, w.names...)
-	ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
-	require.NoError(t, w.nodes["c"].Leave(t.Context()))
-	require.False(t, w.nodes["c"].Ready())
-	require.True(t, within(time.Minute, func() bool { return w.agree("a", "b") }))
-	for i := range 100 {
-		require.True(t, within(time.Minute, func() bool { // after a pause, the node must wait until the members are connected again
-			d := allowed(t, ls["c"], fmt.Sprint(i), 1)
-			require.True(t, d.Allowed)
-			return d.Source == weir.Forwarded
-		}), "c does not ask the owner of key %d", i)
-	}
-	require.Len(t, w.nodes["a"].Members(), 2)
-	require.Len(t, w.nodes["c"].Members(), 2)
 }
 
 // If the next owner is missing, a leaver hands over to another node, which may crash before the

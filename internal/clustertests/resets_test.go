@@ -365,17 +365,6 @@ func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 	})
 }
 
-func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: 10 * time.Second})
-		w.network.Host("a").Kill()
-		time.Sleep(10 * time.Second)
-		require.Equal(t, 50, ask(t, ls, "key", 100, "b"), "its share meanwhile")
-		time.Sleep(forget + 10*time.Second)
-		require.Equal(t, 100, ask(t, ls, "key", 100, "b"))
-	})
-}
-
 // In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
 // while the counts are sent from one node to another.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {

@@ -200,6 +200,7 @@ func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
 }
 
 func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = 10e6 })
 		require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))
@@ -409,6 +410,7 @@ func refuse(w http.ResponseWriter, status int, code string) bool {
 }
 
 func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
@@ -435,6 +437,7 @@ func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
 }
 
 func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		var puts atomic.Int64
 		s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -594,6 +597,7 @@ func TestOfTwoSavesOfOneKeyOneFails(t *testing.T) {
 }
 
 func TestMultipartUploadReplacesNoObject(t *testing.T) {
+	t.Parallel()
 	s := fake(t) // which ignores the condition of such an upload
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") || r.Header.Get("If-None-Match") != "*" {
@@ -630,6 +634,7 @@ func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
 // The server saves the object, and its answer is lost. The next attempt then finds the object, or
 // finds that the upload is over.
 func TestLostAnswerIsNoOtherProcess(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		for node, content := range map[string]func(io.Writer) error{"one request": text("kept"), "multipart": blocks(9, func(int) {})} {
 			lost := 0

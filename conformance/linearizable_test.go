@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,7 +74,8 @@ const (
 
 // A count behaves like one register that every node sees at once. A pushback denies
 // what the register does, unless units were given back on another node, and says what
-// was left when it came.
+// was left when it came. On a busy machine a stand-in may decide instead of an owner that does not
+// run. Such a run is not judged.
 func TestChecksAreLinearizable(t *testing.T) {
 	for _, refunds := range []bool{true, false} {
 		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })
@@ -111,12 +113,16 @@ func testLinearizable(t *testing.T, refunds bool) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			ls := limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
-			for run := range 10 {
+			const runs, attempts = 10, 30
+			judged := 0
+			for run := 0; judged < runs; run++ {
+				require.Less(t, run, attempts, "members stall in most runs")
 				key := fmt.Sprint("run ", run)
 				var (
 					mu      sync.Mutex
 					history []porcupine.Operation
 					wait    sync.WaitGroup
+					stalled atomic.Bool
 				)
 				begun := time.Now()
 				for g := range 9 {
@@ -141,6 +147,9 @@ func testLinearizable(t *testing.T, refunds bool) {
 								t.Error(err)
 								return
 							}
+							if d.Source == weir.StandIn || d.Source == weir.Budget {
+								stalled.Store(true)
+							}
 							mu.Lock()
 							history = append(history, porcupine.Operation{ClientId: g, Input: in, Call: call, Output: d, Return: back})
 							mu.Unlock()
@@ -148,6 +157,10 @@ func testLinearizable(t *testing.T, refunds bool) {
 					})
 				}
 				wait.Wait()
+				if stalled.Load() {
+					continue
+				}
+				judged++
 				require.True(t, porcupine.CheckOperations(model, history), "run %d: %v", run, history)
 			}
 		})

@@ -201,7 +201,11 @@ func testHold(t *testing.T, f *framework) {
 			}, by)
 			ended := make(chan int)
 			go func() { ended <- a.get("/stay").status }()
-			<-arrived
+			select {
+			case <-arrived:
+			case status := <-ended:
+				t.Fatalf("the server answers %d before the handler has begun", status)
+			}
 			require.Equal(t, 429, a.get("/").status)
 			close(leave)
 			require.Equal(t, 200, <-ended)

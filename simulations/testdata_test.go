@@ -31,8 +31,8 @@ func TestWhatRandomScenariosOnceBrokeHolds(t *testing.T) {
 			s, err := find(file)
 			require.NoError(t, err)
 			by := shownElsewhere[filepath.Base(file)]
-			if by == "" && i%6 != 0 {
-				by = "WEIR_FULL=1 go test ./simulations in .ci/run, and every sixth of these files"
+			if by == "" && i%12 != 0 {
+				by = "WEIR_FULL=1 go test ./simulations in .ci/run, and every twelfth of these files"
 			}
 			if by != "" {
 				full.Only(t, by)

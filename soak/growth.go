@@ -23,10 +23,10 @@ const mib = 1 << 20
 // is hundreds in ten minutes, and 1 KiB kept of each check 20 MiB a minute.
 var tolerances = []tolerance{
 	{"RSS, MiB", mib, func(f *figures) int64 { return f.RSS }, 0.20, 8 * mib, "the allocator keeps what the busiest moment so far has taken"},
-	{"heap, MiB", mib, func(f *figures) int64 { return f.Heap }, 0.10, 2 * mib, "the keys of an hour's limits, and tables that double"},
+	{"heap, MiB", mib, func(f *figures) int64 { return f.Heap }, 0.10, 2 * mib, "the keys of lasting limits, and tables that double"},
 	{"goroutines", 1, func(f *figures) int64 { return f.Goroutines }, 0, 8, "gossip that is under way"},
 	{"files", 1, func(f *figures) int64 { return f.Files }, 0, 8, "gossip that is under way"},
-	{"keys", 1, func(f *figures) int64 { return f.Keys }, 0.10, 500, "the keys of an hour's limits"},
+	{"keys", 1, func(f *figures) int64 { return f.Keys }, 0.10, 500, "the keys of lasting limits"},
 }
 
 // growth is a figure of one process, early in the run and late.

@@ -39,6 +39,7 @@ const (
 	mostDuration  = 24 * time.Hour   // what was admitted is remembered until the end
 	mostNodes     = 16
 	mostRate      = 20_000
+	leastChecks   = 1_000 // a second, of all nodes; with less the steady keys are asked for less than they have
 )
 
 func parse(args []string, errOut io.Writer) (o options, err error) {
@@ -58,8 +59,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		return o, fmt.Errorf("soak: -for is %v: use %v to %v", o.duration, leastDuration, mostDuration)
 	case o.nodes <= steadfast || o.nodes > mostNodes:
 		return o, fmt.Errorf("soak: -nodes is %d: use %d to %d, as %d of them are never killed", o.nodes, steadfast+1, mostNodes, steadfast)
-	case o.rate < 10 || o.rate > mostRate:
-		return o, fmt.Errorf("soak: -rate is %d: use 10 to %d", o.rate, mostRate)
+	case o.nodes*o.rate < leastChecks || o.rate > mostRate:
+		return o, fmt.Errorf("soak: -rate is %d: with %d nodes use %d to %d", o.rate, o.nodes, (leastChecks+o.nodes-1)/o.nodes, mostRate)
 	}
 	if o.seed == 0 {
 		o.seed = rand.Uint64N(1_000_000) + 1

@@ -30,6 +30,10 @@ const (
 // per is the window of most limits, short enough that many lie between two faults.
 const per = time.Second
 
+// lasting is the window of limits whose counts outlive a fault and a stop of all nodes. It is short
+// enough that a process holds as many of their counts early in a long run as late.
+const lasting = 5 * time.Minute
+
 // limits are those of the traffic, by name, of so many nodes that make so many checks a
 // second each. Those of ruledLimit are the file's, of which this has the highest.
 func limits(nodes, rate int) map[string]weir.Limit {
@@ -40,12 +44,12 @@ func limits(nodes, rate int) map[string]weir.Limit {
 		{Name: "fixed", Algorithm: weir.FixedWindow, Rate: 20, Per: per},
 		{Name: "token", Algorithm: weir.TokenBucket, Rate: 20, Burst: 10, Per: per},
 		{Name: "leaky", Algorithm: weir.LeakyBucket, Rate: 20, Burst: 10, Per: per},
-		{Name: hotLimit, Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour},
+		{Name: hotLimit, Algorithm: weir.SlidingLog, Rate: 1000, Per: lasting, Durable: weir.Durable},
 		{Name: newLimit, Algorithm: weir.SlidingLog, Rate: 5, Per: per},
 		{Name: pairLimit, Algorithm: weir.SlidingLog, Rate: 20, Per: per},
 		{Name: pair2Limit, Algorithm: weir.SlidingLog, Rate: 30, Per: per},
-		{Name: giveLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
-		{Name: quotaLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
+		{Name: giveLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: lasting, Durable: weir.Durable},
+		{Name: quotaLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: lasting, Durable: weir.Durable},
 		{Name: ruledLimit, Algorithm: weir.SlidingLog, Rate: ruledMost, Per: per},
 		{Name: keptLimit, Algorithm: weir.FixedWindow, Rate: max(1, int64(nodes*rate*keptPart*keptSeconds/100/keptKeys)), Per: 24 * time.Hour, Durable: weir.Durable, NoLeases: true},
 	} {

@@ -35,7 +35,7 @@ const (
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 
-	// floodRate is in new keys a second of all floodCallers. In 3 s they fill a store of floodMaxKeys.
+	// floodRate is the total number of new keys a second. The store is full after about 3 s.
 	floodRate, floodCallers, floodMaxKeys = 200_000, 512, 500_000
 )
 

@@ -20,7 +20,8 @@ func TestATokensHashIsComparedWhole(t *testing.T) {
 		}
 	}
 	require.Equal(t, -1, indexInConstantTime(nil, hashes[0]))
-	// A comparison that ends early would tell how far a guess is right.
+	// The time of a comparison that stops at the first difference shows how many bytes of a guess are
+	// correct.
 	text, err := os.ReadFile("admingate.go")
 	require.NoError(t, err)
 	require.Regexp(t, `subtle\.ConstantTimeSelect\(subtle\.ConstantTimeCompare\(`, string(text))

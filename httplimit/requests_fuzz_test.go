@@ -98,7 +98,7 @@ rules:
 	book, err := rules.Static(n, set)
 	require.NoError(f, err)
 	f.Cleanup(func() { book.Close() })
-	handlers := make(map[bool]http.Handler) // by whether they refuse ambiguous paths
+	handlers := make(map[bool]http.Handler) // by Options.RefuseAmbiguousPaths
 	for _, refuse := range []bool{false, true} {
 		m, err := New(n, book, Options{
 			Client: RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("192.0.2.0/24")), User: HeaderValue("X-User"), APIKey: BearerToken, Tier: HeaderValue("X-Tier"),

@@ -195,15 +195,15 @@ func (a *asks) shaded() (all []span) {
 // sample is what was admitted in the Per that ends at a moment.
 type sample struct {
 	at        time.Duration
-	sides     []int64 // units of each side, the side with most nodes first, or of each region of a Global limit
+	sides     []int64 // the units of each side in the order of era.rank, or of each region if the limit is Global
 	all       int64   // units, on all sides
 	situation         // of the Per
 }
 
-// mostSides is how many sides samples tell apart; the last one stands for all others.
+// mostSides is the maximum length of sample.sides. Its last element is the sum of the remaining sides.
 const mostSides = 4
 
-// samples are at n even steps from the beginning of a scenario to its end.
+// samples returns n+1 samples at equal intervals from the start of the scenario to its end.
 func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 	places := 1
 	for _, e := range a.course.eras {

@@ -70,8 +70,8 @@ func (c *checker) wrong(field, format string, args ...any) {
 	c.report(c.at, field, fmt.Sprintf(format, args...))
 }
 
-// library reports the problems that the library finds. Each message begins with the name of a field. If
-// name is not empty, it is the name that files have for the field.
+// library reports each line of an error of the library as a problem. A line begins with the name of a field.
+// If name is not empty, it replaces the name of the field.
 func (c *checker) library(err error, name string) {
 	if err == nil {
 		return

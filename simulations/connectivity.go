@@ -41,7 +41,7 @@ type era struct {
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
-	apart     bool // all links from one region to another are cut
+	apart     bool // two regions are separated: see world.apart
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
@@ -414,7 +414,8 @@ func (w *world) edges() [][]bool {
 	})
 }
 
-// apart reports whether all links from one region to another are cut.
+// apart reports whether there are two regions such that no node of the first can send to a node of the
+// second.
 func (w *world) apart() bool {
 	up := make(map[[2]string]bool)
 	for i, a := range w.scenario.Nodes {
@@ -689,9 +690,9 @@ func (c *course) at(t time.Duration) *era {
 	return &c.eras[min(max(i, 0), len(c.eras)-1)]
 }
 
-// rank is the place of a node's side among the sides, those of most nodes first;
-// of equals the one with the first node. A node on no side, which is about to
-// leave or freeze, counts for the first.
+// rank returns the index of the side of a node if the sides are sorted by the number of their nodes, the
+// largest first. Sides of equal size are sorted by their first node. The rank of a node on no side, which is
+// about to leave or freeze, is 0.
 func (e *era) rank(node int) int {
 	if e.side[node] < 0 {
 		return 0

@@ -93,7 +93,7 @@ func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 			case units > deployRate:
 				more++
 			case units < deployRate:
-				fewer++ // the answer was under way to whoever asked as the node closed that gave it
+				fewer++ // the owner closed before the answer reached the caller
 			}
 			if units > deployRate+1 || units < deployRate-1 {
 				t.Errorf("seed %d, %s: key %d of limit %q: %d of %d admitted", seed, what[int(of.limit)/5], of.key, s.Limits[of.limit].Name, units, deployRate)

@@ -63,8 +63,8 @@ type Probe struct {
 	Err     string
 }
 
-// hold takes units for a caller or for a client in another process. A caller returns the units after a while,
-// unless they are lost or its node ends before.
+// hold takes units for a caller, or for a client in another process. The caller releases the units after the
+// time in the question, unless the hold is lost or the node ends first.
 func (s *stage) hold(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {

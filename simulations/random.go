@@ -44,11 +44,11 @@ func random(seed uint64) *Scenario {
 	return d.s
 }
 
-// extra is a feature that only some scenarios have. It draws from randomness of its own, so that the other
-// scenarios stay as they are when an extra changes.
+// An extra is an optional feature of a scenario. Each extra has its own random source, so that a change to
+// one extra does not change the scenarios without it.
 type extra struct {
-	word string // the seed of its randomness, at most eight letters
-	one  int    // of so many scenarios has the extra
+	word string // the seed of the random source, at most eight bytes
+	one  int    // the probability of the extra is 1/one
 	draw func(own *dice)
 }
 
@@ -87,7 +87,7 @@ func count(n int, noun string) string {
 type dice struct {
 	*rand.Rand
 	s        *Scenario
-	regional bool // faults cut links between regions, not between nodes
+	regional bool // whether the ends of faults are regions instead of nodes
 }
 
 func newDice(name string, seed uint64, word string) *dice {
@@ -95,8 +95,8 @@ func newDice(name string, seed uint64, word string) *dice {
 	return d.seeded(word)
 }
 
-// seeded draws the same scenario from randomness of its own, which a word of up to eight letters
-// names.
+// seeded returns dice for the same scenario with a random source that depends on the seed of the scenario
+// and on the word. The word has at most eight bytes.
 func (d *dice) seeded(word string) *dice {
 	name := uint64(0)
 	for _, letter := range []byte(word) {
@@ -242,8 +242,8 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls loads for each limit. add drops a load if its asks exceed the rest of the budget of the limit,
-// which is left.
+// spend calls loads for each limit. The value of left is the remaining number of asks for the limit. The
+// function add ignores a load that needs more asks than that.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -361,8 +361,8 @@ func (d *dice) while() time.Duration {
 	return d.logarithm(2e8, 1.2e10)
 }
 
-// sides returns the sides of a split: two or three sides of nodes, one region and the other regions, or
-// all regions.
+// sides returns the names of the nodes on each side of a split. If the faults are regional, it separates one
+// region from the rest, or each region from every other.
 func (d *dice) sides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
@@ -392,7 +392,7 @@ func (d *dice) sides() (sides [][]string) {
 	return sides
 }
 
-// ends returns the ends of a link, which are two nodes or two regions.
+// ends returns the names of two nodes, or of two regions if the faults are regional.
 func (d *dice) ends() (from, to string) {
 	names := d.s.all()
 	if d.regional {
@@ -451,7 +451,7 @@ func (d *dice) slow(at time.Duration) {
 		f.Link.Jitter = f.Link.Latency / 4
 	}
 	switch {
-	case d.regional: // a link without an end includes the links within regions
+	case d.regional: // an empty name would also match links within a region
 	case d.one(6):
 		f.From, f.To = "", ""
 	case d.one(3):
@@ -512,13 +512,13 @@ func (d *dice) manyKeys() {
 	}
 }
 
-// ask adds a limit and its load to the scenario.
+// ask adds a limit and a load for it to the scenario.
 func (d *dice) ask(l weir.Limit, load Load) {
 	load.Limit = l.Name
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks lets cuts and splits close connections, which otherwise fall silent.
+// breaks makes cuts and splits close the connections. By default they only drop packets.
 func (d *dice) breaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
@@ -559,14 +559,14 @@ func (d *dice) holds(name string, keeps, ttl time.Duration) {
 	}
 }
 
-// windowed returns a limit of a random algorithm that has windows.
+// windowed returns a limit with a random algorithm, rate and policy. The algorithm is not InFlight.
 func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 	return l
 }
 
-// reserves adds a limit whose units callers reserve and settle.
+// reserves adds a limit and callers that reserve units of the limit and settle them later.
 func (d *dice) reserves() {
 	l := d.windowed("budget", 20, 2000, d.between(time.Second, 20*time.Second))
 	if d.one(3) {

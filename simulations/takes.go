@@ -17,8 +17,7 @@ type doubt struct {
 	units    int64
 }
 
-// covers reports whether a member may have spent these units for the check. way is the longest time that a
-// message takes.
+// covers reports whether s can be a spend of a member for the check. The delay of a message is at most way.
 func (d doubt) covers(s spent, way time.Duration) bool {
 	return s.units == d.units && s.at >= d.from && s.at <= d.to+way
 }
@@ -35,8 +34,8 @@ func meets(troubles []trouble, from, to time.Duration) bool {
 	return slices.ContainsFunc(troubles, func(t trouble) bool { return from <= t.to && t.from <= to })
 }
 
-// unheard bounds the units of one key that may be spent though no caller was granted them. These are the
-// units of spends that a doubt covers, of spends near a trouble, and of refunds that no node applied. In a
+// unheard returns an upper bound for the units of one key that were spent without an answer to a caller. It
+// adds the spends that a doubt covers, the spends near a trouble, and the refunds that no node applied. In a
 // trouble messages are lost or late, or a node ends.
 //
 // Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease

@@ -39,7 +39,7 @@ const (
 	mostDuration  = 24 * time.Hour   // what was admitted is remembered until the end
 	mostNodes     = 16
 	mostRate      = 20_000
-	leastChecks   = 1_000 // a second, of all nodes; with less the steady keys are asked for less than they have
+	leastChecks   = 1_000 // the total number of checks a second that the steady keys need to reach their limits
 )
 
 func parse(args []string, errOut io.Writer) (o options, err error) {

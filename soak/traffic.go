@@ -30,8 +30,8 @@ const (
 // per is the window of most limits, short enough that many lie between two faults.
 const per = time.Second
 
-// lasting is the window of limits whose counts outlive a fault and a stop of all nodes. It is short
-// enough that a process holds as many of their counts early in a long run as late.
+// lasting is the Per of limits whose counts must survive a fault or a stop of all nodes. It is much shorter
+// than a long run, so that the number of these counts is constant from the first third to the last.
 const lasting = 5 * time.Minute
 
 // limits are those of the traffic, by name, of so many nodes that make so many checks a

@@ -248,9 +248,8 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 //
 // If the reset was at most heeded old, its age is 0, as if it were made now. A count without its
 // number is then from before the reset, since a node that knew of it would have kept the number.
-// An older reset is remembered and not heeded: each snapshot is from after it, with its number or
-// without. The count beside its number must keep that number, so that no other snapshot resets it
-// again.
+// An older reset is remembered but has no effect, because each snapshot was written after the reset.
+// The count must keep the number of the reset, so that another snapshot does not reset the count again.
 func loadedResetAge(age int64) int64 {
 	if age <= heeded {
 		return 0

@@ -34,7 +34,7 @@ func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int,
 	}
 }
 
-// counting returns a function for flood that counts the allowed checks.
+// counting returns an argument of flood that adds the number of allowed checks to admitted.
 func counting(admitted *int) func(string, weir.Decision, time.Time) {
 	return func(_ string, d weir.Decision, _ time.Time) {
 		if d.Allowed {
@@ -108,7 +108,7 @@ func TestAKeyBelowItsLimitIsNotDeniedAndKeptLent(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		algorithm weir.Algorithm
-		perSecond int     // checks at all four nodes together
+		perSecond int     // the sum of the checks on the four nodes
 		least     float64 // fraction without a hop
 	}
 	rows := []row{{weir.SlidingWindow, 16, 0.75}, {weir.SlidingWindow, 40, 0.93}}

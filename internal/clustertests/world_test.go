@@ -146,7 +146,7 @@ func (w *world) leave(t *testing.T, name string) {
 	require.NoError(t, w.nodes[name].Close())
 }
 
-// cut cuts the link between two hosts, both ways.
+// cut drops everything that two hosts send to each other.
 func (w *world) cut(a, b string) {
 	w.network.Cut(a, b)
 	w.network.Cut(b, a)
@@ -218,9 +218,8 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 	return ""
 }
 
-// inBubble runs a test in virtual time, in parallel with other tests. Close does not wait for the last probes of memberlist, so
-// inBubble lets a minute pass at the end. The minute takes no real time once all nodes are
-// closed.
+// inBubble runs a test in virtual time, in parallel with other tests. Close does not wait for the last
+// probes of memberlist, so inBubble sleeps for a virtual minute at the end.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Parallel()
 	playBubble(t, test)
@@ -296,7 +295,7 @@ func (w *world) ready(t *testing.T, names ...string) {
 	}), "%v are ready", names)
 }
 
-// allowed takes units of a key.
+// allowed takes units of a key and returns the decision.
 func allowed(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), key, units)
@@ -311,7 +310,7 @@ func peek(t *testing.T, l *weir.Limiter, key string) weir.Decision {
 	return d
 }
 
-// remaining returns the units of a key that are left, as one node knows it.
+// remaining returns Decision.Remaining of a peek at the key.
 func remaining(t *testing.T, l *weir.Limiter, key string) int64 {
 	t.Helper()
 	return peek(t, l, key).Remaining

@@ -47,7 +47,7 @@ type Setup struct {
 	Redis     string
 }
 
-// Serve returns the role of a worker. The worker calls begin to make its instance.
+// Serve returns the role of a worker. The worker uses begin to create the instance.
 func Serve(begin func(Setup, Quota) (*Instance, error)) Role {
 	return func() error { return ServeCalls(Name, &Worker{begin: begin}) }
 }

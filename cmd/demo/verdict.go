@@ -201,7 +201,7 @@ func (m *monitor) judge(over int64) *findings {
 	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
 	for _, h := range f.happened {
 		if h.kind == reload && h.seenBy != never {
-			v.add(true, "reload", short(time.Duration(h.seenBy-h.from)), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+			v.add(true, "reload", short(time.Duration(h.seenBy-h.from)), "until all gateways decided by the new rules")
 		}
 	}
 	for g := range guarantees {

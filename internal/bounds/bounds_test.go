@@ -1,4 +1,4 @@
-package main_test
+package bounds_test
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	for _, row := range bounds.Rows() {
 		atMost = append(atMost, []string{row.While, row.AtMost})
 	}
-	rewrite(t, "../docs/guarantees.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
+	rewrite(t, "../../docs/guarantees.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
 		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
 		cells[1] = row[1]
 	})
@@ -116,7 +116,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	} {
 		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(bounds.Healthy(&row.limit)), fmt.Sprint(bounds.Bound(&row.limit, row.holds))})
 	}
-	rewrite(t, "../docs/partitions.md", "| while | at most | L | measured | allowed | scenario |\n", rows, func(cells, row []string) {
+	rewrite(t, "../../docs/partitions.md", "| while | at most | L | measured | allowed | scenario |\n", rows, func(cells, row []string) {
 		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
 		cells[1], cells[2], cells[4] = row[1], row[2], row[3]
 	})
@@ -141,5 +141,5 @@ func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, r
 		require.NoError(t, os.WriteFile(file, []byte(now), 0o666))
 		return
 	}
-	require.Equal(t, string(text), now, "write it anew with: go test ./soak -run Documents -update")
+	require.Equal(t, string(text), now, "write it anew with: go test ./internal/bounds -run Documents -update")
 }

@@ -39,11 +39,11 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 		require.InDelta(t, 60, during(time.Minute, stands(Serving)), 7)
 		require.InDelta(t, 4, during(15*time.Second, stands(Dead)), 1)
 		require.InDelta(t, 10, during(80*time.Second, nothing), 2)
-		require.EqualValues(t, 1, during(time.Millisecond, stands(Serving)), "gossip says that it lives")
+		require.EqualValues(t, 1, during(lookPace, stands(Serving)), "gossip reports that it lives")
 		require.InDelta(t, 60, during(time.Minute, nothing), 7)
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
-		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came(hello{Name: "b"}) }), "it has come itself")
+		require.EqualValues(t, 1, during(lookPace, func() { p.came(hello{Name: "b"}) }), "it has come itself")
 		require.InDelta(t, 10, during(0, func() {
 			for range 1000 {
 				p.came(hello{Name: "b"})

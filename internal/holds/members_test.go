@@ -98,6 +98,13 @@ func (m *member) grant(by *member) *Hold {
 	return o
 }
 
+// mergeRecord gives the member a record of a client's hold that lasts for an hour.
+func (m *member) mergeRecord(of ref) ref {
+	end := m.now() + int64(time.Hour)
+	m.table.merge(record{ref: of, units: 1, expires: end, forget: end}, m.now())
+	return of
+}
+
 // id is one that the member has authority over.
 func (m *member) id() (id bucket.ID) {
 	for !m.view.Holds(id) {
@@ -202,6 +209,75 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 		has.mute = false
 		require.True(t, renew().Allowed)
 	})
+}
+
+// A node that was frozen may have missed that others answered for its counts, and its view does not
+// show that yet.
+func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		frozen time.Duration
+		looks  bool // Run looks before the next check comes
+		asks   bool
+	}{
+		{"late", late, false, false},
+		{"late, after a look", late, true, false},
+		{"frozen", late + 1, false, true},
+		{"frozen, after a look", late + 1, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 2)
+				owner, standIn := all[0], all[1]
+				owner.Learn(t.Context(), view.AsOwner, owner.id())
+				granted := standIn.mergeRecord(ref{owner.id(), 2, 2})
+				time.Sleep(c.frozen)
+				if c.looks {
+					owner.tick()
+				}
+				require.Equal(t, !c.asks, owner.Knows(owner.view, view.AsOwner, owner.id()))
+				owner.Learn(t.Context(), view.AsOwner, owner.id())
+				require.True(t, owner.Knows(owner.view, view.AsOwner, owner.id()))
+				_, known := owner.table.recordOf(granted)
+				require.Equal(t, c.asks, known)
+			})
+		})
+	}
+}
+
+func TestLeaveWaitsForAcknowledgements(t *testing.T) {
+	const never, soon = time.Hour, leaveWait - time.Second
+	for _, c := range []struct {
+		name                       string
+		answers, cancelled, closed time.Duration // when the member answers, the caller gives up, the node closes
+		waits                      time.Duration
+		err                        error
+	}{
+		{"member answers", 0, never, never, 0, nil},
+		{"member answers later", soon, never, never, soon, nil},
+		{"member never answers", never, never, never, leaveWait, ErrUncopied},
+		{"caller gives up", never, soon, never, soon, context.Canceled},
+		{"node closes", never, never, soon, soon, cluster.ErrClosed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 2)
+				m, other := all[0], all[1]
+				held := m.mergeRecord(ref{m.id(), m.self(), 1})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				other.mute = c.answers > 0
+				time.AfterFunc(c.answers, func() { other.mute = false })
+				time.AfterFunc(c.cancelled, cancel)
+				time.AfterFunc(c.closed, func() { m.life.Close(func() error { return nil }) })
+				begun := time.Now()
+				require.ErrorIs(t, m.Leave(ctx), c.err)
+				require.InDelta(t, c.waits, time.Since(begun), float64(copyPause))
+				_, copied := other.table.recordOf(held)
+				require.Equal(t, c.err == nil, copied)
+			})
+		})
+	}
 }
 
 // What is asked of members runs as errands. Where as many run as may, nobody can be asked.

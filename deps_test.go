@@ -105,7 +105,6 @@ var mayImport = map[string][]string{
 	"internal/spelling":   {"time"},
 	"internal/stats":      {"bucket", "internal/topkeys", "internal/wire", "time"},
 	"internal/strictyaml": {"internal/spelling", "time"},
-	"internal/suite":      {"time"},
 	"internal/survey":     {"bucket", "cluster", "internal/env", "internal/identity", "internal/stats", "internal/view", "internal/wire", "time"},
 	"internal/topkeys":    {},
 	"internal/view":       {"bucket", "cluster", "internal/wire", "ring", "sync", "time"},

@@ -55,7 +55,7 @@ fuzz:
 # break. The same faults again: SEED=7 make soak.
 SOAK ?= 10m
 soak:
-	go run ./soak -for $(SOAK) $(if $(SEED),-seed $(SEED))
+	go run ./cmd/demo -soak $(SOAK) $(if $(SEED),-seed $(SEED))
 
 # Whole clusters in virtual time, each with other faults. SEED=7 make sim
 # plays those of that seed and of those that follow.

@@ -28,7 +28,7 @@ const withCut = deployed
 // judgeRegions is judge of a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
 	f, t := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: m.tally.lateness.WorstSince(time.Time{}), broken: m.failures()}, m.tally
-	requests, errors, stalled := f.clients(t)
+	all := f.clients(t, sum(t.answers, func(*answer) bool { return true }))
 	ended := func(i int) int64 { // when what happened had been followed by something else
 		if i+1 < len(m.happened) {
 			return m.happened[i+1].from
@@ -51,7 +51,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 			others++
 		}
 	}
-	f.add(100*others <= mostTimedOut*requests, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(100*others <= mostTimedOut*all.requests, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
 	m.judgeWaits(f, "p99", "while regions reach each other", func(a *answer) bool { return !near(cut, a.check) })
 	m.judgeWaits(f, "p99, cut", "while one is cut off", func(a *answer) bool { return near(cut, a.check) })
 	for i, h := range m.happened {
@@ -69,7 +69,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	}
 	most := m.judgeWindows(f, cut)
 	f.sentences = []string{
-		fmt.Sprintf("%d regions of %d gateways answered %s requests%s; %d failed and %d stalled.", len(m.regions), m.each, number(requests), m.meanwhile(), errors, stalled),
+		fmt.Sprintf("%d regions of %d gateways answered %s requests%s; %d failed and %d stalled.", len(m.regions), m.each, number(all.requests), m.meanwhile(), all.errors, all.stalls),
 		fmt.Sprintf("All regions together granted a customer %d in %v at most, and its limit is %d.", most, m.per, m.limit),
 	}
 	return f
@@ -115,24 +115,26 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 // all regions held of those that have the limit.
 func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 	var global, local fullest
+	limits, c := m.rules.limits(), new(circumstances)
 	during := make([]occasions, customers)
-	for region := range m.regions {
-		here := func(is func(*answer) bool) [clients][]span {
-			return m.tally.admissions(func(a *answer) bool { return m.region(a.to.gateway) == region && is(a) })
-		}
-		guessed := here(func(a *answer) bool { return elsewhereAt(a.at) }) // admitted without the owner
-		admitted := here(func(a *answer) bool { return a.path == localPath })
-		for customer := range during {
-			var late occasions
-			late[timedOut] = append(late[timedOut], guessed[customer]...)
-			local.add(admitted[customer], &late, 0, localRate(m.limit), m.per)
-			during[customer][timedOut] = append(during[customer][timedOut], late[timedOut]...)
-		}
-	}
-	admitted := m.tally.admissions(func(a *answer) bool { return a.path == "/" })
 	for customer := range during {
 		during[customer][withCut] = cut
-		global.add(admitted[customer], &during[customer], 0, m.limit, m.per)
+	}
+	for region := range m.regions {
+		here := func(is func(*answer) bool) map[account][]span {
+			return m.tally.admissions(func(a *answer) bool { return m.region(a.to.gateway) == region && is(a) })
+		}
+		late := make([]occasions, customers)
+		for of, guessed := range here(func(a *answer) bool { return elsewhereAt(a.at) }) { // admitted without the owner
+			late[of.client][timedOut] = append(late[of.client][timedOut], guessed...)
+			during[of.client][timedOut] = append(during[of.client][timedOut], guessed...)
+		}
+		for of, admitted := range here(func(a *answer) bool { return a.path == localPath }) {
+			local.add(of.String(), admitted, limits[localPath], &late[of.client], c)
+		}
+	}
+	for of, admitted := range m.tally.admissions(func(a *answer) bool { return a.path == "/" }) {
+		global.add(of.String(), admitted, limits["/"], &during[of.client], c)
 	}
 	f.window("global", global[healthy], m.per, "over all regions without a cut: the limit")
 	f.window("cut", global[withCut], m.per, "over all regions that hold a moment of the cut: the limit")

@@ -45,7 +45,7 @@ func newSeenRun() *seenRun {
 		if n := len(*log); n < int(m.limit) || at+1-(*log)[n-int(m.limit)] >= int64(m.per) {
 			allowed, *log = true, append(*log, at+1)
 		}
-		r.answers(region, answer{path: "/", client: customer, sent: at, done: at + 1, check: lab.Between(at, at+1), allowed: allowed})
+		r.answers(region, answer{account: account{"/", customer}, sent: at, done: at + 1, check: lab.Between(at, at+1), allowed: allowed})
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *seenRun) answers(region int, a answer) {
 // checks has checks take so long, at a moment while all regions reach each other.
 func (r *seenRun) checks(n int, path string, took time.Duration) {
 	for range n {
-		r.answers(0, answer{path: path, client: 1, done: int64(took), check: lab.Between(0, int64(took))})
+		r.answers(0, answer{account: account{path, 1}, done: int64(took), check: lab.Between(0, int64(took))})
 	}
 }
 
@@ -89,10 +89,10 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		breaks     func(r *seenRun)
 	}{
 		{"one more in a window over all regions", "a client got 51 in one of the windows of 2s over all regions without a cut", func(r *seenRun) {
-			r.answers(2, answer{path: "/", allowed: true, check: lab.Between(5*second+10, 5*second+11)})
+			r.answers(2, answer{account: account{path: "/"}, allowed: true, check: lab.Between(5*second+10, 5*second+11)})
 		}},
 		{"one more in a window of the cut", "a client got 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
-			r.answers(2, answer{path: "/", client: 1, allowed: true, check: lab.Between(25*second+10, 25*second+11)})
+			r.answers(2, answer{account: account{"/", 1}, allowed: true, check: lab.Between(25*second+10, 25*second+11)})
 		}},
 		{"a region without what it could use", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
 		{"a region to which nothing moves", "moved: ", func(r *seenRun) { r.lose(1, 11*second, 15*second) }},
@@ -103,15 +103,15 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		}},
 		{"more than a region's own limit", "a client got 6 in one of the windows of 2s of one region by a Regional limit: 5 at most", func(r *seenRun) {
 			for i := range int64(6) {
-				r.answers(1, answer{path: localPath, allowed: true, check: lab.Between(i, i+1)})
+				r.answers(1, answer{account: account{path: localPath}, allowed: true, check: lab.Between(i, i+1)})
 			}
 		}},
 		{"an error", "errors: 1", func(r *seenRun) { r.answers(0, answer{err: errors.New("refused")}) }},
 		{"a stall", "stalls: 1", func(r *seenRun) {
-			r.answers(0, answer{path: "/", done: int64(planetStall + time.Millisecond), check: lab.Between(1, 2)})
+			r.answers(0, answer{account: account{path: "/"}, done: int64(planetStall + time.Millisecond), check: lab.Between(1, 2)})
 		}},
 		{"no request", "requests: 0", func(r *seenRun) {
-			r.tally.answers = nil
+			r.tally = newTally(r.fleet, planetStall, r.tally.lateness)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T)
 func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {
 	r := newSeenRun()
 	at := int64(5 * time.Second)
-	r.answers(2, answer{path: "/", check: lab.Between(at+10, at+11), at: budget, allowed: true})
+	r.answers(2, answer{account: account{path: "/"}, check: lab.Between(at+10, at+11), at: budget, allowed: true})
 	require.Empty(t, r.judge().failures())
 }
 

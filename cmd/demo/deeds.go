@@ -50,7 +50,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 		f.asks = what.asks
 	}
 	if kinds[k].does != "" {
-		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
+		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid), "{change}", f.rules.change()).Replace(kinds[k].does))
 	}
 	if k == kill || k == freeze {
 		inc.condition, inc.ready = map[kind]condition{kill: killed, freeze: frozen}[k], false
@@ -86,6 +86,8 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	case reload:
 		f.version++
 		return func() error { return f.rules.write(f.version, hourlyReloaded) }
+	case disconnect:
+		return func() error { return inc.process.Order(order{Break: true}) }
 	case cut, heal:
 		f.away[what.gateway] = k == cut
 	case sever, rejoin:

@@ -286,6 +286,11 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"-regions 3 -serve", "-regions with -serve"},
 		{"-regions 3 -duration 15s", "-duration is 15s: use 16s to 10m"},
 		{"-regions 3 -limit 500 -rate 600", "-rate is 600: use 3334 or more"},
+		{"-soak 1s", "-soak is 1s: use 30s to 24h"},
+		{"-soak 1m -serve", "-soak with -serve"},
+		{"-soak 1m -limit 3", "-soak with -serve, -regions, -duration or -limit"},
+		{"-soak 1m -nodes 2", "-nodes is 2: use 3 or more with -soak"},
+		{"-soak 1m -rate 999", "-rate is 999: use 1000 or more with -soak"},
 		{"-what", "-h lists the flags"},
 		{"now", `"now" is no flag`},
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,10 @@ type fleet struct {
 	timeout  time.Duration // the most that a check waits for other gateways
 	served   bool          // until Ctrl-C, under a page whose buttons cut and slow links
 
+	// What follows is zero in a demo.
+	endurance               // of each gateway that a soak starts
+	aftermath time.Duration // how long after a step windows are judged by it
+
 	polls sync.WaitGroup
 
 	mu       sync.Mutex
@@ -49,6 +54,8 @@ type fleet struct {
 	away     []bool        // by gateway: it is on the other side of the cut
 	slowed   []bool        // by gateway
 	asks     []int         // regions, of which each request's is drawn; the first if empty
+	cut      int           // connections that were ended
+	saved    int64         // until when all admissions are in the snapshots that all gateways left as they stopped
 
 	// What follows belongs to open, and then to one change at a time.
 	sites    []site // by gateway
@@ -65,11 +72,17 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 		away: make([]bool, nodes+1), slowed: make([]bool, nodes+1),
 		token: newToken(), timeout: timeout, rules: rulesFile{name: "rules.yaml", limit: o.limit, per: per},
 	}
-	if o.regions > 0 {
+	switch {
+	case o.regions > 0:
 		f.timeout, f.rules.name = patience, "regions.yaml"
+	case o.soak > 0:
+		f.endurance, f.aftermath = endurance{Secrets: [][]byte{newSecret()}, Forget: forget, MaxKeys: maxKeys}, soakAftermath
+		f.rules.name, f.rules.kept = "soak.yaml", keptRate(o.rate)
 	}
 	return f
 }
+
+func (f *fleet) soaks() bool { return f.aftermath > 0 }
 
 // region is the index of a gateway's region, 0 if there are none.
 func (f *fleet) region(gateway int) int { return gateway / f.each % max(1, len(f.regions)) }
@@ -125,12 +138,16 @@ func (f *fleet) launch(inc *incarnation) error {
 	s := settings{
 		Label: label(gateway), site: inc.site, Expect: f.each, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
 		Region: f.regionName(gateway), Regions: make(map[string][]string), Timeout: f.timeout, Shown: f.served, Links: f.links(gateway),
+		endurance: f.endurance,
+	}
+	if f.soaks() {
+		s.Snapshots = filepath.Join(f.rules.dir, s.Label)
 	}
 	for i, other := range f.current[:f.nodes] {
 		switch name := f.regionName(i); {
 		case name != s.Region:
 			s.Regions[name] = append(s.Regions[name], f.sites[i].Bind)
-		case i != gateway && other != nil && other.report.Name != "":
+		case i != gateway && other != nil:
 			s.Join = append(s.Join, other.site.Bind)
 		}
 	}
@@ -163,7 +180,11 @@ func (f *fleet) told(inc *incarnation, r report) {
 			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
 		}
 	}
-	r.Still = nil
+	if r.Figures != nil {
+		inc.series = append(inc.series, *r.Figures)
+	}
+	f.cut += r.Cut - inc.report.Cut
+	r.Still, r.Figures = nil, nil
 	inc.report = r
 	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
 		f.lag = max(f.lag, r.Stream.Lag)
@@ -212,13 +233,15 @@ func (f *fleet) answered(inc *incarnation, ready bool) {
 	f.settle(time.Now().UnixNano())
 }
 
-// settle notes whether all have now seen what happened last. f.mu is held.
+// settle records whether all have now seen the last steps. The caller must hold f.mu.
 func (f *fleet) settle(at int64) {
 	if f.settled() || !f.agreed() {
 		return
 	}
-	h := &f.happened[len(f.happened)-1]
-	h.seenBy = max(at, h.from)
+	for i := len(f.happened) - 1; i >= 0 && f.happened[i].seenBy == never; i-- {
+		f.happened[i].seenBy = max(at, f.happened[i].from)
+	}
+	h := f.happened[len(f.happened)-1]
 	if what := kinds[h.kind].seen; what != "" {
 		f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
 	}
@@ -233,9 +256,12 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed reports whether nobody comes or goes, all gateways that are up hear each
-// other, and no other, and that they decide by the rules that hold. f.mu is held.
+// agreed reports whether a gateway is up and none comes or goes, and all that are up hear each
+// other, and no other, and decide by the rules that hold. The caller must hold f.mu.
 func (f *fleet) agreed() bool {
+	if !slices.ContainsFunc(f.current, func(inc *incarnation) bool { return inc.is(up) }) {
+		return false
+	}
 	for _, inc := range f.current {
 		if inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version {
 			return false
@@ -297,13 +323,15 @@ func (f *fleet) failures() []string {
 	return slices.Clone(f.broken)
 }
 
-var errNoStart = errors.New("the gateways did not find each other in time")
-
-// await waits until something is so. The error is that gateways have broken a promise, that it
-// takes too long, or the cause of ctx. f.mu is held while until is called.
+// await waits until a function reports true, which is called with f.mu held. The error is that
+// gateways have broken a promise, that it takes too long, or the cause of ctx.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
+	within := seenWithin
+	if f.soaks() {
+		within = soakSeenWithin
+	}
 	var broken error
-	over := lab.Await(ctx, seenWithin, func() bool {
+	over := lab.Await(ctx, within, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.broken) > 0 {
@@ -317,7 +345,15 @@ func (f *fleet) await(ctx context.Context, until func() bool) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return errNoStart
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var views []string
+	for i, inc := range f.current {
+		if inc != nil {
+			views = append(views, fmt.Sprintf("gateway %d is %v, decides by rules %d and sees %v", i+1, inc.condition, inc.report.Rules, inc.report.Members))
+		}
+	}
+	return fmt.Errorf("the gateways did not find each other within %v: %s", within, strings.Join(views, "; "))
 }
 
 // open starts all gateways, one after the other, and waits until they hear each

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/service"
+	"github.com/weir-go/weir/snapshot"
 )
 
 // gatewayEnv, in a process's environment, makes it a gateway. It holds the
@@ -35,16 +38,28 @@ type settings struct {
 	Regions  map[string][]string // where nodes of each other region are reached
 	Timeout  time.Duration       // of its node
 	Shown    bool                // its reports have what a page shows
+	endurance
 
 	// Links, if not nil, is what is between it and others, by their addresses. It can change
 	// then.
 	Links map[string]link
 }
 
+// endurance is what a gateway of a soak has besides. The zero value is that of a demo.
+type endurance struct {
+	Secrets   [][]byte
+	Snapshots string        // the directory; none if empty
+	Skew      time.Duration // of the node's clock
+	Forget    time.Duration
+	MaxKeys   int
+}
+
 // order is what the demo tells a gateway while it runs, a line of JSON on its
 // standard input.
 type order struct {
 	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
+	Break bool            `json:",omitempty"` // end all connections of its node
+	Take  bool            `json:",omitempty"` // take the figures
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
@@ -60,6 +75,10 @@ type report struct {
 	Regions map[string]weir.RegionStats `json:",omitempty"`
 
 	Rules uint64 // the version that it decides by
+	Saved int64  // when its last snapshot began that is kept, in Unix nanoseconds
+
+	Cut     int      // connections that it was told to end, in all
+	Figures *figures `json:",omitempty"` // once after each order to take them
 
 	Still []lab.Span     `json:",omitempty"` // when the process stood still since the last report
 	Page  *page.Snapshot `json:",omitempty"` // if it is shown
@@ -90,8 +109,8 @@ const (
 
 // decided is what the demo wants to know of a check.
 type decided struct {
-	Source   string // where its first limit was decided: a weir.Source
-	Owner    string // the node that owns the key
+	Source   string // where its limits were decided, the least certain one: a weir.Source
+	Owner    string // the node that owns the key of the first
 	From, To int64  // when the check began and ended, in Unix nanoseconds
 }
 
@@ -126,8 +145,17 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	o := service.Options{Rules: s.Rules, LeaveWithin: leaveWithin, Node: weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas, Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
-		Now:     time.Now, // the clock that the verdict reads, too
+		Now:     func() time.Time { return time.Now().Add(s.Skew) }, // the clock that the verdict reads, but for a skew
+		Secrets: s.Secrets, Forget: s.Forget, MaxKeys: s.MaxKeys,
 	}}
+	if s.Snapshots != "" {
+		dir, err := snapshot.OpenDir(s.Snapshots, snapshot.DirOptions{})
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		o.Node.Snapshots, o.Node.SnapshotEvery = dir, saveInterval
+	}
 	if s.Links != nil {
 		o.Node.Cluster = cluster.NewGossip(cluster.Config{
 			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Network: links,
@@ -178,6 +206,9 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 			return err
 		case o := <-orders: // one that does nothing, once ctx is done
 			links.set(o.Links)
+			if err := w.carryOut(o, s.site); err != nil {
+				return err
+			}
 		case <-tick.C:
 		}
 	}
@@ -185,35 +216,61 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 
 // watcher reports what a gateway sees. It is not safe for concurrent use.
 type watcher struct {
-	view  *page.Node
-	shown bool
-	late  lab.Lateness
-	tell  func(any) error
-	last  report // that was told
+	view    *page.Node
+	shown   bool
+	late    lab.Lateness
+	tell    func(any) error
+	cut     int
+	figures *figures // that are not reported yet
+	last    report   // that was told
+}
+
+// carryOut does what a soak has ordered. The connections of clients of the gateway stay.
+func (w *watcher) carryOut(o order, s site) error {
+	if o.Take {
+		w.figures = takeFigures(w.view.Node)
+	}
+	if !o.Break {
+		return nil
+	}
+	var ports []int
+	for _, addr := range []string{s.HTTP, s.Admin} {
+		at, err := netip.ParseAddrPort(addr)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, int(at.Port()))
+	}
+	cut, err := breakConnections(ports...)
+	w.cut += cut
+	return err
 }
 
 // look reports the view of the gateway if it has changed, or if nothing was reported for
 // tellInterval.
 func (w *watcher) look() error {
 	rules, now, last := w.view.Book.Current(), time.Now().UnixNano(), &w.last
-	r := report{At: now, Rules: rules.Version()}
+	r := report{At: now, Rules: rules.Version(), Cut: w.cut, Figures: w.figures}
 	for _, m := range w.view.Node.Members() {
 		if m.Self {
 			r.Name = m.Name
 		}
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
-	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules
+	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Cut == last.Cut && r.Figures == nil
 	if same && now-last.At < int64(tellInterval) {
 		return nil
 	}
 	stats := w.view.Node.Stats()
+	if age := stats.Snapshots.Age; age > 0 {
+		r.Saved = now - int64(age)
+	}
 	r.Stream, r.Regions, r.Owns, r.Still = stats.Stream, stats.Regions, owned(rules), w.late.Take()
 	if w.shown {
 		shown := w.view.Snapshot()
 		r.Page = &shown
 	}
-	w.last = r
+	w.last, w.figures = r, nil
 	return w.tell(r)
 }
 
@@ -223,8 +280,8 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 	limits, err := httplimit.New(node, book, httplimit.Options{
 		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
 		OnDecision: func(r *http.Request, o *httplimit.Outcome) {
-			if tell, ok := r.Context().Value(tellKey{}).(func(*httplimit.Verdict)); ok && len(o.Verdicts) > 0 {
-				tell(&o.Verdicts[0])
+			if tell, ok := r.Context().Value(tellKey{}).(func([]httplimit.Verdict)); ok && len(o.Verdicts) > 0 {
+				tell(o.Verdicts)
 			}
 		},
 	})
@@ -232,18 +289,31 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 		return nil, err
 	}
 	hello := limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == givePath { // the rules of a soak refund the units of such a response
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		fmt.Fprintf(w, "hello from %s\n", gateway)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(gatewayHeader, gateway)
 		from := time.Now().UnixNano()
-		tell := func(v *httplimit.Verdict) {
-			text, _ := json.Marshal(decided{v.Decision.Source.String(), v.Limiter.Owner(v.Key).Name, from, time.Now().UnixNano()})
+		tell := func(all []httplimit.Verdict) {
+			source := slices.MaxFunc(all, func(a, b httplimit.Verdict) int { return cmp.Compare(doubt(a), doubt(b)) }).Decision.Source.String()
+			text, _ := json.Marshal(decided{source, all[0].Limiter.Owner(all[0].Key).Name, from, time.Now().UnixNano()})
 			w.Header().Set(decidedHeader, string(text))
 		}
 		hello.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tellKey{}, tell)))
 	}), nil
 }
 
-// tellKey is where a request's context has what is called with its first verdict.
+// doubt is higher for a decision of which less is certain.
+func doubt(v httplimit.Verdict) int {
+	return slices.Index([]place{stoodIn, budget}, placeOf(v.Decision.Source.String()))
+}
+
+// saveInterval is the interval of snapshots: the shortest that weir.Config accepts.
+const saveInterval = time.Second
+
+// tellKey is where a request's context has what is called with its verdicts.
 type tellKey struct{}

@@ -48,6 +48,7 @@ type incarnation struct {
 	down      []span        // when it could not be expected to answer
 	over      chan struct{} // closed when its process has ended
 	still     []span        // when it was late and cores did not work for it, as it told: other programs had them
+	series    []figures
 }
 
 func (inc *incarnation) is(conditions ...condition) bool {

@@ -80,6 +80,8 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 		return exitBroken
 	case o.serve:
 		return serve(ctx, m, s)
+	case o.soak > 0:
+		return playSoak(ctx, m, s)
 	}
 	return play(ctx, m, s)
 }
@@ -119,7 +121,12 @@ func play(ctx context.Context, r *monitor, s *screen) int {
 	r.stop()
 	s.close()
 
-	v := r.judge(over)
+	return conclude(ctx, s, r.judge(over), err)
+}
+
+// conclude prints the verdict of a run that has ended, by an error if it is not nil, and returns the
+// exit status.
+func conclude(ctx context.Context, s *screen, v *findings, err error) int {
 	if err != nil {
 		v.broken = append(v.broken, err.Error())
 	}

@@ -19,7 +19,8 @@ type monitor struct {
 	*fleet
 	tally   *tally
 	options options
-	coming  []step // those that have not happened yet
+	coming  []step                          // those that have not happened yet
+	draw    func(*rand.Rand) func() account // of drive
 }
 
 func newMonitor(o options, told *screen) *monitor {
@@ -29,11 +30,13 @@ func newMonitor(o options, told *screen) *monitor {
 		per, bound = planetPer, planetStall
 	case o.serve:
 		per = servedPer
+	case o.soak > 0:
+		per = soakPer
 	}
-	m := &monitor{fleet: newFleet(o, per, told), options: o}
+	m := &monitor{fleet: newFleet(o, per, told), options: o, draw: drawClient}
 	m.tally = newTally(m.fleet, bound, new(lab.Lateness))
 	if m.coming = plan(o.nodes, o.duration, rand.New(rand.NewPCG(o.seed, 0))); o.regions > 0 {
-		m.coming = journey(m.regions, o.nodes, o.duration)
+		m.coming, m.draw = journey(m.regions, o.nodes, o.duration), drawCustomer
 	}
 	return m
 }
@@ -60,7 +63,7 @@ func (f *fleet) name(gateway int) string {
 
 // traffic sends requests until the context is done.
 func (m *monitor) traffic(ctx context.Context) {
-	drive(ctx, m.fleet, m.tally, m.options.rate, m.options.seed)
+	drive(ctx, m.fleet, m.tally, m.options.rate, m.options.seed, m.draw)
 }
 
 // act has the next thing happen, if it is time for it.
@@ -124,11 +127,14 @@ func (m *monitor) view(now time.Time) *view {
 	defer m.mu.Unlock()
 	over := min(time.Second, v.elapsed)
 	answers := m.tally.since(now.Add(-over).UnixNano())
-	if len(m.regions) > 0 {
+	switch {
+	case m.soaks():
+		v.title, v.duration, v.next = fmt.Sprintf("a soak of %d gateways under %d requests a second", m.nodes, m.options.rate), m.options.soak, "then stops of all, and the verdict"
+	case len(m.regions) > 0:
 		v.title = fmt.Sprintf("%d regions of %d gateways, %v from each other each way: each of %d customers gets %d in %v over all of them together",
 			len(m.regions), m.each, oneWay, customers, m.limit, m.per)
 		v.below = m.demand(answers, over, now)
-	} else {
+	default:
 		v.below = m.busiest(answers, over, now)
 	}
 	for i, inc := range m.current {

@@ -43,6 +43,7 @@ func (f *fleet) occasions() *occasions {
 		if h.kind == thaw {
 			s = untilHealed(s)
 		}
+		s.To = min(s.To, never-int64(f.aftermath)) + int64(f.aftermath)
 		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
 	}
 	return &o

@@ -5,12 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"time"
 )
 
 // options is what the command line says.
 type options struct {
 	serve    bool
+	soak     time.Duration
 	regions  int
 	nodes    int
 	replicas int
@@ -42,13 +44,14 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "keep the gateways up until Ctrl-C, under some traffic, with a page that shows them and has buttons for faults")
+	flags.DurationVar(&o.soak, "soak", 0, "how `long` random faults are played instead of the plan, each once at least, before all gateways stop and start for a tenth as long: 30s to 24h; 0 for the plan")
 	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
-	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told")
+	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told; with -soak 5")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200, with -soak 1500")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
 	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 50s unless told and 16s at least, and always per 2s: in less than 50s claims are judged by few periods, and in less than 36s not all that is promised can be seen")
-	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
+	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer; with -soak a random one unless told")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(help, usage)
@@ -59,10 +62,10 @@ func parse(args []string, help io.Writer) (options, error) {
 	if err != nil {
 		return o, fmt.Errorf("%w: -h lists the flags", err)
 	}
-	told := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
-	unless := func(name string, value any) { // told otherwise
-		if !told[name] {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	unless := func(name string, value any) { // given
+		if !given[name] {
 			_ = flags.Set(name, fmt.Sprint(value))
 		}
 	}
@@ -77,8 +80,16 @@ func parse(args []string, help io.Writer) (options, error) {
 		unless("rate", max(600, enough))
 	case o.serve:
 		unless("rate", servedRate)
+	case o.soak != 0:
+		unless("nodes", 5)
+		unless("rate", 1500)
+		unless("limit", soakLimit)
+		unless("seed", rand.Uint64N(1_000_000)+1)
 	}
 	requests := float64(o.rate) * o.duration.Seconds()
+	if o.serve || o.soak != 0 {
+		requests = 0 // it keeps the answers of a while
+	}
 	var wrong []error
 	for _, c := range []struct {
 		is   bool
@@ -90,12 +101,16 @@ func parse(args []string, help io.Writer) (options, error) {
 		{o.regions != 0 && o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off", nil},
 		{o.regions != 0 && o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, what happens needs room", []any{o.duration}},
 		{o.regions > 0 && o.limit > 0 && o.rate < enough, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", []any{o.rate, enough}},
+		{o.soak != 0 && (o.soak < 30*time.Second || o.soak > 24*time.Hour), "-soak is %v: use 30s to 24h, or 0 for the plan", []any{o.soak}},
+		{o.soak != 0 && (o.serve || o.regions != 0 || given["duration"] || given["limit"]), "-soak with -serve, -regions, -duration or -limit: take the other one off, a soak has limits and an end of its own", nil},
+		{o.soak != 0 && o.rate < soakRate, "-rate is %d: use %d or more with -soak, less does not use up what is granted", []any{o.rate, soakRate}},
+		{o.soak != 0 && o.nodes <= steadfast, "-nodes is %d: use %d or more with -soak, as %d of them stay", []any{o.nodes, steadfast + 1, steadfast}},
 		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", []any{o.nodes}},
 		{o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", []any{o.replicas}},
 		{o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", []any{o.rate, workers}},
 		{o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", []any{o.limit}},
 		{o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, what happens needs room", []any{o.duration, leastDuration}},
-		{!o.serve && requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", []any{o.rate, o.duration, requests, mostRequests}},
+		{requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", []any{o.rate, o.duration, requests, mostRequests}},
 	} {
 		if c.is {
 			wrong = append(wrong, fmt.Errorf(c.says, c.args...))

@@ -98,9 +98,9 @@ func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 func TestWhatAClientWasGrantedIsForgottenAfterItsWindow(t *testing.T) {
 	f, r := scene()
 	for at := range int64(10) {
-		r.add(answer{to: f.current[0], client: 3, allowed: true, done: at * second / 4, check: lab.Between(0, at*second/4)})
+		r.add(answer{to: f.current[0], account: account{client: 3}, allowed: true, done: at * second / 4, check: lab.Between(0, at*second/4)})
 	}
-	r.add(answer{to: f.current[0], client: 3, done: 9 * second / 4})
+	r.add(answer{to: f.current[0], account: account{client: 3}, done: 9 * second / 4})
 	require.Equal(t, 4, r.lately(3, 9*second/4, time.Second))
 	require.Zero(t, r.lately(3, 10*second, time.Second))
 	require.Zero(t, r.lately(4, 9*second/4, time.Second))

@@ -12,19 +12,21 @@ import (
 type kind uint8
 
 const (
-	start    kind = iota
-	leave         // by SIGTERM: in order
-	kill          // by SIGKILL
-	freeze        // by SIGSTOP
-	thaw          // by SIGCONT
-	reload        // of the rules, by all
-	cut           // from the gateways that are not, by themselves
-	heal          // so that all reach it again
-	slowDown      // what it and others say to each other
-	speedUp       // so that it takes no longer than before
-	demand        // of the regions, which moves
-	sever         // a region from the others
-	rejoin        // so that all reach it again
+	start      kind = iota
+	leave           // by SIGTERM: in order
+	kill            // by SIGKILL
+	freeze          // by SIGSTOP
+	thaw            // by SIGCONT
+	reload          // of the rules, by all
+	cut             // from the gateways that are not, by themselves
+	heal            // so that all reach it again
+	slowDown        // what it and others say to each other
+	speedUp         // so that it takes no longer than before
+	demand          // of the regions, which moves
+	sever           // a region from the others
+	rejoin          // so that all reach it again
+	disconnect      // of all connections of its node
+	stopAll         // of all gateways at once, which start again
 )
 
 const stoodInFor = "all others know that it is gone: for its keys answers who has copies of its counts"
@@ -40,19 +42,21 @@ type kindOf struct {
 // kinds describes each kind. A change of the rules loosens no bound. A check that was decided
 // without authority loosens the bound of the windows that hold it.
 var kinds = [...]kindOf{
-	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
-	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
-	kill:     {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
-	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
-	thaw:     {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},
-	reload:   {"reload", healthy, "all gateways decide by the new rules", "their rules changed", fmt.Sprintf("the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))},
-	cut:      {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
-	heal:     {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
-	slowDown: {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},
-	demand:   {"demand", healthy, "", "demand moved", ""},
-	sever:    {"sever", healthy, "", "one region was cut off", ""},
-	rejoin:   {"rejoin", healthy, "", "", ""},
-	speedUp:  {"speed up", timedOut, "", "", "what gateway {n} and others say to each other takes no longer than before"},
+	start:      {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
+	leave:      {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
+	kill:       {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
+	freeze:     {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
+	thaw:       {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},
+	reload:     {"reload", healthy, "all gateways decide by the new rules", "their rules changed", "the rules file changes: {change}"},
+	cut:        {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
+	heal:       {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
+	slowDown:   {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},
+	demand:     {"demand", healthy, "", "demand moved", ""},
+	sever:      {"sever", healthy, "", "one region was cut off", ""},
+	rejoin:     {"rejoin", healthy, "", "", ""},
+	disconnect: {"sever", severed, "all hear each other again", "", "all connections of gateway {n}'s node end"},
+	stopAll:    {"stop", restarted, "all gateways have started, and hear each other", "", ""},
+	speedUp:    {"speed up", timedOut, "", "", "what gateway {n} and others say to each other takes no longer than before"},
 }
 
 func (k kind) String() string       { return kinds[k].name }

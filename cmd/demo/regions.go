@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,17 @@ const (
 	// from them: a term of 10 s and its margin.
 	returned = 11250 * time.Millisecond
 )
+
+// drawCustomer draws all customers alike, and some requests that the Regional limit has.
+func drawCustomer(random *rand.Rand) func() account {
+	return func() account {
+		of := account{"/", random.IntN(customers)}
+		if random.IntN(localPart) == 0 {
+			of.path = localPath
+		}
+		return of
+	}
+}
 
 // localRate is the Regional limit beside a Global one.
 func localRate(limit int64) int64 { return max(1, limit/10) }

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"os"
 	"path/filepath"
 	"text/template"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
 )
@@ -37,6 +39,19 @@ type rulesFile struct {
 	dir   string
 	limit int64
 	per   time.Duration
+	kept  int64 // units of a kept key of a soak
+}
+
+// text returns a version of the file.
+func (r *rulesFile) text(version uint64, hourly int64) []byte {
+	var text bytes.Buffer
+	err := texts.ExecuteTemplate(&text, r.name, map[string]any{
+		"Version": version, "Odd": version%2 == 1, "Limit": r.limit, "Per": r.per, "Hourly": hourly, "LocalRate": localRate(r.limit), "Kept": r.kept,
+	})
+	if err != nil {
+		panic(err) // a test executes each template
+	}
+	return text.Bytes()
 }
 
 // write replaces the file atomically. The first call creates its directory.
@@ -47,13 +62,36 @@ func (r *rulesFile) write(version uint64, hourly int64) (err error) {
 		}
 		r.path = filepath.Join(r.dir, "rules.yaml")
 	}
-	var text bytes.Buffer
-	if err := texts.ExecuteTemplate(&text, r.name, map[string]any{
-		"Version": version, "Limit": r.limit, "Per": r.per, "Hourly": hourly, "LocalRate": localRate(r.limit),
-	}); err != nil {
-		return err
+	return lab.Replace(r.path, r.text(version, hourly))
+}
+
+// limits returns the limits of the traffic by the paths that have them, as an even version has
+// them: the units of an odd one are as many or fewer.
+func (r *rulesFile) limits() map[string]*weir.Limit {
+	set, err := rules.Parse(r.name, r.text(2, hourly))
+	if err != nil {
+		panic(err) // a test opens each file
 	}
-	return lab.Replace(r.path, text.Bytes())
+	all := make(map[string]*weir.Limit)
+	for _, rule := range set.Rules() {
+		for i := range rule.Limits {
+			if rule.Reserves() { // the windows of these limits also have refunded units
+				continue
+			}
+			l := rule.Limits[i].For("")
+			all["/"+l.Name] = &l
+		}
+	}
+	all["/"] = all["/"+clientLimit]
+	return all
+}
+
+// change is what the next version changes, in words.
+func (r *rulesFile) change() string {
+	if r.kept > 0 {
+		return "one of its limits has other units"
+	}
+	return fmt.Sprintf("each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
 }
 
 // remove removes the file, if it was written.

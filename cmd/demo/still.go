@@ -96,6 +96,7 @@ func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration)
 func (t *tally) slowest() (longest time.Duration) {
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
+	longest = t.longest
 	for i := range t.answers {
 		if a := &t.answers[i]; !a.down && (a.err == nil || a.gaveUp()) {
 			longest = max(longest, t.waitAbove(a, a.waited(), longest))

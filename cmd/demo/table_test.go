@@ -28,7 +28,7 @@ func picture() (m *monitor, now time.Time) {
 		}
 		for i, at := range []place{own, own, own, own, own, own, own, own, asked, asked, asked, asked, asked, fromMemory, fromMemory, stoodIn, stoodIn, stoodIn, budget, budget} {
 			done := now.UnixNano() - int64(i+1)
-			t.add(answer{to: inc, path: "/", sent: done - 250_000, done: done, check: lab.Between(done-1, done), at: at, allowed: i%4 == 0})
+			t.add(answer{to: inc, account: account{path: "/"}, sent: done - 250_000, done: done, check: lab.Between(done-1, done), at: at, allowed: i%4 == 0})
 		}
 	}
 	return m, now

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,10 @@ type tally struct {
 	cut      int      // requests under way at a gateway when it was killed or frozen
 	slow     []answer // of gateways that were up, those that took longer than bound
 	missed   int      // requests that were not sent in time
+
+	// What follows is of the answers that closeRound has dropped.
+	stalled int
+	longest time.Duration
 }
 
 func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
@@ -67,9 +72,9 @@ func (t *tally) miss(requests int) {
 // standing is the sums so far.
 func (t *tally) standing() standing {
 	t.mu.Lock()
-	s, slow := standing{requests: t.answered, errors: t.errors}, slices.Clone(t.slow)
+	s, slow := standing{requests: t.answered, errors: t.errors, stalls: t.stalled}, slices.Clone(t.slow)
 	t.mu.Unlock()
-	s.stalls = t.stalls(slow, (*answer).waited, t.bound)
+	s.stalls += t.stalls(slow, (*answer).waited, t.bound)
 	return s
 }
 
@@ -104,11 +109,29 @@ func (t *tally) forget(before int64) {
 	t.slow = newest(t.slow)
 }
 
-// admissions is when these answers admitted a request, by client.
-func (t *tally) admissions(of func(*answer) bool) (all [clients][]span) {
+// closeRound drops all answers, of which it keeps the stalls and the longest wait. There must be
+// no traffic.
+func (t *tally) closeRound() {
+	s, longest := t.standing(), t.slowest()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers, t.slow, t.stalled, t.longest = nil, nil, s.stalls, longest
+}
+
+// account is a client under the limit of a path.
+type account struct {
+	path   string
+	client int
+}
+
+func (a account) String() string { return fmt.Sprintf("%s of %s", clientName(a.client), a.path) }
+
+// admissions is when these answers admitted a request, by account.
+func (t *tally) admissions(of func(*answer) bool) map[account][]span {
+	all := make(map[account][]span)
 	for i := range t.answers {
 		if a := &t.answers[i]; a.allowed && of(a) {
-			all[a.client] = append(all[a.client], a.check)
+			all[a.account] = append(all[a.account], a.check)
 		}
 	}
 	return all
@@ -120,6 +143,16 @@ type sums struct {
 	at              [places]int
 	took            lab.Histogram // the whole request, as its client saw it
 	checks          lab.Histogram // the check in it
+}
+
+// merge adds the values of o.
+func (s *sums) merge(o *sums) {
+	s.allowed, s.denied = s.allowed+o.allowed, s.denied+o.denied
+	for i, n := range o.at {
+		s.at[i] += n
+	}
+	s.took.Merge(&o.took)
+	s.checks.Merge(&o.checks)
 }
 
 func (s *sums) answered() int { return s.allowed + s.denied }

@@ -40,9 +40,8 @@ func clientOf(name string) int {
 
 // answer is what became of one request.
 type answer struct {
+	account
 	to         *incarnation
-	path       string
-	client     int
 	sent, done int64  // Unix nanoseconds
 	check      span   // when the gateway checked
 	at         place  // where it was decided
@@ -63,23 +62,23 @@ func (a *answer) gaveUp() bool {
 
 // drive sends rate requests a second through the fleet's gateways until ctx is
 // done, and returns when all have been answered. What cannot be sent in time,
-// because all workers wait, is not sent at all. With regions there are other clients.
-func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
+// because all workers wait, is not sent at all. draw makes for each worker what draws the account
+// of a request.
+func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64, draw func(*rand.Rand) func() account) {
 	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
-		chosen := rand.NewZipf(random, zipf, 1, clients-1)
+		next := draw(random)
 		return func() {
-			client, path := int(chosen.Uint64()), "/"
-			if len(f.regions) > 0 {
-				client = random.IntN(customers)
-				if random.IntN(localPart) == 0 {
-					path = localPath
-				}
-			}
-			if to := f.pick(random); to != nil {
-				t.add(ask(to, path, client))
+			if of, to := next(), f.pick(random); to != nil {
+				t.add(ask(to, of))
 			}
 		}
 	})
+}
+
+// drawClient draws some clients far more often than others.
+func drawClient(random *rand.Rand) func() account {
+	chosen := rand.NewZipf(random, zipf, 1, clients-1)
+	return func() account { return account{"/", int(chosen.Uint64())} }
 }
 
 // pace has workers do what newWorker makes for each of them, rate times a second
@@ -110,9 +109,9 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 }
 
 // ask asks one gateway for a client.
-func ask(to *incarnation, path string, client int) answer {
-	a, sent := answer{to: to, path: path, client: client}, time.Now()
-	response, _, err := to.get(context.Background(), to.url()+path, http.Header{clientHeader: {clientName(client)}})
+func ask(to *incarnation, of account) answer {
+	a, sent := answer{to: to, account: of}, time.Now()
+	response, _, err := to.get(context.Background(), to.url()+of.path, http.Header{clientHeader: {clientName(of.client)}})
 	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
@@ -144,7 +143,7 @@ var errNoTimes = errors.New("the answer does not say when it was checked")
 // read takes the answer from a response.
 func (a *answer) read(response *http.Response) error {
 	switch response.StatusCode {
-	case http.StatusOK:
+	case http.StatusOK, http.StatusNoContent:
 		a.allowed = true
 	case http.StatusTooManyRequests:
 	default:

@@ -43,17 +43,17 @@ func (f *findings) add(holds bool, name, value, format string, args ...any) {
 
 // clients adds the claims on what the clients saw, and returns how many requests were
 // answered, failed and stalled.
-func (f *findings) clients(t *tally) (requests, errors, stalled int) {
-	all, problem := sum(t.answers, func(*answer) bool { return true }), ""
-	requests, errors, stalled, f.missed = all.answered(), t.errors, t.stalls(t.slow, (*answer).waited, t.bound), t.missed
+func (f *findings) clients(t *tally, all *sums) standing {
+	s, problem := t.standing(), ""
+	f.missed = t.missed
 	if t.problem != nil {
 		problem = fmt.Sprintf(", the first: %v", t.problem)
 	}
-	share := 100 * all.allowed / max(1, requests)
-	f.add(requests > 0, "requests", number(requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
-	f.add(errors == 0, "errors", number(errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
-	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v, Timeout and slack for scheduling, while neither this machine nor the gateway stood still; the slowest so took %s", t.bound, shortUp(t.slowest()))
-	return requests, errors, stalled
+	share := 100 * all.allowed / max(1, s.requests)
+	f.add(s.requests > 0, "requests", number(s.requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
+	f.add(s.errors == 0, "errors", number(s.errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
+	f.add(s.stalls == 0, "stalls", number(s.stalls), "took longer than %v, Timeout and slack for scheduling, while neither this machine nor the gateway stood still; the slowest so took %s", t.bound, shortUp(t.slowest()))
+	return s
 }
 
 // window adds a claim about the fullest window of length per, if there is a window. means
@@ -146,19 +146,26 @@ func (f *fleet) meanwhile() string {
 	return " while " + strings.Join(happened, ", ")
 }
 
-// judge judges by what the clients saw, once all gateways have ended, and the traffic at a time
-// in Unix nanoseconds.
-func (m *monitor) judge(over int64) *findings {
-	if len(m.regions) > 0 {
-		return m.judgeRegions(over)
-	}
+// assessment compares the answers of a run, or of the rounds of a run so far, with what is
+// promised.
+type assessment struct {
+	seen  sums
+	late  int // checks that their owner or stand-in did not decide, while it was up, without a fault or a stand-still
+	found fullest
+}
+
+// assess adds the answers that the tally has.
+func (m *monitor) assess(to *assessment) {
 	f, t := m.fleet, m.tally
 	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill(0)
-	all := sum(t.answers, func(*answer) bool { return true })
-	rtt := sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99)
-	var unanswered [clients][]span // admitted without the one to ask, which was up
-	late := 0                      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
+	to.seen.merge(sum(t.answers, func(*answer) bool { return true }))
+	c := circumstances{roundTrip: sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99), long: f.aftermath > 0, saved: f.saved}
+	faults := slices.Concat(during[crashed:]...)
+	unanswered := make(map[account][]span) // admitted without the one to ask, which was up
 	for _, a := range t.answers {
+		if a.at == asked && slices.ContainsFunc(during[crashed], func(s span) bool { return a.check.To <= s.From && a.check.To > s.From-int64(f.aftermath) }) {
+			c.roundTrip = max(c.roundTrip, a.check.Length()) // it depends on what else the machine does
+		}
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
 		}
@@ -167,37 +174,44 @@ func (m *monitor) judge(over int64) *findings {
 			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
 		}
 		excused, isExcused := unsettled(a.check, still)
-		if !down && !near(during[crashed], a.check) && !near(during[timedOut], a.check) && !isExcused {
-			late++
+		if !down && !near(faults, a.check) && !isExcused {
+			to.late++
 		}
 		switch {
 		case down:
 		case isExcused:
-			unanswered[a.client] = append(unanswered[a.client], excused)
+			unanswered[a.account] = append(unanswered[a.account], excused)
 		case a.allowed:
-			unanswered[a.client] = append(unanswered[a.client], a.check)
+			unanswered[a.account] = append(unanswered[a.account], a.check)
 		}
 	}
-	var found fullest
-	for client, admitted := range t.admissions(func(a *answer) bool { return a.path == "/" }) {
+	limits := f.rules.limits()
+	for key, admitted := range t.admissions(func(a *answer) bool { return limits[a.path] != nil }) {
 		o := *during
-		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		found.add(admitted, &o, rtt, f.limit, f.per)
+		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[key]...)
+		to.found.add(key.String(), admitted, limits[key.path], &o, &c)
 	}
+}
 
+// judge judges by what the clients saw, once all gateways have ended, and the traffic at a time
+// in Unix nanoseconds.
+func (m *monitor) judge(over int64) *findings {
+	if len(m.regions) > 0 {
+		return m.judgeRegions(over)
+	}
+	var a assessment
+	m.assess(&a)
+	f, found := m.fleet, &a.found
 	v := &findings{
-		width: 9, still: t.lateness.WorstSince(time.Time{}),
+		width: 9, still: m.tally.lateness.WorstSince(time.Time{}),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
-	requests, errors, stalled := v.clients(t)
+	s := v.clients(m.tally, &a.seen)
 	v.sentences = []string{
-		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.meanwhile(), errors, stalled),
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.meanwhile(), s.errors, s.stalls),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
 	}
-	v.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))
-	v.add(true, "p99", short(all.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.99)))
-	v.add(all.answered() < enoughToJudge || late*100 <= all.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
-	v.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
+	v.checks(&a)
 	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
 	for _, h := range f.happened {
 		if h.kind == reload && h.seenBy != never {
@@ -205,19 +219,28 @@ func (m *monitor) judge(over int64) *findings {
 		}
 	}
 	for g := range guarantees {
-		v.window(g.String(), found[g], f.per, g.means(found[g].Most-g.most(f.limit, 0)))
+		v.window(g.String(), found[g], f.per, g.means(found[g].Most-f.limit-f.limit/16))
 	}
-	v.broken = f.failures()
+	v.broken = append(v.broken, f.failures()...)
 	for i, inc := range f.current {
 		if inc.is(starting) {
 			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))
 		}
 	}
-	// Without it the others could hold because nothing was there to judge.
-	if requests >= enoughToJudge && found[healthy].Windows == 0 {
-		v.broken = append(v.broken, "no client got anything in a window without a fault: nothing was seen of health")
-	}
 	return v
+}
+
+// checks adds the claims about the checks: how long they took, and which node decided them.
+func (f *findings) checks(a *assessment) {
+	all, answered := &a.seen, a.seen.answered()
+	f.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))
+	f.add(true, "p99", short(all.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.99)))
+	f.add(answered < enoughToJudge || a.late*100 <= answered*mostTimedOut, "timeouts", number(a.late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
+	// Without it the others could hold because nothing was there to judge.
+	if answered >= enoughToJudge && a.found[healthy].Windows == 0 {
+		f.broken = append(f.broken, "no client got anything in a window without a fault: nothing was seen of health")
+	}
 }
 
 // number writes n with its thousands apart.

@@ -34,18 +34,18 @@ func (f *fleet) happens(k kind, from, seenBy int64) {
 // admits adds answers that admit one client at a moment.
 func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
-		t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
+		t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
 	}
 }
 
 // denies adds an answer that denies that client.
 func (t *tally) denies(by place, owner string, at int64) {
-	t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
+	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
 }
 
 // roundTrips adds answers of owners that were asked over the network, which took so long.
 func (t *tally) roundTrips(took time.Duration) {
-	t.add(answer{to: t.fleet.current[0], path: "/", sent: 0, done: int64(took), check: lab.Between(0, int64(took)), at: asked})
+	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: 0, done: int64(took), check: lab.Between(0, int64(took)), at: asked})
 }
 
 // stoodStill has the machine stand still.

@@ -16,20 +16,22 @@ import (
 type guarantee uint8
 
 const (
-	healthy  guarantee = iota // nothing happens
-	deployed                  // gateways start, and leave in order
-	crashed                   // a gateway dies
-	timedOut                  // a gateway is frozen or thawed, or a check timed out though the owner was up
+	healthy   guarantee = iota // nothing happens
+	deployed                   // gateways start, and leave in order
+	crashed                    // a gateway dies
+	timedOut                   // a gateway is frozen or thawed, or a check timed out though the owner was up
+	severed                    // all connections of a gateway end
+	restarted                  // all gateways end, and start with their snapshots
 	guarantees
 )
 
 func (g guarantee) String() string {
-	return [...]string{"healthy", "deploy", "crash", "timeout"}[g]
+	return [...]string{"healthy", "deploy", "crash", "timeout", "sever", "restart"}[g]
 }
 
 // means names the windows that a guarantee judges, and the source of its figure.
 func (g guarantee) means(inFlight int64) string {
-	return [...]string{
+	return [guarantees]string{
 		healthy:  "in which all was well: the limit",
 		deployed: "in which gateways started, or left in order: the limit",
 		crashed:  fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around that", inFlight),
@@ -37,17 +39,43 @@ func (g guarantee) means(inFlight int64) string {
 	}[g]
 }
 
-// most is how much a client gets in a window at most, of a limit whose windows admit no more
-// than its rate. Where a gateway dies, it may get besides what was in flight.
-func (g guarantee) most(limit, inFlight int64) int64 {
+// circumstances are the values of a run that the bounds depend on.
+type circumstances struct {
+	roundTrip time.Duration
+	long      bool  // so many gateways start and leave that some units are in flight at such a moment
+	saved     int64 // the snapshots that a stop of all left have all admissions until then
+}
+
+// extra returns how many units a window that holds a moment of during may admit above the limit of
+// its key.
+//
+// If a unit was admitted less than a round trip before a crash, there may be no copy of it. Within a
+// round trip after the crash, the gateway that sent the request may not know of the crash.
+func (g guarantee) extra(l *weir.Limit, admissions []span, during span, c *circumstances) int64 {
 	var s bounds.Situation
 	switch g {
+	case deployed:
+		if c.long {
+			s.InFlight = 1 + int64(math.Ceil(float64(l.Rate)*float64(c.roundTrip)/float64(l.Per)))
+		}
 	case crashed:
-		s.Crashes, s.InFlight = 1, inFlight
+		s.Crashes, s.InFlight = 1, lab.InFlight(admissions, during.From, c.roundTrip)
 	case timedOut:
 		s.Late = 1
+	case severed:
+		s.Changes, s.Sides = 2, 2
+	case restarted:
+		if l.Durable != weir.Durable {
+			s.Bare = 1 // the count begins again
+			break
+		}
+		for _, a := range admissions {
+			if a.To >= c.saved && a.From <= during.From {
+				s.Unsaved++
+			}
+		}
 	}
-	return bounds.Bound(&weir.Limit{Algorithm: weir.SlidingLog, Rate: limit}, s)
+	return bounds.Bound(l, s) - bounds.Healthy(l)
 }
 
 type span = lab.Interval
@@ -66,22 +94,22 @@ func near(spans []span, s span) bool {
 // fullest has the fullest window that each guarantee judges, of all keys.
 type fullest [guarantees]lab.Fullest
 
-// add judges the windows of one key. Its limit is the number of units for each window of length
-// per.
-//
-// rtt is the duration of a round trip. If a unit was admitted less than rtt before a crash, there
-// may be no copy of it. Within rtt after the crash, the gateway that sent the request may not know
-// of the crash.
-func (found *fullest) add(admissions []span, during *occasions, rtt time.Duration, limit int64, per time.Duration) {
+// lasting is the Per from which on a limit has other keys in each round of a soak.
+const lasting = 5 * time.Minute
+
+// add judges the windows of one key. Extras add up, apart from those of timeouts, which are moments
+// of one spell.
+func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {
 		for _, s := range spans {
-			inFlight := int64(0)
-			if guarantee(g) == crashed {
-				inFlight = lab.InFlight(admissions, s.From, rtt)
-			}
-			all = append(all, lab.Occasion{Interval: s, Kind: g, Extra: guarantee(g).most(limit, inFlight) - limit, Once: true})
+			extra := guarantee(g).extra(l, admissions, s, c)
+			all = append(all, lab.Occasion{Interval: s, Kind: g, Extra: extra, Once: guarantee(g) == timedOut})
 		}
 	}
-	lab.JudgeWindows(found[:], "", admissions, all, per, limit)
+	most := bounds.Healthy(l)
+	if l.Per >= lasting { // no window of the key has ended
+		most = l.Rate
+	}
+	lab.JudgeWindows(found[:], of, admissions, all, l.Per, most)
 }

@@ -1,6 +1,6 @@
 // Package bounds is what a limit admits at most in each situation: the one home of the
-// formulas that docs/guarantees.md states, which the simulator, the soak
-// test and the demo judge by.
+// formulas that docs/guarantees.md states, which the simulator
+// and the demo judge by.
 //
 // It is pure. A formula holds for windows of the limit's Per that are placed anywhere, over
 // all nodes, or over all regions of a Global limit.

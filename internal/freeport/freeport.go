@@ -1,4 +1,4 @@
-// Package freeport gives tests, the demo and the soak addresses that a node of theirs binds
+// Package freeport gives tests and the demo addresses that a node of theirs binds
 // later, or again, and at which nobody listens until then.
 package freeport
 

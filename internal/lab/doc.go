@@ -1,4 +1,4 @@
-// Package lab holds what tests, benchmarks, the soak, the simulator's search and the demo need
+// Package lab holds what tests, benchmarks, the simulator's search and the demo need
 // to run processes and to measure them on a machine that is shared and may be busy:
 //
 //   - [Child] is a process of this program that does not outlive it, and [Serve] its side;

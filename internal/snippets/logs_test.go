@@ -20,7 +20,7 @@ import (
 )
 
 // notLogged are the directories whose lines docs/logs.md does not have: tools and examples.
-var notLogged = regexp.MustCompile(`^(bench|cluster/clustertest|cmd/demo|conformance|deploy|examples|internal/lab|simulations|soak|weirtest)/`)
+var notLogged = regexp.MustCompile(`^(bench|cluster/clustertest|cmd/demo|conformance|deploy|examples|internal/lab|simulations|weirtest)/`)
 
 // levels are the methods of slog.Logger that log, and their names in docs/logs.md.
 var levels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "warn", "Error": "error"}

@@ -8,7 +8,7 @@
 //	alerts in yaml, promql                         contrib/prometheus
 //	descriptors in yaml                            contrib/envoy
 //	weir                                           cmd/weir
-//	go run ./bench, ./cmd/demo, ./soak             these commands
+//	go run ./bench, ./cmd/demo                     these commands
 package snippets
 
 import (

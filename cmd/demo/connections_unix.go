@@ -1,0 +1,45 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// breakConnections ends all connections of this process, as a firewall does that forgets them, apart
+// from those that other processes have made to these ports. It returns how many.
+func breakConnections(except ...int) (cut int, err error) {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, err := syscall.Getpeername(fd); err != nil {
+			continue // no socket, or none that is connected
+		}
+		if near, err := syscall.Getsockname(fd); err != nil || slices.Contains(except, portOf(near)) {
+			continue
+		}
+		if syscall.Shutdown(fd, syscall.SHUT_RDWR) == nil {
+			cut++
+		}
+	}
+	return cut, nil
+}
+
+func portOf(a syscall.Sockaddr) int {
+	switch a := a.(type) {
+	case *syscall.SockaddrInet4:
+		return a.Port
+	case *syscall.SockaddrInet6:
+		return a.Port
+	}
+	return 0
+}

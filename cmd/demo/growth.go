@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
+)
+
+// figures are the resources that a process holds while there is no traffic. -1 means that the system
+// does not report the figure.
+type figures struct {
+	RSS        int64 // bytes of the machine's memory
+	Heap       int64 // bytes of the Go heap that are in use
+	Goroutines int64
+	Files      int64 // file descriptors
+	Keys       int64 // counts that the node holds
+}
+
+// takeFigures collects garbage and returns free memory to the system first, so that the figures
+// count only memory that is in use.
+func takeFigures(node *weir.Node) *figures {
+	runtime.GC()         // runs finalizers
+	debug.FreeOSMemory() // runs the collector again, and returns free memory
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return &figures{
+		RSS: lab.Resident(os.Getpid()), Heap: int64(m.HeapAlloc), Goroutines: int64(runtime.NumGoroutine()), Files: lab.OpenFiles(os.Getpid()), Keys: int64(node.Stats().Keys),
+	}
+}
+
+// tolerance is how much higher a figure may be late than early: a part of it, and a constant.
+type tolerance struct {
+	name string
+	unit int64 // of the printed value
+	of   func(*figures) int64
+	part float64
+	more int64
+	why  string
+}
+
+const mib = 1 << 20
+
+// tolerances are far below a leak: a goroutine or a descriptor for each fault, check or connection
+// is hundreds in ten minutes, and 1 KiB for each check is 20 MiB a minute.
+var tolerances = []tolerance{
+	{"RSS", mib, func(f *figures) int64 { return f.RSS }, 0.20, 8 * mib, "MiB: the allocator keeps memory"},
+	{"heap", mib, func(f *figures) int64 { return f.Heap }, 0.10, 2 * mib, "MiB: keys of long limits, and tables that double"},
+	{"routines", 1, func(f *figures) int64 { return f.Goroutines }, 0, 8, "goroutines: gossip"},
+	{"files", 1, func(f *figures) int64 { return f.Files }, 0, 8, "file descriptors: gossip"},
+	{"keys", 1, func(f *figures) int64 { return f.Keys }, 0.10, 500, "keys of long limits"},
+}
+
+// fewest is how many times the figures must have been taken.
+const fewest = 4
+
+// growth adds claims that a gateway has not grown. They compare the medians of the first third of its
+// figures and of the last third, because one figure may be taken in an unusual moment.
+func (f *findings) growth(gateway int, series []figures) {
+	if len(series) < fewest {
+		f.broken = append(f.broken, fmt.Sprintf("the figures of gateway %d were taken %d times: at least %d are needed, so let it run longer", gateway+1, len(series), fewest))
+		return
+	}
+	third := max(2, len(series)/3)
+	for i := range tolerances {
+		t := &tolerances[i]
+		var values []int64
+		for j := range series {
+			values = append(values, t.of(&series[j]))
+		}
+		if slices.Contains(values, -1) {
+			continue
+		}
+		early, late := median(values[:third]), median(values[len(values)-third:])
+		most := early + int64(t.part*float64(early)) + t.more
+		shown := func(n int64) string { return fmt.Sprintf("%.4g", float64(n)/float64(t.unit)) }
+		f.add(late <= most, t.name, shown(late), "of gateway %d late; early %s, and at most %s is allowed late, %s", gateway+1, shown(early), shown(most), t.why)
+	}
+}
+
+func median(values []int64) int64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,457 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/lab"
+)
+
+// Of the nodes and the limits of a soak.
+const (
+	forget  = 5 * time.Second // short, so that the members that died early are not in the roster late
+	maxKeys = 50_000          // as a service has that is asked for new keys all the time
+	// soakPer is the Per of most limits: short, so that many windows lie between two faults.
+	soakPer   = time.Second
+	soakLimit = 20
+	// soakRate is the number of requests a second that few keys need to reach their limits.
+	soakRate = 1000
+	// soakSeenWithin bounds the time until all gateways hear each other after a fault.
+	soakSeenWithin = time.Minute
+	// soakAftermath is the time after a change of connectivity of which docs/partitions.md counts
+	// the changes.
+	soakAftermath = 2 * time.Second
+)
+
+// A soak plays rounds. Each has keys of its own under long limits, and ends without traffic.
+const (
+	steadfast = 2 // gateways that restart during the rotation only, so that they show growth
+	// beforeFault is long enough to use up the long limits of a round.
+	beforeFault = 2 * time.Second
+	mostPause   = 2300 * time.Millisecond // between a fault and its end
+	// calmWindows is how many windows without a fault follow a fault.
+	calmWindows = 2
+	// rest is how long there is no traffic between two rounds, so that no window holds units of both,
+	// and no lease lasts.
+	rest = soakPer + 200*time.Millisecond
+)
+
+// The traffic: limits with a few keys each, and with one key or a few in each round.
+const (
+	steadyKeys = 3
+	roundKeys  = 4
+	givePath   = "/give"
+	keptPath   = "/kept"
+	keptPart   = 8 // of a hundred requests, in the rounds in which all gateways stop
+	keptTime   = 6 // seconds until such a key is used up
+)
+
+var steadyPaths = [...]string{"/", "/window", "/fixed", "/token", "/leaky"}
+
+// keptRate is the number of units of a kept key.
+func keptRate(rate int) int64 { return int64(rate * keptPart * keptTime / 100 / roundKeys) }
+
+// soak is a run of rounds, and what they have shown.
+type soak struct {
+	*monitor
+	assessment
+	random     *mathrand.Rand
+	round      int
+	played     map[kind]int
+	stops      bool           // in the last rounds all gateways stop
+	grown      []*incarnation // that stayed until then
+	problems   []string
+	endTraffic func()
+
+	// What follows is of time without faults.
+	filled       []int64 // percent of the limit that the keys of steadyPaths[0] got in each window
+	given, taken int     // requests whose units come back, and of these the ones that were allowed
+}
+
+// playSoak plays a soak until its time is over, and returns the exit status.
+func playSoak(ctx context.Context, m *monitor, s *screen) int {
+	o := m.options
+	k := &soak{monitor: m, random: mathrand.New(mathrand.NewPCG(o.seed, 0)), played: make(map[kind]int)}
+	s.say(fmt.Sprintf("%d gateways, %d requests a second, for %v; the same faults again: go run ./cmd/demo -soak %v -nodes %d -rate %d -seed %d", o.nodes, o.rate, o.soak, o.soak, o.nodes, o.rate, o.seed))
+	m.from(time.Now())
+	m.tally.lateness.Start(stillInterval, stillSlack)
+	shown, end := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() {
+		for s.terminal && lab.Sleep(shown, redraw) {
+			s.draw(m.view(time.Now()).lines)
+		}
+	})
+	err := k.play(ctx)
+	end()
+	showing.Wait()
+	m.tally.lateness.Stop()
+	m.stop()
+	s.close()
+	if ctx.Err() != nil {
+		err = nil // it is told
+	}
+	return conclude(ctx, s, k.judge(), err)
+}
+
+// play plays all rounds. It belongs on the demo's own thread, which starts gateways.
+func (s *soak) play(ctx context.Context) error {
+	old, next := s.Secrets[0], newSecret()
+	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as docs/rotation.md has it
+		s.say("phase", "rotation of the secret, rollout %d of 3", step+1)
+		s.Secrets = secrets
+		if err := s.playRound(ctx, s.rollOut); err != nil {
+			return err
+		}
+	}
+	over := func(after time.Duration) bool { return time.Since(s.begun) >= after }
+	for decks := 0; decks == 0 || !over(s.options.soak); decks++ {
+		deck := []kind{reload, leave, kill, freeze, disconnect} // each as often as the others
+		s.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		for _, k := range deck {
+			if decks > 0 && over(s.options.soak) {
+				break
+			}
+			if err := s.playRound(ctx, func(ctx context.Context) error { return s.strike(ctx, k) }); err != nil {
+				return err
+			}
+		}
+	}
+	s.stops = true
+	for n := 0; n < 2 || !over(s.options.soak*11/10); n++ {
+		if err := s.playRound(ctx, func(ctx context.Context) error { return s.stopAll(ctx, n%2 == 1) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSecret() []byte {
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	return secret
+}
+
+// rollOut restarts all gateways, one after the other.
+func (s *soak) rollOut(ctx context.Context) error {
+	for gateway := range s.nodes {
+		if err := s.disturb(ctx, leave, gateway, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strike plays a fault, and then nothing for a while.
+func (s *soak) strike(ctx context.Context, k kind) error {
+	gateway, pause := s.random.IntN(s.nodes), time.Duration(s.random.Int64N(int64(mostPause)))
+	if k == leave || k == kill {
+		gateway = steadfast + s.random.IntN(s.nodes-steadfast)
+	}
+	lab.Sleep(ctx, beforeFault)
+	if err := s.disturb(ctx, k, gateway, pause); err != nil {
+		return err
+	}
+	lab.Sleep(ctx, soakAftermath+s.per) // until the counts of all clients have recovered
+	from := time.Now().UnixNano()
+	lab.Sleep(ctx, calmWindows*s.per)
+	s.judgeCalm(from)
+	return nil
+}
+
+// disturb plays a fault of a gateway and its end, and waits until all gateways hear each other.
+func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
+	err := s.do(step{kind: k, gateway: gateway})
+	lab.Sleep(ctx, pause)
+	switch {
+	case err != nil:
+		return err
+	case k == leave:
+		if err = s.await(ctx, s.settled); err == nil {
+			err = s.do(step{kind: start, gateway: gateway})
+		}
+	case k == kill:
+		err = s.do(step{kind: start, gateway: gateway})
+	case k == freeze:
+		err = s.do(step{kind: thaw, gateway: gateway})
+	}
+	if err != nil {
+		return err
+	}
+	s.played[k]++
+	return s.await(ctx, s.settled)
+}
+
+// playRound plays faults under traffic for the keys of the next round, judges the answers and drops
+// them, and takes the figures.
+func (s *soak) playRound(ctx context.Context, faults func(context.Context) error) error {
+	s.round++
+	s.sendTraffic(ctx)
+	err := faults(ctx)
+	s.endTraffic()
+	lab.Sleep(ctx, rest)
+	s.assess(&s.assessment)
+	s.tally.closeRound()
+	s.fleet.closeRound()
+	if err != nil || s.stops {
+		return err
+	}
+	return s.takeFigures(ctx)
+}
+
+// sendTraffic begins to send requests. endTraffic ends that, and returns once all are answered.
+func (s *soak) sendTraffic(ctx context.Context) {
+	traffic, cancel := context.WithCancel(ctx)
+	var driven sync.WaitGroup
+	driven.Go(func() {
+		drive(traffic, s.fleet, s.tally, s.options.rate, s.options.seed+uint64(s.round)<<32, s.drawAccount)
+	})
+	s.endTraffic = func() {
+		cancel()
+		driven.Wait()
+	}
+}
+
+func (s *soak) drawAccount(random *mathrand.Rand) func() account {
+	first, quota := s.round*roundKeys, "/quota"
+	if s.stops {
+		quota = keptPath
+	}
+	return func() account {
+		switch n := random.IntN(100); {
+		case n < 45:
+			return account{steadyPaths[n%len(steadyPaths)], random.IntN(steadyKeys)}
+		case n < 65:
+			return account{"/hot", first}
+		case n < 75:
+			return account{"/new", random.IntN(math.MaxInt32)}
+		case n < 80:
+			return account{givePath, first}
+		case n < 87:
+			return account{"/pair", random.IntN(steadyKeys)}
+		case n < 87+keptPart:
+			return account{quota, first + random.IntN(roundKeys)}
+		}
+		return account{"/changed", random.IntN(steadyKeys)}
+	}
+}
+
+// closeRound drops the facts that the verdict on a round needs. All gateways must be up.
+func (f *fleet) closeRound() {
+	f.trim()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.happened = nil
+	for _, inc := range f.all {
+		inc.down, inc.still = nil, nil
+	}
+}
+
+// takeFigures has the gateways that stay report their figures.
+func (s *soak) takeFigures(ctx context.Context) error {
+	for _, inc := range s.current[:s.nodes] {
+		inc.client.CloseIdleConnections() // whose number is chance
+	}
+	lab.Sleep(ctx, drain)
+	s.grown = slices.Clone(s.current[:steadfast])
+	var errs []error
+	times := len(s.current[0].series) + 1
+	for _, inc := range s.current[:steadfast] {
+		errs = append(errs, inc.process.Order(order{Take: true}))
+	}
+	errs = append(errs, s.await(ctx, func() bool {
+		return !slices.ContainsFunc(s.current[:steadfast], func(inc *incarnation) bool { return len(inc.series) < times })
+	}))
+	return errors.Join(errs...)
+}
+
+const (
+	// mostSkew is the largest skew of a clock. It is much smaller than the Per of durable limits, so that
+	// no window ends when the clock steps.
+	mostSkew     = time.Minute
+	usedUpWithin = 15 * time.Second
+)
+
+// stopAll stops all gateways amid traffic, and starts all with their snapshots and other clocks. Then
+// it waits until kept keys are used up.
+func (s *soak) stopAll(ctx context.Context, orderly bool) error {
+	lab.Sleep(ctx, beforeFault+time.Duration(s.random.Int64N(int64(beforeFault))))
+	s.Skew = time.Duration(s.random.Int64N(int64(2*mostSkew))) - mostSkew
+	s.say("stop", "all gateways stop, in order: %v, and start with clocks that are %+.1f s ahead", orderly, s.Skew.Seconds())
+	s.played[stopAll]++
+	if err := s.endAll(ctx, orderly); err != nil {
+		return err
+	}
+	s.endTraffic() // docs/snapshots.md: nothing is asked until all are there
+	s.mu.Lock()
+	for gateway := range s.nodes {
+		s.place(gateway)
+	}
+	s.mu.Unlock()
+	for _, inc := range s.current[:s.nodes] {
+		if err := s.launch(inc); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, s.settled); err != nil {
+		return err
+	}
+	from := time.Now().UnixNano()
+	s.sendTraffic(ctx)
+	for end := time.Now().Add(usedUpWithin); ctx.Err() == nil && len(s.usedUp(from)) < roundKeys && time.Now().Before(end); {
+		lab.Sleep(ctx, drain)
+	}
+	s.endTraffic()
+	if ctx.Err() == nil {
+		s.judgeStop(from, orderly)
+	}
+	return nil
+}
+
+// endAll ends all gateways at once, and records until when their snapshots have all admissions.
+func (s *soak) endAll(ctx context.Context, orderly bool) error {
+	s.mu.Lock()
+	now, all := time.Now().UnixNano(), slices.Clone(s.current[:s.nodes])
+	s.happened = append(s.happened, happening{step: step{kind: stopAll}, from: now, seenBy: never})
+	for _, inc := range all {
+		inc.condition, inc.ready = leaving, false
+		if !orderly {
+			inc.condition, inc.down = killed, append(inc.down, lab.Between(now, never))
+		}
+	}
+	s.mu.Unlock()
+	end := (*lab.Child).Kill
+	if orderly {
+		lab.Sleep(ctx, drain)
+		end = (*lab.Child).Leave
+	}
+	var errs []error
+	for _, inc := range all {
+		errs = append(errs, end(inc.process))
+	}
+	for _, inc := range all {
+		err := inc.process.Await(2 * leaveWithin)
+		<-inc.over
+		if orderly {
+			errs = append(errs, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved = savedUntil(all, orderly)
+	return errors.Join(errs...)
+}
+
+// savedUntil returns the time until which all admissions are in the snapshots of gateways that have
+// ended: the time at which the oldest of their last snapshots began. It is zero if there is none.
+func savedUntil(all []*incarnation, orderly bool) int64 {
+	saved := int64(math.MaxInt64)
+	for _, inc := range all {
+		if !orderly {
+			saved = min(saved, inc.report.Saved)
+		}
+	}
+	return saved
+}
+
+// usedUp returns the kept keys that were denied after a moment.
+func (s *soak) usedUp(since int64) map[account]bool {
+	denied := make(map[account]bool)
+	for _, a := range s.tally.since(since) {
+		if a.path == keptPath && a.err == nil && !a.allowed {
+			denied[a.account] = true
+		}
+	}
+	return denied
+}
+
+// judgeStop judges kept keys after a start at a moment. After a stop in order, a key that is used up
+// has been admitted all its units; after a crash, a snapshot may have a unit whose answer was lost.
+func (s *soak) judgeStop(since int64, orderly bool) {
+	usedUp, admitted := s.usedUp(since), make(map[account]int64)
+	if len(usedUp) == 0 {
+		s.problems = append(s.problems, "no kept key was used up after a stop of all gateways, so that nothing shows lost counts: use a higher -rate")
+	}
+	for _, a := range s.tally.answers {
+		if a.allowed || a.down || elsewhereAt(a.at) {
+			admitted[a.account]++
+		}
+	}
+	for key := range usedUp {
+		if n := admitted[key]; orderly && n < s.rules.kept {
+			s.problems = append(s.problems, fmt.Sprintf("%v was denied after a stop of all in order, and had been admitted %d of %d: something is counted twice", key, n, s.rules.kept))
+		}
+	}
+}
+
+// judgeCalm records the share of their limits that keys got in the windows from a moment on.
+func (s *soak) judgeCalm(from int64) {
+	answers := s.tally.since(from)
+	for window := range calmWindows {
+		in := lab.Between(from+int64(window)*int64(s.per), from+int64(window+1)*int64(s.per)-1)
+		var admitted [steadyKeys]int64
+		for _, a := range answers {
+			if a.allowed && a.path == steadyPaths[0] && in.Touches(lab.Between(a.check.From, a.check.From)) {
+				admitted[a.client]++
+			}
+		}
+		for _, n := range admitted {
+			s.filled = append(s.filled, 100*n/s.limit)
+		}
+	}
+	for _, a := range answers {
+		if a.path == givePath && a.err == nil {
+			s.given++
+			if a.allowed {
+				s.taken++
+			}
+		}
+	}
+}
+
+// leastFilled is the least share of its limit that a key gets that is asked for without end, in
+// percent, in the median window without faults.
+const leastFilled = 90
+
+// soakMeans names the windows that a guarantee judges.
+var soakMeans = [guarantees]string{"without a fault", "around starts and leaves", "around kills", "around freezes, and checks that timed out", "around the end of connections", "around stops of all gateways"}
+
+// judge judges all rounds, once all gateways have ended.
+func (s *soak) judge() *findings {
+	v := &findings{width: 11, still: s.tally.lateness.WorstSince(time.Time{}), broken: slices.Concat(s.problems, s.failures()), heading: "The fullest windows, of what they hold at most:"}
+	sum := v.clients(s.tally, &s.seen)
+	var played []string
+	for k := range kinds {
+		if n := s.played[kind(k)]; n > 0 {
+			played = append(played, fmt.Sprintf("%v %d", kind(k), n))
+		}
+	}
+	v.sentences = []string{fmt.Sprintf("%d gateways answered %s requests in %d rounds; %d failed and %d stalled.", s.nodes, number(sum.requests), s.round, sum.errors, sum.stalls),
+		fmt.Sprintf("Faults: %s; %d connections ended.", strings.Join(played, ", "), s.cut)}
+	v.checks(&s.assessment)
+	v.add(true, "lag", short(s.lag), "the furthest that copies were behind")
+	if len(s.filled) == 0 {
+		v.broken = append(v.broken, "no key was asked for while all was calm: let it run longer")
+	} else {
+		filled := median(s.filled)
+		v.add(filled >= leastFilled, "filled", fmt.Sprintf("%d%%", filled), "of the limit of a key that is asked for without end, in the median window without a fault; at least %d%%", leastFilled)
+		v.add(100*s.taken >= leastFilled*s.given, "given", percent(s.taken, s.given), "of requests allowed whose units come back, while there is no fault; at least %d%%", leastFilled)
+	}
+	for gateway, inc := range s.grown {
+		v.growth(gateway, inc.series)
+	}
+	for g, f := range s.found {
+		if f.Windows > 0 {
+			v.windows = append(v.windows, newClaim(f.Held <= f.Most, guarantee(g).String(), fmt.Sprintf("%d of %d", f.Held, f.Most), "in %s windows %s; this is %s", number(f.Windows), soakMeans[g], f.Of))
+		}
+	}
+	return v
+}

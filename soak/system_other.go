@@ -1,7 +1,0 @@
-//go:build !unix
-
-package main
-
-import "errors"
-
-func breakConnections() (int, error) { return 0, errors.ErrUnsupported }

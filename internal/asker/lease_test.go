@@ -47,6 +47,7 @@ func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 	require.False(t, l.spend(other, instant(at+100*ms-1), &r))
 }
 
+// Another lease of its set may live, so that the set is looked through.
 func TestALeaseEndsByEitherClock(t *testing.T) {
 	const at, ms = int64(time.Hour), int64(time.Millisecond)
 	for name, now := range map[string]countsync.Time{
@@ -54,9 +55,16 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 		"is steady":     {Now: at + ms, Steady: at + 100*ms},
 		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
 	} {
-		l, r := newLeases(), new(wire.Result)
-		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
-		require.False(t, l.spend(someAsk(1), now, r), "the clock that %s", name)
+		for _, beside := range []bool{false, true} {
+			l, other := newLeases(), someAsk(1)
+			other.ID.Lo += leaseSets
+			lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+			if beside {
+				lentTo(l, other, 4, 500*time.Millisecond, at)
+			}
+			require.False(t, l.spend(someAsk(1), now, new(wire.Result)), "the clock that %s", name)
+			require.Equal(t, beside, l.spend(other, now, new(wire.Result)), "the clock that %s", name)
+		}
 	}
 }
 
@@ -195,23 +203,6 @@ func TestARefundEndsALeaseThatIsOver(t *testing.T) {
 	require.True(t, over)
 	require.EqualValues(t, 1, left.ask.Units)
 	require.EqualValues(t, 3, left.ask.Lease.Units)
-}
-
-// Another lease of its set may live, so that the set is looked through.
-func TestALeaseBesideOneThatLivesEndsByEitherClock(t *testing.T) {
-	const at, ms = int64(time.Hour), int64(time.Millisecond)
-	for name, now := range map[string]countsync.Time{
-		"checks read":   {Now: at + 100*ms, Steady: at + ms},
-		"is steady":     {Now: at + ms, Steady: at + 100*ms},
-		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
-	} {
-		l, other := newLeases(), someAsk(1)
-		other.ID.Lo += leaseSets
-		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
-		lentTo(l, other, 4, 500*time.Millisecond, at)
-		require.False(t, l.spend(someAsk(1), now, new(wire.Result)), "the clock that %s", name)
-		require.True(t, l.spend(other, now, new(wire.Result)), "the clock that %s", name)
-	}
 }
 
 func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {

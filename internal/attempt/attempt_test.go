@@ -28,27 +28,22 @@ func four(hears ...int) *view.View {
 	return view.New(1, c, view.Terms{}, nil)
 }
 
+// idWhere returns an ID that a member owns, whose stand-in is as wanted.
+func idWhere(v *view.View, owner int, wanted func(standIn int) bool) (id bucket.ID) {
+	for ; v.Owner(id) != owner || !wanted(v.StandIn(id, owner)); id.Hi += 1 << 40 {
+	}
+	return id
+}
+
+func isSelf(standIn int) bool { return standIn == 0 }
+
+func isOther(standIn int) bool { return standIn != 0 }
+
 func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	all, some := four(1, 2, 3), four(2, 3) // some does not hear b, and the others do
-	idOf := func(owner int) bucket.ID {
-		for hi := uint64(1); ; hi++ {
-			if id := (bucket.ID{Hi: hi << 40}); all.Owner(id) == owner {
-				return id
-			}
-		}
-	}
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
-	ofB := idOf(1)
-	for all.StandIn(ofB, 1) == 0 { // another one is to stand in
-		for ofB.Hi += 1 << 40; all.Owner(ofB) != 1; ofB.Hi += 1 << 40 {
-		}
-	}
-	mine := ofB // an id that this node stands in for
-	for all.StandIn(mine, 1) != 0 {
-		for mine.Hi += 1 << 40; all.Owner(mine) != 1; mine.Hi += 1 << 40 {
-		}
-	}
+	ofB, mine := idWhere(all, 1, isOther), idWhere(all, 1, isSelf)
 	for _, c := range []struct {
 		about  string
 		v      *view.View
@@ -126,9 +121,7 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			v := four(1, 2, 3)
-			id := bucket.ID{}
-			for ; v.Owner(id) != 1 || v.StandIn(id, 1) == v.Self; id.Hi += 1 << 40 {
-			}
+			id := idWhere(v, 1, isOther)
 			for i := 1; i < 4; i++ {
 				v.Members[i].Peer = reports{delay: c.stands}
 			}
@@ -145,9 +138,7 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(2, 3) // it does not hear b
-	id := bucket.ID{}
-	for ; v.Owner(id) != 1; id.Hi += 1 << 40 {
-	}
+	id := idWhere(v, 1, func(int) bool { return true })
 	a := First(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 	now := int64(1000)
 	for range 2 { // each of two relays has half of the timeout
@@ -165,9 +156,7 @@ func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	const ms = time.Millisecond
 	const timeout, reserve = 80 * ms, 20 * ms
 	all, some := four(1, 2, 3), four(2, 3) // some does not hear b
-	id := bucket.ID{}
-	for ; all.Owner(id) != 1 || all.StandIn(id, 1) != all.Self; id.Hi += 1 << 40 {
-	}
+	id := idWhere(all, 1, isSelf)
 	for _, c := range []struct {
 		about string
 		v     *view.View
@@ -247,9 +236,7 @@ func TestRelayedCheckIsExtendedByTheRelaysDelay(t *testing.T) {
 			for i, delay := range []time.Duration{0, c.owner, c.relay, 0} {
 				v.Members[i].Peer = reports{delay: delay}
 			}
-			var id bucket.ID
-			for ; v.Owner(id) != 1 || v.StandIn(id, 1) == v.Self; id.Hi += 1 << 40 {
-			}
+			id := idWhere(v, 1, isOther)
 			a := First(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 			require.Equal(t, c.first, a.Wait)
 			require.Equal(t, c.whole, a.Left(1000))

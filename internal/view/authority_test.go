@@ -116,6 +116,25 @@ func (m *moving) locate(name string) {
 	m.views[name] = v.Told(said, ranges, m.now)
 }
 
+// givenToTheFirst is three nodes of which two joined together. The first of these has been given
+// what the second owns, by a node that knew of the first alone.
+func givenToTheFirst() *moving {
+	m := &moving{views: make(map[string]*View)}
+	m.serve()
+	m.look("node-01")
+	m.join()
+	m.join()
+	for name := range m.views {
+		m.look(name)
+	}
+	m.announce("node-02", cluster.Serving)
+	m.look("node-01")
+	m.announce("node-03", cluster.Serving)
+	m.look("node-02")
+	m.hand("node-01")
+	return m
+}
+
 func (m *moving) state(name string) cluster.State {
 	for _, o := range m.members {
 		if o.Name == name {
@@ -325,19 +344,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 // Of what one member no longer has, another may have been given it meanwhile: then it
 // is that one that is waited for.
 func TestAWaitFollowsAuthority(t *testing.T) {
-	m := &moving{views: make(map[string]*View)}
-	m.serve()
-	m.look("node-01")
-	m.join()
-	m.join()
-	for name := range m.views {
-		m.look(name)
-	}
-	m.announce("node-02", cluster.Serving)
-	m.look("node-01")
-	m.announce("node-03", cluster.Serving)
-	m.look("node-02")
-	m.hand("node-01")
+	m := givenToTheFirst()
 	m.look("node-03")
 	m.now += int64(movingFor)
 	v := m.views["node-03"]
@@ -633,19 +640,7 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 // Two join at once, and what the second owns the first is given, by one that has not
 // heard of the second yet: its checks find it there.
 func TestChecksFollowAuthorityThatMoved(t *testing.T) {
-	m := &moving{views: make(map[string]*View)}
-	m.serve()
-	m.look("node-01")
-	m.join()
-	m.join()
-	for name := range m.views {
-		m.look(name)
-	}
-	m.announce("node-02", cluster.Serving)
-	m.look("node-01")
-	m.announce("node-03", cluster.Serving)
-	m.look("node-02")
-	m.hand("node-01")
+	m := givenToTheFirst()
 	m.look("node-01")
 	m.look("node-03")
 

@@ -590,6 +590,14 @@ rules:
 	require.EqualValues(t, 1, stats.Trials["trial"].Denied)
 }
 
+func TestStatsHaveLatencyInMicroseconds(t *testing.T) {
+	bounds := weir.LatencyBounds()
+	require.Equal(t, 250*time.Nanosecond, bounds[0])
+	require.Equal(t, map[string]adminapi.Latency{"owner": {
+		Count: 4, SumUS: 1.5, Buckets: []adminapi.LatencyBucket{{UpToUS: 0.25, Count: 2}, {UpToUS: float64(bounds[1].Nanoseconds()) / 1000, Count: 3}},
+	}}, latencyOf(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}))
+}
+
 func TestAResetForgetsTheOverrunToo(t *testing.T) {
 	a := newAdmin(t)
 	l, _, _ := a.book.Current().Limit("address")

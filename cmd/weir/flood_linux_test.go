@@ -223,7 +223,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 			p := startWith(t, dir, func(p *process) { p.Env = append(p.Env, fmt.Sprint(asWeirFiles, "=", c.files)) }, "-name", "flooded")
 			waitReady(t, p)
 			bound := p.addr(t)
-			before := spentBy(t, p).resident
+			before := footprintOf(t, p).resident
 			clients, moments := honestClients(t, p), full.Pick(t, 10, 500)
 			calm := askAll(t.Context(), clients, func() { time.Sleep(time.Duration(moments) * 10 * time.Millisecond) })
 
@@ -256,7 +256,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				}, "another node joins")
 				joined = time.Since(begun)
 				for range moments {
-					resident, files = max(resident, spentBy(t, p).resident), max(files, filesOf(p))
+					resident, files = max(resident, footprintOf(t, p).resident), max(files, filesOf(p))
 					time.Sleep(10 * time.Millisecond)
 				}
 			})

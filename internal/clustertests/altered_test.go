@@ -60,34 +60,15 @@ func TestAnAttackerOnThePathMakesNoYesOfADenial(t *testing.T) {
 		var altered atomic.Int64
 		nodes := map[string]*weir.Node{}
 		for _, name := range []string{"a", "b"} {
-			reach := network.Host(name).Network()
+			c := cluster.Config{Network: network.Host(name).Network(), Join: []string{"b:7946"}, Secrets: [][]byte{older}}
 			if name == "a" {
-				reach = alteredNetwork{reach, &altered}
+				c.Network = alteredNetwork{c.Network, &altered}
 			}
-			node, err := weir.Start(t.Context(), weir.Config{
-				Replicas: -1, Logger: quiet,
-				Cluster: cluster.NewGossip(cluster.Config{
-					Name: fmt.Sprint(name, "-1"), Bind: name + ":7946", Network: reach, Join: []string{"b:7946"},
-					Secrets: [][]byte{[]byte("0123456789abcdef")}, Logger: quiet,
-				}),
-			})
+			var err error
+			nodes[name], err = startOn(t.Context(), t, network.Host(name), true, c, weir.Config{Replicas: -1})
 			require.NoError(t, err)
-			defer node.Close()
-			nodes[name] = node
 		}
-		whole := func() bool {
-			for _, n := range nodes {
-				for _, m := range n.Members() {
-					if m.State != weir.Serving {
-						return false
-					}
-				}
-				if len(n.Members()) != 2 {
-					return false
-				}
-			}
-			return true
-		}
+		whole := func() bool { return sees(nodes["a"], 2) && sees(nodes["b"], 2) }
 		require.True(t, within(time.Minute, whole))
 		l, err := nodes["a"].Limiter(weir.Limit{Name: "test", Rate: 5, Per: time.Hour, Partition: weir.FailClosed})
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package clustertests
 
 import (
-	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -21,17 +20,8 @@ const (
 
 // startJoining starts a node on a host of a network, with these Join addresses.
 func startJoining(t *testing.T, n *weirtest.Network, name string, gossip bool, cfg weir.Config, join ...string) *weir.Node {
-	host := n.Host(name)
-	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Join: join, Logger: cfg.Logger}
-	if gossip {
-		c.Bind, c.Network = name+":7946", host.Network()
-		cfg.Cluster = cluster.NewGossip(c)
-	} else {
-		cfg.Cluster = host.Cluster(c)
-	}
-	node, err := weir.Start(t.Context(), cfg)
+	node, err := startOn(t.Context(), t, n.Host(name), gossip, cluster.Config{Join: join, Logger: cfg.Logger}, cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
 	return node
 }
 

@@ -601,18 +601,13 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Second)
-		slow := func(latency time.Duration) {
-			for _, other := range w.names[1:] {
-				w.network.SetLink("a", other, weirtest.Link{Latency: latency})
-				w.network.SetLink(other, "a", weirtest.Link{Latency: latency})
-			}
-		}
-		slow(400 * time.Millisecond)
+		w.slow("a", "b", 400*time.Millisecond)
+		w.slow("a", "c", 400*time.Millisecond)
 		begun := time.Now()
 		require.ErrorContains(t, w.nodes["a"].Leave(t.Context()), "in time")
 		require.GreaterOrEqual(t, time.Since(begun), 10*time.Second)
 		time.Sleep(8 * time.Second)
-		slow(latency)
+		w.setLinks(weirtest.Link{Latency: latency})
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
 		time.Sleep(time.Second)
 		for i, key := range keys {
@@ -776,11 +771,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 				for _, key := range keys {
 					require.Equal(t, 1, ask(t, ls, key, 1, "b"), "%s", key)
 				}
-				for _, from := range w.names {
-					for _, to := range w.names {
-						w.network.SetLink(from, to, weirtest.Link{Latency: near})
-					}
-				}
+				w.setLinks(weirtest.Link{Latency: near})
 				w.network.SetLink("a", "d", weirtest.Link{Latency: far})
 				var leaving sync.WaitGroup
 				for name, after := range map[string]time.Duration{"a": 0, "d": 0, "b": far - near, "c": far - near} {

@@ -135,7 +135,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const off = 10 * time.Microsecond
-	runs, remembered := race.Pick(3, full.Pick(t, 3, 15)), 0
+	runs, remembered := race.Pick(3, full.Pick(t, 2, 15)), 0
 	for _, algorithm := range algorithms {
 		playBubble(t, func(t *testing.T) {
 			w := newWorld(t, 3, false)

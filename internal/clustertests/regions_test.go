@@ -3,7 +3,6 @@ package clustertests
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -273,12 +272,9 @@ func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T
 			host := network.Host(region)
 			network.SetName(region+".example", region)
 			regions := map[string][]string{other: {other + ".example:7946"}}
-			n, err := weir.Start(t.Context(), weir.Config{
-				Region: region, Regions: regions, RegionShares: shares, Logger: slog.New(slog.DiscardHandler),
-				Cluster: host.Cluster(cluster.Config{Name: region + "-1", Region: region, Regions: regions}),
-			})
+			n, err := startOn(t.Context(), t, host, false, cluster.Config{Region: region, Regions: regions},
+				weir.Config{Region: region, Regions: regions, RegionShares: shares})
 			require.NoError(t, err)
-			t.Cleanup(func() { n.Close() })
 			return n
 		}
 		near, far := start("near", "far", nil), start("far", "near", map[string]int64{"near": 9, "far": 1})

@@ -15,8 +15,7 @@ import (
 func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...func(*cluster.Config)) {
 	t.Helper()
 	c := cluster.Config{
-		Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Bind: host + ":7946", Advertise: advertise,
-		Network: w.network.Host(host).Network(), Logger: quiet, Forget: forget,
+		Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Advertise: advertise, Forget: forget,
 	}
 	for _, other := range w.names {
 		c.Join = append(c.Join, other+":7946")
@@ -24,10 +23,9 @@ func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...fun
 	for _, e := range edit {
 		e(&c)
 	}
-	n, err := weir.Start(t.Context(), weir.Config{Cluster: cluster.NewGossip(c), Logger: quiet})
+	var err error
+	w.nodes[name], err = startOn(t.Context(), t, w.network.Host(host), true, c, weir.Config{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	w.nodes[name] = n
 }
 
 // sideGrants returns the units that each side admits of a fresh limit of 100 units, for each

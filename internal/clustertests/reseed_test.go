@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -80,17 +79,11 @@ func (i *instance) allow(ctx context.Context, limit weir.Limit, key string) (by 
 
 // reseeding is a service that moves from one cluster to another.
 type reseeding struct {
-	t         *testing.T
+	*clients[*instance]
 	network   *weirtest.Network
 	names     []string
-	started   int
 	instances map[string]*instance
-
-	mu      sync.Mutex
-	serving []*instance
-	failed  []string
-	end     func()
-	keys    []*reseededKey
+	keys      []*reseededKey
 }
 
 type reseededKey struct {
@@ -103,81 +96,51 @@ var oldSeed, nextSeed = []byte("a seed that leaked"), []byte("a seed of tomorrow
 
 func newReseeding(t *testing.T) *reseeding {
 	r := &reseeding{
-		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: hosts(3),
-		instances: make(map[string]*instance),
+		clients: newClients[*instance](t), network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}),
+		names: hosts(3), instances: make(map[string]*instance),
 	}
 	for _, name := range r.names {
 		r.network.Host(name)
 	}
 	r.network.SetName("weir.internal", r.names...)
 	for _, name := range r.names {
-		r.serve(name, oldAlone)
+		r.restart(name, oldAlone)
 	}
 	r.whole()
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
-	r.end = sync.OnceFunc(func() {
-		close(stop)
-		asking.Wait()
-	})
-	t.Cleanup(r.end)
 	for k := range reseedKeys {
 		algorithm := algorithms[k%len(algorithms)]
 		key := &reseededKey{name: fmt.Sprint("key ", k), limit: weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: reseedRate, Per: reseedPer}}
 		r.keys = append(r.keys, key)
-		asking.Go(func() { r.ask(k, key, stop) })
+		r.add(k, reseedKeys, reseedEvery, func(i *instance) { r.ask(i, key) })
 	}
 	return r
 }
 
-func (r *reseeding) ask(k int, key *reseededKey, stop <-chan struct{}) {
-	time.Sleep(time.Duration(k) * reseedEvery / reseedKeys)
-	tick := time.NewTicker(reseedEvery)
-	defer tick.Stop()
-	for turn := k; ; turn++ {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-		}
-		r.mu.Lock()
-		i := r.serving[turn%len(r.serving)]
-		r.mu.Unlock()
-		by, err := i.allow(r.t.Context(), key.limit, key.name)
-		allowed := err == nil
-		for _, d := range by {
-			allowed = allowed && d.Allowed
-			if err != nil || !slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
-				r.mu.Lock()
-				r.failed = append(r.failed, fmt.Sprintf("%s: %v, error %v", key.name, d.Source, err))
-				r.mu.Unlock()
-			}
-		}
-		if allowed {
-			key.when = append(key.when, time.Now())
-		}
+func (r *reseeding) ask(i *instance, key *reseededKey) {
+	by, err := i.allow(r.t.Context(), key.limit, key.name)
+	allowed := err == nil
+	for _, d := range by {
+		allowed = allowed && d.Allowed
+		r.judgeDecision(key.name, d, err)
+	}
+	if allowed {
+		key.when = append(key.when, time.Now())
 	}
 }
 
 // node starts a node on the given host. The port identifies the cluster.
 func (r *reseeding) node(name, port string, seed []byte) (*weir.Node, error) {
-	r.started++
 	sum := sha256.Sum256(seed)
-	n, err := weir.Start(r.t.Context(), weir.Config{Seed: seed, Logger: quiet, Cluster: cluster.NewGossip(cluster.Config{
-		Name: fmt.Sprintf("%s-%d", name, r.started), Bind: name + ":" + port, Join: []string{"weir.internal:" + port},
-		Seed: [16]byte(sum[:]), Secrets: [][]byte{older}, Network: r.network.Host(name).Network(), Logger: quiet,
-	})})
-	if err == nil {
-		r.t.Cleanup(func() { require.NoError(r.t, n.Close()) })
-	}
-	return n, err
+	return startOn(r.t.Context(), r.t, r.network.Host(name), true, cluster.Config{
+		Bind: name + ":" + port, Join: []string{"weir.internal:" + port}, Seed: [16]byte(sum[:]), Secrets: [][]byte{older},
+	}, weir.Config{Seed: seed})
 }
 
 const oldPort, nextPort = "7946", "7947"
 
-// serve starts an instance of the service on a host. The instance receives requests as soon as
-// its nodes are ready.
-func (r *reseeding) serve(name string, s stage) {
+// restart starts a new instance of the service on a host. When its nodes are ready, the instance
+// receives requests.
+func (r *reseeding) restart(name string, s stage) {
 	r.t.Helper()
 	i := &instance{stage: s}
 	var err error
@@ -193,9 +156,7 @@ func (r *reseeding) serve(name string, s stage) {
 	for _, n := range i.nodes() {
 		require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
 	}
-	r.mu.Lock()
-	r.serving = append(slices.Clone(r.serving), i)
-	r.mu.Unlock()
+	r.serve(i)
 }
 
 func (i *instance) nodes() []*weir.Node {
@@ -208,15 +169,12 @@ func (r *reseeding) rollOut(s stage) {
 	r.t.Helper()
 	for _, name := range r.names {
 		i := r.instances[name]
-		r.mu.Lock()
-		r.serving = slices.DeleteFunc(slices.Clone(r.serving), func(one *instance) bool { return one == i })
-		r.mu.Unlock()
-		time.Sleep(drained)
+		r.drain(i)
 		for _, n := range i.nodes() {
 			require.NoError(r.t, n.Leave(r.t.Context()))
 			require.NoError(r.t, n.Close())
 		}
-		r.serve(name, s)
+		r.restart(name, s)
 		time.Sleep(restartEvery / 2)
 	}
 	r.whole()
@@ -281,9 +239,8 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 		r.rollOut(both)
 		r.rollOut(nextAlone)
 		time.Sleep(2 * reseedPer)
-		r.end()
+		r.requireNoFailures()
 		whole := float64(time.Since(begun)) / float64(reseedPer) * reseedRate
-		require.Empty(t, r.failed[:min(len(r.failed), 5)], "the first of %d", len(r.failed))
 		for _, k := range r.keys {
 			t.Logf("%v: %d at most in a window, %.1f above burst and rate, %d in all", k.limit.Algorithm, k.most(), k.above(), len(k.when))
 			switch k.limit.Algorithm {

@@ -23,11 +23,7 @@ func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
 		one, err := weir.Start(t.Context(), cfg)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, one.Close()) }()
-		for _, from := range five.names {
-			for _, to := range five.names {
-				five.network.SetLink(from, to, weirtest.Link{Latency: 20 * time.Millisecond})
-			}
-		}
+		five.setLinks(weirtest.Link{Latency: 20 * time.Millisecond})
 		for _, algorithm := range algorithms {
 			l := weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Minute}
 			alone, err := one.Limiter(l)

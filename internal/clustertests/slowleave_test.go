@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // If a member leaves and it has a large number of counts to send on a slow link, it has authority
@@ -26,8 +25,7 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 		key := keys[0]
 		time.Sleep(time.Second)
 		for _, other := range w.names[1:] {
-			w.network.SetLink("a", other, weirtest.Link{Latency: 250 * time.Millisecond})
-			w.network.SetLink(other, "a", weirtest.Link{Latency: 250 * time.Millisecond})
+			w.slow("a", other, 250*time.Millisecond)
 		}
 		admitted := ask(t, ls, key, 45, "a", "b")
 		begun := time.Now()

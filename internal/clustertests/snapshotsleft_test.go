@@ -37,15 +37,15 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		s := &stuck{shelf: new(shelf), freed: make(chan struct{})}
 		w := newWorld(t, 1, false)
-		w.start(t, "b", weir.Config{Name: "b", Snapshots: s})
+		w.start(t, "b", weir.Config{Name: "b", Snapshots: s, SnapshotEvery: time.Second})
 		w.ready(t, "a", "b")
 		require.Equal(t, 7, ask(t, w.limiters(t, limit), "k", 7, "b"))
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Second)
 		before := s.of["b"]
 		require.NotEmpty(t, before)
 		s.on.Store(true)
 		for s.writing.Load() == 0 {
-			time.Sleep(time.Second)
+			time.Sleep(100 * time.Millisecond)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -53,7 +53,7 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		require.Len(t, w.nodes["a"].Members(), 1, "it has left")
 		s.on.Store(false)
 		close(s.freed)
-		time.Sleep(3 * time.Minute)
+		time.Sleep(5 * time.Second)
 		s.mu.Lock()
 		require.Equal(t, before, s.of["b"])
 		s.mu.Unlock()

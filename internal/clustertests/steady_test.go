@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,9 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	race.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
 	const periods = 40
 	rates := []int64{1, 2, 3, 5, 10, 100}
+	if !*update {
+		rates = rates[:full.Pick(t, 5, 6)] // the limit of 100 units needs five sixths of the checks
+	}
 	type row struct {
 		algorithm weir.Algorithm
 		scope     weir.Scope
@@ -78,7 +82,6 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 		require.NoError(t, err)
 		defer n.Close()
 		time.Sleep(17 * time.Second / 3) // so that the test starts inside a window of a Global limit
-		oftenOf100 := int64(full.Pick(t, 3, 10))
 		// All callers run at the same time, and each of them has its own limit.
 		measure := func(per time.Duration, rates []int64) (percents [][]float64) {
 			percents = make([][]float64, len(rows))
@@ -88,9 +91,6 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 				for j, rate := range rates {
 					all.Go(func() {
 						a := asker{weir.Limit{Name: fmt.Sprint(per, i, j), Algorithm: r.algorithm, Scope: r.scope, Rate: rate, Per: per}, r.often}
-						if rate == 100 {
-							a.often = min(a.often, oftenOf100) // because these would be most of the checks otherwise
-						}
 						percents[i][j] = 100 * float64(a.granted(t, n, periods)) / float64(periods*rate)
 						assert.GreaterOrEqual(t, percents[i][j], 97.0, "%+v", a)
 					})
@@ -100,7 +100,11 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 			return percents
 		}
 		measure(time.Minute+7, rates[:full.Pick(t, 3, len(rates))])
-		table.WriteString("| | asked | 1 | 2 | 3 | 5 | 10 | 100 |\n|---|---|---|---|---|---|---|---|\n")
+		table.WriteString("| | asked |")
+		for _, rate := range rates {
+			fmt.Fprintf(&table, " %d |", rate)
+		}
+		table.WriteString("\n" + strings.Repeat("|---", 2+len(rates)) + "|\n")
 		for i, percents := range measure(time.Minute, rates) {
 			name := rows[i].algorithm.String()
 			if rows[i].scope == weir.Global {
@@ -126,6 +130,9 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), begin)
 	stands, after, closed := strings.Cut(rest, end)
 	require.True(t, ok && closed, "%s has no place for the table", file)
+	if len(rates) < 6 {
+		stands = regexp.MustCompile(`(?m)[^|]*\|$`).ReplaceAllString(stands, "") // the document has all columns
+	}
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644))
 		return

@@ -83,13 +83,11 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 		network.SetName("weir.internal", hosts(3)...)
 		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for _, name := range hosts(3) {
-			n, err := weir.Start(t.Context(), weir.Config{Logger: log, Cluster: cluster.NewGossip(cluster.Config{
-				Name: name + "-1", Bind: name + ":7946", Join: []string{"weir.internal"},
-				Network: heardNetwork{network.Host(name).Network(), &said}, Logger: log,
-			})})
+			host := network.Host(name)
+			c := cluster.Config{Name: name + "-1", Join: []string{"weir.internal"}, Network: heardNetwork{host.Network(), &said}, Logger: log}
+			var err error
+			nodes[name], err = startOn(t.Context(), t, host, true, c, weir.Config{Logger: log})
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, n.Close()) })
-			nodes[name] = n
 		}
 		whole := func() bool { return sees(nodes["a"], 3) && sees(nodes["b"], 3) && sees(nodes["c"], 3) }
 		require.True(t, within(time.Minute, whole))

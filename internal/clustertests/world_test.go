@@ -2,6 +2,7 @@ package clustertests
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -111,26 +112,39 @@ func (w *world) startTogether(t *testing.T, cfg weir.Config, names ...string) {
 
 // launch starts a node on a host without adding it to nodes.
 func (w *world) launch(t *testing.T, name string, cfg weir.Config) (*weir.Node, error) {
-	host := w.network.Host(name)
-	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget, ForgetRefused: cfg.ForgetRefused}
+	c := cluster.Config{Forget: forget, ForgetRefused: cfg.ForgetRefused}
 	if w.gossips {
-		c.Bind, c.Network = name+":7946", host.Network()
 		for _, other := range w.names {
 			c.Join = append(c.Join, other+":7946")
+		}
+	}
+	in := new(observe.Inside)
+	n, err := startOn(observe.WithInside(t.Context(), in), t, w.network.Host(name), w.gossips, c, cfg)
+	if err == nil {
+		w.insides.Store(n, in)
+	}
+	return n, err
+}
+
+// startOn starts a node on a host, with real gossip or simulated membership. By default, the node
+// has a new name, port 7946 and no logger. It is closed at the end of the test.
+func startOn(ctx context.Context, t *testing.T, host *weirtest.Host, gossip bool, c cluster.Config, cfg weir.Config) (*weir.Node, error) {
+	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s-%d", host.Name(), time.Now().UnixNano()))
+	c.Logger, cfg.Logger = cmp.Or(c.Logger, quiet), cmp.Or(cfg.Logger, quiet)
+	if gossip {
+		c.Bind = cmp.Or(c.Bind, host.Name()+":7946")
+		if c.Network == nil {
+			c.Network = host.Network()
 		}
 		cfg.Cluster = cluster.NewGossip(c)
 	} else {
 		cfg.Cluster = host.Cluster(c)
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, quiet)
-	in := new(observe.Inside)
-	n, err := weir.Start(observe.WithInside(t.Context(), in), cfg)
-	if err != nil {
-		return nil, err
+	n, err := weir.Start(ctx, cfg)
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
 	}
-	w.insides.Store(n, in)
-	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	return n, nil
+	return n, err
 }
 
 // inside returns the internal state of one of the world's nodes.
@@ -152,21 +166,26 @@ func (w *world) cut(a, b string) {
 	w.network.Cut(b, a)
 }
 
+// setLinks sets the links of all hosts to each other.
+func (w *world) setLinks(l weirtest.Link) {
+	for _, from := range w.names {
+		for _, to := range w.names {
+			w.network.SetLink(from, to, l)
+		}
+	}
+}
+
 // agree reports whether the roster of each named node has only the named nodes, and all of them
 // are serving.
 func (w *world) agree(names ...string) bool {
-	for _, name := range names {
-		members := w.nodes[name].Members()
-		if len(members) != len(names) {
-			return false
-		}
-		for _, m := range members {
-			if m.State != weir.Serving {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(name string) bool { return !sees(w.nodes[name], len(names)) })
+}
+
+// sees reports whether the roster of n has the given number of members, and all of them are
+// serving.
+func sees(n *weir.Node, members int) bool {
+	all := n.Members()
+	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
 }
 
 // rosters returns the roster of each node, for the message of a failed test.

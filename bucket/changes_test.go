@@ -263,31 +263,6 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 	}
 }
 
-func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
-	l := &Limit{Rate: 10, Per: time.Hour}
-	s := newStore(100, 4)
-	s.Track(1, 1, nil)
-	id, other := ID{1, 2}, ID{3, 4}
-	s.Take(id, l, epoch, 3)
-	s.Reset(id, 0)
-	s.Reset(id, 0)
-	s.Touch(id)
-	s.Touch(other)
-	require.ElementsMatch(t, []Change{{id, 0, true}, {other, 0, true}}, s.collectAll(false, nil))
-	require.Empty(t, s.collectAll(false, nil))
-
-	s.Touch(id)
-	c, noted := s.CollectOne(id)
-	require.True(t, noted)
-	require.Equal(t, Change{ID: id, Folded: true}, c)
-	require.Empty(t, s.collectAll(false, nil))
-
-	s.Touch(id)
-	s.Take(id, l, epoch, 3)
-	s.Touch(id)
-	require.Equal(t, []Change{{id, 3, true}}, s.collectAll(false, nil))
-}
-
 func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour}
 	s := newStore(100, 1)

@@ -296,38 +296,44 @@ func TestEveryAlgorithmAgreesWithItsOracle(t *testing.T) { rapid.Check(t, agrees
 
 func FuzzTake(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithOracle)) }
 
-func TestNothingPanicsOrOverflows(t *testing.T) {
+func TestNothingPanicsOrOverflows(t *testing.T) { rapid.Check(t, nothingPanics) }
+
+func FuzzLogBytes(f *testing.F) { f.Fuzz(rapid.MakeFuzz(nothingPanics)) }
+
+func nothingPanics(t *rapid.T) {
 	extremes := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 1 << 32, maxUnits, math.MaxInt64 - 1, math.MaxInt64}
 	anyInt := rapid.OneOf(rapid.SampledFrom(extremes), rapid.Int64())
-	rapid.Check(t, func(t *rapid.T) {
-		drawAny := func() Limit {
-			return Limit{
-				Algorithm: Algorithm(rapid.Uint8Range(0, 7).Draw(t, "algorithm")),
-				Rate:      anyInt.Draw(t, "rate"),
-				Per:       time.Duration(anyInt.Draw(t, "per")),
-				Burst:     anyInt.Draw(t, "burst"),
-			}
+	drawAny := func() Limit {
+		return Limit{
+			Algorithm: Algorithm(rapid.Uint8Range(0, 7).Draw(t, "algorithm")),
+			Rate:      anyInt.Draw(t, "rate"),
+			Per:       time.Duration(anyInt.Draw(t, "per")),
+			Burst:     anyInt.Draw(t, "burst"),
 		}
-		l := drawAny()
-		k := newCount(l)
-		k.c = cell{anyInt.Draw(t, "at"), uint64(anyInt.Draw(t, "x")), uint64(anyInt.Draw(t, "y"))}
-		if k.g != nil {
-			k.g.buf = rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "log")
-			k.g.head = rapid.IntRange(0, len(k.g.buf)).Draw(t, "head")
+	}
+	l := drawAny()
+	k := newCount(l)
+	k.c = cell{anyInt.Draw(t, "at"), uint64(anyInt.Draw(t, "x")), uint64(anyInt.Draw(t, "y"))}
+	if k.g != nil {
+		k.g.buf = rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "log")
+		k.g.head = rapid.IntRange(0, len(k.g.buf)).Draw(t, "head")
+	}
+	for range 10 {
+		now, units := anyInt.Draw(t, "now"), anyInt.Draw(t, "units")
+		for _, r := range []Result{k.peek(now, units), k.take(now, units), k.debit(now, units)} {
+			require.GreaterOrEqual(t, r.Remaining, int64(0))
+			require.GreaterOrEqual(t, r.RetryAfter, time.Duration(0))
+			require.GreaterOrEqual(t, r.ResetAfter, time.Duration(0))
 		}
-		for range 10 {
-			now, units := anyInt.Draw(t, "now"), anyInt.Draw(t, "units")
-			for _, r := range []Result{k.peek(now, units), k.take(now, units), k.debit(now, units)} {
-				require.GreaterOrEqual(t, r.Remaining, int64(0))
-				require.GreaterOrEqual(t, r.RetryAfter, time.Duration(0))
-				require.GreaterOrEqual(t, r.ResetAfter, time.Duration(0))
-			}
-			require.GreaterOrEqual(t, k.used(now), int64(0))
-			k.recovers()
-			k.refund(now, units, Receipt(anyInt.Draw(t, "receipt")), rapid.Bool().Draw(t, "onlyIfLast"))
-			k.convert(drawAny(), now)
-		}
-	})
+		require.GreaterOrEqual(t, k.used(now), int64(0))
+		k.recovers()
+		receipt := Receipt(anyInt.Draw(t, "receipt"))
+		k.refund(now, units, receipt, rapid.Bool().Draw(t, "onlyIfLast"))
+		at := Spent{Receipt: receipt, Near: anyInt.Draw(t, "near")}
+		k.Limit.find(k.c, k.g, now, at)
+		k.Limit.debitSpent(&k.c, k.g, now, units, at)
+		k.convert(drawAny(), now)
+	}
 }
 
 func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {

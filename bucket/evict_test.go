@@ -82,16 +82,14 @@ func forgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
 
 func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 	race.SkipOneGoroutine(t)
-	// That neighbours are looked at shows where there are many counts alone.
-	many := full.Pick(t, 1, len(algorithms))
-	for _, keys := range []int{100, 2_000, 100_000} { // a few shards, small ones, large ones
-		for i, a := range algorithms {
-			if keys == 100_000 && i >= many {
-				continue
-			}
+	for _, c := range []struct{ keys, shards, few int }{ // few is the number of algorithms in the default run
+		{100, 2, len(algorithms)}, {2_000, 32, len(algorithms)}, {25_000, 256, 1}, {100_000, 1024, 0},
+	} {
+		keys := c.keys
+		for _, a := range algorithms[:full.Pick(t, c.few, len(algorithms))] {
 			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
 				l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-				s, all := NewStore(keys, Salt{}), ids(keys/2+4*keys)
+				s, all := newStore(keys, c.shards), ids(keys/2+4*keys)
 				denied(s, all[:keys/2], l)
 				now := epoch
 				for _, id := range all[keys/2:] {

@@ -85,26 +85,6 @@ func TestWhatIsOverIsNeitherRefundedNorDebited(t *testing.T) {
 	}
 }
 
-// A count that was evicted, or of which all was given back, has no window any more: a debit
-// begins the one that it is for, and not one of its own.
-func TestADebitOfAnEmptyCountEndsWithItsWindow(t *testing.T) {
-	minute := int64(time.Minute)
-	for algorithm, ends := range map[Algorithm]int64{FixedWindow: minute, SlidingWindow: 2 * minute, SlidingLog: minute} {
-		l := Limit{Algorithm: algorithm, Rate: 100, Per: time.Minute}
-		s, id := newStore(10, 1), ID{1, 2}
-		d := s.DebitSpent(id, &l, origin+minute/2, 30, Spent{Receipt: Receipt(origin)})
-		require.True(t, d.Allowed, algorithm)
-		require.EqualValues(t, 70, d.Remaining, algorithm)
-		require.EqualValues(t, 100, s.Peek(id, &l, origin+ends, 1).Remaining, algorithm)
-		require.Less(t, s.Peek(id, &l, origin+minute-1, 1).Remaining, int64(100), algorithm)
-		checkStore(t, s)
-	}
-	s, id := newStore(10, 1), ID{1, 2}
-	l := Limit{Algorithm: SlidingWindow, Rate: 100, Per: time.Minute}
-	d := s.DebitSpent(id, &l, origin+minute+minute/2, 30, Spent{Receipt: Receipt(origin)})
-	require.EqualValues(t, 100-14, d.Remaining, "half of the window before has slid out")
-}
-
 // A log's entries are a moment later in the store that has got it: as many units are given
 // back all the same.
 func TestARefundNearALogsEntriesLosesNoUnit(t *testing.T) {

@@ -26,36 +26,6 @@ func fill(s *Store, ids []ID, l *Limit) {
 	}
 }
 
-// BenchmarkStoreTake is one check with its lock and without its clock: on one
-// key, and on keys chosen uniformly among those held.
-func BenchmarkStoreTake(b *testing.B) {
-	for _, keys := range []int{1, 1_000_000, 10_000_000} {
-		name := fmt.Sprintf("keys=%d", keys)
-		if keys == 1 {
-			name = "hot"
-		}
-		b.Run(name, func(b *testing.B) {
-			l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
-			s := NewStore(1<<24, Salt{})
-			held := ids(keys)
-			fill(s, held, l)
-			// What is drawn is read in order, so that only the store misses the cache.
-			rng := rand.New(rand.NewPCG(3, 4))
-			drawn := make([]ID, 1<<20)
-			for i := range drawn {
-				drawn[i] = held[rng.IntN(keys)]
-			}
-			now, i := epoch, 0
-			b.ReportAllocs()
-			for b.Loop() {
-				now += 100
-				s.Take(drawn[i&(len(drawn)-1)], l, now, 1)
-				i++
-			}
-		})
-	}
-}
-
 // BenchmarkStoreMemory is what the heap holds for a key, with all slack, at
 // counts that suit the tables well or badly, with Track off and on.
 func BenchmarkStoreMemory(b *testing.B) {

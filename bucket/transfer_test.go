@@ -320,19 +320,3 @@ func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
 		}
 	}
 }
-
-func TestImportsKeepAFullStoreWhole(t *testing.T) {
-	s := newStore(50, 4)
-	s.Track(1, 1, nil)
-	c := &Count{}
-	for i, id := range ids(2000) {
-		l := &Limit{Algorithm: algorithms[i%len(algorithms)], Rate: 10, Per: time.Hour}
-		from := newStore(1, 1)
-		from.Take(id, l, epoch, 1+int64(i%10))
-		from.Export(id, epoch, Mark{}, c)
-		s.Import(id, c, epoch, 0)
-		require.LessOrEqual(t, s.Len(), 50)
-	}
-	checkStore(t, s)
-	require.Empty(t, s.collectAll(false, nil))
-}

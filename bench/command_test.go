@@ -26,8 +26,8 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 	}{
 		{"", ""},
 		{"-for 200ms -count 1 -callers 512 -only hot", ""},
-		{"-sizing -for 3s -keys 1000000,100000000", ""},
-		{"-sizing -keys many", "is no number of keys"},
+		{"-sizing -for 3s -keys 100000000", ""},
+		{"-sizing -keys 10", "-keys is 10"},
 		{"hot", "use flags alone"},
 		{"-for 1us", "-for is 1µs"},
 		{"-for 2h", "-for is 2h0m0s"},
@@ -106,7 +106,6 @@ func TestCellsComeToFigures(t *testing.T) {
 				require.Positive(t, f.Checks)
 				require.Positive(t, f.P50)
 				require.LessOrEqual(t, f.P50, f.P99)
-				require.LessOrEqual(t, f.P99, f.P999)
 				require.Positive(t, f.Granted)
 				switch {
 				case c.at == owned && f.Stray == 0:
@@ -115,9 +114,6 @@ func TestCellsComeToFigures(t *testing.T) {
 					require.Zero(t, f.Here, "Redis is always asked")
 				case w.Name == "flood" && !c.gubernator:
 					require.Greater(t, f.Here, .8, "denials are cached")
-				}
-				if w.Name == "hot" {
-					require.Negative(t, f.Bytes)
 				}
 				if f.Stray+f.Failed == 0 {
 					require.Zero(t, f.Over)
@@ -150,11 +146,11 @@ $`, progress.String())
 
 func TestRepetitionsHaveMediansAndTheWorstOfExactFigures(t *testing.T) {
 	got := combine([]result{
-		{Checks: 3, P50: 1, Bytes: 70, Here: .5, Over: 4, Granted: 10, Stray: .1},
-		{Checks: 1, P50: 2, Bytes: 90, Here: .6, Denied: 2, Granted: 8},
-		{Checks: 2, P50: 9, Bytes: 80, Here: .7, Over: 1, Granted: 9, Failed: .2},
+		{Checks: 3, P50: 1, Here: .5, Over: 4, Granted: 10, Stray: .1},
+		{Checks: 1, P50: 2, Here: .6, Denied: 2, Granted: 8},
+		{Checks: 2, P50: 9, Here: .7, Over: 1, Granted: 9, Failed: .2},
 	})
-	require.Equal(t, result{Checks: 2, P50: 2, Bytes: 80, Here: .6, Over: 4, Denied: 2, Granted: 8, Stray: .1, Failed: .2}, got)
+	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, Over: 4, Denied: 2, Granted: 8, Stray: .1, Failed: .2}, got)
 }
 
 func tables(t *testing.T) string {

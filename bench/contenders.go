@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/bench/internal/worker"
@@ -31,10 +30,10 @@ const (
 
 // contenders returns the contenders in the order of the tables.
 func contenders() []contender {
-	const redis = "In Redis, on this machine and without replicas. Allocations are those of the client, bytes those of Redis."
+	const redis = "In Redis, on this machine and without replicas."
 	return []contender{
 		{name: "weir-owned", at: owned, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine do not exist."},
-		{name: "weir-forwarded", at: elsewhere, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each. Allocations and bytes are those of both."},
+		{name: "weir-forwarded", at: elsewhere, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers: a daemon costs one more call. It has no replicas."},
 		{name: "redis_rate", remote: newRedisRate, note: redis},
@@ -89,14 +88,6 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 		Owns:  func(key string) bool { return l.Owner(key).Self },
 		Meet: func(nodes []string) error {
 			return errors.Join(untilMet(n, len(nodes), worker.StartWait), untilExact(l, worker.StartWait))
-		},
-		Settle: func() {
-			for begun := time.Now(); time.Since(begun) < worker.StartWait; {
-				time.Sleep(50 * time.Millisecond) // Stats are at most half as old
-				if n.Stats().Stream.Unsent == 0 {
-					return
-				}
-			}
 		},
 	}, nil
 }

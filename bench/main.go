@@ -26,7 +26,7 @@ type options struct {
 	callers  int
 	only     *regexp.Regexp
 	sizing   bool
-	keys     []int // of sizing
+	keys     int // of sizing
 }
 
 // maxCallers bounds the number of concurrent callers.
@@ -40,11 +40,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask a contender that asks another process; one for each CPU asks the others")
 	only := flags.String("only", "", "`regexp` of workload/contender; all if empty")
 	flags.BoolVar(&o.sizing, "sizing", false, "print the CPU time of a check and the memory of a key, as docs/deploy.md has them, and nothing else; -for is how long each way is asked")
-	o.keys = []int{worker.Million, 3 * worker.Million}
-	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,3000000)", func(text string) (err error) {
-		o.keys, err = readKeys(text)
-		return err
-	})
+	flags.IntVar(&o.keys, "keys", worker.Million, "how many keys -sizing measures the memory of")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -58,6 +54,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		err = fmt.Errorf("bench: -for is %v: it must be from 1ms to 1h", o.duration)
 	case o.count < 1 || o.count > 1000:
 		err = fmt.Errorf("bench: -count is %d: it must be from 1 to 1000", o.count)
+	case o.keys < 1000 || o.keys > 200*worker.Million:
+		err = fmt.Errorf("bench: -keys is %d: it must be from 1000 to 200000000", o.keys)
 	case o.callers < 1 || o.callers > maxCallers:
 		err = fmt.Errorf("bench: -callers is %d: it must be from 1 to %d", o.callers, maxCallers)
 	}

@@ -38,12 +38,7 @@ func addrOf(n *weir.Node) string {
 
 // untilExact waits until a hundred keys in a row are decided by those with authority.
 func untilExact(l *weir.Limiter, within time.Duration) error {
-	return untilExactOf(l, worker.KeysThat(100, worker.AnyKey), within)
-}
-
-// untilExactOf waits until these keys are decided, one after the other, by those with
-// authority.
-func untilExactOf(l *weir.Limiter, keys []string, within time.Duration) error {
+	keys := worker.KeysThat(100, worker.AnyKey)
 	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(keys, func(key string) bool {
 			d, _ := l.Peek(context.Background(), key)

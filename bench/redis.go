@@ -126,27 +126,16 @@ func (s *redisServer) end() error {
 
 func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }
 
-// memory is how many bytes the server holds.
-func (s *redisServer) memory() (int64, error) {
-	text, err := s.info("memory", "used_memory")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(text, 10, 64)
-}
-
-func (s *redisServer) version() (string, error) { return s.info("server", "redis_version") }
-
-// info is a field of the server's own report.
-func (s *redisServer) info(section, field string) (string, error) {
-	text, err := s.client.Info(context.Background(), section).Result()
+// version returns the server's version.
+func (s *redisServer) version() (string, error) {
+	text, err := s.client.Info(context.Background(), "server").Result()
 	if err != nil {
 		return "", err
 	}
 	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == "redis_version" {
 			return value, nil
 		}
 	}
-	return "", fmt.Errorf("bench: redis-server does not say its %s", field)
+	return "", errors.New("bench: redis-server does not report its version")
 }

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +102,7 @@ func (s *Sizer) Meet(members int, _ *int) error {
 		"leased":    others[:min(len(others), 10)],
 		"nothing":   others,
 	}
-	s.before = worker.Heap()
+	s.before = heapBytes()
 	return nil
 }
 
@@ -172,31 +172,17 @@ func paced(callers int, rate float64, d time.Duration, do func(caller int, r *ra
 // Fill asks once for each of so many keys that the node owns.
 func (s *Sizer) Fill(n int, _ *int) error {
 	var b [worker.KeyBytes]byte
-	for i, filled := 0, 0; filled < n; i++ {
+	for i := 0; n > 0; i++ {
 		key := string(worker.AppendKey(b[:0], i))
 		if !s.daily.Owner(key).Self {
 			continue
 		}
-		filled++
-		if err := s.count(key); err != nil {
+		if _, err := s.daily.Allow(context.Background(), key); err != nil {
 			return err
 		}
+		n--
 	}
 	return nil
-}
-
-// count asks for a key until its owner, this node, has counted it: a machine that is busy
-// may keep the other node from being heard for a while.
-func (s *Sizer) count(key string) error {
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		d, err := s.daily.Allow(context.Background(), key)
-		if err != nil || d.Source == weir.Owner {
-			return err
-		}
-		if time.Since(begun) > worker.StartWait {
-			return fmt.Errorf("bench: after %v a key that the node owns is still decided by %v", worker.StartWait, d.Source)
-		}
-	}
 }
 
 // SizerMemory is what a node holds.
@@ -207,22 +193,26 @@ type SizerMemory struct {
 
 // Memory waits until the node has a count of so many keys, its own and copies, and has sent
 // all copies of its own.
-func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
-	at, since := s.node.Stats(), time.Now()
-	for at.Keys < keys || at.Stream.Unsent > 0 {
+func (s *Sizer) Memory(keys int, m *SizerMemory) error {
+	at := s.node.Stats()
+	for begun := time.Now(); at.Keys < keys || at.Stream.Unsent > 0; at = s.node.Stats() {
+		if time.Since(begun) > sizerWait {
+			return fmt.Errorf("bench: a node has %d of %d keys, and %d copies to send, after %v", at.Keys, keys, at.Stream.Unsent, sizerWait)
+		}
 		time.Sleep(50 * time.Millisecond)
-		now := s.node.Stats()
-		if now.Keys != at.Keys || now.Stream.Unsent != at.Stream.Unsent {
-			at, since = now, time.Now()
-		}
-		if time.Since(since) > memberWait {
-			return fmt.Errorf("bench: a node has %d of %d keys, and %d copies to send, as %v ago", at.Keys, keys, at.Stream.Unsent, memberWait)
-		}
 	}
-	m.Keys = s.node.Stats().Keys
-	m.Peak = lab.PeakMemory()
-	m.Live = worker.Heap() - s.before
+	m.Keys, m.Peak = at.Keys, lab.PeakMemory()
+	m.Live = heapBytes() - s.before
 	return nil
+}
+
+// heapBytes returns the bytes of the heap that are in use, once garbage is collected.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // sizers are nodes that know each other.
@@ -308,7 +298,7 @@ const sizingNodes = 3
 
 // size prints what checks of asked keys of each kind take of CPU, each rate for d, and what
 // keys take of memory.
-func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Writer) (err error) {
+func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) (err error) {
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
 	}
@@ -364,26 +354,23 @@ func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Wr
 	return sizeMemory(ctx, keys, out)
 }
 
-// sizeMemory prints what a node of two takes that each have all keys: half are its own, half
-// are copies.
-func sizeMemory(ctx context.Context, keys []int, out io.Writer) error {
+// sizeMemory prints the memory of a node in a cluster of two. Each node has so many keys, and half of
+// them are copies.
+func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | heap, bytes a key | process at most, MiB | bytes a key |\n|---|---|---|---|---|\n")
-	for _, n := range keys {
-		for _, limit := range []int64{0, memoryFor(n)} {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			var env []string
-			name := "-"
-			if limit != 0 {
-				env, name = []string{"GOMEMLIMIT=" + strconv.FormatInt(limit, 10)}, fmt.Sprintf("%d MiB", limit>>20)
-			}
-			m, err := filled(n, env...)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(out, "| %d | %s | %.0f | %d | %.0f |\n", m.Keys, name, float64(m.Live)/float64(m.Keys), m.Peak>>20, float64(m.Peak)/float64(m.Keys))
+	for _, limit := range []int64{0, memoryFor(keys)} {
+		name, env := "-", []string(nil)
+		if limit > 0 {
+			name, env = fmt.Sprintf("%d MiB", limit>>20), []string{fmt.Sprintf("GOMEMLIMIT=%d", limit)}
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := filled(keys, env...)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "| %d | %s | %.0f | %d | %.0f |\n", m.Keys, name, float64(m.Live)/float64(m.Keys), m.Peak>>20, float64(m.Peak)/float64(m.Keys))
 	}
 	return nil
 }
@@ -414,16 +401,4 @@ func filled(n int, env ...string) (m SizerMemory, err error) {
 		}
 	}
 	return m, err
-}
-
-// readKeys reads counts of keys, separated by commas.
-func readKeys(text string) (keys []int, err error) {
-	for item := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(item))
-		if err != nil || n < 1000 || n > 200*worker.Million {
-			return nil, fmt.Errorf("%q is no number of keys from 1000 to 200000000", item)
-		}
-		keys = append(keys, n)
-	}
-	return keys, nil
 }

@@ -19,22 +19,12 @@ import (
 
 func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, []int{2000}, &out))
+	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, 2000, &out))
 	for _, row := range []string{"owned", "forwarded", "leased", "over HTTP"} {
 		require.Contains(t, out.String(), "| "+row+" | ")
 	}
 	require.Regexp(t, `(?m)^\| 2000 \| - \| \d+ \| \d+ \| \d+ \|$`, out.String())
 	require.Regexp(t, `(?m)^\| 2000 \| 128 MiB \| `, out.String())
-}
-
-func TestNumbersOfKeysAreTakenOrRefused(t *testing.T) {
-	keys, err := readKeys("1000000, 2000")
-	require.NoError(t, err)
-	require.Equal(t, []int{worker.Million, 2000}, keys)
-	for _, text := range []string{"", "many", "10", "1000000000"} {
-		_, err := readKeys(text)
-		require.ErrorContains(t, err, "is no number of keys")
-	}
 }
 
 // The document's memory is what the command gives its nodes.

@@ -29,14 +29,6 @@ var columns = []struct {
 	{"checks/s", func(r *row) string { return formatRate(r.Checks) }},
 	{"p50", func(r *row) string { return formatDuration(r.P50) }},
 	{"p99", func(r *row) string { return formatDuration(r.P99) }},
-	{"p99.9", func(r *row) string { return formatDuration(r.P999) }},
-	{"allocs", func(r *row) string { return strconv.FormatFloat(r.Allocations, 'f', 1, 64) }},
-	{"bytes/key", func(r *row) string {
-		if r.Bytes < 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%.0f", r.Bytes)
-	}},
 	{"no hop", func(r *row) string { return formatPercent(r.Here) }},
 	{"over", func(r *row) string { return strconv.FormatInt(r.Over, 10) }},
 	{"falsely denied", func(r *row) string { return strconv.FormatInt(r.Denied, 10) }},

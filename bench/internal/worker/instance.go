@@ -25,10 +25,9 @@ const (
 // Instance is one limiter of a contender, in one process. A limiter whose counts are in processes
 // that ask each other is a node, and has the fields below Close.
 type Instance struct {
-	Allow  func(key string) Outcome // one unit
-	Close  func() error
-	Addr   string // at which other nodes reach it
-	Owns   func(key string) bool
-	Meet   func(nodes []string) error // waits until the nodes at these addresses decide together
-	Settle func()                     // waits until its counts have their replicas; nil if there are none
+	Allow func(key string) Outcome // one unit
+	Close func() error
+	Addr  string // at which other nodes reach it
+	Owns  func(key string) bool
+	Meet  func(nodes []string) error // waits until the nodes at these addresses decide together
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,8 +24,6 @@ type Worker struct {
 	setup     Setup
 	workload  Workload
 	instance  *Instance
-	before    int64 // bytes in the heap before Start
-	harness   int64 // bytes that are this worker's, and not the instance's
 	keys      []string
 	counts    []Count
 	draws     []string
@@ -66,7 +63,6 @@ func (w *Worker) Start(s Setup, addr *string) (err error) {
 	if w.workload, err = findWorkload(s.Workload, s.Part); err != nil {
 		return err
 	}
-	w.before = Heap()
 	if w.instance, err = w.begin(s, w.workload.Quota); err != nil {
 		return err
 	}
@@ -79,7 +75,6 @@ func (w *Worker) Meet(nodes []string, _ *int) error { return w.instance.Meet(nod
 
 // Prepare makes the keys, and draws from them.
 func (w *Worker) Prepare(_ int, _ *int) error {
-	held := Heap()
 	wanted := AnyKey
 	if owns := w.instance.Owns; owns != nil {
 		wanted = func(key string) bool { return owns(key) == w.setup.Owned }
@@ -100,14 +95,13 @@ func (w *Worker) Prepare(_ int, _ *int) error {
 	for i := range w.callers {
 		w.callers[i] = newAsker(i*len(w.drawn)/len(w.callers), outcomesKept/w.setup.Part/len(w.callers))
 	}
-	w.harness = Heap() - held
 	return nil
 }
 
 // Fill asks for each key as often as its workload wants it before the measurement, for at most the
 // given time. The order differs from that of the texts, and each check has a copy of its text, as
-// every request of a server has. Fill answers with the number of keys that have a count.
-func (w *Worker) Fill(within time.Duration, filled *int) error {
+// every request of a server has.
+func (w *Worker) Fill(within time.Duration, _ *int) error {
 	order := rand.New(rand.NewPCG(3, 4)).Perm(len(w.keys))
 	begun := time.Now()
 	w.runCallers(func(i int, c *asker) {
@@ -120,27 +114,6 @@ func (w *Worker) Fill(within time.Duration, filled *int) error {
 			}
 		}
 	})
-	for _, c := range w.counts {
-		if c.Asked > 0 {
-			*filled++
-		}
-	}
-	return nil
-}
-
-// Weigh answers with how many bytes the instance holds, once its counts have their
-// replicas.
-func (w *Worker) Weigh(_ int, bytes *int64) error {
-	if w.instance.Settle != nil {
-		w.instance.Settle()
-	}
-	*bytes = Heap() - w.before - w.harness
-	return nil
-}
-
-// Mallocs answers with how often the process has allocated.
-func (w *Worker) Mallocs(_ int, n *uint64) error {
-	*n = mallocs()
 	return nil
 }
 
@@ -149,7 +122,6 @@ type Tally struct {
 	Checks, Here  int // in Took
 	Took          time.Duration
 	Latency       lab.Histogram
-	Mallocs       uint64
 	Stray, Failed int     // since Fill began
 	Counts        []Count // since Fill began
 }
@@ -168,9 +140,7 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	for i := range w.callers {
 		w.callers[i].here, w.callers[i].latency = 0, lab.Histogram{}
 	}
-	before := mallocs()
 	t.Checks, t.Took = w.drive(d, every)
-	t.Mallocs = mallocs() - before
 	t.Counts = w.counts
 	for i := range w.callers {
 		c := &w.callers[i]
@@ -282,21 +252,6 @@ func (c *asker) addFaults(o Outcome) {
 // outcomeOf returns whether one of its checks was admitted.
 func (c *asker) outcomeOf(check int) Outcome {
 	return Outcome(c.admitted[check/64] >> (check % 64) & 1)
-}
-
-// Heap returns the bytes of the heap that are in use, once garbage is collected.
-func Heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-func mallocs() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.Mallocs
 }
 
 // Count is the number of checks of a key since its limiter was made, and of those admitted.

@@ -30,9 +30,8 @@ func TestWhatFailsBeforeARunCountsAsFailed(t *testing.T) {
 		}
 		return Admitted
 	}, Close: func() error { return nil }}
-	var filled int
 	var tally Tally
-	require.NoError(t, w.Fill(time.Minute, &filled))
+	require.NoError(t, w.Fill(time.Minute, nil))
 	require.NoError(t, w.Run(time.Millisecond, &tally))
 	require.Equal(t, 2, tally.Failed)
 	require.EqualValues(t, tally.Failed, tally.Counts[0].Asked-tally.Counts[0].Admitted)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -27,48 +27,26 @@ const (
 	maxEvery   = time.Minute         // from one pause of a slow node to the next
 )
 
-// part is one of the lists of a scenario, or the scenario.
-type part uint8
-
-const (
-	partScenario part = iota
-	partSettings
-	partNode
-	partLimit
-	partLoad
-	partFault
-)
-
-// place is where something is wrong: an entry of a list of the scenario.
-type place struct {
-	part  part
-	index int
-}
-
 // validName is one that hosts and metrics may have, and that YAML reads as text.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// check reports all that is wrong with a scenario, each with the field of the
-// file that it is about. It relies on the ranges of single fields that a file is read by.
-func (s *Scenario) check(report func(at place, field, message string)) {
-	c := &checker{s: s, report: report}
-	c.settings()
-	c.nodes()
-	c.limits()
-	c.loads()
-	c.faults()
+// check reports errors that depend on several fields.
+func (r *reader) check() {
+	c := &checker{reader: r}
+	c.checkSettings()
+	c.checkNodes()
+	c.checkLimits()
+	c.checkLoads()
+	c.checkFaults()
 }
 
+// checker reports errors at a place of the file.
 type checker struct {
-	s      *Scenario
-	at     place
-	report func(at place, field, message string)
-	names  []string // of the nodes
+	*reader
+	at fields
 }
 
-func (c *checker) wrong(field, format string, args ...any) {
-	c.report(c.at, field, fmt.Sprintf(format, args...))
-}
+func (c *checker) wrong(field, format string, args ...any) { c.at(field).Errorf(format, args...) }
 
 // library reports each line of an error of the library as a problem. A line begins with the name of a field.
 // If name is not empty, it replaces the name of the field.
@@ -87,9 +65,9 @@ func (c *checker) library(err error, name string) {
 	}
 }
 
-func (c *checker) settings() {
+func (c *checker) checkSettings() {
 	s := c.s
-	c.at = place{part: partSettings}
+	c.at = c.settings
 	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate(), "")
 	if s.Snapshots != 0 {
 		c.library(weir.Config{Snapshots: disk{}, SnapshotEvery: s.Snapshots}.Validate(), "snapshots")
@@ -117,8 +95,8 @@ func (c *checker) regionShares() {
 	c.library(config.Validate(), "region_shares")
 }
 
-func (c *checker) nodes() {
-	c.at = place{}
+func (c *checker) checkNodes() {
+	c.at = c.top
 	switch {
 	case len(c.s.Nodes) > maxNodes:
 		c.wrong("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
@@ -127,74 +105,59 @@ func (c *checker) nodes() {
 	}
 	regions := slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return n.Region != "" })
 	for i, n := range c.s.Nodes {
-		c.at = place{partNode, i}
+		c.at = func(string) strictyaml.Value { return c.nodes[i] }
 		switch {
 		case !validName.MatchString(n.Name):
 			c.wrong("name", "node %q: use letters, digits, dots and dashes, at most 63", n.Name)
-		case slices.Contains(c.names, n.Name):
+		case slices.Contains(c.names.nodes[:i], n.Name):
 			c.wrong("name", "node %q is used twice: give each node its own name", n.Name)
 		case regions && n.Region == "":
 			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
 			c.wrong("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
 		}
-		c.names = append(c.names, n.Name)
 	}
 	for i, n := range c.s.Nodes {
-		c.at = place{partNode, i}
-		if n.Region != "" && slices.Contains(c.names, n.Region) {
+		c.at = func(string) strictyaml.Value { return c.nodes[i] }
+		if n.Region != "" && slices.Contains(c.names.nodes, n.Region) {
 			c.wrong("name", "region %q has the name of a node: give it another", n.Region)
 			break
 		}
 	}
-	c.at = place{}
+	c.at = c.top
 	if c.s.WAN != (weirtest.Link{}) && len(c.s.regions()) < 2 {
 		c.wrong("wan", "wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}")
 	}
 }
 
-func (c *checker) limits() {
-	c.at = place{}
+func (c *checker) checkLimits() {
+	c.at = c.top
 	if len(c.s.Limits) == 0 {
 		c.wrong("limits", "there is no limit: give one or more")
 	}
-	var names []string
 	for i, l := range c.s.Limits {
-		c.at = place{partLimit, i}
+		c.at = c.limits[i]
 		c.library(l.Validate(), "")
 		switch {
 		case !validName.MatchString(l.Name) && l.Name != "":
 			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
 		case l.Name == witnessName:
 			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
-		case slices.Contains(names, l.Name):
+		case slices.Contains(c.names.limits[:i], l.Name):
 			c.wrong("name", "limit %q is used twice: give each limit its own name", l.Name)
 		case l.Scope == weir.Global && len(c.s.regions()) < 2:
 			c.wrong("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
 		}
-		names = append(names, l.Name)
 	}
 }
 
-func (c *checker) loads() {
+func (c *checker) checkLoads() {
 	asks := 0.0
 	for i, l := range c.s.Loads {
-		c.at = place{partLoad, i}
-		at := slices.IndexFunc(c.s.Limits, func(m weir.Limit) bool { return m.Name == l.Limit })
-		if at < 0 {
-			var names []string
-			for _, m := range c.s.Limits {
-				names = append(names, m.Name)
-			}
-			c.wrong("limit", "unknown limit %q: %s", l.Limit, spelling.Meant(l.Limit, names))
-			continue
-		}
-		limit := c.s.Limits[at]
+		c.at = c.loads[i]
+		limit := c.s.Limits[slices.Index(c.names.limits, l.Limit)]
 		if most := max(limit.Rate, limit.Burst); limit.Burst > 0 && l.Units > limit.Burst || l.Units > most {
 			c.wrong("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, capacity(&limit))
-		}
-		for _, name := range l.From {
-			c.known("from", name)
 		}
 		c.load(l)
 		c.outcome(l, limit)
@@ -203,7 +166,7 @@ func (c *checker) loads() {
 			return
 		}
 	}
-	c.at = place{}
+	c.at = c.top
 	if len(c.s.Loads) == 0 {
 		c.wrong("load", "there is no load: ask for something")
 	}
@@ -279,14 +242,6 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	return l.Rate * lasts
 }
 
-func (c *checker) known(field, name string) bool {
-	if slices.Contains(c.names, name) {
-		return true
-	}
-	c.wrong(field, "unknown node %q: %s", name, spelling.Meant(name, c.names))
-	return false
-}
-
 // condition is what a host is like while the faults go by.
 type condition uint8
 
@@ -311,8 +266,8 @@ var may = map[FaultKind]struct {
 }
 
 // faults are checked in the order of time, which need not be theirs in the list.
-func (c *checker) faults() {
-	c.at = place{}
+func (c *checker) checkFaults() {
+	c.at = c.top
 	if len(c.s.Faults) > maxFaults {
 		c.wrong("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
 		return
@@ -325,7 +280,7 @@ func (c *checker) faults() {
 	hosts := c.s.beginning().hosts
 	stepped := make(map[string]time.Duration)
 	for _, i := range order {
-		c.at = place{partFault, i}
+		c.at = c.faults[i]
 		c.fault(&c.s.Faults[i], hosts, stepped)
 	}
 }
@@ -379,11 +334,6 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		c.sides(f)
 		return
 	case FaultCut, FaultLink:
-		for _, end := range []string{f.From, f.To} {
-			if (end != "" || f.Kind == FaultCut) && (end == "" || !slices.Contains(c.s.regions(), end)) && !c.known(field, end) {
-				return
-			}
-		}
 		switch {
 		case f.From == f.To && f.From != "":
 			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
@@ -408,9 +358,6 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 		c.wrong(field, "%s of no node: name one or more", field)
 	}
 	for i, name := range f.Nodes {
-		if !c.known(field, name) {
-			continue
-		}
 		if slices.Contains(f.Nodes[:i], name) {
 			c.wrong(field, "%s names %q twice", field, name)
 			continue
@@ -443,9 +390,6 @@ func (c *checker) sides(f *Fault) {
 			c.wrong("split", "a side of the split is empty: leave it out")
 		}
 		for _, name := range side {
-			if !c.known("split", name) {
-				continue
-			}
 			if slices.Contains(seen, name) {
 				c.wrong("split", "node %q is named twice in the split: a node is on one side", name)
 			}

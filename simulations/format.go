@@ -77,50 +77,47 @@ func parse(name string, text []byte) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{places: make(map[place]fields)}
 	base := path.Base(strings.ReplaceAll(name, `\`, "/"))
-	s := r.scenario(strings.TrimSuffix(strings.TrimSuffix(base, ".yaml"), ".yml"), file.Root())
+	r := &reader{s: &Scenario{Name: strings.TrimSuffix(strings.TrimSuffix(base, ".yaml"), ".yml")}}
+	r.scenario(file.Root())
 	if err := file.Err(); err != nil {
 		return nil, err // what does not fit where it stands would be reported again below
 	}
-	s.check(func(at place, field, message string) {
-		r.places[at](field).Errorf("%s", message)
-	})
+	r.check()
 	if err := file.Err(); err != nil {
 		return nil, err
 	}
-	s.sort()
-	return s, nil
+	r.s.sort()
+	return r.s, nil
 }
 
 // reader makes a Scenario of what a file says, and remembers where it says it.
 type reader struct {
-	s      *Scenario
-	places map[place]fields
-	names  struct{ nodes, regions, limits []string } // that are known so far
+	s             *Scenario
+	top, settings fields
+	nodes         []strictyaml.Value // of the names, as the scenario's
+	limits        []fields           // the same of other lists
+	loads, faults []fields
+	names         struct{ nodes, regions, limits []string } // that are known so far
 }
 
 // fields finds the field of a place that an error is about.
 type fields func(name string) strictyaml.Value
 
-func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
-	top := root.Map("about", "seed", "lasts", "membership", "network", "wan", "nodes", "later", "settings", "limits", "load", "faults")
-	r.places[place{}] = top.Get
-	s := &Scenario{
-		Name:    name,
-		About:   strings.Join(strings.Fields(top.Get("about").Required().Text()), " "),
-		Seed:    defaultSeed,
-		Lasts:   top.Get("lasts").Required().Duration(time.Second, maxLasts),
-		Gossip:  top.Get("membership").OneOf("membership", memberships) == memberships[1],
-		Network: weirtest.Link{Latency: defaultLatency, Jitter: defaultJitter},
-	}
-	r.s = s
+func (r *reader) scenario(root strictyaml.Value) {
+	s, top := r.s, root.Map("about", "seed", "lasts", "membership", "network", "wan", "nodes", "later", "settings", "limits", "load", "faults")
+	r.top = top.Get
+	s.About = strings.Join(strings.Fields(top.Get("about").Required().Text()), " ")
+	s.Lasts = top.Get("lasts").Required().Duration(time.Second, maxLasts)
+	s.Gossip = top.Get("membership").OneOf("membership", memberships) == memberships[1]
+	s.Network = weirtest.Link{Latency: defaultLatency, Jitter: defaultJitter}
 	r.fill(top.Get("network").Map(fieldNames(s.Network)...), &s.Network)
+	s.Seed = defaultSeed
 	if v := top.Get("seed"); v.Present() {
 		s.Seed = v.Uint()
 	}
-	r.nodes(s, top.Get("nodes").Required(), false)
-	r.nodes(s, top.Get("later"), true)
+	r.readNodes(top.Get("nodes").Required(), false)
+	r.readNodes(top.Get("later"), true)
 	r.names.nodes = s.all()
 	r.names.regions = slices.DeleteFunc(s.regions(), func(name string) bool { return name == "" })
 	if v := top.Get("wan"); v.Present() {
@@ -130,23 +127,18 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 			v.Errorf("wan takes no time: give it a latency")
 		}
 	}
-
 	settings := top.Get("settings").Map(fieldNames(s.Settings)...)
-	r.places[place{part: partSettings}] = settings.Get
+	r.settings = settings.Get
 	r.fill(settings, &s.Settings)
 	for _, v := range top.Get("limits").Required().List() {
-		r.limit(s, v)
-	}
-	for _, l := range s.Limits {
-		r.names.limits = append(r.names.limits, l.Name)
+		r.readLimit(v)
 	}
 	for _, v := range top.Get("load").Required().List() {
-		r.load(s, v)
+		r.readLoad(v)
 	}
 	for _, v := range top.Get("faults").List() {
-		r.faults(s, v)
+		r.readFaults(v)
 	}
-	return s
 }
 
 // ranges are those of fields, and of all other fields of a type. A frame of 64 bytes has room for something
@@ -214,12 +206,12 @@ func (r *reader) fill(m strictyaml.Map, into any) {
 	}
 }
 
-// nodes reads a list of names, or one for each region.
-func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
+// readNodes reads a list of names, or one for each region.
+func (r *reader) readNodes(v strictyaml.Value, later bool) {
 	add := func(region string, v strictyaml.Value) {
 		for _, name := range v.List() {
-			r.places[place{partNode, len(s.Nodes)}] = func(string) strictyaml.Value { return name }
-			s.Nodes = append(s.Nodes, Node{Name: name.Text(), Region: region, Later: later})
+			r.nodes = append(r.nodes, name)
+			r.s.Nodes = append(r.s.Nodes, Node{Name: name.Text(), Region: region, Later: later})
 		}
 	}
 	if !v.IsMap() {
@@ -231,19 +223,19 @@ func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
 	}
 }
 
-func (r *reader) limit(s *Scenario, v strictyaml.Value) {
+func (r *reader) readLimit(v strictyaml.Value) {
 	l := weir.Limit{}
 	m := v.Map(fieldNames(l)...)
-	r.places[place{partLimit, len(s.Limits)}] = m.Get
 	m.Get("name").Required()
 	m.Get("rate").Required()
 	if r.fill(m, &l); l.Algorithm != weir.InFlight {
 		m.Get("per").Required()
 	}
-	s.Limits = append(s.Limits, l)
+	r.limits, r.s.Limits = append(r.limits, m.Get), append(r.s.Limits, l)
+	r.names.limits = append(r.names.limits, l.Name)
 }
 
-func (r *reader) load(s *Scenario, v strictyaml.Value) {
+func (r *reader) readLoad(v strictyaml.Value) {
 	l := Load{}
 	m := v.Map(append(fieldNames(l), "at", "repeat")...)
 	r.fill(m, &l)
@@ -251,29 +243,22 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 	switch at := m.Get("at"); {
 	case l.Burst == 0 && at.Present():
 		at.Errorf("at is when a burst comes: use begins and ends")
+	case l.Burst == 0 && m.Get("repeat").Present():
+		m.Get("repeat").Errorf("repeat is of a burst: a steady load goes on anyway")
 	case l.Burst != 0 && !m.Get("begins").Present():
 		l.Begins = at.Required().Duration(0, maxLasts)
 	case l.Burst != 0:
 		m.Get("begins").Errorf("begins is of a steady load: a burst has at")
 	}
-	if l.Burst == 0 {
-		if m.Get("repeat").Present() {
-			m.Get("repeat").Errorf("repeat is of a burst: a steady load goes on anyway")
-		}
-		r.places[place{partLoad, len(s.Loads)}] = m.Get
-		s.Loads = append(s.Loads, l)
-		return
-	}
-	for at := range r.repeated(m.Get("repeat"), l.Begins, s.Lasts) {
+	for at := range r.repeated(m.Get("repeat"), l.Begins, r.s.Lasts) {
 		l.Begins = at
-		r.places[place{partLoad, len(s.Loads)}] = m.Get
-		s.Loads = append(s.Loads, l)
+		r.loads, r.s.Loads = append(r.loads, m.Get), append(r.s.Loads, l)
 	}
 }
 
-// faults reads one entry, which may be of several faults: what it does, what
+// readFaults reads one entry, which may be of several faults: what it does, what
 // undoes that, and both again for each time that it is repeated.
-func (r *reader) faults(s *Scenario, v strictyaml.Value) {
+func (r *reader) readFaults(v strictyaml.Value) {
 	m := v.Map(append([]string{"at", "breaks", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
 	f := Fault{At: m.Get("at").Required().Duration(0, maxLasts)}
 	for i, name := range faultNames {
@@ -301,7 +286,7 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		case FaultLink:
 			link := v.Map(append(fieldNames(f.Link), "from", "to")...)
 			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
-			f.Link = s.usual(&f)
+			f.Link = r.s.usual(&f)
 			r.fill(link, &f.Link)
 		case FaultSkew:
 			f.Nodes = r.list(v)
@@ -339,19 +324,14 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 	if lasting.Present() && !undone {
 		lasting.Errorf("for has no meaning here: nothing undoes %v", f.Kind)
 	}
-	for at := range r.repeated(m.Get("repeat"), f.At, s.Lasts) {
+	for at := range r.repeated(m.Get("repeat"), f.At, r.s.Lasts) {
 		f.At = at
-		r.fault(s, f, m.Get)
+		r.faults, r.s.Faults = append(r.faults, m.Get), append(r.s.Faults, f)
 		if lasting.Present() && undone {
 			undo.At = at + length
-			r.fault(s, undo, func(string) strictyaml.Value { return lasting })
+			r.faults, r.s.Faults = append(r.faults, func(string) strictyaml.Value { return lasting }), append(r.s.Faults, undo)
 		}
 	}
-}
-
-func (r *reader) fault(s *Scenario, f Fault, at fields) {
-	r.places[place{partFault, len(s.Faults)}] = at
-	s.Faults = append(s.Faults, f)
 }
 
 // undo is the fault that ends one.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,15 +11,6 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
-
-// validate is what check finds, as one error; nil if nothing.
-func (s *Scenario) validate() error {
-	var errs []error
-	s.check(func(_ place, field, message string) {
-		errs = append(errs, fmt.Errorf("%s: %s: %s", s.Name, field, message))
-	})
-	return errors.Join(errs...)
-}
 
 func TestEachBundledScenarioReadsBackFromWhatItIsWrittenAs(t *testing.T) {
 	all, err := bundled()

@@ -128,7 +128,7 @@ func TestTheScenariosOfHoldsAndReservationsBreakNothing(t *testing.T) {
 			require.NoError(t, err)
 			j := playAside(t, s)
 			require.Empty(t, judge(j))
-			if !race.Enabled && (name == "token-budget" || full.Enabled(t)) { // the race detector has the scheduler pick at random
+			if !race.Enabled && full.Enabled(t) { // the race detector has the scheduler pick at random
 				requireReplays(t, s, j)
 			}
 			require.True(t, len(j.Holds) > 1000 && len(j.Probes) == 5 || len(j.Reserved) > 1000 && len(j.Spends) == 5)

@@ -6,8 +6,7 @@
 //	simulations -svg split.svg clean-split draws it as well
 //	simulations my-topology.yaml           plays a file of your own
 //	simulations -seed 7 clean-split        plays it with other randomness
-//	simulations -random 10m                plays random scenarios for so long
-//	simulations -n 100 -seed 7             plays the 100 from this seed on
+//	simulations -n 100 -seed 7             plays the 100 random ones from this seed on
 //	simulations -regions -n 100            the same, of regions that share limits
 //
 // The exit status is 1 if an invariant is broken, 2 if the question is.
@@ -27,7 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // Exit statuses.
@@ -40,9 +40,12 @@ const (
 
 func main() {
 	args := os.Args[1:]
-	if os.Getenv(workerEnv) != "" {
+	if os.Getenv(playerEnv) != "" {
+		signal.Ignore(os.Interrupt) // a terminal sends it to all processes, and the parent ends this one
 		bubbles(func(t *testing.T) int {
-			work(t, os.Stdin, os.Stdout)
+			if err := lab.ServeCalls("Player", Player{t}); err != nil {
+				return exitUsage
+			}
 			return exitFine
 		})
 	}
@@ -68,8 +71,7 @@ type options struct {
 	svg     string
 	seed    uint64
 	seeded  bool
-	random  time.Duration
-	count   int
+	count   int // of random scenarios
 	regions bool
 	stops   bool
 }
@@ -83,7 +85,7 @@ func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Wr
 	var status int
 	if err == nil {
 		switch {
-		case o.random > 0 || o.count > 0:
+		case o.count > 0:
 			return search(ctx, t, o, out, complain)
 		case o.what == "":
 			err = list(out)
@@ -104,7 +106,6 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.svg, "svg", "", "draw the run into this `file`")
 	flags.Uint64Var(&o.seed, "seed", 0, "of all randomness; of the first random scenario. The scenario's own, or a new one, if not given")
-	flags.DurationVar(&o.random, "random", 0, "play random scenarios for this `long`, like 10m")
 	flags.BoolVar(&o.regions, "regions", false, "the random scenarios are of regions that share limits")
 	flags.BoolVar(&o.stops, "snapshots", false, "only those random scenarios in which nodes write snapshots and all stop")
 	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
@@ -131,29 +132,26 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	o.seeded = given["seed"]
-	random := given["random"] || given["n"]
 	switch {
 	case len(names) > 1:
 		return o, fmt.Errorf("%d scenarios, %s: give one at a time", len(names), strings.Join(names, " "))
-	case given["random"] && o.random <= 0:
-		return o, fmt.Errorf("-random %v: give a time to search for, like 10m", o.random)
 	case given["n"] && o.count <= 0:
 		return o, fmt.Errorf("-n %d: give how many random scenarios to play", o.count)
-	case random && len(names) > 0:
+	case given["n"] && len(names) > 0:
 		return o, fmt.Errorf("a scenario, %s, and random ones: give either", names[0])
-	case random && o.svg != "":
+	case given["n"] && o.svg != "":
 		return o, errors.New("-svg draws one run: give a scenario, not random ones")
-	case o.regions && !random:
-		return o, errors.New("-regions is of random scenarios: give -n or -random as well")
-	case o.stops && (!random || o.regions):
-		return o, errors.New("-snapshots is of random scenarios of one region: give -n or -random as well, and not -regions")
-	case !random && len(names) == 0 && len(given) > 0:
+	case o.regions && !given["n"]:
+		return o, errors.New("-regions is of random scenarios: give -n as well")
+	case o.stops && (!given["n"] || o.regions):
+		return o, errors.New("-snapshots is of random scenarios of one region: give -n as well, and not -regions")
+	case !given["n"] && len(names) == 0 && len(given) > 0:
 		return o, errors.New("which scenario? Without arguments they are listed")
 	}
 	if len(names) == 1 {
 		o.what = names[0]
 	}
-	if random && !o.seeded {
+	if o.count > 0 && !o.seeded {
 		var b [4]byte
 		_, _ = crand.Read(b[:]) // it never fails
 		o.seed = uint64(binary.BigEndian.Uint32(b[:]))

@@ -12,7 +12,7 @@ import (
 
 // The test binary also runs as the processes that play scenarios.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
+	if os.Getenv(playerEnv) != "" {
 		main()
 	}
 	status := m.Run()
@@ -35,14 +35,12 @@ func TestTheCommandLine(t *testing.T) {
 		says   string
 	}{
 		{nil, exitFine, "clean-split"},
-		{[]string{"-h"}, exitFine, "-random"},
+		{[]string{"-h"}, exitFine, "-regions"},
 		{[]string{"no-such"}, exitUsage, `no scenario is called "no-such"`},
 		{[]string{"no-such.yaml"}, exitUsage, "no such file"},
 		{[]string{"a", "b"}, exitUsage, "one at a time"},
 		{[]string{"-seed", "1"}, exitUsage, "which scenario"},
 		{[]string{"-seed", "-1", "a"}, exitUsage, "-seed"},
-		{[]string{"-random", "0s"}, exitUsage, "give a time"},
-		{[]string{"-random", "fast"}, exitUsage, "-random"},
 		{[]string{"-n", "0"}, exitUsage, "how many"},
 		{[]string{"-regions", "a"}, exitUsage, "-regions is of random"},
 		{[]string{"-snapshots", "-regions", "-n", "1"}, exitUsage, "-snapshots is of random"},
@@ -103,7 +101,7 @@ func TestASearchEndsWhenItIsInterrupted(t *testing.T) {
 	defer cancel()
 	out := &cancelling{text: "seed 20:", cancel: cancel}
 	var complaint bytes.Buffer
-	status := entry(ctx, t, []string{"-random", "1h", "-seed", "20"}, out, &complaint)
+	status := entry(ctx, t, []string{"-n", "10000", "-seed", "20"}, out, &complaint)
 	require.Equal(t, exitInterrupted, status, complaint.String())
 	require.Contains(t, out.String(), "of virtual time")
 }

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
-// idle has an element for each core: a worker that waits for a scenario, or nil for one
-// that has not been started.
-var idle = make(chan *worker, runtime.NumCPU())
+// idle has an element for each core: a process that waits for a scenario, or nil for one that
+// has not been started.
+var idle = make(chan *lab.Service, runtime.NumCPU())
 
 func init() {
 	for range cap(idle) {
@@ -20,36 +22,36 @@ func init() {
 	}
 }
 
-// playAside has another process play the scenario. Tests that call it are parallel, so that each
+// playAside plays the scenario in another process. Tests that call it are parallel, so that each
 // core plays one.
 func playAside(t *testing.T, s *Scenario) *Journal {
 	t.Helper()
-	w := <-idle
-	defer func() { idle <- w }()
-	if w == nil {
+	player := <-idle
+	defer func() { idle <- player }()
+	if player == nil {
 		var err error
-		w, err = startWorker()
+		player, err = startPlayer()
 		require.NoError(t, err)
 	}
-	j, err := w.play(s)
+	j, err := playIn(player, s)
 	if err != nil {
-		w.stop()
-		w = nil
+		_ = player.End(endWait)
+		player = nil
 	}
 	require.NoError(t, err)
 	return j
 }
 
-// dismiss ends all workers.
+// dismiss ends all players.
 func dismiss() {
 	for range cap(idle) {
-		if w := <-idle; w != nil {
-			w.stop()
+		if player := <-idle; player != nil {
+			_ = player.End(endWait)
 		}
 	}
 }
 
-func TestWorkersPlayWhatThisProcessDoes(t *testing.T) {
+func TestPlayersPlayWhatThisProcessDoes(t *testing.T) {
 	s := scene(2, Fault{At: 2 * time.Second, Kind: FaultSkew, Nodes: []string{"b"}, By: -time.Second})
 	s.Lasts = 5 * time.Second
 	want, err := run(t, s)
@@ -59,16 +61,17 @@ func TestWorkersPlayWhatThisProcessDoes(t *testing.T) {
 
 	impossible := s.clone()
 	impossible.Limits[0].Rate = 0
-	w, err := startWorker()
+	player, err := startPlayer()
 	require.NoError(t, err)
-	_, err = w.play(impossible)
+	_, err = playIn(player, impossible)
 	require.ErrorIs(t, err, errUnplayable)
 	require.ErrorContains(t, err, "Rate is 0")
-	_, err = w.play(s)
+	_, err = playIn(player, s)
 	require.NoError(t, err)
-	require.NoError(t, w.process.Process.Kill())
-	_, err = w.play(s)
+	require.NoError(t, player.Kill())
+	_, err = playIn(player, s)
 	require.ErrorContains(t, err, "the process that played it ended")
+	require.Error(t, player.End(endWait))
 }
 
 // requireReplays requires that s plays as it did in first. The runtime preempts a goroutine

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 const (
@@ -32,15 +34,11 @@ type result struct {
 
 // searching is a search for a scenario that breaks an invariant.
 type searching struct {
-	ctx     context.Context
-	until   time.Time // the zero time is never
-	count   int       // zero is any
-	regions bool      // it is of scenarios of regions
-	stops   bool      // it passes seeds over until nodes write snapshots
-	out     io.Writer
+	ctx context.Context
+	options
+	out io.Writer
 
 	mu      sync.Mutex // guards what follows
-	next    uint64     // the seed
 	begun   int
 	played  int
 	faults  int
@@ -54,17 +52,12 @@ type searching struct {
 // breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
-	f := &searching{ctx: ctx, count: o.count, regions: o.regions, stops: o.stops, out: out, next: o.seed}
-	if o.random > 0 {
-		f.until = begun.Add(o.random)
-	}
+	f := &searching{ctx: ctx, options: o, out: out}
 	fmt.Fprintf(out, "random scenarios from seed %d on\n", o.seed)
-	var workers sync.WaitGroup
 	errs := make(chan error, runtime.NumCPU())
 	for range cap(errs) {
-		workers.Go(func() { errs <- f.employ() })
+		go func() { errs <- f.employ() }()
 	}
-	workers.Wait()
 	for range cap(errs) {
 		if err := <-errs; err != nil {
 			fmt.Fprintf(complain, "simulations: %v\n", err)
@@ -98,16 +91,11 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 
 // employ has one process play scenarios until there are enough. The process is
 // replaced when a scenario ends it.
-func (f *searching) employ() error {
-	var w *worker
-	for {
-		seed, more := f.take()
-		if !more {
-			break
-		}
-		if w == nil {
-			var err error
-			if w, err = startWorker(); err != nil {
+func (f *searching) employ() (err error) {
+	var player *lab.Service
+	for seed, more := f.take(); more; seed, more = f.take() {
+		if player == nil {
+			if player, err = startPlayer(); err != nil {
 				return err
 			}
 		}
@@ -116,43 +104,41 @@ func (f *searching) employ() error {
 			draw = randomPlanet
 		}
 		s := draw(seed)
-		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
-		j, err := w.play(s)
+		interrupted := context.AfterFunc(f.ctx, func() { _ = player.Kill() })
+		j, err := playIn(player, s)
 		interrupted()
 		switch {
 		case f.ctx.Err() != nil:
-			w.stop()
-			return nil
 		case err == nil:
 			f.note(result{s, len(j.Checks), judge(j), j.allowed()})
 			continue
-		case !errors.Is(err, errUnplayable):
-			w = nil
+		default:
+			f.note(result{scenario: s, broken: []Broken{{Invariant: unplayed, Says: err.Error()}}})
 		}
-		f.note(result{scenario: s, broken: []Broken{{Invariant: unplayed, Says: err.Error()}}})
+		if !errors.Is(err, errUnplayable) {
+			_ = player.End(endWait)
+			player = nil
+		}
 	}
-	if w != nil {
-		w.stop()
+	if player != nil {
+		return player.End(endWait)
 	}
 	return nil
 }
 
+// take returns the next seed.
 func (f *searching) take() (seed uint64, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.ctx.Err() != nil, len(f.found) >= enoughFound,
-		f.count > 0 && f.begun >= f.count,
-		!f.until.IsZero() && time.Now().After(f.until):
+	if f.ctx.Err() != nil || len(f.found) >= enoughFound || f.begun >= f.count {
 		return 0, false
 	}
-	for f.stops && random(f.next).Snapshots == 0 {
-		f.next++
+	for f.stops && random(f.seed).Snapshots == 0 {
+		f.seed++
 	}
-	seed = f.next
-	f.next++
 	f.begun++
-	return seed, true
+	f.seed++
+	return f.seed - 1, true
 }
 
 func (f *searching) note(r result) {

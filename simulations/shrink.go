@@ -12,172 +12,150 @@ import (
 // maxTries bounds how often shrink has a scenario run.
 const maxTries = 300
 
-// shrink takes away from a scenario that breaks something what it breaks without:
-// faults, loads, limits, nodes, settings and time; and it rounds times. What it
-// returns is valid and breaks, if s does; with real gossip it broke once, and may not do
-// so again. It asks breaks at most 300 times.
+// reductions makes a scenario simpler. The nth way of each is the one that n names; it returns false if
+// it has no more ways. It empties lists from the end, because a fault may need an earlier one: a start
+// needs a kill.
+var reductions = []func(s *Scenario, n int) bool{
+	func(s *Scenario, n int) bool { return drop(&s.Faults, n) },
+	dropPair,
+	spareNode,
+	func(s *Scenario, n int) bool { return drop(&s.Loads, n) },
+	func(s *Scenario, n int) bool { return drop(&s.Limits, n) },
+	dropNode,
+	func(s *Scenario, n int) bool {
+		part := s.Lasts >> (n + 1)
+		s.Lasts = (s.Lasts - part).Truncate(time.Second)
+		return part >= time.Second
+	},
+	makePlain,
+	func(s *Scenario, n int) bool {
+		units := []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond}
+		if n < len(units)*len(s.Faults) {
+			f := &s.Faults[n/len(units)]
+			f.At = f.At.Truncate(units[n%len(units)]) // not up, which may be beyond the end
+		}
+		return n < len(units)*len(s.Faults)
+	},
+}
+
+// shrink removes the parts of a scenario that a failure does not need. The result is valid and breaks,
+// if s does; with real gossip it broke once, and may not do so again. It calls breaks at most maxTries
+// times.
 func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
-	k := &shrinker{best: s.clone(), breaks: breaks, tries: maxTries}
-	for k.tries > 0 {
-		before := k.tries
-		better := k.shorten()
-		better = k.fewer(func(s *Scenario) int { return len(s.Faults) }, (*Scenario).withoutFaults) || better
-		better = k.fewer(func(s *Scenario) int { return len(s.Limits) }, (*Scenario).withoutLimits) || better
-		better = k.fewer(func(s *Scenario) int { return len(s.Loads) }, (*Scenario).withoutLoads) || better
-		better = k.fewer(func(s *Scenario) int { return len(s.Nodes) }, (*Scenario).withoutNodes) || better
-		better = k.plain() || better
-		better = k.round() || better
-		if !better || k.tries == before {
+	best, tries := s.clone(), 0
+	for better := true; better; {
+		better = false
+		for _, reduce := range reductions {
+			for n := 0; tries < maxTries; {
+				simpler := best.clone()
+				if !reduce(simpler, n) {
+					break
+				}
+				simpler.sort()
+				if simpler.equal(best) || !simpler.valid() {
+					n++
+					continue
+				}
+				if tries++; breaks(simpler.clone()) {
+					best, better = simpler, true
+				} else {
+					n++
+				}
+			}
+		}
+	}
+	if !best.equal(s) {
+		best.About = "Shrunk from " + s.Name + ": it broke, and with anything less that was tried it did not."
+	}
+	return best
+}
+
+// valid reports whether a scenario can be read from its file.
+func (s *Scenario) valid() bool {
+	_, err := parse(s.Name, s.yaml())
+	return err == nil
+}
+
+// drop deletes the nth element of a list, counted from its end.
+func drop[T any](list *[]T, n int) bool {
+	at := len(*list) - 1 - n
+	if at >= 0 {
+		*list = slices.Delete(*list, at, at+1)
+	}
+	return at >= 0
+}
+
+// dropPair deletes a fault and the next one of the same node, as a kill and the start after it.
+func dropPair(s *Scenario, n int) bool {
+	at := len(s.Faults) - 1 - n
+	if at < 0 {
+		return false
+	}
+	of := s.Faults[at].Nodes
+	for i := at + 1; i < len(s.Faults); i++ {
+		if slices.ContainsFunc(s.Faults[i].Nodes, func(name string) bool { return slices.Contains(of, name) }) {
+			s.Faults = slices.Delete(s.Faults, i, i+1)
 			break
 		}
 	}
-	if !k.best.equal(s) {
-		k.best.About = "Shrunk from " + s.Name + ": it broke, and with anything less that was tried it did not."
-	}
-	return k.best
-}
-
-type shrinker struct {
-	best   *Scenario
-	breaks func(*Scenario) bool
-	tries  int
-}
-
-// try takes a scenario that is valid, or can be made so, and still breaks.
-func (k *shrinker) try(s *Scenario) bool {
-	if k.tries <= 0 || !s.repair() {
-		return false
-	}
-	k.tries--
-	if !k.breaks(s.clone()) {
-		return false
-	}
-	k.best = s
+	s.Faults = slices.Delete(s.Faults, at, at+1)
 	return true
 }
 
-// fewer removes as many as it can of a list: halves first, then ever smaller
-// parts (delta debugging; Zeller and Hildebrandt, 2002).
-func (k *shrinker) fewer(count func(*Scenario) int, without func(s *Scenario, from, to int)) (better bool) {
-	for part := (count(k.best) + 1) / 2; part > 0; part /= 2 {
-		for to := count(k.best); to > 0; to -= part {
-			to = min(to, count(k.best)) // repair may have dropped more
-			s := k.best.clone()
-			without(s, max(0, to-part), to)
-			better = k.try(s) || better
-		}
+// spareNode deletes a node from the faults that hit nodes.
+func spareNode(s *Scenario, n int) bool {
+	if n >= len(s.Nodes) {
+		return false
 	}
-	return better
+	name := s.Nodes[n].Name
+	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return slices.Equal(f.Nodes, []string{name}) })
+	for i := range s.Faults {
+		dropName(&s.Faults[i].Nodes, name)
+	}
+	return true
 }
 
-// shorten ends the scenario earlier.
-func (k *shrinker) shorten() (better bool) {
-	for part := k.best.Lasts / 2; part >= time.Second; part /= 2 {
-		s := k.best.clone()
-		if s.Lasts -= part; s.Lasts > time.Second {
-			s.Lasts = s.Lasts.Round(time.Second)
-		}
-		if s.Lasts < k.best.Lasts {
-			better = k.try(s) || better
-		}
+// dropNode deletes a node from the scenario and from all lists of names.
+func dropNode(s *Scenario, n int) bool {
+	if !spareNode(s, n) {
+		return false
 	}
-	return better
-}
-
-// plain sets what is unusual back to what is usual.
-func (k *shrinker) plain() (better bool) {
-	zero := func(of func(*Scenario) any, fields ...string) {
-		for _, name := range fields {
-			s := k.best.clone()
-			if f := reflect.ValueOf(of(s)).Elem().FieldByName(name); !f.IsZero() {
-				f.SetZero()
-				better = k.try(s) || better
-			}
-		}
-	}
-	zero(func(s *Scenario) any { return s }, "Gossip", // first: then its run replays
-		"Replicas", "Expect", "Timeout", "Forget", "MaxKeys", "WAN", "RegionShares", "Hot", "Shared", "Snapshots", "Caps")
-	zero(func(s *Scenario) any { return &s.Network }, "Jitter", "Loss", "Duplicates")
-	for i := 0; i < len(k.best.Faults); i++ {
-		zero(func(s *Scenario) any { return &s.Faults[i] }, "Breaks")
-	}
-	for i := 0; i < len(k.best.Loads); i++ {
-		zero(func(s *Scenario) any { return &s.Loads[min(i, len(s.Loads)-1)] }, "From", "Zipf", "Keys", "Units")
-	}
-	return better
-}
-
-// round writes the times of faults with as few digits as will do: all together, then each alone.
-func (k *shrinker) round() (better bool) {
-	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
-		for only := -1; only < len(k.best.Faults); only++ {
-			s := k.best.clone()
-			for i := range s.Faults {
-				if only < 0 || i == only {
-					s.Faults[i].At = s.Faults[i].At.Truncate(unit) // not up, which may be beyond the end
-				}
-			}
-			if !s.equal(k.best) && k.try(s) {
-				better = true
-				if only < 0 {
-					return true
-				}
-			}
-		}
-	}
-	return better
-}
-
-// repair drops the faults and loads that have become senseless, and says whether
-// the rest is valid.
-func (s *Scenario) repair() bool {
-	s.sort()
-	for range len(s.Faults) + len(s.Loads) + 1 {
-		bad, hopeless := place{}, false
-		s.check(func(at place, field, message string) {
-			switch {
-			case at.part != partFault && at.part != partLoad:
-				hopeless = true
-			case bad == place{} || at.part == partFault && bad.part == partFault && s.Faults[at.index].At < s.Faults[bad.index].At:
-				bad = at // the first, as those after it may only follow from it
-			}
-		})
-		switch {
-		case hopeless:
-			return false
-		case bad.part == partFault:
-			s.withoutFaults(bad.index, bad.index+1)
-		case bad.part == partLoad:
-			s.withoutLoads(bad.index, bad.index+1)
-		default:
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Scenario) withoutFaults(from, to int) { s.Faults = slices.Delete(s.Faults, from, to) }
-func (s *Scenario) withoutLoads(from, to int)  { s.Loads = slices.Delete(s.Loads, from, to) }
-
-func (s *Scenario) withoutLimits(from, to int) { s.Limits = slices.Delete(s.Limits, from, to) }
-
-func (s *Scenario) withoutNodes(from, to int) {
-	gone := s.all()[from:to]
-	s.Nodes = slices.Delete(s.Nodes, from, to)
-	drop := func(names *[]string) {
-		*names = slices.DeleteFunc(*names, func(name string) bool { return slices.Contains(gone, name) })
-	}
+	name := s.Nodes[n].Name
 	for i := range s.Loads {
-		drop(&s.Loads[i].From)
+		dropName(&s.Loads[i].From, name)
 	}
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		drop(&f.Nodes)
 		for j := range f.Sides {
-			drop(&f.Sides[j])
+			dropName(&f.Sides[j], name)
 		}
 		f.Sides = slices.DeleteFunc(f.Sides, func(side []string) bool { return len(side) == 0 })
 	}
+	s.Nodes = slices.Delete(s.Nodes, n, n+1)
+	return true
+}
+
+func dropName(names *[]string, name string) {
+	*names = slices.DeleteFunc(*names, func(other string) bool { return other == name })
+}
+
+// makePlain sets a field to what is usual. Gossip is the first: a run without it replays.
+func makePlain(s *Scenario, n int) bool {
+	fields := []any{&s.Gossip, &s.WAN, &s.Network.Jitter, &s.Network.Loss, &s.Network.Duplicates}
+	for _, setting := range reflect.ValueOf(&s.Settings).Elem().Fields() {
+		fields = append(fields, setting.Addr().Interface())
+	}
+	for i := range s.Loads {
+		l := &s.Loads[i]
+		fields = append(fields, &l.From, &l.Zipf, &l.Keys, &l.Units)
+	}
+	for i := range s.Faults {
+		fields = append(fields, &s.Faults[i].Breaks)
+	}
+	if n < len(fields) {
+		reflect.ValueOf(fields[n]).Elem().SetZero()
+	}
+	return n < len(fields)
 }
 
 // clone shares nothing with s.

@@ -16,14 +16,12 @@ func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scen
 	before := s.clone()
 	least = shrink(s, func(s *Scenario) bool {
 		tries++
-		if err := s.validate(); err != nil {
-			require.NoError(t, err, "%s", s.yaml())
-		}
+		require.True(t, s.valid(), "seed %d", s.Seed)
 		require.True(t, slices.IsSortedFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) }))
 		return breaks(s)
 	})
 	require.Equal(t, before, s, "seed %d: the scenario given was changed", s.Seed)
-	require.NoError(t, least.validate(), "%s", least.yaml())
+	require.True(t, least.valid(), "seed %d", s.Seed)
 	require.True(t, breaks(least))
 	require.LessOrEqual(t, tries, maxTries)
 	return least, tries

@@ -9,25 +9,14 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// cappedPair is two members' stores and streams, of which the first keeps to caps.
-func cappedPair(counts int, caps Caps) (from, to *bucket.Store, a, z *Stream) {
-	from, to = bucket.NewStore(counts, bucket.Salt{}), bucket.NewStore(counts, bucket.Salt{})
-	from.Track(1, 1, nil)
-	to.Track(2, 1, nil)
-	a, z = New(1, from), New(2, to)
-	a.Cap(caps)
-	return from, to, a, z
-}
-
 // A scan brings more at a time than may wait for a member, which was dropped for another
 // scan, without end.
 func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)
-	from, to, a, z := cappedPair(10*counts, Caps{Frame: 64, Fold: 1, Queued: 1, ScanBelow: 1, Looks: 1, Logs: 1, Ranges: 1})
-	a.Meet([]Member{1, 2})
-	z.Meet([]Member{1, 2})
-	now := int64(time.Hour)
+	l := newLink(t)
+	from, to, a, z, now := l.stores[0], l.stores[1], l.streams[0], l.streams[1], l.now
+	a.Cap(Caps{Frame: 64, Fold: 1, Queued: 1, ScanBelow: 1, Looks: 1, Logs: 1, Ranges: 1})
 	for i := range counts {
 		from.Take(someID(i), &limit, now, 1)
 	}
@@ -37,16 +26,12 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	var given Ranges
 	for frames := 0; ; frames++ {
 		require.Less(t, frames, 3*counts, "it goes on and on")
-		frame := a.Next(2, now, pair{1, 2}, nil, 16<<10)
-		if frame == nil {
+		n, arrival := carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+		if n == 0 {
 			break
 		}
-		require.Less(t, len(frame), 200)
-		answer, arrival, err := z.Serve(now, frame, pair{2, 1}, nil)
-		require.NoError(t, err)
+		require.Less(t, n, 200)
 		given = append(given, arrival.Given...)
-		_, err = a.Answered(2, now, answer, pair{1, 2})
-		require.NoError(t, err)
 	}
 	require.Equal(t, ranges, given)
 	for i := range counts {
@@ -60,14 +45,15 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 	const counts = 20
 	limit := limitOf(bucket.SlidingWindow)
-	from, to, a, z := cappedPair(10*counts, Caps{Frame: 64, Queued: 1, ScanBelow: 2, Looks: 1})
+	a, from := streamOf(1, 10*counts)
+	z, to := streamOf(2, 10*counts, 1, 2)
+	a.Cap(Caps{Frame: 64, Queued: 1, ScanBelow: 2, Looks: 1})
 	now := int64(time.Hour)
 	for i := range counts {
 		from.Take(someID(i), &limit, now, 1)
 	}
 	a.Collect(now, false, pair{1, 2})
 	a.Meet([]Member{1, 2})
-	z.Meet([]Member{1, 2})
 	a.Owe(2, All())
 	missing := func() (n int) {
 		for i := range counts {
@@ -82,10 +68,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 		require.Less(t, frames, 5*counts, "%d of %d have not come", missing(), counts)
 		from.Take(someID(0), &limit, now, 1)
 		a.Collect(now, false, pair{1, 2})
-		answer, _, err := z.Serve(now, a.Next(2, now, pair{1, 2}, nil, 16<<10), pair{2, 1}, nil)
-		require.NoError(t, err)
-		_, err = a.Answered(2, now, answer, pair{1, 2})
-		require.NoError(t, err)
+		carry(t, now, a, pair{1, 2}, z, pair{2, 1})
 	}
 }
 

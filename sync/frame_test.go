@@ -20,12 +20,9 @@ const answerBytes = 11
 
 // frames are some of each kind that nodes exchange.
 func frames(t testing.TB) (list [][]byte) {
-	stores := [2]*bucket.Store{bucket.NewStore(1000, bucket.Salt{}), bucket.NewStore(1000, bucket.Salt{})}
 	var streams [2]*Stream
 	for i := range streams {
-		stores[i].Track(Member(i+1), 1, nil)
-		streams[i] = New(Member(i+1), stores[i])
-		streams[i].Meet([]Member{1, 2})
+		streams[i], _ = streamOf(Member(i+1), 1000, 1, 2)
 	}
 	now := int64(time.Hour)
 	for x := range 10 {
@@ -34,7 +31,7 @@ func frames(t testing.TB) (list [][]byte) {
 			limit.Start = now - 1
 		}
 		for k := range 20 {
-			stores[k%2].Take(someID(x), &limit, now+int64(k), 3)
+			streams[k%2].store.Take(someID(x), &limit, now+int64(k), 3)
 		}
 	}
 	streams[0].Owe(2, All())
@@ -267,10 +264,7 @@ func FuzzAnswered(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		store := bucket.NewStore(100, bucket.Salt{})
-		store.Track(1, 1, nil)
-		s := New(1, store)
-		s.Meet([]Member{2})
+		s, store := streamOf(1, 100, 2)
 		limit := limitOf(bucket.SlidingLog)
 		for x := range 20 {
 			store.Take(someID(x), &limit, 1, 1)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
@@ -167,24 +165,4 @@ type seeded struct {
 func (s seeded) Fatalf(format string, args ...any) {
 	s.t.Helper()
 	s.t.Fatalf("%s\ngo test ./sync -run Schedules -schedules 1 -first %d", fmt.Sprintf(format, args...), s.seed)
-}
-
-// The same, drawn so that a schedule that fails is made smaller.
-func TestHoldingsSumToTheLimit(t *testing.T) {
-	few, all := 60, 200
-	if race.Enabled {
-		few, all = 20, 20
-	}
-	checks(t, few, all)
-	rapid.Check(t, func(t *rapid.T) {
-		w, every := drawGlobe(t, rapid.Uint64Range(1, 1<<32).Draw(t, "seed"))
-		turns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) turn {
-			return turn{
-				kind: rapid.IntRange(0, kinds-1).Draw(t, "kind"),
-				a:    rapid.IntRange(0, 59).Draw(t, "a"), b: rapid.IntRange(0, 59).Draw(t, "b"),
-				wait: rapid.Int64Range(0, 4*sec).Draw(t, "wait"),
-			}
-		}), 0, 8).Draw(t, "turns")
-		play(w, turns, every)
-	})
 }

@@ -18,19 +18,15 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	t.Parallel()
 	l := newLink(t)
-	l.stores[1] = bucket.NewStore(1<<10, bucket.Salt{})
-	l.stores[1].Track(2, 1, nil)
-	l.streams[1] = New(2, l.stores[1])
-	l.streams[1].Meet([]Member{1, 2})
-	s := l.streams[1]
+	s, store := streamOf(2, 1<<8, 1, 2)
 	limit := bucket.Limit{Rate: 10, Per: time.Second}
-	const perSecond = 2600
+	const perSecond = 650
 	id := 0
 	for range 80 {
 		for range 13 { // as often as Handover.Run
 			l.now += int64(time.Second / 13)
 			for range perSecond / 13 {
-				l.stores[1].Take(someID(id), &limit, l.now, 1)
+				store.Take(someID(id), &limit, l.now, 1)
 				id++
 			}
 			s.Collect(l.now, false, l.roles(1))

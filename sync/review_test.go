@@ -54,10 +54,7 @@ func newReviewed(t *testing.T, ids int) *reviewed {
 		x.ids = append(x.ids, bucket.ID{Hi: random.Uint64(), Lo: random.Uint64()})
 	}
 	for i := range x.streams {
-		x.stores[i] = bucket.NewStore(1<<14, bucket.Salt{})
-		x.stores[i].Track(Member(i+1), 1, nil)
-		x.streams[i] = New(Member(i+1), x.stores[i])
-		x.streams[i].Meet([]Member{1, 2, 3})
+		x.streams[i], x.stores[i] = streamOf(Member(i+1), 1<<14, 1, 2, 3)
 	}
 	x.view(1, 2, 3)
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
@@ -93,16 +90,11 @@ func (x *reviewed) settle() {
 
 // send brings one frame over, and reports whether there was any.
 func (x *reviewed) send(from, to int) bool {
-	frame := x.streams[from].Next(Member(to+1), x.now, x.roles[from], nil, 16<<10)
-	if frame == nil {
-		return false
+	n, _ := carry(x.t, x.now, x.streams[from], x.roles[from], x.streams[to], x.roles[to])
+	if n > 0 {
+		x.frames++
 	}
-	x.frames++
-	answer, _, err := x.streams[to].Serve(x.now, frame, x.roles[to], nil)
-	require.NoError(x.t, err)
-	_, err = x.streams[from].Answered(Member(to+1), x.now, answer, x.roles[from])
-	require.NoError(x.t, err)
-	return true
+	return n > 0
 }
 
 // view has these members answer for each third of the ids, and reviews that everywhere.

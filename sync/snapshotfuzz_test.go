@@ -113,10 +113,7 @@ func FuzzLoad(f *testing.F) {
 
 // loader is a stream that has yet to load.
 func loader(self Member) *Stream {
-	store := bucket.NewStore(100, bucket.Salt{})
-	store.Track(uint64(self), 1, nil)
-	s := New(self, store)
-	s.Meet([]Member{1, 2, 3})
+	s, _ := streamOf(self, 100, 1, 2, 3)
 	return s
 }
 

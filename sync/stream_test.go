@@ -32,32 +32,44 @@ func (p pair) Targets(dst []Member, _ bucket.ID) []Member {
 	return append(dst, p.other)
 }
 
+// streamOf returns a stream and its store, which is tracked.
+func streamOf(self Member, counts int, met ...Member) (*Stream, *bucket.Store) {
+	store := bucket.NewStore(counts, bucket.Salt{})
+	store.Track(self, 1, nil)
+	s := New(self, store)
+	s.Meet(met)
+	return s, store
+}
+
+// carry sends the next frame of a stream to another stream, and the answer back. It returns the
+// length of the frame, or 0 if the stream has no frame to send.
+func carry(t require.TestingT, now int64, from *Stream, sends Roles, to *Stream, receives Roles) (bytes int, a Arrival) {
+	frame := from.Next(to.self, now, sends, nil, 16<<10)
+	if frame == nil {
+		return 0, a
+	}
+	answer, a, err := to.Serve(now, frame, receives, nil)
+	require.NoError(t, err)
+	_, err = from.Answered(to.self, now, answer, sends)
+	require.NoError(t, err)
+	return len(frame), a
+}
+
 func newLink(t *testing.T) *link {
 	l := &link{t: t, now: int64(time.Hour)}
 	for i := range l.stores {
-		l.stores[i] = bucket.NewStore(1<<20, bucket.Salt{})
-		l.stores[i].Track(Member(i+1), 1, nil)
-		l.streams[i] = New(Member(i+1), l.stores[i])
-		l.streams[i].Meet([]Member{1, 2})
+		l.streams[i], l.stores[i] = streamOf(Member(i+1), 1<<20, 1, 2)
 	}
 	return l
 }
 
 func (l *link) roles(i int) pair { return pair{Member(i + 1), Member(2 - i)} }
 
-// send brings one frame over; false if there is none.
+// send carries one frame, and reports whether there was any.
 func (l *link) send(from int) bool {
-	to := 1 - from
-	frame := l.streams[from].Next(Member(to+1), l.now, l.roles(from), nil, 16<<10)
-	if frame == nil {
-		return false
-	}
-	l.bytes += len(frame)
-	answer, _, err := l.streams[to].Serve(l.now, frame, l.roles(to), nil)
-	require.NoError(l.t, err)
-	_, err = l.streams[from].Answered(Member(to+1), l.now, answer, l.roles(from))
-	require.NoError(l.t, err)
-	return true
+	n, _ := carry(l.t, l.now, l.streams[from], l.roles(from), l.streams[1-from], l.roles(1-from))
+	l.bytes += n
+	return n > 0
 }
 
 // settle exchanges until nothing is left, and says how many bytes that took.
@@ -294,18 +306,6 @@ func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
-// What is sent twice is one member's to another, as it was sent.
-type sent struct {
-	from, to int
-	number   uint64
-	frame    []byte
-}
-
-// again is the same frame as one that was never answered is: with a number of its own.
-func (f sent) again(number uint64) []byte {
-	return append(appendHeader(nil, f.frame[1], Member(f.from+1), Member(f.to+1), number), f.frame[headerBytes:]...)
-}
-
 // copyOf is what a node has of an id.
 type copyOf struct {
 	used   int64
@@ -316,92 +316,6 @@ func (x *trio) copy(i int, id bucket.ID) (c copyOf) {
 	c.used, _, _ = x.stores[i].Used(id, x.now)
 	c.vector = x.streams[i].vector(nil, id, x.now)
 	return c
-}
-
-// Frames come late, twice and in a wrong order, with the number that they had or, as
-// what has got no answer is built once more, with another.
-func TestAFrameThatComesAgainOrLateChangesNothing(t *testing.T) {
-	id := someID(0)
-	type does func(x *trio, limit *bucket.Limit, node int)
-	take := func(units int64) does {
-		return func(x *trio, l *bucket.Limit, node int) { x.stores[node].Take(id, l, x.now, units) }
-	}
-	refund := func(units int64) does {
-		return func(x *trio, l *bucket.Limit, node int) { x.stores[node].Refund(id, l, x.now, units, 0, false) }
-	}
-	reset := func(x *trio, _ *bucket.Limit, node int) { x.streams[node].Reset(id, x.now) }
-	for name, c := range map[string]struct {
-		by   int // the node that does it: 0 sends states, 1 vectors
-		does []does
-		want int64
-	}{
-		"states":                    {0, []does{take(3), take(2), take(4)}, 9},
-		"vectors":                   {1, []does{take(3), take(2), take(4)}, 9},
-		"states after a refund":     {0, []does{take(5), refund(3), take(1)}, 3},
-		"vectors after a refund":    {1, []does{take(5), refund(3), take(1)}, 3},
-		"states, all given back":    {0, []does{take(5), refund(5)}, 0},
-		"vectors, all given back":   {1, []does{take(5), refund(5)}, 0},
-		"states after a reset":      {0, []does{take(5), reset, take(2)}, 2},
-		"vectors after a reset":     {1, []does{take(5), reset, take(2)}, 2},
-		"states, reset last":        {0, []does{take(5), take(2), reset}, 0},
-		"vectors, reset last":       {1, []does{take(5), take(2), reset}, 0},
-		"states, reset and refund":  {0, []does{take(5), reset, take(4), refund(1), reset, take(6), refund(4)}, 2},
-		"vectors, reset and refund": {1, []does{take(5), reset, take(4), refund(1), reset, take(6), refund(4)}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			checks(t, 100, 2000)
-			rapid.Check(t, func(t *rapid.T) {
-				limit, x := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm"))), newTrio()
-				x.roles[0].targets = []Member{2}
-				from, to := c.by, 1-c.by
-				var frames []sent
-				for _, do := range c.does {
-					do(x, &limit, from)
-					s := x.streams[from]
-					s.Collect(x.now, false, x.roles[from])
-					frame := s.Next(Member(to+1), x.now, x.roles[from], nil, 16<<10)
-					require.NotNil(t, frame)
-					frames = append(frames, sent{from, to, s.number, frame})
-					s.Lost(Member(to + 1))
-				}
-				want := x.copy(from, id)
-				require.Equal(t, c.want, want.used)
-
-				number := x.streams[from].number
-				serve := func(frame []byte) {
-					_, _, err := x.streams[to].Serve(x.now, frame, x.roles[to], nil)
-					require.NoError(t, err)
-				}
-				if rapid.Bool().Draw(t, "numbered anew") {
-					for range rapid.IntRange(0, 6).Draw(t, "frames") {
-						number++
-						serve(frames[rapid.IntRange(0, len(frames)-1).Draw(t, "frame")].again(number))
-					}
-					number++
-					serve(frames[len(frames)-1].again(number))
-				} else {
-					serve(frames[len(frames)-1].frame)
-				}
-				is := func(when string) {
-					t.Helper()
-					got := x.copy(to, id)
-					require.Equal(t, want.used, got.used, when)
-					require.True(t, got.vector.covers(want.vector) && want.vector.covers(got.vector), "%s: %v, %v", when, got.vector, want.vector)
-				}
-				is("once the last has come")
-				for range rapid.IntRange(1, 6).Draw(t, "more") {
-					f := frames[rapid.IntRange(0, len(frames)-1).Draw(t, "frame")]
-					if rapid.Bool().Draw(t, "numbered anew") {
-						number++
-						serve(f.again(number))
-					} else {
-						serve(f.frame)
-					}
-					is("after another")
-				}
-			})
-		})
-	}
 }
 
 // What time gives back, no path brings again; and nothing counts twice.
@@ -580,10 +494,7 @@ func newTrio() *trio {
 	x := &trio{now: int64(time.Hour)}
 	for i := range x.streams {
 		x.roles[i] = &fixed{answers: 1}
-		x.stores[i] = bucket.NewStore(1000, bucket.Salt{})
-		x.stores[i].Track(Member(i+1), 1, nil)
-		x.streams[i] = New(Member(i+1), x.stores[i])
-		x.streams[i].Meet([]Member{1, 2, 3})
+		x.streams[i], x.stores[i] = streamOf(Member(i+1), 1000, 1, 2, 3)
 	}
 	x.roles[0].holds = true
 	return x
@@ -593,84 +504,13 @@ func newTrio() *trio {
 func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 	x.streams[from].Collect(x.now, false, x.roles[from])
 	for range 50 {
-		frame := x.streams[from].Next(Member(to+1), x.now, x.roles[from], nil, 16<<10)
-		if frame == nil {
+		if n, _ := carry(t, x.now, x.streams[from], x.roles[from], x.streams[to], x.roles[to]); n == 0 {
 			return sent
 		}
 		sent = true
-		answer, _, err := x.streams[to].Serve(x.now, frame, x.roles[to], nil)
-		require.NoError(t, err)
-		_, err = x.streams[from].Answered(Member(to+1), x.now, answer, x.roles[from])
-		require.NoError(t, err)
 	}
 	require.Fail(t, "it goes on and on")
 	return sent
-}
-
-// The owner is lost, and of two copies the second one answers by the ring: of the
-// authority's count both end with the later copy, and of what each has spent
-// itself with both, once; whichever sends first.
-func TestStandInsEndWithTheLatestCopy(t *testing.T) {
-	checks(t, 200, 2000)
-	rapid.Check(t, func(t *rapid.T) {
-		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
-		x, id := newTrio(), someID(0)
-		units := func(name string) int64 { return rapid.Int64Range(0, 9).Draw(t, name) }
-		var owner, others int64
-		for range rapid.IntRange(1, 3).Draw(t, "rounds") {
-			// One of the two is with the owner, or both are.
-			with := rapid.IntRange(1, 3).Draw(t, "with")
-			x.roles[0].targets = nil
-			for i := 1; i < 3; i++ {
-				x.roles[i].answers = 1
-				if with>>(i-1)&1 == 1 {
-					x.roles[0].targets = append(x.roles[0].targets, Member(i+1))
-				} else {
-					x.roles[i].answers = Member(i + 1)
-				}
-			}
-			if n := units("owner"); n > 0 {
-				x.stores[0].Take(id, &limit, x.now, n)
-				owner += n
-			}
-			for i := 1; i < 3; i++ {
-				if n := units("copy"); n > 0 && with>>(i-1)&1 == 0 {
-					x.stores[i].Take(id, &limit, x.now, n)
-					others += n
-				}
-				x.streams[i].Review(x.now, x.roles[i])
-				x.streams[0].Owe(Member(i+1), All())
-			}
-			for sent := true; sent; {
-				sent = false
-				for i := 1; i < 3; i++ {
-					if with>>(i-1)&1 == 1 {
-						sent = x.exchange(t, i, 0) || x.exchange(t, 0, i) || sent
-					} else {
-						x.streams[i].Collect(x.now, false, x.roles[i])
-					}
-				}
-			}
-			x.now += int64(time.Second)
-		}
-		*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
-		*x.roles[2] = fixed{answers: 2}
-		x.streams[1].Owe(3, All())
-		x.streams[2].Owe(2, All())
-		first := rapid.IntRange(1, 2).Draw(t, "first")
-		for range 20 {
-			for i := range 2 {
-				from := (first+i-1)%2 + 1
-				x.streams[from].Review(x.now, x.roles[from])
-				x.exchange(t, from, 3-from)
-			}
-			x.now += int64(time.Second) / 10
-		}
-		for i := 1; i < 3; i++ {
-			used, _, _ := x.stores[i].Used(id, x.now)
-			require.Equal(t, owner+others, used, "%v: %d of the owner's, %d of others at %d", limit.Algorithm, owner, others, i+1)
-		}
-	})
 }
 
 // What was given and has not arrived when its giver finds that it had begun apart is not
@@ -693,16 +533,10 @@ func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 		require.False(t, x.streams[0].Giving())
 		*x.roles[0], *x.roles[2] = fixed{answers: 3}, fixed{holds: true, answers: 3}
 		require.False(t, x.streams[0].Idle(3))
-		for {
-			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
-			if frame == nil {
-				break
-			}
-			answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
-			require.NoError(t, err)
+		for sent := 1; sent > 0; {
+			var a Arrival
+			sent, a = carry(t, x.now, x.streams[0], x.roles[0], x.streams[1], x.roles[1])
 			require.Nil(t, a.Given)
-			_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
-			require.NoError(t, err)
 		}
 		x.exchange(t, 0, 2)
 		require.EqualValues(t, 4, x.copy(0, id).used)

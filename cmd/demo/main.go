@@ -81,9 +81,10 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 	case o.serve:
 		return serve(ctx, m, s)
 	case o.soak > 0:
-		return playSoak(ctx, m, s)
+		k := newSoak(m)
+		return play(ctx, m, s, k.run, k.judge)
 	}
-	return play(ctx, m, s)
+	return play(ctx, m, s, m.run, m.judge)
 }
 
 const (
@@ -94,40 +95,28 @@ const (
 	reprint = 4 * time.Second
 )
 
-// play has a run happen, and returns the exit status.
-func play(ctx context.Context, r *monitor, s *screen) int {
+// play plays a run, prints its verdict, and returns the exit status. run returns when the traffic was
+// over, in Unix nanoseconds.
+func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, *screen) (over int64, err error), judge func(over int64) *findings) int {
 	now := time.Now()
-	r.from(now)
+	m.from(now)
 	if !s.terminal {
-		v := r.view(now)
+		v := m.view(now)
 		for _, text := range append([]string{"weir  " + v.title}, v.legend...) {
 			s.print(line{}.add(plain, text), 6)
 		}
 	}
-	for _, text := range r.introduction() {
+	for _, text := range m.introduction() {
 		s.say(text)
 	}
-	traffic, end := context.WithCancel(ctx)
-	defer end()
-	_, _ = r.act(now) // before the first request
-	var driven sync.WaitGroup
-	driven.Go(func() { r.traffic(traffic) })
-	r.tally.lateness.Start(stillInterval, stillSlack)
-	err := watch(traffic, s, r)
-	over := time.Now().UnixNano()
-	end()
-	driven.Wait()
-	r.tally.lateness.Stop()
-	r.stop()
+	m.tally.lateness.Start(stillInterval, stillSlack)
+	over, err := run(ctx, s)
+	m.tally.lateness.Stop()
+	m.stop()
 	s.close()
 
-	return conclude(ctx, s, r.judge(over), err)
-}
-
-// conclude prints the verdict of a run that has ended, by an error if it is not nil, and returns the
-// exit status.
-func conclude(ctx context.Context, s *screen, v *findings, err error) int {
-	if err != nil {
+	v := judge(over)
+	if err != nil && ctx.Err() == nil {
 		v.broken = append(v.broken, err.Error())
 	}
 	s.say("")
@@ -142,6 +131,19 @@ func conclude(ctx context.Context, s *screen, v *findings, err error) int {
 		return exitBroken
 	}
 	return exitFine
+}
+
+// run plays the steps under traffic.
+func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
+	traffic, end := context.WithCancel(ctx)
+	_, _ = m.act(time.Now()) // before the first request
+	var driven sync.WaitGroup
+	driven.Go(func() { m.traffic(traffic) })
+	err = watch(traffic, s, m)
+	over = time.Now().UnixNano()
+	end()
+	driven.Wait()
+	return over, err
 }
 
 // watch shows what happens, and has it happen, until it is over or ctx is done.

@@ -47,7 +47,7 @@ func (m *monitor) introduction() (texts []string) {
 		texts = append(texts, fmt.Sprintf("gateway %s is process %d at %s/", m.name(i), inc.process.PID(), inc.url()))
 	}
 	asks := userHeader + ": alice' %s/v1/search"
-	if len(m.regions) > 0 {
+	if len(m.regions) > 0 || m.soaks() {
 		asks = clientHeader + ": you' %s/"
 	}
 	first := m.current[0]

@@ -37,8 +37,8 @@ const (
 	// beforeFault is long enough to use up the long limits of a round.
 	beforeFault = 2 * time.Second
 	mostPause   = 2300 * time.Millisecond // between a fault and its end
-	// calmWindows is how many windows without a fault follow a fault.
-	calmWindows = 2
+	// calm is how long answers without a fault are judged in each round.
+	calm = 2 * soakPer
 	// rest is how long there is no traffic between two rounds, so that no window holds units of both,
 	// and no lease lasts.
 	rest = soakPer + 200*time.Millisecond
@@ -72,34 +72,29 @@ type soak struct {
 	endTraffic func()
 
 	// What follows is of time without faults.
-	filled       []int64 // percent of the limit that the keys of steadyPaths[0] got in each window
+	filled       []int64 // of each round, the percentage of a limit that a client had got before the median denial
 	given, taken int     // requests whose units come back, and of these the ones that were allowed
 }
 
-// playSoak plays a soak until its time is over, and returns the exit status.
-func playSoak(ctx context.Context, m *monitor, s *screen) int {
-	o := m.options
-	k := &soak{monitor: m, random: mathrand.New(mathrand.NewPCG(o.seed, 0)), played: make(map[kind]int)}
-	s.say(fmt.Sprintf("%d gateways, %d requests a second, for %v; the same faults again: go run ./cmd/demo -soak %v -nodes %d -rate %d -seed %d", o.nodes, o.rate, o.soak, o.soak, o.nodes, o.rate, o.seed))
-	m.from(time.Now())
-	m.tally.lateness.Start(stillInterval, stillSlack)
+func newSoak(m *monitor) *soak {
+	return &soak{monitor: m, random: mathrand.New(mathrand.NewPCG(m.options.seed, 0)), played: make(map[kind]int)}
+}
+
+// run plays all rounds, and shows them on a terminal.
+func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
+	o := s.options
+	on.say(fmt.Sprintf("the same faults again: go run ./cmd/demo -soak %v -nodes %d -rate %d -seed %d", o.soak, o.nodes, o.rate, o.seed))
 	shown, end := context.WithCancel(ctx)
 	var showing sync.WaitGroup
 	showing.Go(func() {
-		for s.terminal && lab.Sleep(shown, redraw) {
-			s.draw(m.view(time.Now()).lines)
+		for on.terminal && lab.Sleep(shown, redraw) {
+			on.draw(s.view(time.Now()).lines)
 		}
 	})
-	err := k.play(ctx)
+	err = s.play(ctx)
 	end()
 	showing.Wait()
-	m.tally.lateness.Stop()
-	m.stop()
-	s.close()
-	if ctx.Err() != nil {
-		err = nil // it is told
-	}
-	return conclude(ctx, s, k.judge(), err)
+	return 0, err
 }
 
 // play plays all rounds. It belongs on the demo's own thread, which starts gateways.
@@ -162,7 +157,7 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	}
 	lab.Sleep(ctx, soakAftermath+s.per) // until the counts of all clients have recovered
 	from := time.Now().UnixNano()
-	lab.Sleep(ctx, calmWindows*s.per)
+	lab.Sleep(ctx, calm)
 	s.judgeCalm(from)
 	return nil
 }
@@ -392,20 +387,24 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 	}
 }
 
-// judgeCalm records the share of their limits that keys got in the windows from a moment on.
+// judgeCalm judges the answers since a moment without a fault before it.
 func (s *soak) judgeCalm(from int64) {
-	answers := s.tally.since(from)
-	for window := range calmWindows {
-		in := lab.Between(from+int64(window)*int64(s.per), from+int64(window+1)*int64(s.per)-1)
-		var admitted [steadyKeys]int64
+	answers := s.tally.since(from - int64(s.per))
+	var filled []int64
+	for _, denied := range answers {
+		if denied.path != steadyPaths[0] || denied.allowed || denied.err != nil || denied.check.From < from {
+			continue
+		}
+		units, before := int64(0), lab.Between(denied.check.From-int64(s.per), denied.check.To)
 		for _, a := range answers {
-			if a.allowed && a.path == steadyPaths[0] && in.Touches(lab.Between(a.check.From, a.check.From)) {
-				admitted[a.client]++
+			if a.allowed && a.account == denied.account && before.Touches(a.check) {
+				units++
 			}
 		}
-		for _, n := range admitted {
-			s.filled = append(s.filled, 100*n/s.limit)
-		}
+		filled = append(filled, 100*units/s.limit)
+	}
+	if len(filled) > 0 {
+		s.filled = append(s.filled, median(filled))
 	}
 	for _, a := range answers {
 		if a.path == givePath && a.err == nil {
@@ -417,15 +416,15 @@ func (s *soak) judgeCalm(from int64) {
 	}
 }
 
-// leastFilled is the least share of its limit that a key gets that is asked for without end, in
-// percent, in the median window without faults.
+// leastFilled is the least percentage of a limit that a client has got in the Per before a denial, in
+// the median.
 const leastFilled = 90
 
 // soakMeans names the windows that a guarantee judges.
 var soakMeans = [guarantees]string{"without a fault", "around starts and leaves", "around kills", "around freezes, and checks that timed out", "around the end of connections", "around stops of all gateways"}
 
 // judge judges all rounds, once all gateways have ended.
-func (s *soak) judge() *findings {
+func (s *soak) judge(int64) *findings {
 	v := &findings{width: 11, still: s.tally.lateness.WorstSince(time.Time{}), broken: slices.Concat(s.problems, s.failures()), heading: "The fullest windows, of what they hold at most:"}
 	sum := v.clients(s.tally, &s.seen)
 	var played []string
@@ -439,10 +438,10 @@ func (s *soak) judge() *findings {
 	v.checks(&s.assessment)
 	v.add(true, "lag", short(s.lag), "the furthest that copies were behind")
 	if len(s.filled) == 0 {
-		v.broken = append(v.broken, "no key was asked for while all was calm: let it run longer")
+		v.broken = append(v.broken, "no client was denied while all was calm: let it run longer, or use a higher -rate")
 	} else {
 		filled := median(s.filled)
-		v.add(filled >= leastFilled, "filled", fmt.Sprintf("%d%%", filled), "of the limit of a key that is asked for without end, in the median window without a fault; at least %d%%", leastFilled)
+		v.add(filled >= leastFilled, "filled", fmt.Sprintf("%d%%", filled), "of its limit had a client got in the %v before a denial, in the median round, while there was no fault; at least %d%%", s.per, leastFilled)
 		v.add(100*s.taken >= leastFilled*s.given, "given", percent(s.taken, s.given), "of requests allowed whose units come back, while there is no fault; at least %d%%", leastFilled)
 	}
 	for gateway, inc := range s.grown {

@@ -17,7 +17,7 @@ import (
 func soakScene() *soak {
 	f, t := scene()
 	o, _ := parse([]string{"-soak", "1m", "-nodes", "3"}, io.Discard)
-	s := &soak{monitor: newMonitor(o, nil)}
+	s := newSoak(newMonitor(o, nil))
 	copy(s.current, f.current)
 	s.fleet.all, t.fleet = f.all, s.fleet
 	s.tally = t
@@ -111,7 +111,7 @@ func TestRoundsAddUpAndTheirAnswersAreDropped(t *testing.T) {
 	require.Equal(t, standing{requests: 3*soakLimit + 1 + 3, stalls: 3}, s.tally.standing())
 	require.Equal(t, stallBound+3, s.tally.slowest())
 	require.Equal(t, 3*soakLimit+1, s.seen.allowed)
-	failures := strings.Join(s.judge().failures(), "\n")
+	failures := strings.Join(s.judge(0).failures(), "\n")
 	require.Contains(t, failures, "healthy: 21 of 20, in 3 windows without a fault; this is client-001 of /")
 	require.Contains(t, failures, "stalls: 3")
 }
@@ -169,24 +169,19 @@ func TestStopIsJudgedByKeysThatAreUsedUp(t *testing.T) {
 	}
 }
 
-func TestClientThatAsksWithoutEndGetsItsLimitInCalm(t *testing.T) {
-	for admitted, filled := range map[int]string{soakLimit: "", soakLimit / 2: "filled: 50%"} {
+func TestClientHasGotItsLimitBeforeADenial(t *testing.T) {
+	for admitted, broken := range map[int]bool{soakLimit: false, soakLimit / 2: true} {
 		s := soakScene()
-		for i := range int64(calmWindows) {
-			for key := range steadyKeys {
-				for range admitted {
-					s.tally.add(answer{to: s.current[0], account: account{"/", key}, done: (10+i)*second + 2, check: lab.Between((10+i)*second+1, (10+i)*second+2), allowed: true})
-				}
-			}
-			s.tally.add(answer{to: s.current[0], account: account{path: givePath}, done: (10+i)*second + 2, allowed: admitted == soakLimit})
-		}
+		s.tally.admits(soakLimit, own, "", 8*second)
+		s.tally.admits(admitted, own, "", 9*second+second/2)
+		s.tally.denies(own, "", 10*second+second/4)
+		s.tally.add(answer{to: s.current[0], account: account{path: givePath}, done: 10*second + 2, allowed: !broken})
 		s.judgeCalm(10 * second)
-		failures := strings.Join(s.judge().failures(), "\n")
-		require.Contains(t, failures, filled)
-		require.Equal(t, filled != "", strings.Contains(failures, "given: 0%"))
-		require.Equal(t, filled != "", strings.Contains(failures, "filled"), failures)
+		failures := strings.Join(s.judge(0).failures(), "\n")
+		require.Equal(t, broken, strings.Contains(failures, "filled: 50%"), failures)
+		require.Equal(t, broken, strings.Contains(failures, "given: 0%"), failures)
 	}
-	require.Contains(t, strings.Join(soakScene().judge().failures(), "\n"), "no key was asked for while all was calm")
+	require.Contains(t, strings.Join(soakScene().judge(0).failures(), "\n"), "no client was denied while all was calm")
 }
 
 func TestEveryAccountOfASoakHasALimit(t *testing.T) {
@@ -217,4 +212,11 @@ func TestASoakDrawsASeedUnlessOneIsGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.NotZero(t, o.seed)
 	require.Equal(t, 5, o.nodes)
+}
+
+func TestASoaksTableFitsATerminal(t *testing.T) {
+	s := soakScene()
+	text := strings.Join(drawn(s.view(time.Now()), 79, 60), "\n")
+	require.Contains(t, text, "a soak of 3 gateways under 1500 requests a second")
+	require.NotContains(t, text, "busiest client")
 }

@@ -27,3 +27,21 @@ func denial(retry time.Duration) *wire.Result {
 func someAsk(units int64) *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Rate: 100, Per: time.Minute}, Units: units, Leases: true}
 }
+
+// resets is what an owner and a node know of resets of a count, and whether the owner's answer is
+// valid for the node.
+var resets = map[string]struct {
+	owner       uint64 // the number of the last reset, as the owner answers
+	before, now uint64 // the same, as the node receives the answer and later
+	valid       bool
+	back        int // leases that the node returns at once
+}{
+	"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
+	"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false, 0},
+	"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false, 1},
+	"by an owner that knows of an earlier one":      {6, 7, 7, false, 1},
+	"of the count since the reset":                  {7, 7, 7, true, 0},
+	"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true, 0},
+	"by an owner that has heard of the next first":  {8, 7, 8, true, 0},
+	"before the one after the next":                 {8, 7, 9, false, 0},
+}

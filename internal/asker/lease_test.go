@@ -96,36 +96,22 @@ func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 
 func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	const at = int64(time.Hour)
-	for name, c := range map[string]struct {
-		granted     uint64 // the reset number that the owner knew of
-		before, now uint64 // the one that this node knows of as the lease comes, and after that
-		spent       bool
-		back        int // leases that are given back
-	}{
-		"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
-		"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false, 0},
-		"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false, 1},
-		"by an owner that knows of an earlier one":      {6, 7, 7, false, 1},
-		"of the count since the reset":                  {7, 7, 7, true, 0},
-		"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true, 0},
-		"by an owner that has heard of the next first":  {8, 7, 8, true, 0},
-		"before the one after the next":                 {8, 7, 9, false, 0},
-	} {
+	for name, c := range resets {
 		t.Run(name, func(t *testing.T) {
 			known := c.before
 			l, r := newLeases(), new(wire.Result)
 			l.number = func(bucket.ID, int64) uint64 { return known }
 			wants := *someAsk(1)
 			l.want(&wants, 1000, instant(at), time.Second)
-			l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: c.granted}, 1, instant(at), instant(at))
+			l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: c.owner}, 1, instant(at), instant(at))
 			if known = c.now; c.now != c.before {
 				l.end(someAsk(1).ID, c.now)
 			}
-			require.Equal(t, c.spent, l.spend(someAsk(1), instant(at+1), r))
+			require.Equal(t, c.valid, l.spend(someAsk(1), instant(at+1), r))
 			back := l.returns(nil)
 			require.Len(t, back, c.back)
 			for _, left := range back {
-				require.Equal(t, c.granted, left.ask.ResetNumber, "its owner sees which count it is of")
+				require.Equal(t, c.owner, left.ask.ResetNumber, "its owner sees which count it is of")
 			}
 		})
 	}

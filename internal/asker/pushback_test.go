@@ -141,29 +141,17 @@ func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
 func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
 	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}
-	for name, c := range map[string]struct {
-		denied      uint64 // the reset number that the owner knew of
-		before, now uint64 // the one that this node knows of as the denial comes, and after that
-		denies      bool
-	}{
-		"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true},
-		"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false},
-		"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false},
-		"by an owner that knows of an earlier one":      {6, 7, 7, false},
-		"of the count since the reset":                  {7, 7, 7, true},
-		"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true},
-		"before the one after the next":                 {8, 7, 9, false},
-	} {
+	for name, c := range resets {
 		t.Run(name, func(t *testing.T) {
 			p, known := remembering(), c.before
 			p.number = func(bucket.ID, int64) uint64 { return known }
 			r := denial(time.Hour)
-			r.ResetNumber = c.denied
+			r.ResetNumber = c.owner
 			p.learn(&a, r, instant(100))
 			if known = c.now; c.now != c.before {
 				p.reset(a.ID, c.now)
 			}
-			require.Equal(t, c.denies, p.deny(&a, instant(200), new(wire.Result)))
+			require.Equal(t, c.valid, p.deny(&a, instant(200), new(wire.Result)))
 		})
 	}
 }

@@ -19,16 +19,14 @@ var bulk = make([]byte, 16<<10)
 
 // putOff answers bulk after a time, and all else at once.
 func putOff(d time.Duration) *testHandler {
-	return &testHandler{serve: func(b *Batch) {
-		for i, r := range b.Requests {
-			if len(r) < len(bulk) {
-				b.Reply(i, r)
-				continue
-			}
-			later := b.Later(i)
-			time.AfterFunc(d, func() { later(nil) })
+	return each(func(b *Batch, i int, r []byte) {
+		if len(r) < len(bulk) {
+			b.Reply(i, r)
+			return
 		}
-	}}
+		later := b.Later(i)
+		time.AfterFunc(d, func() { later(nil) })
+	})
 }
 
 func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
@@ -69,12 +67,7 @@ func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
 			heard = append(heard, time.Now())
 		}})
 		var slow atomic.Int64
-		b := lo.peer(t, "b", &testHandler{serve: func(b *Batch) {
-			for i := range b.Requests {
-				later := b.Later(i)
-				time.AfterFunc(time.Duration(slow.Load()), func() { later(nil) })
-			}
-		}})
+		b := lo.peer(t, "b", repliesAfter(func() time.Duration { return time.Duration(slow.Load()) }))
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		for _, c := range []struct {

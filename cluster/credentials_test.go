@@ -29,29 +29,6 @@ func three() (r, s, t identity) {
 		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
 }
 
-// shake has two shake hands in virtual time, the dialler to reach a region.
-func shake(t *testing.T, dialler, listener identity, region string) (reason string, dialled, accepted error) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		defer here.Close()
-		for _, conn := range []net.Conn{here, there} {
-			require.NoError(t, conn.SetDeadline(time.Now().Add(handshakeWait)))
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer there.Close()
-			_, _, reason, accepted = listener.accept(there)
-		}()
-		_, _, dialled = dialler.dial(here, region)
-		if dialled != nil {
-			here.Close()
-		}
-		<-done
-	})
-	return reason, dialled, accepted
-}
-
 // A node is of the region whose secret it proves itself with, whatever it says, and is
 // a member by the secrets of members alone. The dialler knows as well whom it reaches.
 func TestARegionIsWhatItsSecretSays(t *testing.T) {
@@ -94,13 +71,15 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 		"without: says that it is of another region": {identity{self: r.self, secrets: secrets(secretS)}, identity{self: s.self, secrets: secrets(secretS)}, "s", nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, dialled, accepted := shake(t, c.dialler, c.listener, c.to)
-			require.Equal(t, c.reason, reason)
-			require.ErrorIs(t, dialled, c.dialled)
-			require.ErrorIs(t, accepted, c.accepted)
-			if c.accepted == errIdentity {
-				require.ErrorContains(t, accepted, "claims region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				dialled, accepted := shakeHands(t, c.dialler, c.listener, c.to)
+				require.Equal(t, c.reason, accepted.reason)
+				require.ErrorIs(t, dialled.err, c.dialled)
+				require.ErrorIs(t, accepted.err, c.accepted)
+				if c.accepted == errIdentity {
+					require.ErrorContains(t, accepted.err, "claims region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
+				}
+			})
 		})
 	}
 }

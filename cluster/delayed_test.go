@@ -30,18 +30,16 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				runs := make(chan struct{})
 				a := lo.peer(t, "a", nil)
-				b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-					for i, r := range batch.Requests {
-						answer, r := batch.Later(i), string(r)
-						go func() {
-							<-runs
-							time.Sleep(response)
-							if c.answers {
-								answer([]byte(r))
-							}
-						}()
-					}
-				}})
+				b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+					later, body := batch.Later(i), string(r)
+					go func() {
+						<-runs
+						time.Sleep(response)
+						if c.answers {
+							later([]byte(body))
+						}
+					}()
+				}))
 				a.set([]Member{b.member()})
 				synctest.Wait()
 				s := a.links["b"].session.Load()

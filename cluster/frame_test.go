@@ -31,6 +31,17 @@ func (c *trickle) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// readFrame reads the next frame from a connection.
+func readFrame(t *testing.T, conn net.Conn) frame {
+	t.Helper()
+	var in intake
+	require.NoError(t, in.fill(conn))
+	f, ok, err := in.next()
+	require.NoError(t, err)
+	require.True(t, ok)
+	return f
+}
+
 func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := []kind{kindAsk, kindAnswer, kindTell, kindPong}

@@ -14,13 +14,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -67,11 +67,11 @@ func config(label string, join ...*node) cluster.Config {
 // hosts is a network in memory, for nodes in virtual time.
 type hosts struct{ *weirtest.Network }
 
-// onHosts runs a test in virtual time, with hosts that are a millisecond apart.
+// onHosts runs a test in virtual time on a network with a latency of one to two milliseconds.
 func onHosts(t *testing.T, test func(t *testing.T, h hosts)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T) {
-		test(t, hosts{weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})})
+		test(t, hosts{weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})})
 	})
 }
 
@@ -141,7 +141,6 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 		name string
 		with func(*cluster.Config)
 	}{
-		{"in the clear", func(c *cluster.Config) { c.Secrets = nil }},
 		{"encrypted", func(*cluster.Config) {}},
 		{"encrypted and under TLS", func(c *cluster.Config) { c.TLS = certs.Config(t) }},
 		{"on IPv6", func(c *cluster.Config) { c.Bind = "[::1]:0" }},
@@ -252,7 +251,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 // Gossip does not send to members that have left, so the last goodbyes reach nobody.
 func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range full.Pick(t, 3, 10) {
 		onHosts(t, func(t *testing.T, h hosts) {
 			a := launch(t, h.at("a", config("a")))
 			b := launch(t, h.at("b", config("b", a)))
@@ -269,24 +268,6 @@ func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
 			require.Less(t, time.Since(begun), 3*time.Second)
 		})
 	}
-}
-
-func TestLeaverIsNeverSeenDead(t *testing.T) {
-	t.Parallel()
-	onHosts(t, func(t *testing.T, h hosts) {
-		a := launch(t, h.at("a", config("a")))
-		b := launch(t, h.at("b", config("b", a)))
-		c := launch(t, h.at("c", config("c", a)))
-		sees(t, []*node{a, b, c}, rosterText(cluster.Serving, a, b, c))
-		require.NoError(t, c.Leave(t.Context()))
-		require.NoError(t, c.Close())
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
-		for range 3000 { // as long as a death takes to be noticed
-			require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
-			require.Equal(t, rosterText(cluster.Serving, a, b), b.roster())
-			time.Sleep(10 * time.Millisecond)
-		}
-	})
 }
 
 func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
@@ -331,12 +312,7 @@ func TestStartSaysWhatToDo(t *testing.T) {
 			{"no secret", foreign(func(c *cluster.Config) { c.Secrets = nil }), []string{"Secrets", a.addr}},
 			{"another seed", foreign(func(c *cluster.Config) { c.Seed[0] = 1 }), []string{"Seed", a.addr}},
 			{"another region", foreign(func(c *cluster.Config) { c.Region = "far" }), []string{"Region", a.addr}},
-			{"a name too long", foreign(func(c *cluster.Config) { c.Name = strings.Repeat("n", 129) }), []string{"Name", "129", "128"}},
-			{"a region too long", foreign(func(c *cluster.Config) { c.Region = strings.Repeat("r", 600) }), []string{"Region", "600", "64"}},
-			{"an advertised host too long", foreign(func(c *cluster.Config) { c.Advertise = strings.Repeat("h", 600) + ":1" }), []string{"Advertise"}},
 			{"an advertised name that does not resolve", foreign(func(c *cluster.Config) { c.Advertise = "nobody.invalid:1" }), []string{"Advertise", "nobody.invalid"}},
-			{"every problem at once", cluster.Config{Network: h.Host("b").Network(), Bind: "here", Advertise: "there", Join: []string{"x:y"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: &tls.Config{}},
-				[]string{"Name", "Bind", "Advertise", "Join[0]", "Secrets[0] has 1 bytes", "Forget", "TLS"}},
 		} {
 			n, err := try(t, c.cfg)
 			require.Error(t, err, c.name)
@@ -410,8 +386,8 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 	require.Error(t, n.Leave(t.Context()))
 	require.Error(t, n.Forget("a"))
 	require.Equal(t, cluster.Stats{}, n.Stats())
-	require.NoError(t, n.Start(t.Context(), mute{}))
-	require.Error(t, n.Start(t.Context(), mute{}))
+	require.NoError(t, n.Start(t.Context(), mute))
+	require.Error(t, n.Start(t.Context(), mute))
 	require.ErrorContains(t, n.Forget("nobody"), "nobody")
 	var closers sync.WaitGroup
 	for range 4 {
@@ -422,18 +398,18 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 		})
 	}
 	closers.Wait()
-	require.ErrorIs(t, n.Start(t.Context(), mute{}), cluster.ErrClosed)
+	require.ErrorIs(t, n.Start(t.Context(), mute), cluster.ErrClosed)
 	require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed)
 	require.ErrorIs(t, n.Forget("a"), cluster.ErrClosed)
 
 	never := cluster.NewGossip(config("b"))
 	require.NoError(t, never.Close())
 	require.NoError(t, never.Close())
-	require.ErrorIs(t, never.Start(t.Context(), mute{}), cluster.ErrClosed)
+	require.ErrorIs(t, never.Start(t.Context(), mute), cluster.ErrClosed)
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, cluster.NewGossip(config("c")).Start(cancelled, mute{}), context.Canceled)
+	require.ErrorIs(t, cluster.NewGossip(config("c")).Start(cancelled, mute), context.Canceled)
 }
 
 func TestNobodyToJoinIsAWarning(t *testing.T) {
@@ -628,29 +604,5 @@ func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Less(t, time.Since(flooded), time.Second, "before one of these has timed out")
 		require.NotZero(t, a.Stats().Refused["crowded"])
-	})
-}
-
-// A bubble fails if a goroutine is left in it once the test has returned. TestMain looks for
-// those of tests on sockets.
-func TestCloseLeavesNoGoroutineBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := hosts{weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})}
-		log := new(lab.Text)
-		var nodes []*node
-		for i := range 3 {
-			cfg := h.at(hostName(i), config(string(rune('a'+i)), nodes...))
-			cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			nodes = append(nodes, launch(t, cfg))
-		}
-		sees(t, nodes, rosterText(cluster.Serving, nodes...))
-		require.NoError(t, nodes[0].Close())
-		require.NoError(t, nodes[1].Close())
-		closed := len(log.String())
-		within(t, 10*time.Second, "the one that is left is in a probe that nobody answers", func() bool {
-			return strings.Contains(log.String()[closed:], "Failed UDP ping")
-		})
-		require.NoError(t, nodes[2].Close())
-		time.Sleep(10 * time.Second) // for memberlist's last probe to give up
 	})
 }

@@ -79,45 +79,67 @@ func TestHandshake(t *testing.T) {
 		"a dialler without a name":                   {node("", "r", 1), node("b", "r", 1), errForeign, reasonGarbage},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			defer here.Close()
-			type result struct {
-				peer   hello
-				reason string
-				err    error
-			}
-			accepted := make(chan result, 1)
-			go func() {
-				_, peer, reason, err := c.listener.accept(there)
-				there.Close()
-				accepted <- result{peer, reason, err}
-			}()
-			region := c.dialler.self.To
-			if region == "" && c.listener.self.Region != "" {
-				region = c.dialler.self.Region // as for a member
-			}
-			_, peer, err := c.dialler.dial(here, region)
-			got := <-accepted
-			require.Equal(t, c.reason, got.reason)
-			if c.want != nil {
-				require.ErrorIs(t, err, c.want)
-				require.Error(t, got.err)
-				if errors.Is(err, errRegion) || errors.Is(err, errAstray) {
-					for _, said := range []error{err, got.err} {
-						for _, region := range []string{c.dialler.self.Region, region, c.listener.self.Region} {
-							require.ErrorContains(t, said, strconv.Quote(region))
+			synctest.Test(t, func(t *testing.T) {
+				region := c.dialler.self.To
+				if region == "" && c.listener.self.Region != "" {
+					region = c.dialler.self.Region // as for a member
+				}
+				dialled, accepted := shakeHands(t, c.dialler, c.listener, region)
+				require.Equal(t, c.reason, accepted.reason)
+				if c.want != nil {
+					require.ErrorIs(t, dialled.err, c.want)
+					require.Error(t, accepted.err)
+					if errors.Is(dialled.err, errRegion) || errors.Is(dialled.err, errAstray) {
+						for _, said := range []error{dialled.err, accepted.err} {
+							for _, region := range []string{c.dialler.self.Region, region, c.listener.self.Region} {
+								require.ErrorContains(t, said, strconv.Quote(region))
+							}
 						}
 					}
+					return
 				}
-				return
-			}
-			require.NoError(t, err)
-			require.NoError(t, got.err)
-			require.Equal(t, c.listener.self, peer)
-			c.dialler.self.To = region
-			require.Equal(t, c.dialler.self, got.peer)
+				require.NoError(t, dialled.err)
+				require.NoError(t, accepted.err)
+				require.Equal(t, c.listener.self, dialled.peer)
+				c.dialler.self.To = region
+				require.Equal(t, c.dialler.self, accepted.peer)
+			})
 		})
 	}
+}
+
+// shaken is the result of a handshake on one side.
+type shaken struct {
+	peer   hello
+	reason string
+	err    error
+}
+
+// shakeHands performs a handshake over a pipe, in virtual time. The dialler expects a listener of the
+// region. wrap returns the connections that the dialler and the listener use.
+func shakeHands(t *testing.T, dialler, listener identity, region string, wrap ...func(net.Conn) net.Conn) (dialled, accepted shaken) {
+	t.Helper()
+	here, there := net.Pipe()
+	defer here.Close()
+	ends := [2]net.Conn{here, there}
+	for i, conn := range ends {
+		require.NoError(t, conn.SetDeadline(time.Now().Add(handshakeWait)))
+		if i < len(wrap) {
+			ends[i] = wrap[i](conn)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer there.Close()
+		_, accepted.peer, accepted.reason, accepted.err = listener.accept(ends[1])
+	}()
+	_, dialled.peer, dialled.err = dialler.dial(ends[0], region)
+	if dialled.err != nil {
+		here.Close()
+	}
+	<-done
+	return dialled, accepted
 }
 
 // recorder keeps what goes over a connection each way.
@@ -151,8 +173,7 @@ func overheard(t *testing.T, from, to *testPeer) *recorder {
 func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-		a, b := lo.peer(t, "a", nil, with), lo.peer(t, "b", nil, with)
+		a, b := lo.peer(t, "a", nil, withSecret), lo.peer(t, "b", nil, withSecret)
 		first := overheard(t, a, b)
 
 		again := raw(t, b)
@@ -267,20 +288,12 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 			return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: "r"}, secrets: secrets("0123456789abcdef")}
 		}
 		const never = 1 << 20
+		meddles := func(at int) func(net.Conn) net.Conn {
+			return func(conn net.Conn) net.Conn { return &meddler{conn, at} }
+		}
 		shake := func(asked, answered int) (dialled, accepted error) {
-			here, there := net.Pipe()
-			defer here.Close()
-			here.SetDeadline(time.Now().Add(handshakeWait))
-			there.SetDeadline(time.Now().Add(handshakeWait))
-			done := make(chan error, 1)
-			go func() {
-				_, _, _, err := id("b").accept(&meddler{there, answered})
-				there.Close()
-				done <- err
-			}()
-			_, _, dialled = id("a").dial(&meddler{here, asked}, "r")
-			here.Close()
-			return dialled, <-done
+			d, a := shakeHands(t, id("a"), id("b"), "r", meddles(asked), meddles(answered))
+			return d.err, a.err
 		}
 		dialled, accepted := shake(never, never)
 		require.NoError(t, dialled)
@@ -460,47 +473,6 @@ func FuzzHello(f *testing.F) {
 		if err != nil && !errors.Is(err, errGarbage) {
 			t.Fatal(err)
 		}
-	})
-}
-
-func TestProbeSaysWhatIsWrong(t *testing.T) {
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		with := func(change func(*peersConfig)) *testPeer { return lo.peer(t, "b", nil, change) }
-		a := lo.peer(t, "a", nil, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
-		probe := func(addr string) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := a.probe(ctx, addr)
-			return err
-		}
-		right := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-		require.NoError(t, probe(with(right).cfg.Self.Addr))
-		require.ErrorIs(t, probe(with(func(c *peersConfig) { c.Secrets = secrets("another secret..") }).cfg.Self.Addr), errSecret)
-		require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Seed[0] = 9 }).cfg.Self.Addr), errSeed)
-		require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Region = "elsewhere" }).cfg.Self.Addr), errRegion)
-
-		require.ErrorIs(t, probe("127.0.0.1:9"), errSilent)
-
-		foreign := lo.listen()
-		defer foreign.Close()
-		answers := make(chan string, 1)
-		go func() {
-			for {
-				conn, err := foreign.Accept()
-				if err != nil {
-					return
-				}
-				conn.Write([]byte(<-answers))
-				conn.Read(make([]byte, 100))
-				conn.Close()
-			}
-		}()
-		answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
-		require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
-		answers <- string(rune(opening + 1))
-		require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
-		answers <- ""
-		require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
 	})
 }
 

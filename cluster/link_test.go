@@ -2,12 +2,8 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"math"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,78 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// frozen listens as member b would, shakes hands, answers pings as long as
-// thawed is not zero, and reads nothing otherwise.
-type frozen struct {
-	listener net.Listener
-	thawed   atomic.Bool
-	conns    sync.Map
-}
-
-func freeze(t *testing.T, lo *loopback, name, region string) *frozen {
-	listener := lo.listen()
-	f := &frozen{listener: listener}
-	f.thawed.Store(true)
-	id := identity{self: hello{Name: name, Addr: listener.Addr().String(), Region: region}}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			f.conns.Store(conn, nil)
-			wg.Go(func() { f.serve(conn, id) })
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		f.conns.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
-		wg.Wait()
-	})
-	return f
-}
-
-func (f *frozen) serve(conn net.Conn, id identity) {
-	var first [1]byte
-	if _, err := io.ReadFull(conn, first[:]); err != nil || !f.thawed.Load() {
-		return
-	}
-	conn, _, _, err := id.accept(conn)
-	if err != nil {
-		return
-	}
-	var in intake
-	for f.thawed.Load() && in.fill(conn) == nil {
-		for {
-			fr, ok, _ := in.next()
-			if !ok {
-				break
-			}
-			if fr.kind == kindPing {
-				conn.Write(appendFrame(nil, kindPong, fr.id, append(binary.BigEndian.AppendUint64(nil, 1), 0, 0, 0, 0)))
-			}
-		}
-		in.drained()
-	}
-}
-
-func (f *frozen) member(name string) Member {
-	return Member{Name: name, Addr: f.listener.Addr().String(), Region: "r"}
+// hung starts a peer whose handler blocks, so that the peer stops reading after the first request.
+func (n *loopback) hung(t *testing.T, name string, change ...func(*peersConfig)) *testPeer {
+	t.Helper()
+	ended := make(chan struct{})
+	p := n.peer(t, name, &testHandler{serve: func(*Batch) { <-ended }}, change...)
+	t.Cleanup(func() { close(ended) })
+	return p
 }
 
 func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		f := freeze(t, lo, "b", "r")
-		a := lo.peer(t, "a", nil)
-		a.set([]Member{a.member(), f.member("b")})
+		a, b := lo.peer(t, "a", nil), lo.hung(t, "b")
+		a.set([]Member{a.member(), b.member()})
 		peer := a.peer("b")
-		hears := func() bool { _, d, _ := a.hears([]string{"b"}); return d[0] }
+		hears := func() bool { return a.listens(b) }
 		eventually(t, 10*time.Second, hears, "b is not heard")
-		// Nothing is read any more once the next ping has come; what nobody reads fills the
-		// socket and the queue, long before b is unheard.
-		f.thawed.Store(false)
+		// The socket and the queue are full long before the silence of b is too long.
 		big := make([]byte, MaxMessage)
 		for a.stats().Dropped == 0 {
 			peer.Tell(big)
@@ -120,50 +62,6 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 			peer.Tell(big)
 		}
 		require.Zero(t, time.Since(start))
-	})
-}
-
-func TestAMemberThatIsTooSlowForAnAskIsNotTakenForGone(t *testing.T) {
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		var mute atomic.Bool
-		var late atomic.Int64
-		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i, r := range batch.Requests {
-				if mute.Load() {
-					later, body := batch.Later(i), slices.Clone(r)
-					time.AfterFunc(2*time.Second, func() { later(body) })
-					continue
-				}
-				batch.Reply(i, r)
-			}
-		}})
-		hears := func() bool { return a.listens(b) }
-		a.set([]Member{a.member(), b.member()})
-		peer := a.peer("b")
-		_, err := peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard, "nothing is waited for before it is connected")
-		synctest.Wait()
-		require.True(t, hears())
-		require.EqualValues(t, 1, a.changes.Load())
-		time.Sleep(time.Minute)
-		require.True(t, hears(), "pings keep it heard")
-		require.EqualValues(t, 1, a.changes.Load())
-
-		mute.Store(true)
-		for range 50 {
-			start := time.Now()
-			_, err = peer.Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
-			require.ErrorIs(t, err, ErrTimeout)
-			require.Equal(t, 30*time.Millisecond, time.Since(start))
-		}
-		require.True(t, hears())
-		require.Zero(t, late.Load())
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.EqualValues(t, 50, late.Load())
-		require.EqualValues(t, 50, a.stats().Timeouts)
-		require.EqualValues(t, 1, a.changes.Load(), "it answers pings")
 	})
 }
 
@@ -229,12 +127,7 @@ func TestAnAnswerThatIsTooLateIsForgotten(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var late atomic.Int64
 		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i, r := range batch.Requests {
-				later, body := batch.Later(i), slices.Clone(r)
-				time.AfterFunc(lateFor+time.Second, func() { later(body) })
-			}
-		}})
+		b := lo.peer(t, "b", repliesAfter(func() time.Duration { return lateFor + time.Second }))
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		l := a.peer("b").(*link)
@@ -270,58 +163,6 @@ func (d deadline) Err() error {
 	}
 }
 
-func TestLateAnswersAreHandedOverOnceWithTheirRequest(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		var mu sync.Mutex
-		late := map[string]int{}
-		var laters []func()
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			mu.Lock()
-			defer mu.Unlock()
-			for i, r := range batch.Requests {
-				later, body := batch.Later(i), append([]byte("yes to "), r...)
-				laters = append(laters, func() { later(body); later(body) })
-			}
-		}})
-		a := lo.peer(t, "a", &testHandler{late: func(from Peer, request, answer []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			late[fmt.Sprintf("%s: %s", request, answer)]++
-		}})
-		meet(t, a, b)
-		const asks = 50
-		var wg sync.WaitGroup
-		ctx := deadline{t.Context(), make(chan struct{})}
-		for i := range asks {
-			wg.Go(func() {
-				_, err := a.peer("b").Ask(ctx, fmt.Appendf(nil, "%d", i), nil, time.Minute)
-				if err != context.DeadlineExceeded {
-					t.Error(err)
-				}
-			})
-		}
-		eventually(t, 10*time.Second, func() bool { mu.Lock(); defer mu.Unlock(); return len(laters) == asks }, "not all asks arrived")
-		close(ctx.passes)
-		wg.Wait()
-		require.True(t, a.listens(b), "a deadline of the caller's is not the member's fault")
-		require.Zero(t, a.stats().Timeouts)
-		mu.Lock()
-		answers := laters
-		mu.Unlock()
-		for _, answer := range answers {
-			answer()
-		}
-		eventually(t, time.Second, func() bool { return a.stats().Late == asks }, "%d of %d", a.stats().Late, asks)
-		mu.Lock()
-		defer mu.Unlock()
-		for i := range asks {
-			require.Equal(t, 1, late[fmt.Sprintf("%d: yes to %d", i, i)])
-		}
-		require.Len(t, late, asks)
-	})
-}
-
 // This node is slow then, and nobody silent.
 func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 	t.Parallel()
@@ -330,13 +171,11 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 		gaveUp := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(gaveUp) })
 		defer answer()
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i, r := range batch.Requests {
-				arrived.Add(1)
-				later, body := batch.Later(i), slices.Clone(r)
-				go func() { <-gaveUp; later(body) }()
-			}
-		}})
+		b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+			arrived.Add(1)
+			later, body := batch.Later(i), slices.Clone(r)
+			go func() { <-gaveUp; later(body) }()
+		}))
 		handles, handled := make(chan struct{}), make(chan struct{})
 		begin, end := sync.OnceFunc(func() { close(handles) }), sync.OnceFunc(func() { close(handled) })
 		defer end()
@@ -376,12 +215,10 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	t.Parallel()
 	var served, late atomic.Int64
-	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
-		served.Add(int64(len(batch.Requests)))
-		for i, r := range batch.Requests {
-			batch.Reply(i, r)
-		}
-	}})
+	b := startPeer(t, "b", each(func(batch *Batch, i int, r []byte) {
+		served.Add(1)
+		batch.Reply(i, r)
+	}))
 	a := startPeer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
 	meet(t, a, b)
 	var wg sync.WaitGroup
@@ -427,91 +264,6 @@ func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
 		require.ErrorIs(t, err, ErrUnheard)
 	})
-}
-
-func TestAPeerThatComesBackIsHeardAgain(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		met := make(chan struct{}, 1)
-		a := lo.peer(t, "a", nil, func(c *peersConfig) {
-			c.Replaced = func(name string) {
-				if name == "b" {
-					signal(met)
-				}
-			}
-		})
-		b := lo.peer(t, "b", nil)
-		meet(t, a, b)
-		addr := b.cfg.Self.Addr
-		b.stop()
-		eventually(t, time.Second, func() bool { return !a.listens(b) }, "still heard")
-		impostor := lo.peerOn(lo.listenAt(addr), "b-2", nil)
-		eventually(t, 3*time.Second, func() bool { return len(met) > 0 }, "nobody at the address was met")
-		require.False(t, a.listens(b), "the next incarnation at the same address is another member")
-		impostor.stop()
-		again := lo.peerOn(lo.listenAt(addr), "b", nil)
-		t.Cleanup(again.stop)
-		eventually(t, 2500*time.Millisecond, func() bool { return a.listens(b) }, "not heard again")
-	})
-}
-
-// The first connection stops carrying anything, as a cut network does; new ones work.
-func TestAPathThatIsGoneIsReplacedByANewConnection(t *testing.T) {
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		var cut atomic.Bool
-		var first sync.Once
-		a := lo.peer(t, "a", nil, func(c *peersConfig) {
-			c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-				conn, err := lo.dial(ctx, addr)
-				first.Do(func() { conn = &swallow{Conn: conn, cut: &cut, closed: make(chan struct{})} })
-				return conn, err
-			}
-		})
-		b := lo.peer(t, "b", nil)
-		all := []Member{a.member(), b.member()}
-		a.set(all)
-		b.set(all)
-		time.Sleep(time.Second)
-		cut.Store(true)
-		answers := func() bool {
-			require.True(t, a.listens(b), "the connection that b opened goes both ways")
-			_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 50*time.Millisecond)
-			return err == nil
-		}
-		for since := time.Now(); !answers(); time.Sleep(time.Millisecond) {
-			require.Less(t, time.Since(since), 2500*time.Millisecond, "not answered again")
-		}
-	})
-}
-
-// swallow carries nothing more once it is cut, not even that the other end has
-// closed.
-type swallow struct {
-	net.Conn
-	cut    *atomic.Bool
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (s *swallow) Write(b []byte) (int, error) {
-	if s.cut.Load() {
-		return len(b), nil
-	}
-	return s.Conn.Write(b)
-}
-
-func (s *swallow) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	if s.cut.Load() {
-		<-s.closed
-		return 0, net.ErrClosed
-	}
-	return n, err
-}
-
-func (s *swallow) Close() error {
-	s.once.Do(func() { close(s.closed) })
-	return s.Conn.Close()
 }
 
 func TestAsksThatCannotBeSentSaySo(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/weirtest"
+	"github.com/weir-go/weir/internal/full"
 )
 
 // Members that start together may meet each other first, and know nobody who serves, where
@@ -19,15 +19,14 @@ import (
 func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 { // which addresses are tried first is drawn
-				inBubble(t, func(t *testing.T) { newcomersFindOneWhoServes(t, introduced) })
+			for range full.Pick(t, 8, 20) { // which addresses are tried first is drawn
+				onHosts(t, func(t *testing.T, h hosts) { newcomersFindOneWhoServes(t, h, introduced) })
 			}
 		})
 	}
 }
 
-func newcomersFindOneWhoServes(t *testing.T, introduced bool) {
-	n := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Microsecond})
+func newcomersFindOneWhoServes(t *testing.T, h hosts, introduced bool) {
 	join := []string{"a:7946", "f:7946", "g:7946"}
 	var lost []string
 	for i := range 6 {
@@ -35,37 +34,39 @@ func newcomersFindOneWhoServes(t *testing.T, introduced bool) {
 		join = append(join, lost[i]+":7946")
 	}
 	for _, name := range append([]string{"a", "f", "g", "h"}, lost...) {
-		n.Host(name)
+		h.Host(name)
 	}
-	n.Split([]string{"a", "f", "g", "h"}, lost)
+	h.Split([]string{"a", "f", "g", "h"}, lost)
 	var started sync.WaitGroup
-	start := func(name string, network cluster.Network, join ...string) cluster.Cluster {
-		c := cluster.NewGossip(cluster.Config{Name: name, Bind: name + ":7946", Join: join, Secrets: secret, Logger: quiet, Network: network})
+	start := func(name string, slow time.Duration, join ...string) cluster.Cluster {
+		cfg := h.at(name, config(""))
+		cfg.Name, cfg.Join, cfg.Network = name, join, slowNames{cfg.Network, slow}
+		c := cluster.NewGossip(cfg)
 		t.Cleanup(func() { c.Close() })
 		started.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // before those out of reach are given up
 			defer cancel()
-			if err := c.Start(ctx, onChange(func() {})); err != nil {
+			if err := c.Start(ctx, mute); err != nil {
 				t.Error(err)
 			}
 		})
 		return c
 	}
-	a := start("a", n.Host("a").Network())
+	a := start("a", 0)
 	started.Wait()
 	require.NoError(t, a.Announce(cluster.Serving))
 
 	var newcomers []cluster.Cluster
 	for _, name := range []string{"f", "g"} {
-		network := n.Host(name).Network()
+		var slow time.Duration
 		if introduced {
-			network = slowNames{network, 50 * time.Millisecond}
+			slow = 50 * time.Millisecond
 		}
-		newcomers = append(newcomers, start(name, network, join...))
+		newcomers = append(newcomers, start(name, slow, join...))
 	}
 	if introduced {
 		time.Sleep(10 * time.Millisecond) // they listen
-		start("h", n.Host("h").Network(), "f:7946", "g:7946")
+		start("h", 0, "f:7946", "g:7946")
 	}
 	started.Wait()
 	for _, c := range newcomers {

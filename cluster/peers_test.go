@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,25 @@ func (h *testHandler) Late(from Peer, request, answer []byte) {
 		h.late(from, request, answer)
 	}
 }
+
+// each returns a handler that calls serve for each request of a batch.
+func each(serve func(b *Batch, i int, request []byte)) *testHandler {
+	return &testHandler{serve: func(b *Batch) {
+		for i, request := range b.Requests {
+			serve(b, i, request)
+		}
+	}}
+}
+
+// repliesAfter returns a handler that echoes each request after a delay.
+func repliesAfter(d func() time.Duration) *testHandler {
+	return each(func(b *Batch, i int, request []byte) {
+		later, body := b.Later(i), slices.Clone(request)
+		time.AfterFunc(d(), func() { later(body) })
+	})
+}
+
+func withSecret(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
 
 // testPeer is peers with a port of their own on the loopback.
 type testPeer struct {

@@ -45,15 +45,13 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 				inMemory(t, func(t *testing.T, lo *loopback) {
 					served := make(chan Protocol, 1)
 					speaks := func(v versions) func(*peersConfig) {
-						return func(cfg *peersConfig) {
-							cfg.Self, cfg.Secrets = cfg.Self.speaking(v), secrets("0123456789abcdef")
-						}
+						return func(cfg *peersConfig) { cfg.Self = cfg.Self.speaking(v) }
 					}
-					a := lo.peer(t, "a", nil, speaks(one))
+					a := lo.peer(t, "a", nil, withSecret, speaks(one))
 					b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
 						served <- batch.Protocol
 						batch.Reply(0, []byte("answer"))
-					}}, speaks(two))
+					}}, withSecret, speaks(two))
 					if c.agreed == 0 {
 						_, err := a.probe(t.Context(), b.cfg.Self.Addr)
 						synctest.Wait()
@@ -141,12 +139,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 			b := lo.peer(t, "b", nil)
 			conn := greeted(t, b)
 			conn.Write(appendFrame(unknown(), kindAsk, 1<<32, []byte("x")))
-			var in intake
-			require.NoError(t, in.fill(conn))
-			f, ok, err := in.next()
-			require.True(t, ok)
-			require.NoError(t, err)
-			require.Equal(t, "x", string(f.body))
+			require.Equal(t, "x", string(readFrame(t, conn).body))
 			require.Empty(t, b.stats().Refused)
 		})
 	})
@@ -169,11 +162,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 			b := lo.peer(t, "b", nil)
 			conn := greeted(t, b)
 			conn.Write(appendFrame(nil, kindPing, 3, make([]byte, maxPing)))
-			var in intake
-			require.NoError(t, in.fill(conn))
-			f, ok, err := in.next()
-			require.True(t, ok)
-			require.NoError(t, err)
+			f := readFrame(t, conn)
 			require.Equal(t, kindPong, f.kind)
 			require.EqualValues(t, 3, f.id)
 		})
@@ -214,36 +203,22 @@ func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 		id := func(name string) identity {
 			return identity{self: hello{Name: name, Region: "r"}.speaking(spoken), secrets: secrets("0123456789abcdef"), covered: true}
 		}
-		shake := func(dials, listens func(net.Conn) net.Conn) (agreed [2]Protocol, dialled, accepted error) {
-			here, there := net.Pipe()
-			defer here.Close()
-			here.SetDeadline(time.Now().Add(handshakeWait))
-			there.SetDeadline(time.Now().Add(handshakeWait))
-			done := make(chan error, 1)
-			go func() {
-				_, peer, _, err := id("b").accept(listens(there))
-				there.Close()
-				agreed[1], _ = id("b").self.agree(peer)
-				done <- err
-			}()
-			_, peer, dialled := id("a").dial(dials(here), "r")
-			here.Close()
-			accepted = <-done
-			agreed[0], _ = id("a").self.agree(peer)
-			return agreed, dialled, accepted
-		}
 		honest := func(conn net.Conn) net.Conn { return conn }
-		agreed, dialled, accepted := shake(honest, honest)
-		require.NoError(t, dialled)
-		require.NoError(t, accepted)
-		require.Equal(t, [2]Protocol{{Version: 8}, {Version: 8}}, agreed)
+		dialled, accepted := shakeHands(t, id("a"), id("b"), "r")
+		require.NoError(t, dialled.err)
+		require.NoError(t, accepted.err)
+		for _, side := range []shaken{dialled, accepted} {
+			agreed, err := id("a").self.agree(side.peer)
+			require.NoError(t, err)
+			require.Equal(t, Protocol{Version: 8}, agreed)
+		}
 
-		_, dialled, accepted = shake(func(conn net.Conn) net.Conn { return &rewriter{Conn: conn} }, honest)
-		require.Error(t, dialled)
-		require.ErrorIs(t, accepted, errSecret)
+		dialled, accepted = shakeHands(t, id("a"), id("b"), "r", func(conn net.Conn) net.Conn { return &rewriter{Conn: conn} })
+		require.Error(t, dialled.err)
+		require.ErrorIs(t, accepted.err, errSecret)
 
-		_, dialled, _ = shake(honest, func(conn net.Conn) net.Conn { return &rewriter{Conn: conn, prefix: 1} })
-		require.ErrorIs(t, dialled, errSecret)
+		dialled, _ = shakeHands(t, id("a"), id("b"), "r", honest, func(conn net.Conn) net.Conn { return &rewriter{Conn: conn, prefix: 1} })
+		require.ErrorIs(t, dialled.err, errSecret)
 	})
 }
 

@@ -58,11 +58,7 @@ func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				var late atomic.Int64
-				b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-					for i, r := range batch.Requests {
-						batch.Reply(i, r)
-					}
-				}})
+				b := lo.peer(t, "b", nil)
 				var mu sync.Mutex
 				var conns []*stuck
 				a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }}, func(c *peersConfig) {

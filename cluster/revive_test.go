@@ -44,16 +44,6 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
 }
 
-func TestATombstoneCanAlwaysBeAnswered(t *testing.T) {
-	now := time.Now()
-	last := record{Name: "x", Addr: "h:1", Epoch: maxEpoch - 1, Gone: now}
-	for epoch, readable := range map[uint64]bool{maxEpoch - 1: true, maxEpoch: false} {
-		last.Epoch = epoch
-		_, err := decodeRecords(encodeRecords([]record{last}, now), now)
-		require.Equal(t, readable, err == nil)
-	}
-}
-
 func TestATableOutOfBoundsIsRefused(t *testing.T) {
 	many := make([]string, maxRecords)
 	for i := range many {

@@ -235,8 +235,7 @@ func TestAKeyIsNotUsedForMoreRecordsThanItMaySeal(t *testing.T) {
 func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-		a, b := lo.peer(t, "a", nil, with), lo.peer(t, "b", nil, with)
+		a, b := lo.peer(t, "a", nil, withSecret), lo.peer(t, "b", nil, withSecret)
 		meet(t, a, b)
 		l := a.peer("b").(*link)
 		first := l.session.Load()
@@ -296,12 +295,7 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 					}
 				}
 				var flipped atomic.Int64
-				denies := &testHandler{serve: func(b *Batch) {
-					for i := range b.Requests {
-						b.Reply(i, []byte("n"))
-					}
-				}}
-				b := lo.peer(t, "b", denies, set)
+				b := lo.peer(t, "b", each(func(b *Batch, i int, _ []byte) { b.Reply(i, []byte("n")) }), set)
 				a := lo.peer(t, "a", nil, set, func(c *peersConfig) {
 					dial := c.Dial
 					c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -331,7 +325,6 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 // What a dialler says comes back to it.
 func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	t.Parallel()
-	with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
 
 	t.Run("on the same connection", func(t *testing.T) {
 		here, there := net.Pipe()
@@ -353,7 +346,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	t.Run("to its own port", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			var log lines
-			a := lo.peer(t, "a", nil, with, log.log)
+			a := lo.peer(t, "a", nil, withSecret, log.log)
 			mirror := lo.listen()
 			defer mirror.Close()
 			go func() {
@@ -412,13 +405,11 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	f.Add(append([]byte{0, 0, 0, 17}, make([]byte, 17)...), false, false)
 	f.Add([]byte{255, 255, 255, 255}, false, true)
 	var served atomic.Int64
-	count := &testHandler{serve: func(b *Batch) {
-		for i, r := range b.Requests {
-			served.Add(1)
-			b.Reply(i, r)
-		}
-	}}
-	p := startPeer(f, "b", count, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
+	count := each(func(b *Batch, i int, r []byte) {
+		served.Add(1)
+		b.Reply(i, r)
+	})
+	p := startPeer(f, "b", count, withSecret)
 	f.Fuzz(func(t *testing.T, said []byte, opens, abroad bool) {
 		here, there := net.Pipe()
 		p.arrive(there)

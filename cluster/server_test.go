@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -28,12 +27,7 @@ func raw(t *testing.T, p *testPeer) net.Conn {
 // greeted is a connection to p after the handshake.
 func greeted(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
-	conn := raw(t, p)
-	self := p.cfg.Self
-	self.Name = "stranger"
-	secured, _, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn, self.Region)
-	require.NoError(t, err)
-	return secured
+	return called(t, p, "stranger")
 }
 
 func requireClosed(t *testing.T, conn net.Conn, within time.Duration) {
@@ -163,72 +157,21 @@ func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
 	require.Nil(t, chosen, "none for this one: the outer holds")
 }
 
-func TestRepliesReachTheAskThatTheyAnswer(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		// Answers in reverse, every third one later and from elsewhere.
-		laters := make(chan func(), 10000)
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i := len(batch.Requests) - 1; i >= 0; i-- {
-				body := append([]byte("answer to "), batch.Requests[i]...)
-				if body[len(body)-1]%3 == 0 {
-					later := batch.Later(i)
-					laters <- func() { later(body) }
-					continue
-				}
-				batch.Reply(i, body)
-			}
-		}})
-		go func() {
-			for later := range laters {
-				later()
-			}
-		}()
-		t.Cleanup(func() { b.stop(); close(laters) })
-		a := lo.peer(t, "a", nil)
-		meet(t, a, b)
-		done := make(chan error, 50)
-		for c := range 50 {
-			go func() {
-				var answer []byte
-				for i := range 300 {
-					request := []byte{byte(c), byte(i), byte(i >> 8), byte(c + i)}
-					var err error
-					answer, err = a.peer("b").Ask(context.Background(), request, answer, 5*time.Second)
-					if err != nil {
-						done <- err
-						return
-					}
-					if want := append([]byte("answer to "), request...); !bytes.Equal(answer, want) {
-						t.Errorf("%q, want %q", answer, want)
-					}
-				}
-				done <- nil
-			}()
-		}
-		for range 50 {
-			require.NoError(t, <-done)
-		}
-	})
-}
-
 // A Handler's mistake costs its asker an answer, and nobody else anything.
 func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		long := make([]byte, MaxMessage+1)
-		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
-			for i, r := range batch.Requests {
-				switch string(r) {
-				case "at once":
-					batch.Reply(i, long)
-				case "later":
-					batch.Later(i)(long)
-				default:
-					batch.Reply(i, long[1:])
-				}
+		b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+			switch string(r) {
+			case "at once":
+				batch.Reply(i, long)
+			case "later":
+				batch.Later(i)(long)
+			default:
+				batch.Reply(i, long[1:])
 			}
-		}})
+		}))
 		a := lo.peer(t, "a", nil)
 		meet(t, a, b)
 		for i, request := range []string{"at once", "later"} {

@@ -15,7 +15,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // Real memberlist, real frames, virtual time.
@@ -34,16 +33,19 @@ func inBubble(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-type mute struct{}
+// onChange is a handler of Changed alone.
+type onChange func()
 
-func (mute) Changed()                          {}
-func (mute) Heard()                            {}
-func (mute) Serve(b *cluster.Batch)            {}
-func (mute) Late(cluster.Peer, []byte, []byte) {}
+func (f onChange) Changed()                        { f() }
+func (onChange) Heard()                            {}
+func (onChange) Serve(*cluster.Batch)              {}
+func (onChange) Late(cluster.Peer, []byte, []byte) {}
+
+var mute = onChange(func() {})
 
 // steadfast announces Serving whenever it finds itself Joining.
 type steadfast struct {
-	mute
+	onChange
 	cluster.Cluster
 }
 
@@ -57,22 +59,37 @@ func (s steadfast) Changed() {
 
 func hostName(i int) string { return "host" + strconv.Itoa(i) }
 
-// virtual starts member i of a network. Its Join entry is the name that all
-// members have together, as with a headless service.
-func virtual(t *testing.T, n *weirtest.Network, i int) cluster.Cluster {
-	t.Helper()
-	return forgetful(t, n, i, 0)
+func memberName(i int) string { return fmt.Sprintf("m%02d", i) }
+
+// setAll makes the name "all" resolve to the first n hosts, and returns their names.
+func (h hosts) setAll(n int) (names []string) {
+	for i := range n {
+		names = append(names, hostName(i))
+	}
+	h.SetName("all", names...)
+	return names
 }
 
-// forgetful is virtual with a Forget of its own.
-func forgetful(t *testing.T, n *weirtest.Network, i int, forget time.Duration) cluster.Cluster {
+// member starts a node that joins by the name "all", as with a headless service.
+func (h hosts) member(t *testing.T, i int, forget time.Duration) cluster.Cluster {
 	t.Helper()
-	c := cluster.NewGossip(cluster.Config{
-		Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"all"},
-		Secrets: secret, Forget: forget, Logger: quiet, Network: n.Host(hostName(i)).Network(),
-	})
+	cfg := h.at(hostName(i), config(""))
+	cfg.Name, cfg.Join, cfg.Forget = memberName(i), []string{"all"}, forget
+	c := cluster.NewGossip(cfg)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	require.NoError(t, c.Start(context.Background(), steadfast{Cluster: c}))
 	return c
+}
+
+// grow starts n members and waits until every roster contains all of them as Serving.
+func (h hosts) grow(t *testing.T, n int, forget time.Duration) (nodes []cluster.Cluster) {
+	t.Helper()
+	h.setAll(n)
+	for i := range n {
+		nodes = append(nodes, h.member(t, i, forget))
+	}
+	within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(n)) })
+	return nodes
 }
 
 // states is how each of nodes sees all, by member.
@@ -117,7 +134,7 @@ func within(t *testing.T, d time.Duration, what string, cond func() bool) time.D
 func serving(n int) map[string]cluster.State {
 	want := make(map[string]cluster.State)
 	for i := range n {
-		want[fmt.Sprintf("m%02d", i)] = cluster.Serving
+		want[memberName(i)] = cluster.Serving
 	}
 	return want
 }
@@ -141,16 +158,14 @@ func TestGossipOfTwoVersionsConforms(t *testing.T) {
 
 // conforms tests a cluster whose members speak different versions.
 func conforms(t *testing.T, test func(*testing.T, clustertest.World), speaks ...cluster.Speaks) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
+	onHosts(t, func(t *testing.T, h hosts) {
 		test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
-			return cluster.NewGossipThatSpeaks(speaks[i], cluster.Config{
-				Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"host0:7946"},
-				Secrets: secret, Forget: 20 * time.Second, Logger: quiet, Network: n.Host(hostName(i)).Network(),
-			})
+			cfg := h.at(hostName(i), config(""))
+			cfg.Name, cfg.Join, cfg.Forget = memberName(i), []string{"host0:7946"}, 20*time.Second
+			return cluster.NewGossipThatSpeaks(speaks[i], cfg)
 		}, News: time.Minute, Freeze: func(i int) func() {
-			n.Host(hostName(i)).Freeze()
-			return n.Host(hostName(i)).Thaw
+			h.Host(hostName(i)).Freeze()
+			return h.Host(hostName(i)).Thaw
 		}})
 	})
 }
@@ -175,32 +190,17 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 			if c.shownBy != "" {
 				full.Only(t, c.shownBy)
 			}
-			inBubble(t, func(t *testing.T) {
-				net := weirtest.NewNetwork(7, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
-				var hosts []string
-				for i := range c.n {
-					hosts = append(hosts, hostName(i))
-				}
-				net.SetName("all", hosts...)
-				var nodes []cluster.Cluster
-				for i := range c.n {
-					nodes = append(nodes, forgetful(t, net, i, c.forget))
-				}
-				defer func() {
-					for _, c := range nodes {
-						require.NoError(t, c.Close())
-					}
-				}()
-				took := within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(c.n)) })
-				t.Logf("met after %v", took)
-				net.Split(hosts[:c.left], hosts[c.left:])
+			onHosts(t, func(t *testing.T, h hosts) {
+				nodes := h.grow(t, c.n, c.forget)
+				all := h.setAll(c.n)
+				h.Split(all[:c.left], all[c.left:])
 				within(t, 3*time.Second, "the sides do not hear each other", func() bool {
 					return nodes[0].View().Members[c.n-1].State != cluster.Serving
 				})
 				time.Sleep(c.lasts)
 				for i, seen := range states(nodes) {
 					for j := range c.n {
-						state, in := seen[fmt.Sprintf("m%02d", j)]
+						state, in := seen[memberName(j)]
 						if (i < c.left) == (j < c.left) {
 							require.Equal(t, cluster.Serving, state, "%d sees %d", i, j)
 						} else {
@@ -208,8 +208,8 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 						}
 					}
 				}
-				net.Heal()
-				took = within(t, 15*time.Second, "one roster", func() bool { return agree(nodes, serving(c.n)) })
+				h.Heal()
+				took := within(t, 15*time.Second, "one roster", func() bool { return agree(nodes, serving(c.n)) })
 				t.Logf("one roster %v after the split ended", took)
 				time.Sleep(time.Minute)
 				require.True(t, agree(nodes, serving(c.n)), "and it stays: %v", states(nodes))
@@ -218,77 +218,31 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 	}
 }
 
-func TestDeadAreForgottenByTheLargerSide(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		net.SetName("all", hostName(0), hostName(1), hostName(2))
-		var nodes []cluster.Cluster
-		for i := range 3 {
-			nodes = append(nodes, virtual(t, net, i))
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(3)) })
-		net.Host(hostName(2)).Freeze()
-		require.NoError(t, nodes[2].Close())
-		nodes = nodes[:2]
-		defer nodes[0].Close()
-		defer nodes[1].Close()
-		dead := serving(3)
-		dead["m02"] = cluster.Dead
-		took := within(t, 30*time.Second, "the crash is noticed", func() bool { return agree(nodes, dead) })
-		t.Logf("dead after %v", took)
-		require.Error(t, nodes[0].Forget("m01"), "a living member is not forgotten")
-		time.Sleep(5*time.Minute - 10*time.Second)
-		require.True(t, agree(nodes, dead))
-		within(t, 20*time.Second, "the dead is forgotten", func() bool { return agree(nodes, serving(2)) })
-	})
-}
-
 func TestMembersThatAreReplacedElsewhereOneByOneAreForgottenForgetAfterTheLast(t *testing.T) {
-	const forget = 2 * time.Minute // from the first death on it would be over 20 s after the last
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		var hosts []string
-		for i := range 10 {
-			hosts = append(hosts, hostName(i))
-		}
-		net.SetName("all", hosts...)
-		var nodes []cluster.Cluster
-		for i := range 5 {
-			nodes = append(nodes, forgetful(t, net, i, forget))
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(5)) })
-		for i := range 5 {
-			net.Host(hosts[i]).Kill()
+	const forget = 5 * time.Minute // the default; the first death is 40 s before the last
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.grow(t, 3, 0)
+		h.setAll(6)
+		for i := range 3 {
+			h.Host(hostName(i)).Kill()
 			require.NoError(t, nodes[i].Close())
 			time.Sleep(20 * time.Second)
-			nodes = append(nodes, forgetful(t, net, 5+i, forget))
-			defer nodes[5+i].Close()
+			nodes = append(nodes, h.member(t, 3+i, 0))
 		}
-		want := serving(10)
-		for i := range 5 {
-			delete(want, fmt.Sprintf("m%02d", i))
+		want := serving(6)
+		for i := range 3 {
+			delete(want, memberName(i))
 		}
-		took := within(t, forget+10*time.Second, "the dead are forgotten", func() bool { return agree(nodes[5:], want) })
+		took := within(t, forget+10*time.Second, "the dead are forgotten", func() bool { return agree(nodes[3:], want) })
 		require.Greater(t, took, forget-30*time.Second)
 		t.Logf("forgotten %v after the last was replaced", took)
 	})
 }
 
 func TestAnAnnouncementReachesMembersThatDoNotHearTheSender(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		var hosts []string
-		for i := range 5 {
-			hosts = append(hosts, hostName(i))
-		}
-		net.SetName("all", hosts...)
-		var nodes []cluster.Cluster
-		for i := range 5 {
-			nodes = append(nodes, virtual(t, net, i))
-			defer nodes[i].Close()
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(5)) })
-		net.Split(hosts[:1], hosts[1:2])
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.grow(t, 5, 0)
+		h.Split([]string{hostName(0)}, []string{hostName(1)})
 		within(t, 5*time.Second, "they do not hear each other", func() bool { return !nodes[0].View().Direct[1] })
 		var worst time.Duration
 		for _, s := range []cluster.State{cluster.Leaving, cluster.Serving, cluster.Leaving, cluster.Serving} {
@@ -307,68 +261,55 @@ func TestAnAnnouncementReachesMembersThatDoNotHearTheSender(t *testing.T) {
 }
 
 func TestForgetReachesEveryone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		net.SetName("all", hostName(0), hostName(1), hostName(2), hostName(3))
-		var nodes []cluster.Cluster
-		for i := range 4 {
-			nodes = append(nodes, virtual(t, net, i))
-			defer nodes[i].Close()
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(4)) })
-		net.Host(hostName(3)).Freeze()
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.grow(t, 4, 0)
+		h.Host(hostName(3)).Freeze()
 		dead := serving(4)
 		dead["m03"] = cluster.Dead
 		within(t, 30*time.Second, "the crash is noticed", func() bool { return agree(nodes[:3], dead) })
 		require.NoError(t, nodes[0].Forget("m03"))
-		took := within(t, 5*time.Second, "it is off every roster", func() bool { return agree(nodes[:3], serving(3)) })
-		t.Logf("forgotten everywhere after %v", took)
-
-		net.Host(hostName(3)).Thaw()
-		took = within(t, 30*time.Second, "falsely buried, it comes back", func() bool { return agree(nodes, serving(4)) })
-		t.Logf("back after %v", took)
+		within(t, 5*time.Second, "it is off every roster", func() bool { return agree(nodes[:3], serving(3)) })
+		h.Host(hostName(3)).Thaw()
 	})
 }
 
+// A leaver does not return by itself, and its Close does not make it dead.
 func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		net.SetName("all", hostName(0), hostName(1), hostName(2), hostName(3))
-		var nodes []cluster.Cluster
-		for i := range 3 {
-			nodes = append(nodes, virtual(t, net, i))
-			defer nodes[i].Close()
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(3)) })
-		require.NoError(t, nodes[2].Leave(context.Background()))
-		require.NoError(t, nodes[2].Leave(context.Background()), "Leave may be called again")
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.grow(t, 3, 0)
+		leaver := nodes[2]
+		require.NoError(t, leaver.Leave(context.Background()))
+		require.NoError(t, leaver.Leave(context.Background()), "Leave may be called again")
 		took := within(t, 2*time.Second, "it is off every roster, its own included", func() bool { return agree(nodes, serving(2)) })
 		t.Logf("gone everywhere %v after Leave", took)
-		v := nodes[2].View()
+		v := leaver.View()
 		require.Equal(t, -1, v.Self)
 		require.Equal(t, []bool{true, true}, v.Direct, "it still hears the others")
 
-		nodes = append(nodes, virtual(t, net, 3))
-		defer nodes[3].Close()
+		h.setAll(4)
+		nodes = append(nodes, h.member(t, 3, 0))
 		want := serving(2)
 		want["m03"] = cluster.Serving
 		within(t, 10*time.Second, "it sees who comes", func() bool { return agree(nodes, want) })
-		time.Sleep(3 * time.Minute)
-		require.True(t, agree(nodes, want), "it does not come back by itself: %v", states(nodes))
+		stays := func(nodes []cluster.Cluster, d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				require.True(t, agree(nodes, want), "%v", states(nodes))
+			}
+		}
+		stays(nodes, 3*time.Minute)
+		require.NoError(t, leaver.Close())
+		stays([]cluster.Cluster{nodes[0], nodes[1], nodes[3]}, 30*time.Second)
 	})
 }
 
 func TestNameThatResolvesLaterIsJoined(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		nodes := []cluster.Cluster{virtual(t, net, 0), virtual(t, net, 1)}
-		defer nodes[0].Close()
-		defer nodes[1].Close()
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := []cluster.Cluster{h.member(t, 0, 0), h.member(t, 1, 0)}
 		for _, c := range nodes {
 			require.Contains(t, c.Stats().JoinError, `"all" does not resolve`)
 		}
 		time.Sleep(time.Minute)
-		net.SetName("all", hostName(1), hostName(0))
+		h.setAll(2)
 		within(t, 10*time.Second, "they find each other", func() bool { return agree(nodes, serving(2)) })
 		within(t, 10*time.Second, "the error goes", func() bool {
 			return nodes[0].Stats().JoinError == "" && nodes[1].Stats().JoinError == ""
@@ -379,25 +320,16 @@ func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 // A process that is restarted at once is back before gossip misses it: whoever
 // finds another member at its address knows that it is gone.
 func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
-		net.SetName("all", hostName(0), hostName(1), hostName(2))
-		var nodes []cluster.Cluster
-		for i := range 3 {
-			nodes = append(nodes, virtual(t, net, i))
-		}
-		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(3)) })
-		net.Host(hostName(2)).Kill()
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.grow(t, 3, 0)
+		h.Host(hostName(2)).Kill()
 		require.NoError(t, nodes[2].Close())
-		again := cluster.NewGossip(cluster.Config{
-			Name: "m02 again", Bind: hostName(2) + ":7946", Join: []string{"all"},
-			Secrets: secret, Logger: quiet, Network: net.Host(hostName(2)).Network(),
-		})
+		cfg := h.at(hostName(2), config(""))
+		cfg.Name, cfg.Join = "m02 again", []string{"all"}
+		again := cluster.NewGossip(cfg)
+		defer again.Close()
 		require.NoError(t, again.Start(context.Background(), steadfast{Cluster: again}))
 		nodes[2] = again
-		for _, n := range nodes {
-			defer n.Close()
-		}
 		want := serving(2)
 		want["m02 again"] = cluster.Serving
 		took := within(t, 2*time.Second, "the new one has taken its place", func() bool { return agree(nodes, want) })

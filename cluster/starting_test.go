@@ -3,39 +3,29 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/weirtest"
 )
 
-// onChange is a handler of Changed alone.
-type onChange func()
-
-func (f onChange) Changed()                        { f() }
-func (onChange) Heard()                            {}
-func (onChange) Serve(*cluster.Batch)              {}
-func (onChange) Late(cluster.Peer, []byte, []byte) {}
-
-// staleJoiner joins what never answers, and then others.
-func staleJoiner(n *weirtest.Network, others ...string) cluster.Cluster {
-	n.Host("stale").Freeze()
-	return cluster.NewGossip(cluster.Config{
-		Name: "joiner", Bind: "joiner:7946", Join: append([]string{"stale:7946"}, others...),
-		Secrets: secret, Logger: quiet, Network: n.Host("joiner").Network(),
-	})
+// joiner returns a node whose Join has an address that does not answer, and other addresses.
+func (h hosts) joiner(t *testing.T, others ...string) cluster.Cluster {
+	h.Host("stale").Freeze()
+	cfg := h.at("joiner", config("joiner"))
+	cfg.Join = append([]string{"stale:7946"}, others...)
+	c := cluster.NewGossip(cfg)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
 }
 
 func TestAStaleAddressToJoinKeepsNoMemberFromTheNodeAbove(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		a := virtual(t, n, 0)
-		defer a.Close()
-		c := staleJoiner(n, hostName(0))
-		defer c.Close()
+	onHosts(t, func(t *testing.T, h hosts) {
+		h.grow(t, 1, 0)
+		c := h.joiner(t, hostName(0))
 		begun := time.Now()
 		heard := make(chan time.Duration, 1)
 		require.NoError(t, c.Start(context.Background(), onChange(func() {
@@ -57,10 +47,8 @@ func TestAStaleAddressToJoinKeepsNoMemberFromTheNodeAbove(t *testing.T) {
 }
 
 func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		c := staleJoiner(n)
-		defer c.Close()
+	onHosts(t, func(t *testing.T, h hosts) {
+		c := h.joiner(t)
 		self := make(chan int, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		err := c.Start(ctx, onChange(func() {
@@ -77,25 +65,20 @@ func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
 
 // It would count alone else, until it tries again.
 func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		a := virtual(t, n, 0)
-		defer a.Close()
+	onHosts(t, func(t *testing.T, h hosts) {
+		h.grow(t, 1, 0)
 		join := []string{hostName(0) + ":7946"}
 		for i := range 30 {
 			stale := fmt.Sprint("stale", i)
-			n.Host(stale).Freeze()
+			h.Host(stale).Freeze()
 			join = append(join, stale+":7946")
 		}
 		for i := 1; i <= 4; i++ {
-			c := cluster.NewGossip(cluster.Config{
-				Name: hostName(i), Bind: hostName(i) + ":7946", Join: join,
-				Secrets: secret, Logger: quiet, Network: n.Host(hostName(i)).Network(),
-			})
-			defer c.Close()
+			cfg := h.at(hostName(i), config("m"))
+			cfg.Join = join
 			begun := time.Now()
-			require.NoError(t, c.Start(context.Background(), onChange(func() {})))
-			require.Greater(t, len(c.View().Members), 1, "it knows nobody")
+			n := launch(t, cfg)
+			require.Greater(t, len(n.View().Members), 1, "it knows nobody")
 			require.Less(t, time.Since(begun), 5*time.Second)
 		}
 	})
@@ -103,30 +86,18 @@ func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 
 // All join one seed, which begins to listen a moment after the others have tried it.
 func TestNodesFindASeedThatStartsAMomentLater(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		start := func(i int) cluster.Cluster {
-			c := cluster.NewGossip(cluster.Config{
-				Name: hostName(i), Bind: hostName(i) + ":7946", Join: []string{hostName(2) + ":7946"},
-				Secrets: secret, Logger: quiet, Network: n.Host(hostName(i)).Network(),
-			})
-			require.NoError(t, c.Start(context.Background(), onChange(func() {})))
-			return c
+	onHosts(t, func(t *testing.T, h hosts) {
+		h.Host("seed")
+		start := func(host string) *node {
+			cfg := h.at(host, config(host))
+			cfg.Join = []string{"seed:7946"}
+			return launch(t, cfg)
 		}
-		n.Host(hostName(2))
-		all := []cluster.Cluster{start(0), start(1)}
+		all := []*node{start("a"), start("b")}
 		time.Sleep(100 * time.Millisecond)
-		all = append(all, start(2))
+		all = append(all, start("seed"))
 		within(t, time.Second, "all know each other", func() bool {
-			for _, c := range all {
-				if len(c.View().Members) != len(all) {
-					return false
-				}
-			}
-			return true
+			return !slices.ContainsFunc(all, func(n *node) bool { return len(n.View().Members) != len(all) })
 		})
-		for _, c := range all {
-			require.NoError(t, c.Close())
-		}
 	})
 }

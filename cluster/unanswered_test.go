@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/weirtest"
 )
 
 func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
@@ -56,38 +55,29 @@ func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
 
 // A process may not know all addresses that lead to it: what answers there does.
 func TestAnAddressThatTurnsOutToBeTheNodesOwnIsNotUnanswered(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		n.Host("a")
-		n.SetName("service", "a")
-		c := cluster.NewGossip(cluster.Config{
-			Name: "a", Bind: "a:7946", Advertise: "10.99.0.1:7946", Join: []string{"service"},
-			Secrets: secret, Logger: quiet, Network: n.Host("a").Network(),
-		})
-		defer c.Close()
-		require.NoError(t, c.Start(context.Background(), onChange(func() {})))
-		require.Empty(t, c.Stats().Unanswered)
+	onHosts(t, func(t *testing.T, h hosts) {
+		cfg := h.at("a", config("a"))
+		cfg.Advertise, cfg.Join = "10.99.0.1:7946", []string{"service"}
+		h.SetName("service", "a")
+		require.Empty(t, launch(t, cfg).Stats().Unanswered)
 	})
 }
 
 // Start does not wait longer than its context allows: what is not known by then is
 // known later.
 func TestWhatHasNotBeenLookedUpYetIsUnanswered(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		n.SetName("service", "a")
-		own, err := n.Host("a").Network().LookupHost(t.Context(), "a")
+	onHosts(t, func(t *testing.T, h hosts) {
+		cfg := h.at("a", config("a"))
+		h.SetName("service", "a")
+		own, err := cfg.Network.LookupHost(t.Context(), "a")
 		require.NoError(t, err)
-		slow := slowNames{n.Host("a").Network(), time.Second}
-		c := cluster.NewGossip(cluster.Config{
-			Name: "a", Bind: "a:7946", Advertise: own[0] + ":7946", Join: []string{"service"},
-			Secrets: secret, Logger: quiet, Network: slow,
-		})
+		cfg.Advertise, cfg.Join, cfg.Network = own[0]+":7946", []string{"service"}, slowNames{cfg.Network, time.Second}
+		c := cluster.NewGossip(cfg)
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		require.NoError(t, c.Start(ctx, onChange(func() {})))
+		require.NoError(t, c.Start(ctx, mute))
 		require.LessOrEqual(t, time.Since(begun), 100*time.Millisecond)
 		require.Contains(t, c.Stats().Unanswered, "service")
 		time.Sleep(3 * time.Second)

@@ -47,7 +47,7 @@ const (
 // The traffic: limits with a few keys each, and with one key or a few in each round.
 const (
 	steadyKeys = 3
-	roundKeys  = 4
+	roundKeys  = 12 // so many that a gateway owns some of them
 	givePath   = "/give"
 	keptPath   = "/kept"
 	keptPart   = 8 // of a hundred requests, in the rounds in which all gateways stop
@@ -272,7 +272,7 @@ const (
 	// mostSkew is the largest skew of a clock. It is much smaller than the Per of durable limits, so that
 	// no window ends when the clock steps.
 	mostSkew     = time.Minute
-	usedUpWithin = 15 * time.Second
+	usedUpWithin = 30 * time.Second
 )
 
 // stopAll stops all gateways amid traffic, and starts all with their snapshots and other clocks. Then

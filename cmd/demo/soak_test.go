@@ -197,7 +197,7 @@ func TestEveryAccountOfASoakHasALimit(t *testing.T) {
 		}
 		require.Len(t, drawn, 11)
 	}
-	require.EqualValues(t, 180, limits[keptPath].Rate)
+	require.EqualValues(t, 60, limits[keptPath].Rate)
 	require.EqualValues(t, 25, limits["/changed"].Rate)
 	require.Contains(t, string(s.rules.text(1, hourly)), "rate: 20, per")
 }

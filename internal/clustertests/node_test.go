@@ -256,52 +256,6 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	})
 }
 
-// Two nodes that have begun apart must merge their counts, even if there are many. The units of
-// each live node are counted once.
-func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
-	full.Only(t, "TestAStartOutOfSightLosesNothing, and by the tests of sync in which a member gets its counts in many frames")
-	inBubble(t, func(t *testing.T) {
-		const keys = 60
-		const counts = 60_000 // hundreds of frames to each member
-		w := newWorld(t, 3, false)
-		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
-		ls := w.limiters(t, limit)
-		others := func(of string) {
-			for i := range counts {
-				require.Equal(t, 1, ask(t, ls, fmt.Sprint("other ", i), 1, of))
-			}
-		}
-		others("a")
-		admitted, lost := make([]int, keys), make([]int, keys)
-		fill(t, ls, admitted, 3, w.names...)
-		time.Sleep(time.Second)
-		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
-		time.Sleep(2 * time.Second)
-		fill(t, ls, admitted, 3, "b", "c")
-		fill(t, ls, lost, 3, "a")
-		w.network.Host("a").Kill()
-		require.NoError(t, w.nodes["a"].Close())
-		w.start(t, "a", weir.Config{})
-		ls = w.limiters(t, limit)
-		time.Sleep(3 * time.Second)
-		others("a")
-		fill(t, ls, admitted, 3, w.names...)
-		w.network.Heal()
-		w.ready(t, w.names...)
-		time.Sleep(30 * time.Second)
-		for i := range admitted {
-			for _, name := range w.names {
-				d := peek(t, ls[name], fmt.Sprint(i))
-				require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
-			}
-		}
-		for i := range counts {
-			d := peek(t, ls["b"], fmt.Sprint("other ", i))
-			require.EqualValues(t, 2, 10_000-d.Remaining, "other %d: %v", i, d.Source)
-		}
-	})
-}
-
 // A joiner serves only after it has received the counts of the ranges that it will own or stand in
 // for.
 func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {

@@ -12,14 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
 const (
 	anyOutage     = "outage " // a prefix of all messages about an outage
 	outageBegan   = "outage began"
-	outageChanged = "outage changed"
 	outageEnded   = "outage ended"
 	outageNoticed = 3 * time.Second // the time until a member is missing, and until the next check for an outage
 	outageOver    = 9 * time.Second // the time until all members are connected again, and the five seconds after that
@@ -201,54 +199,6 @@ func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.EqualValues(t, 40, lines[0].number("decisions"))
 		require.EqualValues(t, 40, lines[0].number("budget"))
-	})
-}
-
-func TestFlappingIsOneOutage(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w, c, log := watched(t, 3, gossip, weir.Config{})
-		l := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Minute})[c]
-		for range race.Pick(8, 30) {
-			w.network.Split([]string{"a", "b"}, []string{c})
-			knock(t, l, 2*time.Second)
-			w.network.Heal()
-			knock(t, l, 2*time.Second)
-		}
-		require.Len(t, log.findLines(outageBegan), 1)
-		require.LessOrEqual(t, len(log.findLines(outageChanged)), 2)
-		require.Empty(t, log.findLines(outageEnded))
-		knock(t, l, outageOver+5*time.Second)
-		lines := log.findLines(outageEnded)
-		require.Len(t, lines, 1)
-		require.Equal(t, makeshift(w.nodes[c]), lines[0].number("decisions"), "the line has the sum of all decisions")
-		require.Equal(t, "a b", lines[0].names("missing"))
-		pacedBySeconds(t, log)
-	})
-}
-
-func TestFurtherMissingMembersAreLogged(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w, e, log := watched(t, 5, gossip, weir.Config{})
-		w.network.Split([]string{"a"}, []string{"b", "c", "d", e})
-		time.Sleep(10 * time.Second)
-		w.network.Split([]string{"b"}, []string{"c", "d", e})
-		time.Sleep(20 * time.Second)
-		lines := log.findLines(outageChanged)
-		require.Len(t, lines, 1)
-		require.Equal(t, slog.LevelWarn, lines[0].level)
-		require.Equal(t, "a b", lines[0].names("missing"))
-		w.network.Heal()
-		w.network.Split([]string{"a"}, []string{"b", "c", "d", e})
-		time.Sleep(20 * time.Second)
-		lines = log.findLines(outageChanged)
-		require.Len(t, lines, 2)
-		require.Equal(t, "a", lines[1].names("missing"))
-		require.EqualValues(t, 4, lines[1].number("reached"))
-		w.network.Heal()
-		time.Sleep(20 * time.Second)
-		require.Len(t, log.findLines(outageEnded), 1)
-		require.Len(t, log.findLines(anyOutage), 4)
-		require.EqualValues(t, 1, w.nodes[e].Stats().Outage.Count)
 	})
 }
 

@@ -110,52 +110,36 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return printTables(out, conditions, rows)
 }
 
-// measure measures the cells in turns, the given number of times. The cells of a workload follow
-// each other, and each round begins with another one of them. It writes the
-// progress after each cell.
+// measure measures the cells in turns, the given number of times. Each round begins with another
+// cell. It writes the progress after each cell.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
-	rows := make([]row, len(cells))
-	runs := make([][]result, len(cells))
-	done, all := 0, 0
+	rows, runs := make([]row, len(cells)), make([][]result, len(cells))
+	var present []int
 	for i, c := range cells {
 		rows[i].cell = c
 		if err := s.missing(c.contender); err != nil {
 			rows[i].missing = err.Error()
 		} else {
-			all += rounds
+			present = append(present, i)
 		}
 	}
+	all := rounds * len(present)
 	fmt.Fprintf(progress, "%d contenders and workloads, measured %d times in all\n", len(cells), all)
-	for round := range rounds {
-		for begin := 0; begin < len(cells); {
-			end := begin + 1
-			for end < len(cells) && cells[end].workload.Name == cells[begin].workload.Name {
-				end++
-			}
-			for n := range end - begin {
-				i := begin + (n+round)%(end-begin)
-				c := cells[i]
-				if rows[i].missing != "" {
-					continue
-				}
-				if err := ctx.Err(); err != nil {
-					return nil, fmt.Errorf("bench: stopped before %v: %w", c, err)
-				}
-				f, err := c.measure(s)
-				if err != nil {
-					return nil, err
-				}
-				runs[i] = append(runs[i], f)
-				done++
-				fmt.Fprintf(progress, "%d of %d  %v: %.0f checks/s\n", done, all, c, f.Checks)
-			}
-			begin = end
+	for n := range all {
+		i := present[(n+n/len(present))%len(present)]
+		c := cells[i]
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("bench: stopped before %v: %w", c, err)
 		}
+		f, err := c.measure(s)
+		if err != nil {
+			return nil, err
+		}
+		runs[i] = append(runs[i], f)
+		fmt.Fprintf(progress, "%d of %d  %v: %.0f checks/s\n", n+1, all, c, f.Checks)
 	}
-	for i := range rows {
-		if rows[i].missing == "" {
-			rows[i].result = combine(runs[i])
-		}
+	for _, i := range present {
+		rows[i].result = combine(runs[i])
 	}
 	return rows, nil
 }

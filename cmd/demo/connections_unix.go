@@ -24,7 +24,7 @@ func breakConnections(except ...int) (cut int, err error) {
 		if _, err := syscall.Getpeername(fd); err != nil {
 			continue // no socket, or none that is connected
 		}
-		if near, err := syscall.Getsockname(fd); err != nil || slices.Contains(except, portOf(near)) {
+		if near, err := syscall.Getsockname(fd); err != nil || slices.Contains(except, localPort(near)) {
 			continue
 		}
 		if syscall.Shutdown(fd, syscall.SHUT_RDWR) == nil {
@@ -34,7 +34,7 @@ func breakConnections(except ...int) (cut int, err error) {
 	return cut, nil
 }
 
-func portOf(a syscall.Sockaddr) int {
+func localPort(a syscall.Sockaddr) int {
 	switch a := a.(type) {
 	case *syscall.SockaddrInet4:
 		return a.Port

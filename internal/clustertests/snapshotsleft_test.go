@@ -41,7 +41,9 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		w.ready(t, "a", "b")
 		require.Equal(t, 7, ask(t, w.limiters(t, limit), "k", 7, "b"))
 		time.Sleep(2 * time.Second)
+		s.mu.Lock()
 		before := s.of["b"]
+		s.mu.Unlock()
 		require.NotEmpty(t, before)
 		s.on.Store(true)
 		for s.writing.Load() == 0 {

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ type member struct {
 	life  env.Life
 	view  *view.View
 	asked int           // messages of other members
-	mute  bool          // it answers none
+	mute  atomic.Bool   // it answers none
 	takes time.Duration // to answer
 	age   time.Duration // of the cluster
 }
@@ -63,7 +64,7 @@ func members(t *testing.T, n int) []*member {
 func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
 	m.asked++
 	time.Sleep(m.takes)
-	if m.mute {
+	if m.mute.Load() {
 		return nil, cluster.ErrTimeout
 	}
 	h, err := wire.ParseHeader(request)
@@ -131,7 +132,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 		}, stale, false, true},
 		{"of a holder that does not answer", func(owner, holder *member) {
 			holder.table.release(holder.grant(owner))
-			holder.mute = true
+			holder.mute.Store(true)
 		}, stale, true, false},
 		{"of a count that another member answers for", func(owner, holder *member) {
 			o := holder.grant(owner)
@@ -201,12 +202,12 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, 0, a, standIn.now(), &r)
 			return r
 		}
-		has.mute = true
+		has.mute.Store(true)
 		r := renew()
 		require.False(t, r.Allowed)
 		require.False(t, r.Firm, "the other member may have the hold")
 		time.Sleep(time.Second)
-		has.mute = false
+		has.mute.Store(false)
 		require.True(t, renew().Allowed)
 	})
 }
@@ -266,8 +267,8 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 				held := m.mergeRecord(ref{m.id(), m.self(), 1})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				other.mute = c.answers > 0
-				time.AfterFunc(c.answers, func() { other.mute = false })
+				other.mute.Store(c.answers > 0)
+				time.AfterFunc(c.answers, func() { other.mute.Store(false) })
 				time.AfterFunc(c.cancelled, cancel)
 				time.AfterFunc(c.closed, func() { m.life.Close(func() error { return nil }) })
 				begun := time.Now()

@@ -110,8 +110,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return printTables(out, conditions, rows)
 }
 
-// measure measures the cells in turns, the given number of times. Each round begins with another
-// cell. It writes the progress after each cell.
+// measure measures all cells in each of the given number of rounds, and returns a row for each cell.
+// A round does not begin with the same cell as the round before. measure reports its progress after
+// each cell.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows, runs := make([]row, len(cells)), make([][]result, len(cells))
 	var present []int

@@ -30,7 +30,7 @@ const (
 // validName is one that hosts and metrics may have, and that YAML reads as text.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// check reports errors that depend on several fields.
+// check reports the errors that depend on more than one field.
 func (r *reader) check() {
 	c := &checker{reader: r}
 	c.checkSettings()

@@ -96,7 +96,7 @@ func newDice(name string, seed uint64, word string) *dice {
 }
 
 // seeded returns dice for the same scenario with a random source that depends on the seed of the scenario
-// and on the word. The word has at most eight bytes.
+// and on the word. The length of the word is at most 8 bytes.
 func (d *dice) seeded(word string) *dice {
 	name := uint64(0)
 	for _, letter := range []byte(word) {
@@ -242,8 +242,8 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls loads for each limit. The value of left is the remaining number of asks for the limit. The
-// function add ignores a load that needs more asks than that.
+// spend calls loads once for each limit. The value of left is the number of asks that remain for the
+// limit. The function add ignores a load if it needs more asks than that.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -518,7 +518,8 @@ func (d *dice) ask(l weir.Limit, load Load) {
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks makes cuts and splits close the connections. By default they only drop packets.
+// breaks sets cuts and splits to close the connections. By default a cut or a split only drops the
+// packets.
 func (d *dice) breaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
@@ -559,7 +560,8 @@ func (d *dice) holds(name string, keeps, ttl time.Duration) {
 	}
 }
 
-// windowed returns a limit with a random algorithm, rate and policy. The algorithm is not InFlight.
+// windowed returns a limit with a random algorithm other than InFlight, a random rate, and a random
+// policy.
 func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// The test resets an ID every second and another ID every minute. After the clock steps back,
-// tombstones of the future precede the tombstones that are made later.
+// The test resets one ID every second and a second ID every minute. If the clock is set back, the
+// list has tombstones with later times before tombstones with earlier times.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	const perHour = 3600 + 60

@@ -225,7 +225,7 @@ type watcher struct {
 	last    report   // that was told
 }
 
-// carryOut does what a soak has ordered. The connections of clients of the gateway stay.
+// carryOut executes an order of a soak. The connections of clients of the gateway stay.
 func (w *watcher) carryOut(o order, s site) error {
 	if o.Take {
 		w.figures = takeFigures(w.view.Node)
@@ -307,7 +307,7 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 	}), nil
 }
 
-// doubt is higher for a decision of which less is certain.
+// doubt returns a higher number for a decision that is less certain.
 func doubt(v httplimit.Verdict) int {
 	return slices.Index([]place{stoodIn, budget}, placeOf(v.Decision.Source.String()))
 }

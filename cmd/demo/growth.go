@@ -58,8 +58,9 @@ var tolerances = []tolerance{
 // fewest is how many times the figures must have been taken.
 const fewest = 4
 
-// growth adds claims that a gateway has not grown. They compare the medians of the first third of its
-// figures and of the last third, because one figure may be taken in an unusual moment.
+// growth adds a claim for each figure that a gateway must not increase. A claim compares the median of
+// the first third of the values with the median of the last third, because a single value may be
+// unusual.
 func (f *findings) growth(gateway int, series []figures) {
 	if len(series) < fewest {
 		f.broken = append(f.broken, fmt.Sprintf("the figures of gateway %d were taken %d times: at least %d are needed, so let it run longer", gateway+1, len(series), fewest))

@@ -95,8 +95,8 @@ const (
 	reprint = 4 * time.Second
 )
 
-// play plays a run, prints its verdict, and returns the exit status. run returns when the traffic was
-// over, in Unix nanoseconds.
+// play plays a run, prints its verdict, and returns the exit status. The function run returns the
+// time at which the traffic ended, in Unix nanoseconds.
 func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, *screen) (over int64, err error), judge func(over int64) *findings) int {
 	now := time.Now()
 	m.from(now)
@@ -133,7 +133,7 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 	return exitFine
 }
 
-// run plays the steps under traffic.
+// run carries out the steps of the plan while clients send requests.
 func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	traffic, end := context.WithCancel(ctx)
 	_, _ = m.act(time.Now()) // before the first request

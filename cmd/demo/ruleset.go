@@ -86,7 +86,7 @@ func (r *rulesFile) limits() map[string]*weir.Limit {
 	return all
 }
 
-// change is what the next version changes, in words.
+// change returns a description of the change that the next version makes.
 func (r *rulesFile) change() string {
 	if r.kept > 0 {
 		return "one of its limits has other units"

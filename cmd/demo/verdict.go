@@ -230,7 +230,7 @@ func (m *monitor) judge(over int64) *findings {
 	return v
 }
 
-// checks adds the claims about the checks: how long they took, and which node decided them.
+// checks adds the claims about the duration of checks and about the nodes that decided them.
 func (f *findings) checks(a *assessment) {
 	all, answered := &a.seen, a.seen.answered()
 	f.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))

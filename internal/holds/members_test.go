@@ -212,13 +212,13 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 	})
 }
 
-// A node that was frozen may have missed that others answered for its counts, and its view does not
-// show that yet.
+// While a node was frozen, other members may have decided in place of the node. The view of the node
+// does not show this yet.
 func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		frozen time.Duration
-		looks  bool // Run looks before the next check comes
+		looks  bool // Run calls look before the next check
 		asks   bool
 	}{
 		{"late", late, false, false},

@@ -116,8 +116,8 @@ func (m *moving) locate(name string) {
 	m.views[name] = v.Told(said, ranges, m.now)
 }
 
-// givenToTheFirst is three nodes of which two joined together. The first of these has been given
-// what the second owns, by a node that knew of the first alone.
+// givenToTheFirst returns three nodes, two of which have joined at the same time. The first of the two
+// has received the ranges of the second from a node that did not know the second.
 func givenToTheFirst() *moving {
 	m := &moving{views: make(map[string]*View)}
 	m.serve()

@@ -29,5 +29,5 @@ type Instance struct {
 	Close func() error
 	Addr  string // at which other nodes reach it
 	Owns  func(key string) bool
-	Meet  func(nodes []string) error // waits until the nodes at these addresses decide together
+	Meet  func(nodes []string) error // returns once the nodes at these addresses are one cluster
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-const leaveWithin = 15 * time.Second
+// leaveWithin bounds a leave. It equals moving: after it, the judge expects no decision of a node
+// that leaves.
+const leaveWithin = moving
 
 // strike has a fault happen. Starting and leaving take their time; all else is
 // done when it returns.
@@ -156,9 +158,9 @@ func (s *stage) start(ctx context.Context, h *host) {
 	})
 }
 
-// leave hands a node's counts over and stops it. It is asked until it has said
-// goodbye, and stopped when the callers that asked have their answers. One that has not by then
-// ends as if it were killed.
+// leave asks a node to leave until it has said goodbye, for leaveWithin at most, and stops it once
+// its callers have their answers. A node that has not said goodbye by then ends as if it were
+// killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {
 		s.mu.Lock()
@@ -175,8 +177,11 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		began := s.now()
 		err := p.node.Leave(ctx)
 		for err != nil && !errors.Is(err, weir.ErrClosed) && ctx.Err() == nil {
-			time.Sleep(time.Second)
-			err = p.node.Leave(ctx)
+			select {
+			case <-time.After(time.Second):
+				err = p.node.Leave(ctx)
+			case <-ctx.Done():
+			}
 		}
 		s.mu.Lock()
 		if h.runs == p {

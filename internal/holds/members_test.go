@@ -56,7 +56,7 @@ func members(t *testing.T, n int) []*member {
 		for range all {
 			v.Hears = append(v.Hears, v.Direct)
 		}
-		m.view = view.New(0, v, view.Terms{}, nil)
+		m.view = view.New(0, v, view.Terms{Copies: 1}, nil)
 	}
 	return all
 }
@@ -244,6 +244,52 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each change of a client's hold reaches the successor of its owner and the node that asked for the
+// hold, and no fourth member.
+func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := members(t, 4)
+		owner := all[0]
+		owner.Learn(t.Context(), view.AsOwner, owner.id())
+		successor := owner.view.Named[owner.view.Targets(nil, owner.id())[0]]
+		origin := 1 + successor%3
+		other := 6 - successor - origin
+		a := clientAsk(0, 1, 1, 10, time.Minute)
+		a.ID, a.ResetNumber = owner.id(), all[origin].self()
+		change := func(op wire.Op) {
+			var r wire.Result
+			owner.Do(owner.view, view.AsOwner, op, 0, a, owner.now(), &r)
+			require.True(t, r.Allowed)
+		}
+		copied := func() { require.Zero(t, owner.copyRecords(t.Context())) }
+		for _, c := range []struct {
+			name     string
+			change   func()
+			ends     time.Duration
+			released bool
+		}{
+			{"grant", func() { change(wire.OpHold); copied() }, time.Minute, false},
+			{"renewal", func() { a.Limit.Per = time.Hour; change(wire.OpExtend); copied() }, time.Hour, false},
+			{"release", func() { change(wire.OpRelease); copied() }, 0, true},
+			{"grant, as the owner ends at once", func() {
+				a.Receipt++
+				change(wire.OpHold)
+				owner.ReleaseAll()
+			}, time.Hour, false},
+		} {
+			c.change()
+			for i, keeps := range map[int]bool{successor: true, origin: true, other: false} {
+				r, known := all[i].table.recordOf(refOf(a))
+				require.Equal(t, keeps, known, c.name)
+				require.Equal(t, keeps && c.released, r.released, c.name)
+				if keeps {
+					require.EqualValues(t, c.ends, max(0, r.expires-owner.now()), c.name)
+				}
+			}
+		}
+	})
 }
 
 func TestLeaveWaitsForAcknowledgements(t *testing.T) {

@@ -34,56 +34,6 @@ func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
 	require.EqualValues(t, 1, testing.AllocsPerRun(1000, func() { ds, _ = n.AllowAll(ctx, asks...) }))
 }
 
-// BenchmarkAllowAll measures the check that a gateway makes: one key of each of three limits,
-// where this node owns all of the keys.
-func BenchmarkAllowAll(b *testing.B) {
-	n, err := Start(b.Context(), Config{Logger: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer n.Close()
-	var asks [3]Ask
-	for i, l := range []Limit{
-		{Name: "per address", Algorithm: TokenBucket, Rate: 1e9, Per: time.Second},
-		{Name: "per user", Rate: 1e12, Per: time.Hour},
-		{Name: "in all", Algorithm: FixedWindow, Rate: 1e12, Per: time.Hour},
-	} {
-		limiter, err := n.Limiter(l)
-		if err != nil {
-			b.Fatal(err)
-		}
-		asks[i] = Ask{Limiter: limiter, Key: []string{"203.0.113.9", "user 123", ""}[i]}
-	}
-	ctx := b.Context()
-	b.Run("one by one", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			for i := range asks {
-				if d, err := asks[i].Limiter.Allow(ctx, asks[i].Key); err != nil || !d.Allowed {
-					b.Fatal(d, err)
-				}
-			}
-		}
-	})
-	b.Run("together", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if ds, err := n.AllowAll(ctx, asks[:]...); err != nil || !ds.Allowed() {
-				b.Fatal(ds, err)
-			}
-		}
-	})
-	b.Run("into", func(b *testing.B) {
-		b.ReportAllocs()
-		var ds Decisions
-		for b.Loop() {
-			if ds, err = n.AllowAllInto(ctx, asks[:], ds); err != nil || !ds.Allowed() {
-				b.Fatal(ds, err)
-			}
-		}
-	})
-}
-
 func TestShadowsInAnOutageDenyNothing(t *testing.T) {
 	n := solo(t, Config{Expect: 3, Now: newHand().Now})
 	closed := limiter(t, n, Limit{Name: "closed", Rate: 9, Per: time.Minute, Partition: FailClosed})

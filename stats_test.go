@@ -10,9 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
@@ -65,37 +63,6 @@ func TestLatencyIsOfAllDecisionsBySource(t *testing.T) {
 			require.Equal(t, time.Duration(of.Count)*took, of.Sum)
 		}
 	})
-}
-
-// BenchmarkMetrics is what an owned check pays for being counted, measured and looked
-// for among the top keys, and for nothing else.
-func BenchmarkMetrics(b *testing.B) {
-	for _, keys := range []int{1, 10_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			n, err := Start(b.Context(), Config{Logger: quiet})
-			require.NoError(b, err)
-			defer n.Close()
-			l, err := n.Limiter(Limit{Name: "limit", Rate: 1, Per: time.Hour})
-			require.NoError(b, err)
-			const key = "a key that has thirty bytes .."
-			ids := make([]bucket.ID, keys)
-			for i := range ids {
-				ids[i] = l.id(fmt.Sprint(key, i))
-			}
-			a, r, i := wire.Ask{Began: n.env.Steady()}, wire.Result{Source: wire.Owner}, 0
-			r.Allowed = true
-			b.ReportAllocs()
-			for b.Loop() {
-				a.ID = ids[i]
-				if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
-					l.measure(key, &a, &r, weight)
-				}
-				if i++; i == keys {
-					i = 0
-				}
-			}
-		})
-	}
 }
 
 func TestPeekIsNoDecisionOfStats(t *testing.T) {

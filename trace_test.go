@@ -437,30 +437,6 @@ func FuzzTraceContext(f *testing.F) {
 	})
 }
 
-// What a Tracer costs checks that are not sampled: nothing that can be told from noise.
-func BenchmarkUnsampled(b *testing.B) {
-	for _, tracer := range []Tracer{nil, new(spans)} {
-		name := "no tracer"
-		if tracer != nil {
-			name = "a tracer"
-		}
-		nodes := fleet(b, 2, func(_ int, cfg *Config) { cfg.Tracer = tracer })
-		l := limiters(b, nodes, Limit{Name: "test", Rate: 1e11, Per: time.Second, NoLeases: true})[0]
-		ctx := b.Context()
-		for i, way := range []string{"owned", "forwarded"} {
-			b.Run(way+"/"+name, func(b *testing.B) {
-				key := ownedBy(b, l, nodes[i])
-				b.ReportAllocs()
-				for b.Loop() {
-					if d, err := l.Allow(ctx, key); err != nil || !d.Allowed {
-						b.Fatal(d, err)
-					}
-				}
-			})
-		}
-	}
-}
-
 func TestSeveralObserversSeeTheSame(t *testing.T) {
 	require.Nil(t, Observers())
 	require.Nil(t, Observers(nil, nil))

@@ -1,7 +1,6 @@
-package stats_test
+package stats
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -11,15 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/topkeys"
 )
 
-func idOf(key int) (id topkeys.ID) {
-	binary.BigEndian.PutUint64(id[:], uint64(key)*0x9E3779B97F4A7C15)
-	return id
-}
-
-// oracle counts every key, and forgets as the Sketch does.
+// oracle counts every key, and forgets as the sketch does.
 type oracle struct {
 	counts map[int]float64
 	sum    float64
@@ -41,26 +34,26 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const halfLife = 100
 		size, keys := rapid.IntRange(1, 12).Draw(t, "size"), rapid.IntRange(1, 40).Draw(t, "keys")
-		s, o, now := topkeys.New(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
+		s, o, now := newSketch(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
 		for range rapid.IntRange(1, 300).Draw(t, "adds") {
 			// Some are far more frequent than others.
 			key := int(float64(keys) * math.Pow(rapid.Float64Range(0, 0.999).Draw(t, "key"), 3))
 			weight := float64(rapid.SampledFrom([]int{1, 1, 64}).Draw(t, "weight"))
 			now += rapid.Int64Range(0, 7).Draw(t, "passes")
-			s.Add(idOf(key), weight, "limit", fmt.Sprint(key), false, now)
+			s.add(idOf(uint64(key)), weight, "limit", fmt.Sprint(key), false, now)
 			o.add(key, weight, halfLife, now)
 		}
-		floor, listed := s.Floor(now), make(map[string]bool)
+		floor, listed := s.floor(now), make(map[string]bool)
 		require.LessOrEqual(t, floor, o.sum/float64(size)+1e-9)
 		last := math.Inf(1)
-		for _, e := range s.Top(size, now) {
+		for _, e := range s.top(size, now) {
 			var key int
-			fmt.Sscan(e.Key, &key)
-			require.Equal(t, idOf(key), e.ID, "the text goes with the id")
-			require.GreaterOrEqual(t, e.Count+1e-9, o.counts[key])
-			require.LessOrEqual(t, e.Count-e.Over-1e-9, o.counts[key])
-			require.LessOrEqual(t, e.Count, last, "the most frequent first")
-			last, listed[e.Key] = e.Count, true
+			fmt.Sscan(e.key, &key)
+			require.Equal(t, idOf(uint64(key)), e.id, "the text goes with the id")
+			require.GreaterOrEqual(t, e.count+1e-9, o.counts[key])
+			require.LessOrEqual(t, e.count-e.over-1e-9, o.counts[key])
+			require.LessOrEqual(t, e.count, last, "the most frequent first")
+			last, listed[e.key] = e.count, true
 		}
 		require.Len(t, listed, min(size, len(o.counts)))
 		for key, count := range o.counts {
@@ -72,25 +65,25 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 }
 
 func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
-	s := topkeys.New(4, 60, 0)
-	s.Add(idOf(1), 64, "limit", "then", false, 0)
-	s.Add(idOf(2), 20, "limit", "now", false, 120)
-	top := s.Top(4, 120)
-	require.Equal(t, "now", top[0].Key)
-	require.Equal(t, 16.0, top[1].Count)
-	require.Less(t, s.Top(4, 1<<62)[0].Count, 1e-9)
-	require.Equal(t, "now", s.Top(1, 0)[0].Key, "a clock that steps back changes nothing")
+	s := newSketch(4, 60, 0)
+	s.add(idOf(1), 64, "limit", "then", false, 0)
+	s.add(idOf(2), 20, "limit", "now", false, 120)
+	top := s.top(4, 120)
+	require.Equal(t, "now", top[0].key)
+	require.Equal(t, 16.0, top[1].count)
+	require.Less(t, s.top(4, 1<<62)[0].count, 1e-9)
+	require.Equal(t, "now", s.top(1, 0)[0].key, "a clock that steps back changes nothing")
 }
 
 func TestAddingAllocatesNothing(t *testing.T) {
-	s, key := topkeys.New(16, 60, 0), strings.Repeat("k", 100)
+	s, key := newSketch(16, 60, 0), strings.Repeat("k", 100)
 	for i := range 100 {
-		s.Add(idOf(i), 1, "limit", key, false, 0)
+		s.add(idOf(uint64(i)), 1, "limit", key, false, 0)
 	}
 	next := 100
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		next++
-		s.Add(idOf(next), 1, "limit", key, false, 0)
+		s.add(idOf(uint64(next)), 1, "limit", key, false, 0)
 	}))
 }
 
@@ -102,9 +95,9 @@ func TestASecretKeyIsKeptMasked(t *testing.T) {
 		"0123456789abc日本":          "…",
 		"0123456789abcdef\r\n":     "…",
 	} {
-		s := topkeys.New(1, 60, 0)
-		s.Add(idOf(2), 1, "limit", "an open key that was there before", false, 0)
-		s.Add(idOf(1), 1, "limit", key, true, 0)
-		require.Equal(t, want, s.Top(1, 0)[0].Key, key)
+		s := newSketch(1, 60, 0)
+		s.add(idOf(2), 1, "limit", "an open key that was there before", false, 0)
+		s.add(idOf(1), 1, "limit", key, true, 0)
+		require.Equal(t, want, s.top(1, 0)[0].key, key)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/topkeys"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -27,30 +26,30 @@ const (
 // is switched off. It is safe for concurrent use.
 type TopKeys struct {
 	mu            sync.Mutex
-	asked, denied *topkeys.Sketch // nil if switched off
+	asked, denied *sketch // nil if switched off
 }
 
 // Start switches it on, with room for size keys of each list. It comes before all else. A
 // size of 0 or less changes nothing.
 func (k *TopKeys) Start(size int, now int64) {
 	if size > 0 {
-		k.asked, k.denied = topkeys.New(size, int64(topHalfLife), now), topkeys.New(size, int64(topHalfLife), now)
+		k.asked, k.denied = newSketch(size, int64(topHalfLife), now), newSketch(size, int64(topHalfLife), now)
 	}
 }
 
 // Add records a check with the given weight: the number of checks that it represents. Add does
 // nothing if it cannot lock k at once, so that no check waits. If secret is true, Add stores only
 // the masked text of the key.
-func (k *TopKeys) Add(id topkeys.ID, limit, key string, secret, allowed bool, weight uint64, now int64) {
+func (k *TopKeys) Add(id [16]byte, limit, key string, secret, allowed bool, weight uint64, now int64) {
 	if k.asked == nil {
 		return
 	}
 	if !k.mu.TryLock() {
 		return
 	}
-	k.asked.Add(id, float64(weight), limit, key, secret, now)
+	k.asked.add(id, float64(weight), limit, key, secret, now)
 	if !allowed {
-		k.denied.Add(id, float64(weight), limit, key, secret, now)
+		k.denied.add(id, float64(weight), limit, key, secret, now)
 	}
 	k.mu.Unlock()
 }
@@ -68,7 +67,7 @@ type topList struct {
 }
 
 type topEntry struct {
-	id          topkeys.ID
+	id          [16]byte
 	count, over uint64
 	limit, key  string
 	known       bool
@@ -85,15 +84,15 @@ func (k *TopKeys) Top(now int64) Top {
 }
 
 // listOf has whole numbers, rounded so that the bounds hold.
-func listOf(s *topkeys.Sketch, now int64) (l topList) {
-	all := s.Top(MaxTop+1, now)
-	l.floor = uint64(math.Ceil(s.Floor(now)))
+func listOf(s *sketch, now int64) (l topList) {
+	all := s.top(MaxTop+1, now)
+	l.floor = uint64(math.Ceil(s.floor(now)))
 	if len(all) > MaxTop {
-		l.floor, all = uint64(math.Ceil(all[MaxTop].Count)), all[:MaxTop]
+		l.floor, all = uint64(math.Ceil(all[MaxTop].count)), all[:MaxTop]
 	}
 	for _, e := range all {
-		count := uint64(math.Ceil(e.Count))
-		l.keys = append(l.keys, topEntry{e.ID, count, count - uint64(math.Floor(e.Count-e.Over)), e.Limit, e.Key, true})
+		count := uint64(math.Ceil(e.count))
+		l.keys = append(l.keys, topEntry{e.id, count, count - uint64(math.Floor(e.count-e.over)), e.limit, e.key, true})
 	}
 	return l
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func idOf(key uint64) (id [16]byte) {
-	binary.BigEndian.PutUint64(id[8:], key)
+	binary.BigEndian.PutUint64(id[:], key*0x9E3779B97F4A7C15)
 	return id
 }
 

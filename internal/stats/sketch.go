@@ -1,5 +1,4 @@
-// Package topkeys finds the most frequent of a stream of keys in bounded memory.
-package topkeys
+package stats
 
 import (
 	"cmp"
@@ -7,53 +6,50 @@ import (
 	"slices"
 )
 
-// ID stands for a key.
-type ID = [16]byte
-
-// Sketch is a Space-Saving sketch (Metwally, Agrawal and El Abbadi, "Efficient
+// sketch is a Space-Saving sketch (Metwally, Agrawal and El Abbadi, "Efficient
 // Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with weights,
 // which forgets: what was added before counts half for each half-life that has passed
 // since. A key that has no counter takes over the smallest one, and its count as that
 // by which its own may be too high. So for every key, of what was added and not
 // forgotten:
 //
-//   - an Entry's Count is no less than the truth, and Count-Over is no more;
-//   - a key without an Entry has at most Floor, which is at most the sum of all weights
-//     by the Sketch's size.
+//   - an entry's count is no less than the truth, and count-over is no more;
+//   - a key without an entry has at most floor, which is at most the sum of all weights
+//     by the sketch's size.
 //
 // It is not safe for concurrent use, and time is an argument.
-type Sketch struct {
+type sketch struct {
 	counters []counter // in no order
 	heap     []int32   // of counters, the smallest count first
-	at       map[ID]int32
+	at       map[[16]byte]int32
 	size     int
 	halfLife int64
 	halved   int64 // when the counts were last halved
 }
 
 type counter struct {
-	id          ID
+	id          [16]byte
 	count, over float64
 	place       int32 // in heap
 	limit       string
 	key         []byte // kept from one key to the next, so that adding allocates nothing
 }
 
-// Entry is one of the most frequent keys.
-type Entry struct {
-	ID          ID
-	Limit, Key  string
-	Count, Over float64
+// entry is one of the most frequent keys.
+type entry struct {
+	id          [16]byte
+	limit, key  string
+	count, over float64
 }
 
-// New returns a Sketch of so many counters, at least one. A halfLife is above zero, in
-// the unit that time has.
-func New(size int, halfLife, now int64) *Sketch {
-	return &Sketch{at: make(map[ID]int32), size: size, halfLife: halfLife, halved: now}
+// newSketch returns a sketch of size counters, at least one. halfLife is above zero, in the unit
+// of time.
+func newSketch(size int, halfLife, now int64) *sketch {
+	return &sketch{at: make(map[[16]byte]int32), size: size, halfLife: halfLife, halved: now}
 }
 
-// Add counts a key weight times. It keeps copies of the texts, of a secret key the masked one.
-func (s *Sketch) Add(id ID, weight float64, limit, key string, secret bool, now int64) {
+// add counts a key weight times. It keeps copies of the texts, of a secret key the masked one.
+func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool, now int64) {
 	s.forget(now)
 	i, known := s.at[id]
 	switch {
@@ -75,7 +71,7 @@ func (s *Sketch) Add(id ID, weight float64, limit, key string, secret bool, now 
 	s.down(s.counters[i].place)
 }
 
-func (s *Sketch) name(i int32, id ID, limit, key string, secret bool) {
+func (s *sketch) name(i int32, id [16]byte, limit, key string, secret bool) {
 	c := &s.counters[i]
 	c.id, c.limit, c.key = id, limit, c.key[:0]
 	if secret {
@@ -108,7 +104,7 @@ func tail(secret string) string {
 
 // forget halves the counts once for each half-life that has passed. Halves of floating
 // point numbers are exact, so the bounds hold, and the heap's order.
-func (s *Sketch) forget(now int64) {
+func (s *sketch) forget(now int64) {
 	passed := (now - s.halved) / s.halfLife
 	if passed <= 0 {
 		return
@@ -121,24 +117,24 @@ func (s *Sketch) forget(now int64) {
 	}
 }
 
-// Top returns the n most frequent keys, the most frequent first.
-func (s *Sketch) Top(n int, now int64) []Entry {
+// top returns the n most frequent keys, the most frequent first.
+func (s *sketch) top(n int, now int64) []entry {
 	s.forget(now)
 	order := slices.Clone(s.heap)
 	slices.SortFunc(order, func(a, b int32) int {
 		x, y := &s.counters[a], &s.counters[b]
 		return cmp.Or(cmp.Compare(y.count, x.count), slices.Compare(x.id[:], y.id[:]))
 	})
-	top := make([]Entry, min(n, len(order)))
+	top := make([]entry, min(n, len(order)))
 	for i := range top {
 		c := &s.counters[order[i]]
-		top[i] = Entry{c.id, c.limit, string(c.key), c.count, c.over}
+		top[i] = entry{c.id, c.limit, string(c.key), c.count, c.over}
 	}
 	return top
 }
 
-// Floor is the most that a key without a counter can have.
-func (s *Sketch) Floor(now int64) float64 {
+// floor is the most that a key without a counter can have.
+func (s *sketch) floor(now int64) float64 {
 	s.forget(now)
 	if len(s.counters) < s.size {
 		return 0
@@ -146,17 +142,17 @@ func (s *Sketch) Floor(now int64) float64 {
 	return s.counters[s.heap[0]].count
 }
 
-func (s *Sketch) less(a, b int32) bool {
+func (s *sketch) less(a, b int32) bool {
 	return s.counters[s.heap[a]].count < s.counters[s.heap[b]].count
 }
 
-func (s *Sketch) swap(a, b int32) {
+func (s *sketch) swap(a, b int32) {
 	s.heap[a], s.heap[b] = s.heap[b], s.heap[a]
 	s.counters[s.heap[a]].place, s.counters[s.heap[b]].place = a, b
 }
 
 // up restores the heap's order where the count at a place may be too small for it.
-func (s *Sketch) up(at int32) {
+func (s *sketch) up(at int32) {
 	for at > 0 && s.less(at, (at-1)/2) {
 		s.swap(at, (at-1)/2)
 		at = (at - 1) / 2
@@ -164,7 +160,7 @@ func (s *Sketch) up(at int32) {
 }
 
 // down restores the heap's order where the count at a place may be too large for it.
-func (s *Sketch) down(at int32) {
+func (s *sketch) down(at int32) {
 	for {
 		least := at
 		for child := 2*at + 1; child <= 2*at+2 && int(child) < len(s.heap); child++ {

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/lines"
-	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
@@ -96,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: registry.New(cfg.Logger, describe),
 	}
-	if o, ok := cfg.Cluster.(observe.Spender); ok {
+	if o, ok := cfg.Cluster.(env.Spender); ok {
 		n.counts.Observe(
 			func(id bucket.ID, units int64) { o.Spent(identity.Bytes(id), units) },
 			func(id bucket.ID, number uint64) { o.Reset(identity.Bytes(id), number) },
@@ -104,7 +103,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.cluster = cfg.cluster(name, n.identity.Fingerprint())
 	stream := countsync.New(0, n.counts)
-	if c, ok := cfg.Cluster.(observe.Capper); ok {
+	if c, ok := cfg.Cluster.(env.Capper); ok {
 		stream.Cap(c.Caps())
 	}
 	current := func() *view.View { return n.handover.View() }
@@ -166,7 +165,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.env.Go(n.reportJoin)
 	}
-	observe.Fill(ctx, n.inside())
+	env.FillInside(ctx, n.inside())
 	n.outage.Restart(n.env.Steady())
 	n.env.Every(watchEvery, watchEvery, func() {
 		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.env.Steady()).Log(cfg.Logger)
@@ -175,8 +174,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // inside returns the state of the node that tests of other packages read.
-func (n *Node) inside() observe.Inside {
-	return observe.Inside{
+func (n *Node) inside() env.Inside {
+	return env.Inside{
 		View:   n.handover.View,
 		Steady: n.env.Steady,
 		Used: func(id [16]byte) int64 {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/observe"
+	"github.com/weir-go/weir/internal/env"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -465,8 +465,8 @@ type observed struct {
 }
 
 var (
-	_ observe.Capper  = (*observed)(nil)
-	_ observe.Spender = (*observed)(nil)
+	_ env.Capper  = (*observed)(nil)
+	_ env.Spender = (*observed)(nil)
 )
 
 func (o *observed) Caps() countsync.Caps { return o.options.Caps }

@@ -17,8 +17,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -40,7 +40,7 @@ type world struct {
 	names   []string
 	nodes   map[string]*weir.Node
 	gossips bool     // whether the nodes use real gossip
-	insides sync.Map // of *weir.Node to *observe.Inside
+	insides sync.Map // of *weir.Node to *env.Inside
 }
 
 // emptyWorld returns a world without nodes. A test that starts nodes with these names must add
@@ -118,8 +118,8 @@ func (w *world) launch(t *testing.T, name string, cfg weir.Config) (*weir.Node, 
 			c.Join = append(c.Join, other+":7946")
 		}
 	}
-	in := new(observe.Inside)
-	n, err := startOn(observe.WithInside(t.Context(), in), t, w.network.Host(name), w.gossips, c, cfg)
+	in := new(env.Inside)
+	n, err := startOn(env.WithInside(t.Context(), in), t, w.network.Host(name), w.gossips, c, cfg)
 	if err == nil {
 		w.insides.Store(n, in)
 	}
@@ -148,9 +148,9 @@ func startOn(ctx context.Context, t *testing.T, host *weirtest.Host, gossip bool
 }
 
 // inside returns the internal state of one of the world's nodes.
-func (w *world) inside(n *weir.Node) *observe.Inside {
+func (w *world) inside(n *weir.Node) *env.Inside {
 	in, _ := w.insides.Load(n)
-	return in.(*observe.Inside)
+	return in.(*env.Inside)
 }
 
 // leave stops a node as a deploy does.

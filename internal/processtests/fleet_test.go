@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/realtime"
 )
 
@@ -31,14 +31,14 @@ type decisions = realtime.Decisions[weir.Source]
 // node is a node whose view and counts a test can read.
 type node struct {
 	*weir.Node
-	observe.Inside
+	env.Inside
 }
 
 // start starts a node that the caller must close.
 func start(ctx context.Context, cfg weir.Config) (*node, error) {
 	n := new(node)
 	var err error
-	n.Node, err = weir.Start(observe.WithInside(ctx, &n.Inside), cfg)
+	n.Node, err = weir.Start(env.WithInside(ctx, &n.Inside), cfg)
 	return n, err
 }
 

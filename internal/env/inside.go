@@ -1,4 +1,4 @@
-package observe
+package env
 
 import (
 	"context"
@@ -23,8 +23,8 @@ func WithInside(ctx context.Context, in *Inside) context.Context {
 	return context.WithValue(ctx, insideKey{}, in)
 }
 
-// Fill sets the Inside that a context has, if it has one.
-func Fill(ctx context.Context, node Inside) {
+// FillInside sets the Inside that a context has, if it has one.
+func FillInside(ctx context.Context, node Inside) {
 	if in, ok := ctx.Value(insideKey{}).(*Inside); ok {
 		*in = node
 	}

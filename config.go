@@ -17,8 +17,8 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/conns"
 	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/origin"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	"github.com/weir-go/weir/snapshot"
@@ -343,7 +343,7 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 // warnOfPublicSeed logs that ids are anybody's to compute, where others than this
 // machine can reach the node. A Cluster of the caller's has no address that says.
 func (c *Config) warnOfPublicSeed(v *view.View) {
-	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !origin.OnThisMachine(v.Members[v.Self].Addr) {
+	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !conns.OnThisMachine(v.Members[v.Self].Addr) {
 		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/rlimit"
+	"github.com/weir-go/weir/internal/conns"
 )
 
 // maxIncoming bounds the connections that are served. Members need one each,
@@ -95,10 +95,10 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		refusals: newRefusals(cfg.Log),
 		trouble:  troubleWithMembers(cfg.Log),
 		abroad:   troubleAbroad(cfg.Log),
-		pending:  newPending(pendingSize, pendingPerHost, rlimit.Files()),
+		pending:  newPending(pendingSize, pendingPerHost, conns.OpenFiles()),
 		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),
-		most:     int(min(maxIncoming, rlimit.Files()/2)),
+		most:     int(min(maxIncoming, conns.OpenFiles()/2)),
 		links:    map[string]*link{},
 		conns:    map[net.Conn]caller{},
 		calls:    map[caller][]net.Conn{},

@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/weir-go/weir/internal/origin"
+	"github.com/weir-go/weir/internal/conns"
 )
 
 // Bounds on connections that have not identified themselves yet.
@@ -130,4 +130,4 @@ func (l *pending) shed() (out *pendingConn) {
 }
 
 // group is what connections of one origin have in common.
-func group(addr net.Addr) string { return origin.Of(addr) }
+func group(addr net.Addr) string { return conns.Origin(addr) }

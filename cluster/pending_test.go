@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/rlimit"
+	"github.com/weir-go/weir/internal/conns"
 )
 
 // from is a connection from an address.
@@ -113,7 +113,7 @@ func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
 		l := newPending(pendingSize, pendingPerHost, c.descriptors)
 		require.Equal(t, []int{c.size, c.perGroup}, []int{l.size, l.perGroup}, "%d", c.descriptors)
 	}
-	require.NotZero(t, rlimit.Files())
+	require.NotZero(t, conns.OpenFiles())
 }
 
 // exhausted is a listener without file descriptors, now and then.

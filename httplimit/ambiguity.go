@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/weir-go/weir/internal/pathform"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -28,7 +28,7 @@ func (m *Middleware) refuses(s *scratch) bool {
 // An escaped slash does not matter where all readings meet the same rules.
 func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 	why := ambiguity(r)
-	if why == "" || why == pathform.EscapedSlash && (s == nil || !s.ReadingsDiffer(r)) {
+	if why == "" || why == httpread.EscapedSlash && (s == nil || !s.ReadingsDiffer(r)) {
 		return false
 	}
 	o.Snapshot, o.Status = s, http.StatusBadRequest
@@ -39,10 +39,10 @@ func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 // ambiguity returns what is ambiguous in the path of a request, or in one that may take its
 // place, and "" where nothing is. An escaped slash comes last.
 func ambiguity(r *rules.Request) string {
-	why := pathform.Ambiguity(r.Path)
+	why := httpread.Ambiguity(r.Path)
 	for _, of := range r.Readings {
-		if (why == "" || why == pathform.EscapedSlash) && of.Form == rules.AnyForm && of.Path != r.Path {
-			why = cmp.Or(pathform.Ambiguity(of.Path), why)
+		if (why == "" || why == httpread.EscapedSlash) && of.Form == rules.AnyForm && of.Path != r.Path {
+			why = cmp.Or(httpread.Ambiguity(of.Path), why)
 		}
 	}
 	return why

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pathform"
+	"github.com/weir-go/weir/internal/httpread"
 )
 
 // written is a row of the table in docs/http.md.
@@ -155,7 +155,7 @@ func TestAnAmbiguousPathIsRefusedWithItsReasonAndNotCounted(t *testing.T) {
 
 func TestAPathThatIsNotAmbiguousAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if pathform.Ambiguity("/v1/items/77/parts.json") != "" {
+		if httpread.Ambiguity("/v1/items/77/parts.json") != "" {
 			t.Fail()
 		}
 	}))

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-go/weir/internal/pathform"
+	"github.com/weir-go/weir/internal/httpread"
 )
 
 // An Exception leaves requests out of a rule that matches them: those
@@ -91,7 +91,7 @@ func (h *Header) hasAll(r *Request) bool {
 func (m *match) isPlain() bool {
 	if !m.looked {
 		m.looked, m.path = true, clean(m.request.Path)
-		m.plain = pathform.Ambiguity(m.request.Path) == ""
+		m.plain = httpread.Ambiguity(m.request.Path) == ""
 	}
 	return m.plain
 }

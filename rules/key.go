@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-go/weir/internal/secretname"
+	"github.com/weir-go/weir/internal/httpread"
 )
 
 // part is what one part of a key is taken from.
@@ -71,7 +71,7 @@ func (k *key) isGlobal() bool { return len(k.parts) == 1 && k.parts[0].from == f
 // name is that of one.
 func (k *key) secret() bool {
 	return slices.ContainsFunc(k.parts, func(p part) bool {
-		return p.from == fromAPIKey || p.from == fromHeader && secretname.Is(p.header)
+		return p.from == fromAPIKey || p.from == fromHeader && httpread.IsSecretName(p.header)
 	})
 }
 

@@ -29,7 +29,7 @@ import (
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/rlimit"
+	"github.com/weir-go/weir/internal/conns"
 	"github.com/weir-go/weir/internal/secrettext"
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
@@ -146,7 +146,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		}
 		defer book.Close()
 	}
-	s := &served{node: node, budget: ports.NewBudget(rlimit.Files(), log), addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
+	s := &served{node: node, budget: ports.NewBudget(conns.OpenFiles(), log), addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
 	defer func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()

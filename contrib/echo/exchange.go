@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/framework"
-	"github.com/weir-go/weir/internal/pathform"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -88,7 +88,7 @@ func readPath(r *rules.Request, c *echo.Context) {
 	for i := range values {
 		texts[i] = values[i].Value
 	}
-	routed := pathform.Routed(c.Path(), texts)
+	routed := httpread.Routed(c.Path(), texts)
 	switch {
 	case routed == "":
 	case u.RawPath == "":

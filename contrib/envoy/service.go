@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/internal/pace"
-	"github.com/weir-go/weir/internal/secretname"
 )
 
 // Options say how a Service counts and answers. The zero Options are valid. Sliding,
@@ -151,7 +151,7 @@ func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*wei
 	per, name := period(r)
 	l := weir.Limit{
 		Name: limitName(path, name, s.o.Sliding), Algorithm: weir.FixedWindow, Rate: int64(r.GetRequestsPerUnit()), Per: per,
-		Scope: s.o.Scope, Partition: s.o.Partition, Varies: true, SecretKeys: secretname.Is(path),
+		Scope: s.o.Scope, Partition: s.o.Partition, Varies: true, SecretKeys: httpread.IsSecretName(path),
 	}
 	if s.o.Sliding {
 		l.Algorithm = weir.SlidingWindow

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/framework"
-	"github.com/weir-go/weir/internal/pathform"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -82,7 +82,7 @@ func readPath(r *rules.Request, c *gin.Context) {
 	for i := range c.Params {
 		texts[i] = c.Params[i].Value
 	}
-	if routed := pathform.Routed(c.FullPath(), texts); routed != "" {
+	if routed := httpread.Routed(c.FullPath(), texts); routed != "" {
 		r.Readings = []rules.Reading{{Path: u.Path, Form: rules.Decoded}, {Path: routed, Form: rules.Segmented}}
 	}
 }

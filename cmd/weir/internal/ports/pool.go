@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/internal/origin"
+	"github.com/weir-go/weir/internal/conns"
 )
 
 // pool is the connections of ports that share a part of the budget.
@@ -51,7 +51,7 @@ func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 	}
 	c.port.fresh.add(c)
 	p.open++
-	name := origin.Of(c.Conn.RemoteAddr())
+	name := conns.Origin(c.Conn.RemoteAddr())
 	if c.from = p.origins[name]; c.from == nil {
 		c.from = &source{name: name}
 		p.origins[name] = c.from

@@ -1,14 +1,14 @@
 //go:build unix
 
-package rlimit
+package conns
 
 import (
 	"math"
 	"syscall"
 )
 
-// Files returns how many files and connections this process may have open at once.
-func Files() uint64 {
+// OpenFiles returns the number of files and connections that this process may have open at once.
+func OpenFiles() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return math.MaxInt32

@@ -1,6 +1,6 @@
-// Package pathform tells paths of requests that all servers read alike from paths
-// that some read in another way.
-package pathform
+// Package httpread reads parts of HTTP requests that limits depend on. It finds paths that servers
+// read in different ways, builds the path of a route, and recognizes names of secrets.
+package httpread
 
 import (
 	"net/url"

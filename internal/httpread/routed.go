@@ -1,4 +1,4 @@
-package pathform
+package httpread
 
 import (
 	"net/url"

@@ -1,6 +1,6 @@
-// Package origin groups connections by where they come from, and tells which come from this
-// machine alone.
-package origin
+// Package conns helps a server to bound its connections: by the number of files that this process
+// may open, and by origin.
+package conns
 
 import (
 	"net"
@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// Of returns what connections of one origin have in common: the IPv4 address, or the 64
-// bits of an IPv6 address that a network provider gives to one customer. That customer
-// chooses the others freely. Addresses without a host, as those of Unix sockets, are their own text.
-func Of(addr net.Addr) string {
+// Origin returns the text that connections of one origin have in common: the IPv4 address, or the
+// first 64 bits of the IPv6 address. A network provider assigns those 64 bits to one customer, who
+// chooses the rest freely. The origin of an address without a host, such as that of a Unix socket, is
+// its own text.
+func Origin(addr net.Addr) string {
 	if addr == nil {
 		return ""
 	}
@@ -30,8 +31,8 @@ func Of(addr net.Addr) string {
 	return network.String()
 }
 
-// OnThisMachine reports whether nobody else reaches an address: there is none, or it is
-// a loopback's.
+// OnThisMachine reports whether only this machine reaches an address: the address is empty, or it is a
+// loopback address.
 func OnThisMachine(addr string) bool {
 	if addr == "" || strings.HasPrefix(addr, "localhost:") {
 		return true

@@ -22,10 +22,10 @@ import (
 // fuzzedElsewhere has the packages whose parsers are fuzzed through a target of another package,
 // as "directory Function".
 var fuzzedElsewhere = map[string]string{
-	"internal/handover":   ". FuzzHashes",
-	"internal/sealed":     "internal/reserve FuzzOpen",
-	"internal/secrettext": ". FuzzParseSecrets",
-	"internal/spelling":   "rules FuzzParse",
+	"internal/handover": ". FuzzHashes",
+	"internal/sealed":   "internal/reserve FuzzOpen",
+	"internal/identity": ". FuzzParseSecrets",
+	"internal/spelling": "rules FuzzParse",
 }
 
 // notFuzzed are packages that need no target, and why.

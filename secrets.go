@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
-	"github.com/weir-go/weir/internal/secrettext"
 )
 
 // ParseSecrets reads Config.Secrets and Config.Seed from a text as `weir secret` prints it:
@@ -16,13 +16,13 @@ import (
 //
 // The error is ErrInvalid for any other text, and repeats none of it.
 func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
-	secrets, seed, err = secrettext.Parse(text)
+	secrets, seed, err = identity.ParseSecrets(text)
 	return secrets, seed, secretsError(err)
 }
 
 // ReadSecrets is ParseSecrets of a file, a regular one of 1 MiB at most.
 func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
-	secrets, seed, err = secrettext.Read(file)
+	secrets, seed, err = identity.ReadSecrets(file)
 	return secrets, seed, secretsError(err)
 }
 
@@ -30,7 +30,7 @@ func secretsError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, secrettext.ErrInvalid):
+	case errors.Is(err, identity.ErrInvalidSecrets):
 		return fmt.Errorf("%w %w", ErrInvalid, err)
 	}
 	return fmt.Errorf("weir: %w", err)
@@ -49,18 +49,18 @@ func (c *Config) box() *sealed.Box {
 func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
 	const remedy = "is hexadecimal text: give the bytes that it stands for, as ParseSecrets and ReadSecrets return them"
 	for i, secret := range c.Secrets {
-		if secrettext.IsText(secret) {
+		if identity.IsSecretText(secret) {
 			wrong("Secrets[%d] "+remedy, i)
 		}
 	}
 	for region, secrets := range c.RegionSecrets {
 		for i, secret := range secrets {
-			if secrettext.IsText(secret) {
+			if identity.IsSecretText(secret) {
 				wrong("RegionSecrets[%q][%d] "+remedy, region, i)
 			}
 		}
 	}
-	if secrettext.IsText(c.Seed) {
+	if identity.IsSecretText(c.Seed) {
 		wrong("Seed " + remedy)
 	}
 }

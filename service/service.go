@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/secrettext"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		if secrets == nil {
 			return nil, fmt.Errorf("service: %s has no line that begins with secret: write one that weir secret prints", o.Shared)
 		}
-		secrettext.WarnOfReaders(cmp.Or(o.Node.Logger, slog.Default()), o.Shared)
+		identity.WarnOfReaders(cmp.Or(o.Node.Logger, slog.Default()), o.Shared)
 		o.Node.Secrets = secrets
 		if seed != nil {
 			o.Node.Seed = seed

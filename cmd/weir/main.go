@@ -23,7 +23,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weir-go/weir/internal/secrettext"
+	"github.com/weir-go/weir/internal/identity"
 )
 
 // The exit codes.
@@ -98,7 +98,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return usage
 	}
 	if client, is := c.(interface{ clientSecrets() []string }); is {
-		secrettext.WarnOfReaders(slog.New(slog.NewTextHandler(stderr, nil)), client.clientSecrets()...)
+		identity.WarnOfReaders(slog.New(slog.NewTextHandler(stderr, nil)), client.clientSecrets()...)
 	}
 	code, err := c.run(stdout, stderr)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/weir-go/weir/internal/secrettext"
+	"github.com/weir-go/weir/internal/identity"
 )
 
 // secretCommand prints what the nodes of a cluster share, each of 32 random bytes. They are
@@ -34,7 +34,7 @@ func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 		return ok, nil
 	}
 	if file, is := stdout.(*os.File); is {
-		if info, err := file.Stat(); err == nil && secrettext.ReadableByOthers(info) {
+		if info, err := file.Stat(); err == nil && identity.ReadableByOthers(info) {
 			fmt.Fprintf(stderr, "weir secret: every user of this machine can read this file: use -o FILE, or chmod 600\n")
 		}
 	}

@@ -30,7 +30,7 @@ import (
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/conns"
-	"github.com/weir-go/weir/internal/secrettext"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/snapshot"
@@ -103,7 +103,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		return err
 	}
 	cfg.Logger = log
-	secrettext.WarnOfReaders(log, o.secretFiles()...)
+	identity.WarnOfReaders(log, o.secretFiles()...)
 	var leaveBy time.Time // when all has to be over; zero before it leaves
 	var denials *auditLog
 	if o.Audit != "" {

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// EscapedSlash is the ambiguity of a path in which nothing else is ambiguous. Honest clients
-// send it, in names that have a slash: group%2Fproject.
+// EscapedSlash is the ambiguity of a path whose only ambiguous part is an escaped slash. Honest clients
+// send such a path for a name that contains a slash: group%2Fproject.
 const EscapedSlash = "an escaped slash"
 
-// Ambiguity returns what in a path, with its escapes, servers are known to read in
-// several ways, and "" where nothing is. But for EscapedSlash, honest clients hardly send such
-// a path: they resolve dots (RFC 3986, section 5.2.4) and cut fragments before they send, and
-// the rest is rare in names.
+// Ambiguity describes the first part of an escaped path that servers are known to read in different
+// ways, and returns "" for a path without such a part. Apart from EscapedSlash, honest clients hardly
+// ever send one: they resolve dots (RFC 3986, section 5.2.4) and cut off fragments, and the other
+// characters are rare in names.
 func Ambiguity(path string) string {
 	plain := path
 	if strings.IndexByte(path, '%') >= 0 {
@@ -47,7 +47,7 @@ func Ambiguity(path string) string {
 	return ""
 }
 
-// escapedTwice reports whether a path that was decoded could be decoded again.
+// escapedTwice reports whether a decoded path contains another escape.
 func escapedTwice(plain string) bool {
 	for {
 		i := strings.IndexByte(plain, '%')
@@ -65,7 +65,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// dotted reports whether a segment is . or ..
+// dotted reports whether a path has a segment "." or "..".
 func dotted(plain string) bool {
 	if strings.IndexByte(plain, '.') < 0 {
 		return false

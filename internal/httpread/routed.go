@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Routed returns a path that meets a route of echo or gin with the given values of its
-// parameters, in order. Each value of a :parameter is one segment, whatever it has, and that of
-// a * is the rest. It returns "" where the route cannot be read: it is empty, or has a
-// backslash, or fewer values than parameters.
+// Routed returns a path that matches a route of echo or gin with the given values of its parameters,
+// in order. The value of a :parameter is one segment, whatever characters it has, and the value of a *
+// is the rest of the path. Routed returns "" for a route that is empty, has a backslash, or has more
+// parameters than values.
 func Routed(route string, values []string) string {
 	if route == "" || strings.IndexByte(route, '\\') >= 0 {
 		return ""

@@ -1,5 +1,5 @@
-// Package identity computes the ids that stand for keys everywhere past the public API. It
-// runs on the way of each check: it allocates nothing and has no state.
+// Package identity computes the ids that stand for keys everywhere past the public API, and reads the
+// secrets and the seed of a cluster from text. Each check computes an id, without an allocation.
 package identity
 
 import (

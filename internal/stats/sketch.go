@@ -7,17 +7,16 @@ import (
 )
 
 // sketch is a Space-Saving sketch (Metwally, Agrawal and El Abbadi, "Efficient
-// Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with weights,
-// which forgets: what was added before counts half for each half-life that has passed
-// since. A key that has no counter takes over the smallest one, and its count as that
-// by which its own may be too high. So for every key, of what was added and not
-// forgotten:
+// Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with weights.
+// Each half-life that passes halves all counts. A key without a counter takes over the
+// smallest counter, and the count of that counter is the possible error of its own. So for
+// the halved weights of each key:
 //
-//   - an entry's count is no less than the truth, and count-over is no more;
-//   - a key without an entry has at most floor, which is at most the sum of all weights
-//     by the sketch's size.
+//   - the count of an entry is at least the true sum, and count-over is at most the sum;
+//   - the sum of a key without an entry is at most floor, which is at most the sum of all
+//     weights divided by the size of the sketch.
 //
-// It is not safe for concurrent use, and time is an argument.
+// A sketch is not safe for concurrent use, and time is an argument.
 type sketch struct {
 	counters []counter // in no order
 	heap     []int32   // of counters, the smallest count first
@@ -48,7 +47,7 @@ func newSketch(size int, halfLife, now int64) *sketch {
 	return &sketch{at: make(map[[16]byte]int32), size: size, halfLife: halfLife, halved: now}
 }
 
-// add counts a key weight times. It keeps copies of the texts, of a secret key the masked one.
+// add adds weight to the count of a key. It copies the texts, and masks the text of a secret key.
 func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool, now int64) {
 	s.forget(now)
 	i, known := s.at[id]
@@ -59,7 +58,7 @@ func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool
 		s.counters = append(s.counters, counter{place: i})
 		s.heap = append(s.heap, i)
 		s.name(i, id, limit, key, secret)
-		s.up(i) // it has nothing yet
+		s.up(i) // its count is 0
 	default:
 		i = s.heap[0]
 		c := &s.counters[i]
@@ -82,13 +81,14 @@ func (s *sketch) name(i int32, id [16]byte, limit, key string, secret bool) {
 }
 
 const (
-	mask      = "…" // in the place of what is not kept of a secret
-	tailBytes = 4   // of a secret that are kept
-	minSecret = 16  // bytes, below which nothing is
+	mask      = "…" // replaces the part of a secret that is not kept
+	tailBytes = 4   // length of the tail of a secret
+	minSecret = 16  // length in bytes of the shortest secret whose tail is kept
 )
 
-// tail returns what may be known of a secret: enough to recognise it and too little to guess
-// it. Of one that is no ASCII text it is nothing, since it could begin within a character.
+// tail returns the last characters of a secret: enough to recognize the secret and too few to guess
+// it. It returns "" for a secret that is not ASCII text, because the tail could begin within a
+// character.
 func tail(secret string) string {
 	if len(secret) < minSecret {
 		return ""
@@ -102,8 +102,8 @@ func tail(secret string) string {
 	return end
 }
 
-// forget halves the counts once for each half-life that has passed. Halves of floating
-// point numbers are exact, so the bounds hold, and the heap's order.
+// forget halves the counts once for each half-life that has passed. Halving a floating-point number is
+// exact, so the bounds and the order of the heap remain valid.
 func (s *sketch) forget(now int64) {
 	passed := (now - s.halved) / s.halfLife
 	if passed <= 0 {
@@ -133,7 +133,7 @@ func (s *sketch) top(n int, now int64) []entry {
 	return top
 }
 
-// floor is the most that a key without a counter can have.
+// floor returns the maximum count of a key without a counter.
 func (s *sketch) floor(now int64) float64 {
 	s.forget(now)
 	if len(s.counters) < s.size {
@@ -151,7 +151,7 @@ func (s *sketch) swap(a, b int32) {
 	s.counters[s.heap[a]].place, s.counters[s.heap[b]].place = a, b
 }
 
-// up restores the heap's order where the count at a place may be too small for it.
+// up restores the order of the heap if the count at a place may be too small.
 func (s *sketch) up(at int32) {
 	for at > 0 && s.less(at, (at-1)/2) {
 		s.swap(at, (at-1)/2)
@@ -159,7 +159,7 @@ func (s *sketch) up(at int32) {
 	}
 }
 
-// down restores the heap's order where the count at a place may be too large for it.
+// down restores the order of the heap if the count at a place may be too large.
 func (s *sketch) down(at int32) {
 	for {
 		least := at

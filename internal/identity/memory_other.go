@@ -1,6 +1,6 @@
 //go:build !linux
 
-package secrettext
+package identity
 
 // inMemory reports false: container platforms run on Linux.
 func inMemory(string) bool { return false }

@@ -1,6 +1,4 @@
-// Package secrettext reads secrets and a seed from text, and recognises text that was given in their
-// place. No error repeats any of the text.
-package secrettext
+package identity
 
 import (
 	"bytes"
@@ -9,50 +7,49 @@ import (
 	"fmt"
 	"os"
 	"strings"
-
-	"github.com/weir-go/weir/internal/identity"
 )
 
-// ErrInvalid is the error of a text that is not as `weir secret` prints it, or that is no file
-// of a possible size.
-var ErrInvalid = errors.New("secrets")
+// ErrInvalidSecrets is the error of a text in another form than `weir secret` prints, and of a file
+// that is too large. No error repeats any of the text.
+var ErrInvalidSecrets = errors.New("secrets")
 
 const (
-	// maxFile is more than anybody writes by hand, in bytes.
+	// maxFile bounds a file of secrets, in bytes. No file that was written by hand is as large.
 	maxFile = 1 << 20
-	// minText is how many hexadecimal digits the shortest secret or seed has. Bytes at random
-	// that are all such digits are too rare to come up.
-	minText = 2 * identity.MinSeedBytes
+	// minText is the number of hexadecimal digits of the shortest secret or seed. So many random bytes
+	// are never all hexadecimal digits in practice.
+	minText = 2 * MinSeedBytes
 )
 
-// Parse reads the lines that `weir secret` prints. The error is ErrInvalid.
-func Parse(text string) (secrets [][]byte, seed []byte, err error) {
-	if secrets, seed, err = parse(text); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+// ParseSecrets reads the lines that `weir secret` prints. The error is ErrInvalidSecrets.
+func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
+	if secrets, seed, err = parseSecrets(text); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrInvalidSecrets, err)
 	}
 	return secrets, seed, nil
 }
 
-// Read is Parse of a file, a regular one of 1 MiB at most. The error is ErrInvalid or the file's.
-func Read(file string) (secrets [][]byte, seed []byte, err error) {
+// ReadSecrets is ParseSecrets for a regular file of at most 1 MiB. The error is ErrInvalidSecrets, or
+// that of the file system.
+func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, nil, fmt.Errorf("%w: %s is not a regular file, or has more than %d bytes: name a file that weir secret wrote", ErrInvalid, file, maxFile)
+		return nil, nil, fmt.Errorf("%w: %s is not a regular file, or has more than %d bytes: name a file that weir secret wrote", ErrInvalidSecrets, file, maxFile)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	if secrets, seed, err = parse(string(text)); err != nil {
-		return nil, nil, fmt.Errorf("%w: %s: %w", ErrInvalid, file, err)
+	if secrets, seed, err = parseSecrets(string(text)); err != nil {
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrInvalidSecrets, file, err)
 	}
 	return secrets, seed, nil
 }
 
-func parse(text string) (secrets [][]byte, seed []byte, err error) {
+func parseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	number := 0
 	wrong := func(format string, args ...any) ([][]byte, []byte, error) {
 		return nil, nil, fmt.Errorf("line %d "+format+": write the lines that weir secret prints", append([]any{number}, args...)...)
@@ -90,9 +87,9 @@ func parse(text string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, nil
 }
 
-// IsText reports whether a secret or a seed is the text that stands for it, in the
-// place of its bytes.
-func IsText(b []byte) bool {
+// IsSecretText reports whether b is the text that `weir secret` prints for a secret or a seed, and not
+// the bytes of one.
+func IsSecretText(b []byte) bool {
 	text := bytes.TrimSpace(b)
 	if bytes.HasPrefix(text, []byte("secret:")) || bytes.HasPrefix(text, []byte("seed:")) {
 		return true

@@ -1,4 +1,4 @@
-package secrettext
+package identity
 
 import (
 	"io/fs"
@@ -7,15 +7,15 @@ import (
 	"runtime"
 )
 
-// ReadableByOthers reports whether the mode of a regular file lets every user read it. On
-// Windows a mode does not tell.
+// ReadableByOthers reports whether the mode of a regular file allows every user to read it. On
+// Windows it returns false, because modes do not state that.
 func ReadableByOthers(info fs.FileInfo) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 }
 
 // WarnOfReaders logs a warning for each file of secrets that every user of the machine can
-// read. It skips empty names, files that it cannot inspect, and files in memory. Container
-// platforms mount secrets in memory, with file modes that they choose.
+// read. It ignores empty names, files that it cannot inspect, and files in memory: container
+// platforms mount secrets there with modes of their own choice.
 func WarnOfReaders(log *slog.Logger, files ...string) {
 	for _, name := range files {
 		if info, err := os.Stat(name); name == "" || err != nil || !ReadableByOthers(info) || inMemory(name) {

@@ -1,4 +1,4 @@
-package secrettext
+package identity
 
 import (
 	"os"
@@ -13,8 +13,8 @@ func TestAFileIsReadAsItsTextIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.secret")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	for from, read := range map[string]func() ([][]byte, []byte, error){
-		"a text": func() ([][]byte, []byte, error) { return Parse(text) },
-		"a file": func() ([][]byte, []byte, error) { return Read(file) },
+		"a text": func() ([][]byte, []byte, error) { return ParseSecrets(text) },
+		"a file": func() ([][]byte, []byte, error) { return ReadSecrets(file) },
 	} {
 		secrets, seed, err := read()
 		require.NoError(t, err, from)
@@ -24,22 +24,22 @@ func TestAFileIsReadAsItsTextIs(t *testing.T) {
 }
 
 func TestOnlyAFaultOfTheTextIsInvalid(t *testing.T) {
-	_, _, err := Parse("secret: hush-hush")
-	require.ErrorIs(t, err, ErrInvalid)
+	_, _, err := ParseSecrets("secret: hush-hush")
+	require.ErrorIs(t, err, ErrInvalidSecrets)
 	require.NotContains(t, err.Error(), "hush")
-	_, _, err = Read(t.TempDir())
-	require.ErrorIs(t, err, ErrInvalid)
-	_, _, err = Read(filepath.Join(t.TempDir(), "none"))
+	_, _, err = ReadSecrets(t.TempDir())
+	require.ErrorIs(t, err, ErrInvalidSecrets)
+	_, _, err = ReadSecrets(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NotErrorIs(t, err, ErrInvalid)
+	require.NotErrorIs(t, err, ErrInvalidSecrets)
 }
 
 func TestTextIsToldFromBytes(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
 	for _, text := range []string{digits, " " + digits + "\n", digits + digits, "seed: x", "secret: x"} {
-		require.True(t, IsText([]byte(text)), text)
+		require.True(t, IsSecretText([]byte(text)), text)
 	}
 	for _, bytes := range []string{"", digits[:31], digits[:30], "0123456789abcdef", "a phrase of more than sixteen bytes"} {
-		require.False(t, IsText([]byte(bytes)), bytes)
+		require.False(t, IsSecretText([]byte(bytes)), bytes)
 	}
 }

@@ -1,4 +1,4 @@
-package secrettext
+package identity
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func TestFileThatOthersReadIsWarnedOf(t *testing.T) {
 }
 
 func TestFileInMemoryIsNotWarnedOf(t *testing.T) {
-	dir, err := os.MkdirTemp("/dev/shm", "secrettext")
+	dir, err := os.MkdirTemp("/dev/shm", "identity")
 	if err != nil {
 		t.Skip("this machine has no /dev/shm: ", err)
 	}

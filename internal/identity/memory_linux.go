@@ -1,4 +1,4 @@
-package secrettext
+package identity
 
 import "syscall"
 

@@ -27,8 +27,12 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 		{"a message to another region has at most MaxMessage bytes", boundsAbroad},
 		{"a late answer from another region is dropped, and its connection kept", lateAbroad},
 		{"nobody of another region is in View, and nobody there is heard", unseen},
-		{"a node of the wrong region is refused, until the name leads to the right one", wrongRegion},
-		{"a node with another Seed is refused, until the name leads to one with the same", wrongSeed},
+		{"a node of the wrong region is refused, until the name leads to the right one", func(t *testing.T, w World, n *node) {
+			refuses(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
+		}},
+		{"a node with another Seed is refused, until the name leads to one with the same", func(t *testing.T, w World, n *node) {
+			refuses(t, w, n, cluster.Config{Region: far, Seed: [16]byte{1}}, "seed")
+		}},
 		{"where one address of a region is wrong, the others are tried", oneWrong},
 		{"when a node of another region dies, another one is asked within seconds", func(t *testing.T, w World, n *node) {
 			replaces(t, w, n, func(_ int, gone *node) { _ = gone.Close() })
@@ -101,20 +105,17 @@ func reaches(t *testing.T, p cluster.Peer) (name string) {
 // leadsTo waits until p's region answers, which that node is to do.
 func leadsTo(t *testing.T, p cluster.Peer, want *node) {
 	t.Helper()
-	if name := reaches(t, p); name != want.name() {
-		t.Errorf("%s answered, and not %s", name, want.name())
-	}
+	name := reaches(t, p)
+	expect(t, name == want.name(), "%s answered, and not %s", name, want.name())
 }
 
 func noRegion(t *testing.T, w World, n *node) {
 	for _, name := range []string{"", "nowhere", n.View().Members[0].Region} {
-		if p := n.Region(name); p != nil {
-			t.Errorf("Region(%q) is %v", name, p)
-		}
+		p := n.Region(name)
+		expect(t, p == nil, "Region(%q) is %v", name, p)
 	}
-	if took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard); took > long/2 {
-		t.Errorf("asking a region of which nobody is known took %v", took)
-	}
+	took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard)
+	expect(t, took <= long/2, "asking a region of which nobody is known took %v", took)
 	n.Region(far).Tell([]byte("tell nobody"))
 }
 
@@ -139,9 +140,8 @@ func lateAbroad(t *testing.T, w World, n *node) {
 	p := n.Region(far)
 	reaches(t, p)
 	for range 3 {
-		if took := fails(t.Context(), t, p, "hold x", 20*time.Millisecond, cluster.ErrTimeout); took < 20*time.Millisecond || took > long {
-			t.Fatalf("it took %v", took)
-		}
+		took := fails(t.Context(), t, p, "hold x", 20*time.Millisecond, cluster.ErrTimeout)
+		ensure(t, took >= 20*time.Millisecond && took <= long, "it took %v", took)
 		receive(t, there.off, "request")
 		echo(t, p, "at once")
 		there.release("x")
@@ -150,9 +150,8 @@ func lateAbroad(t *testing.T, w World, n *node) {
 	if len(n.late) > 0 {
 		t.Errorf("late came %q", (<-n.late).request)
 	}
-	if s := n.Stats(); s.Late != 3 || s.Timeouts != 3 {
-		t.Errorf("Late is %d, Timeouts is %d", s.Late, s.Timeouts)
-	}
+	s := n.Stats()
+	expect(t, s.Late == 3 && s.Timeouts == 3, "Late is %d, Timeouts is %d", s.Late, s.Timeouts)
 }
 
 func unseen(t *testing.T, w World, n *node) {
@@ -164,27 +163,14 @@ func unseen(t *testing.T, w World, n *node) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	for _, one := range []*node{n, there} {
-		if v := one.View(); len(v.Members) != 1 || v.Self != 0 || len(v.Side()) != 1 {
-			t.Errorf("one of two nodes in different regions sees\n%s", text(v))
-		}
-		if k := one.heard.Load(); k != 0 {
-			t.Errorf("Heard was called %d times", k)
-		}
-		if err := one.Forget(n.name()); err == nil {
-			t.Error("Forget of one that is well found nothing wrong")
-		}
+		v := one.View()
+		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "one of two nodes in different regions sees\n%s", text(v))
+		k := one.heard.Load()
+		expect(t, k == 0, "Heard was called %d times", k)
+		expect(t, one.Forget(n.name()) != nil, "Forget of one that is well found nothing wrong")
 	}
-	if joined := n.Stats().JoinedCount + there.Stats().JoinedCount; joined != 0 {
-		t.Errorf("%d members of another region count as joined", joined)
-	}
-}
-
-func wrongRegion(t *testing.T, w World, n *node) {
-	refuses(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
-}
-
-func wrongSeed(t *testing.T, w World, n *node) {
-	refuses(t, w, n, cluster.Config{Region: far, Seed: [16]byte{1}}, "seed")
+	joined := n.Stats().JoinedCount + there.Stats().JoinedCount
+	expect(t, joined == 0, "%d members of another region count as joined", joined)
 }
 
 func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
@@ -194,14 +180,11 @@ func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
 	begun := time.Now()
 	for wrong.Stats().Refused[reason] < 3 {
 		fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard)
-		if time.Since(begun) > replaced {
-			t.Fatalf("refused were %v", wrong.Stats().Refused)
-		}
+		ensure(t, time.Since(begun) <= replaced, "refused were %v", wrong.Stats().Refused)
 		time.Sleep(10 * time.Millisecond)
 	}
-	if v := wrong.View(); len(v.Members) != 1 {
-		t.Errorf("the one that is wrong sees\n%s", text(v))
-	}
+	v := wrong.View()
+	expect(t, len(v.Members) == 1, "the one that is wrong sees\n%s", text(v))
 	w.Resolve(1)
 	leadsTo(t, n.Region(far), right)
 }
@@ -253,9 +236,7 @@ func closesAbroad(t *testing.T, w World, n *node) {
 	p := n.Region(far)
 	reaches(t, p)
 	closesOf(t, n, p, there)
-	if p := n.Region(far); p == nil {
-		t.Error("Region is nil after Close")
-	}
+	expect(t, n.Region(far) != nil, "Region is nil after Close")
 }
 
 // strange returns what is wrong with members of more than one region.

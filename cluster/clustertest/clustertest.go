@@ -165,20 +165,31 @@ func begin(t *testing.T, c cluster.Cluster, w World) *node {
 	defer cancel()
 	must(t, "Start", n.Start(ctx, n))
 	v := n.View()
-	if v == nil {
-		t.Fatal("View is nil after Start")
-	}
-	if self := v.Members[v.Self]; self.State != cluster.Joining || self.Announced != cluster.Joining {
-		t.Errorf("a member began as %+v", self)
-	}
+	ensure(t, v != nil, "View is nil after Start")
+	self := v.Members[v.Self]
+	expect(t, self.State == cluster.Joining && self.Announced == cluster.Joining, "a member began as %+v", self)
 	return n
 }
 
 // must ends the test if what was called failed.
 func must(t *testing.T, called string, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", called, err)
+	ensure(t, err == nil, "%s: %v", called, err)
+}
+
+// expect reports an error unless a condition holds.
+func expect(t *testing.T, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
+	}
+}
+
+// ensure ends the test unless a condition holds.
+func ensure(t *testing.T, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, args...)
 	}
 }
 
@@ -188,24 +199,21 @@ func stop(t *testing.T, nodes []*node) {
 	var closing sync.WaitGroup
 	for i, n := range nodes {
 		closing.Go(func() {
-			if err := n.Close(); err != nil {
-				t.Errorf("member %d: Close: %v", i, err)
-			}
+			err := n.Close()
+			expect(t, err == nil, "member %d: Close: %v", i, err)
 		})
 	}
 	closing.Wait()
 	for i, n := range nodes {
 		n.answers.Wait()
-		if k := n.overlaps.Load(); k > 0 {
-			t.Errorf("member %d: %d calls of Changed overlapped another", i, k)
-		}
+		k := n.overlaps.Load()
+		expect(t, k == 0, "member %d: %d calls of Changed overlapped another", i, k)
 		for j, v := range n.views {
 			if now := text(v); now != n.texts[j] {
 				t.Errorf("member %d: a view changed after it was shown, from\n%s\nto\n%s", i, n.texts[j], now)
 			}
-			if problem := malformed(v); problem != "" {
-				t.Errorf("member %d: %s in\n%s", i, problem, n.texts[j])
-			}
+			problem := malformed(v)
+			expect(t, problem == "", "member %d: %s in\n%s", i, problem, n.texts[j])
 		}
 	}
 }
@@ -330,9 +338,8 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 func (n *node) announce(s cluster.State) {
 	n.t.Helper()
 	must(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))
-	if m := n.View().Members[n.View().Self]; m.State != s || m.Announced != s {
-		n.t.Fatalf("after Announce(%v) the node sees itself as %+v", s, m)
-	}
+	m := n.View().Members[n.View().Self]
+	ensure(n.t, m.State == s && m.Announced == s, "after Announce(%v) the node sees itself as %+v", s, m)
 	n.await("Changed was called", func(v *cluster.View) bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -370,9 +377,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) (got T) {
 func (n *node) name() string {
 	n.t.Helper()
 	v := n.View()
-	if v.Self < 0 {
-		n.t.Fatal("the node is not in its own view")
-	}
+	ensure(n.t, v.Self >= 0, "the node is not in its own view")
 	return v.Members[v.Self].Name
 }
 
@@ -384,9 +389,7 @@ func (n *node) index(name string) int {
 func (n *node) peer(other *node) cluster.Peer {
 	n.t.Helper()
 	i := n.index(other.name())
-	if i < 0 {
-		n.t.Fatalf("%s does not see %s", n.name(), other.name())
-	}
+	ensure(n.t, i >= 0, "%s is not in the view of %T", other.name(), n.Cluster)
 	return n.View().Members[i].Peer
 }
 
@@ -402,9 +405,8 @@ func (n *node) hears(name string) {
 // answers asks and expects the answer.
 func answers(t *testing.T, p cluster.Peer, request, want string) {
 	t.Helper()
-	if got, err := p.Ask(t.Context(), []byte(request), nil, long); err != nil || string(got) != want {
-		t.Fatalf("asked to %.40q, got %d bytes, %.40q, and %v", request, len(got), got, err)
-	}
+	got, err := p.Ask(t.Context(), []byte(request), nil, long)
+	ensure(t, err == nil && string(got) == want, "asked to %.40q, got %d bytes, %.40q, and %v", request, len(got), got, err)
 }
 
 func echo(t *testing.T, p cluster.Peer, body string) {
@@ -418,9 +420,7 @@ func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wa
 	begun := time.Now()
 	_, err := p.Ask(ctx, []byte(request), nil, wait)
 	took = time.Since(begun)
-	if !slices.ContainsFunc(want, func(one error) bool { return errors.Is(err, one) }) {
-		t.Fatalf("asked to %.40q, got %v after %v, and not %v", request, err, took, want)
-	}
+	ensure(t, slices.ContainsFunc(want, func(one error) bool { return errors.Is(err, one) }), "asked to %.40q, got %v after %v, and not %v", request, err, took, want)
 	return took
 }
 
@@ -430,9 +430,8 @@ func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want err
 	t.Helper()
 	var asker sync.WaitGroup
 	asker.Go(func() {
-		if _, err := p.Ask(ctx, []byte("hold x"), nil, long); !errors.Is(err, want) {
-			t.Errorf("an ask that was under way got %v, and not %v", err, want)
-		}
+		_, err := p.Ask(ctx, []byte("hold x"), nil, long)
+		expect(t, errors.Is(err, want), "an ask that was under way got %v, and not %v", err, want)
 	})
 	receive(t, n.off, "request")
 	return asker.Wait
@@ -503,16 +502,12 @@ func whole(v *cluster.View, n int) bool {
 
 func started(t *testing.T, nodes []*node) {
 	self := nodes[0].View().Members[0]
-	if self.Name == "" || self.Born.IsZero() {
-		t.Errorf("the node sees itself as %+v", self)
-	}
+	expect(t, self.Name != "" && !self.Born.IsZero(), "the node sees itself as %+v", self)
 }
 
 func forgetRefuses(t *testing.T, nodes []*node) {
 	for _, name := range []string{"", "nobody", nodes[0].name()} {
-		if nodes[0].Forget(name) == nil {
-			t.Errorf("Forget(%q) found nothing wrong", name)
-		}
+		expect(t, nodes[0].Forget(name) != nil, "Forget(%q) found nothing wrong", name)
 	}
 }
 
@@ -540,17 +535,11 @@ func meets(t *testing.T, nodes []*node) {
 	for _, n := range nodes {
 		for i, m := range n.View().Members {
 			first := nodes[0].View().Members[i]
-			if m.Name != first.Name || m.Addr != first.Addr || m.Region != first.Region || !m.Born.Equal(first.Born) || m.Addr == "" {
-				t.Errorf("one sees %+v, another %+v", first, m)
-			}
+			expect(t, m.Name == first.Name && m.Addr == first.Addr && m.Region == first.Region && m.Born.Equal(first.Born) && m.Addr != "", "one sees %+v, another %+v", first, m)
 		}
-		if err := n.Forget(nodes[0].name()); err == nil {
-			t.Error("Forget of one that is well found nothing wrong")
-		}
+		expect(t, n.Forget(nodes[0].name()) != nil, "Forget of one that is well found nothing wrong")
 		for end := time.Now().Add(n.news); len(n.Stats().Unanswered) > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("all hear all, and these entries to join by have led to nobody: %v", n.Stats().Unanswered)
-			}
+			ensure(t, !time.Now().After(end), "all hear all, and these entries to join by have led to nobody: %v", n.Stats().Unanswered)
 		}
 	}
 }
@@ -562,9 +551,7 @@ func speaks(t *testing.T, nodes []*node) {
 				continue
 			}
 			here, there := from.peer(to).Protocol(), to.peer(from).Protocol()
-			if here != there || here.Version == 0 {
-				t.Errorf("%s speaks %v to %s, which speaks %v", from.name(), here, to.name(), there)
-			}
+			expect(t, here == there && here.Version != 0, "%s speaks %v to %s, which speaks %v", from.name(), here, to.name(), there)
 			answers(t, from.peer(to), "speaks", fmt.Sprint(here))
 		}
 	}
@@ -582,12 +569,8 @@ func asks(t *testing.T, nodes []*node) {
 	answers(t, p, "where", nodes[0].View().Members[0].Region)
 	buffer := append(make([]byte, 0, 100), "what was here before"...)
 	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
-	if err != nil || string(got) != "answer" {
-		t.Fatalf("got %q and %v", got, err)
-	}
-	if &got[0] != &buffer[0] {
-		t.Error("Ask did not append to the buffer")
-	}
+	ensure(t, err == nil && string(got) == "answer", "got %q and %v", got, err)
+	expect(t, &got[0] == &buffer[0], "Ask did not append to the buffer")
 	answers(t, p, "", "")
 	askAtOnce(t, p, 64, 20)
 }
@@ -622,9 +605,7 @@ func answersLater(t *testing.T, nodes []*node) {
 	for _, name := range names {
 		callers.Go(func() {
 			got, err := p.Ask(t.Context(), []byte("hold "+name), nil, long)
-			if err != nil || string(got) != "released "+name {
-				t.Errorf("asked for %s, got %q and %v", name, got, err)
-			}
+			expect(t, err == nil && string(got) == "released "+name, "asked for %s, got %q and %v", name, got, err)
 		})
 		receive(t, nodes[1].off, "request")
 	}
@@ -649,9 +630,8 @@ func tells(t *testing.T, nodes []*node) { tellsOf(t, nodes[0], nodes[0].peer(nod
 // tellsOf tells another node, which is asked by way of p.
 func tellsOf(t *testing.T, n *node, p cluster.Peer, other *node) {
 	p.Tell([]byte("tell news"))
-	if got := receive(t, other.told, "tell"); got != n.name()+" news" {
-		t.Errorf("told %q", got)
-	}
+	got := receive(t, other.told, "tell")
+	expect(t, got == n.name()+" news", "told %q", got)
 }
 
 func cancels(t *testing.T, nodes []*node) {
@@ -666,23 +646,19 @@ func cancels(t *testing.T, nodes []*node) {
 	defer cancel()
 	fails(ctx, t, p, "hold overdue", long, context.DeadlineExceeded)
 	echo(t, p, "at once")
-	if s := nodes[0].Stats(); s.Timeouts != 0 {
-		t.Errorf("%d timeouts were counted", s.Timeouts)
-	}
+	s := nodes[0].Stats()
+	expect(t, s.Timeouts == 0, "%d timeouts were counted", s.Timeouts)
 }
 
 func timesOut(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	for try, wait := range []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond, time.Second} {
-		if took := fails(t.Context(), t, p, fmt.Sprint("hold ", try), wait, cluster.ErrTimeout); took < wait || took > wait+long {
-			t.Fatalf("it took %v, and not %v", took, wait)
-		}
-		if s := nodes[0].Stats(); s.Timeouts != uint64(try+1) {
-			t.Fatalf("Timeouts is %d after %d", s.Timeouts, try+1)
-		}
-		if v := nodes[0].View(); !whole(v, 2) {
-			t.Fatalf("after a wait of %v: %s", wait, text(v))
-		}
+		took := fails(t.Context(), t, p, fmt.Sprint("hold ", try), wait, cluster.ErrTimeout)
+		ensure(t, took >= wait && took <= wait+long, "it took %v, and not %v", took, wait)
+		s := nodes[0].Stats()
+		ensure(t, s.Timeouts == uint64(try+1), "Timeouts is %d after %d", s.Timeouts, try+1)
+		v := nodes[0].View()
+		ensure(t, whole(v, 2), "after a wait of %v: %s", wait, text(v))
 		echo(t, p, "at once")
 	}
 }
@@ -712,18 +688,15 @@ func handsOver(t *testing.T, nodes []*node) {
 	}
 	for _, x := range names {
 		got := receive(t, nodes[0].late, "late answer")
-		if got.request != "hold "+x || got.answer != "released "+x {
-			t.Errorf("late came %q, %q", got.request, got.answer)
-		}
+		expect(t, got.request == "hold "+x && got.answer == "released "+x, "late came %q, %q", got.request, got.answer)
 		echo(t, got.from, "to whom it came from")
 	}
 	echo(t, p, "whatever else is on its way comes before this")
 	if len(nodes[0].late) > 0 {
 		t.Errorf("late came also %q", (<-nodes[0].late).request)
 	}
-	if s := nodes[0].Stats(); s.Late != 2 {
-		t.Errorf("Late is %d", s.Late)
-	}
+	s := nodes[0].Stats()
+	expect(t, s.Late == 2, "Late is %d", s.Late)
 }
 
 func leaves(t *testing.T, nodes []*node) {
@@ -732,9 +705,7 @@ func leaves(t *testing.T, nodes []*node) {
 	gone.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 2 })
 	for _, n := range nodes[:2] {
 		n.await(name+" has left", func(v *cluster.View) bool { return whole(v, 2) })
-		if n.Forget(name) == nil {
-			t.Error("Forget of one that has left found nothing wrong")
-		}
+		expect(t, n.Forget(name) != nil, "Forget of one that has left found nothing wrong")
 		gone.hears(n.name())
 		echo(t, gone.peer(n), "still")
 	}
@@ -743,9 +714,8 @@ func leaves(t *testing.T, nodes []*node) {
 func dies(t *testing.T, nodes []*node) {
 	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
 	must(t, "Close", nodes[2].Close())
-	if took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrUnheard); took > long {
-		t.Errorf("asking the dead took %v", took)
-	}
+	took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrUnheard)
+	expect(t, took <= long, "asking the dead took %v", took)
 	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
 		return func(v *cluster.View) bool {
 			i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == name })
@@ -756,37 +726,29 @@ func dies(t *testing.T, nodes []*node) {
 		n.await(name+" is not heard", stands(n, cluster.Unheard, cluster.Dead))
 		fails(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrUnheard)
 		n.await(name+" is dead", stands(n, cluster.Dead))
-		if m := n.member(name); m.Announced != cluster.Serving {
-			t.Errorf("the dead is said to have announced %v", m.Announced)
-		}
+		m := n.member(name)
+		expect(t, m.Announced == cluster.Serving, "the dead is said to have announced %v", m.Announced)
 	}
 	must(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return whole(v, 2) })
 	}
-	if nodes[0].Forget(name) == nil {
-		t.Error("a second Forget found nothing wrong")
-	}
+	expect(t, nodes[0].Forget(name) != nil, "a second Forget found nothing wrong")
 }
 
 func joining(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	for _, s := range []cluster.State{cluster.Unheard, cluster.Dead, cluster.State(99)} {
-		if n.Announce(s) == nil {
-			t.Errorf("Announce(%v) found nothing wrong", s)
-		}
+		expect(t, n.Announce(s) != nil, "Announce(%v) found nothing wrong", s)
 	}
 	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
 		n.announce(s)
 	}
 	must(t, "Leave", n.Leave(t.Context()))
-	if n.Announce(cluster.Serving) == nil {
-		t.Error("Announce after Leave found nothing wrong")
-	}
+	expect(t, n.Announce(cluster.Serving) != nil, "Announce after Leave found nothing wrong")
 	must(t, "Close", n.Close())
-	if err := n.Announce(cluster.Serving); !errors.Is(err, cluster.ErrClosed) {
-		t.Error("Announce after Close:", err)
-	}
+	err := n.Announce(cluster.Serving)
+	expect(t, errors.Is(err, cluster.ErrClosed), "Announce after Close: %v", err)
 }
 
 // spread bounds how long an announcement takes to be known to all.
@@ -800,9 +762,7 @@ func announces(t *testing.T, nodes []*node) {
 		for _, n := range nodes[1:] {
 			n.await(fmt.Sprint(name, " is ", s), func(v *cluster.View) bool { return n.member(name).State == s })
 			took := time.Since(said)
-			if took > spread+n.stands {
-				t.Errorf("%v is known after %v", s, took)
-			}
+			expect(t, took <= spread+n.stands, "%v is known after %v", s, took)
 			t.Logf("%v is known after %v", s, took)
 		}
 	}
@@ -817,24 +777,19 @@ func hears(t *testing.T, nodes []*node) {
 	for calls() < 5 && time.Since(begun) < pings+n.stands {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if k, took := calls(), time.Since(begun); k < 5 || k > int64(took/(200*time.Millisecond)) {
-		t.Errorf("Heard was called %d times in %v of pings", k, took)
-	}
+	k, took := calls(), time.Since(begun)
+	expect(t, k >= 5 && k <= int64(took/(200*time.Millisecond)), "Heard was called %d times in %v of pings", k, took)
 	before = n.heard.Load()
 	echo(t, n.peer(nodes[1]), "x")
 	for begun = time.Now(); calls() == 0; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 100*time.Millisecond+n.stands {
-			t.Fatal("an ask was answered and Heard was not called")
-		}
+		ensure(t, time.Since(begun) <= 100*time.Millisecond+n.stands, "an ask was answered and Heard was not called")
 	}
 	must(t, "Close", nodes[1].Close())
 	name := nodes[1].name()
 	n.await(name+" is not heard", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
 	before = n.heard.Load()
 	time.Sleep(2 * time.Second)
-	if calls() != 0 {
-		t.Errorf("Heard was called %d times by nobody", calls())
-	}
+	expect(t, calls() == 0, "Heard was called %d times by nobody", calls())
 }
 
 // superseded has members forget one that is frozen.
@@ -852,9 +807,8 @@ func superseded(t *testing.T, w World) {
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return n.index(name) < 0 })
 	}
-	if m := frozen.member(name); m.State != cluster.Serving || m.Epoch != 0 {
-		t.Fatalf("frozen, the node sees itself as %+v", m)
-	}
+	m := frozen.member(name)
+	ensure(t, m.State == cluster.Serving && m.Epoch == 0, "frozen, the node sees itself as %+v", m)
 	frozen.mu.Lock()
 	frozen.lives = nil
 	frozen.mu.Unlock()
@@ -866,9 +820,8 @@ func superseded(t *testing.T, w World) {
 		})
 	}
 	frozen.mu.Lock()
-	if lives := frozen.lives; len(lives) == 0 || lives[0] != 1 {
-		t.Errorf("it heard others before it knew of its burial, or nobody: %v", lives)
-	}
+	lives := frozen.lives
+	expect(t, len(lives) != 0 && lives[0] == 1, "it heard others before it knew of its burial, or nobody: %v", lives)
 	frozen.mu.Unlock()
 	frozen.announce(cluster.Serving)
 	for _, n := range nodes {
@@ -878,9 +831,7 @@ func superseded(t *testing.T, w World) {
 
 func closes(t *testing.T, nodes []*node) {
 	closesOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1])
-	if nodes[0].View() == nil {
-		t.Error("View is nil after Close")
-	}
+	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
 // closesOf closes a node that waits for another one, which it asks by way of p.

@@ -219,15 +219,15 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 }
 
 func TestMembersThatAreReplacedElsewhereOneByOneAreForgottenForgetAfterTheLast(t *testing.T) {
-	const forget = 5 * time.Minute // the default; the first death is 40 s before the last
+	const forget = 90 * time.Second // the first death is 40 s before the last
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 3, 0)
+		nodes := h.grow(t, 3, forget)
 		h.setAll(6)
 		for i := range 3 {
 			h.Host(hostName(i)).Kill()
 			require.NoError(t, nodes[i].Close())
 			time.Sleep(20 * time.Second)
-			nodes = append(nodes, h.member(t, 3+i, 0))
+			nodes = append(nodes, h.member(t, 3+i, forget))
 		}
 		want := serving(6)
 		for i := range 3 {
@@ -292,11 +292,11 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 		want["m03"] = cluster.Serving
 		within(t, 10*time.Second, "it sees who comes", func() bool { return agree(nodes, want) })
 		stays := func(nodes []cluster.Cluster, d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 				require.True(t, agree(nodes, want), "%v", states(nodes))
 			}
 		}
-		stays(nodes, 3*time.Minute)
+		stays(nodes, 75*time.Second) // gossip has forgotten the dead by then
 		require.NoError(t, leaver.Close())
 		stays([]cluster.Cluster{nodes[0], nodes[1], nodes[3]}, 30*time.Second)
 	})

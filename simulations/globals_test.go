@@ -149,6 +149,7 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 
 // costlyScenarios are those whose promises another test shows as well, and that test.
 var costlyScenarios = map[string]string{
+	"follow-the-user":    "region-restart, whose other regions take what a region has, and TestHoldingsFollowDemandThatMoves of package sync",
 	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",
 	"region-one-way":     "region-isolated, and TestHoldingsSumToTheLimitInRandomSchedules of package sync, which cuts one way and loses messages",
 	"region-hours-apart": "region-isolated, and TestALongCutBetweenRegionsTakesNoMoreMemory",

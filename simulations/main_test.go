@@ -72,14 +72,13 @@ func TestAScenarioIsReportedAndDrawn(t *testing.T) {
 	require.Contains(t, string(drawn), "<svg")
 }
 
-// These two seeds take a fraction of the time of most.
+// Most seeds take several times as long.
 func TestARandomSearchPrintsItsSeeds(t *testing.T) {
 	t.Chdir(t.TempDir())
-	status, out, _ := simulations(t, "-n", "2", "-seed", "20")
+	status, out, _ := simulations(t, "-n", "1", "-seed", "20")
 	require.Contains(t, []int{exitFine, exitBroken}, status)
 	require.Contains(t, out, "seed 20: ")
-	require.Contains(t, out, "seed 21: ")
-	require.Contains(t, out, "2 scenarios, ")
+	require.Contains(t, out, "1 scenarios, ")
 }
 
 // cancelling calls cancel once a text is written to it.

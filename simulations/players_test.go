@@ -58,6 +58,9 @@ func TestPlayersPlayWhatThisProcessDoes(t *testing.T) {
 	require.NoError(t, err)
 	requireReplays(t, s, want)
 	require.Equal(t, want.Scenario, playAside(t, s).Scenario)
+	another := s.clone()
+	another.Seed++
+	require.NotEqual(t, want.Checks, playAside(t, another).Checks)
 
 	impossible := s.clone()
 	impossible.Limits[0].Rate = 0

@@ -36,7 +36,7 @@ func has(s *Scenario, kind FaultKind, node string) bool {
 
 func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 	found := 0
-	for seed := range uint64(200) {
+	for seed := range uint64(full.Pick(t, 60, 200)) {
 		s := random(seed)
 		breaks := func(s *Scenario) bool {
 			return has(s, FaultSplit, "") && has(s, FaultStart, "a") && len(s.Loads) > 0
@@ -55,7 +55,7 @@ func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 			require.Zero(t, f.At%(100*time.Millisecond), "seed %d\n%s", seed, least.yaml())
 		}
 	}
-	require.Greater(t, found, 10)
+	require.Greater(t, found, full.Pick(t, 3, 10))
 }
 
 func TestShrinkGivesUpInTime(t *testing.T) {

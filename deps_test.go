@@ -76,6 +76,7 @@ var mayImport = map[string][]string{
 	"internal/full":       {},
 	"internal/identity":   {"bucket", "internal/wire"},
 	"internal/jsonscan":   {},
+	"internal/jsonschema": {"time"},
 	"internal/lab":        {"time"},
 	"internal/lines":      {"bucket", "internal/env", "internal/view", "internal/wire", "time"},
 	"internal/metrics":    {".", "internal/release", "rules", "time"},

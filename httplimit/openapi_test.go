@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"path"
@@ -11,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/jsonschema"
 )
 
 // The parts of OpenAPI and JSON Schema that the document uses. Fields that are not
@@ -27,9 +26,9 @@ type (
 		Security   []map[string][]string               `json:"security"`
 		Paths      map[string]map[string]*apiOperation `json:"paths"`
 		Components struct {
-			Schemas   map[string]*apiSchema   `json:"schemas"`
-			Responses map[string]*apiResponse `json:"responses"`
-			Security  map[string]any          `json:"securitySchemes"`
+			Schemas   map[string]*jsonschema.Schema `json:"schemas"`
+			Responses map[string]*apiResponse       `json:"responses"`
+			Security  map[string]any                `json:"securitySchemes"`
 		} `json:"components"`
 	}
 	apiOperation struct {
@@ -40,11 +39,11 @@ type (
 		Responses  map[string]*apiResponse `json:"responses"`
 	}
 	apiParameter struct {
-		Name        string     `json:"name"`
-		In          string     `json:"in"`
-		Description string     `json:"description"`
-		Required    bool       `json:"required"`
-		Schema      *apiSchema `json:"schema"`
+		Name        string             `json:"name"`
+		In          string             `json:"in"`
+		Description string             `json:"description"`
+		Required    bool               `json:"required"`
+		Schema      *jsonschema.Schema `json:"schema"`
 	}
 	apiBody struct {
 		Required bool                 `json:"required"`
@@ -57,118 +56,14 @@ type (
 		Content     map[string]*apiMedia `json:"content"`
 	}
 	apiMedia struct {
-		Schema *apiSchema `json:"schema"`
-	}
-	apiSchema struct {
-		Ref                  string                `json:"$ref"`
-		Description          string                `json:"description"`
-		Type                 string                `json:"type"`
-		Format               string                `json:"format"`
-		Enum                 []string              `json:"enum"`
-		Pattern              string                `json:"pattern"`
-		MinLength            int                   `json:"minLength"`
-		MaxLength            int                   `json:"maxLength"`
-		Minimum              *float64              `json:"minimum"`
-		Maximum              *float64              `json:"maximum"`
-		Items                *apiSchema            `json:"items"`
-		MinItems             int                   `json:"minItems"`
-		MaxItems             int                   `json:"maxItems"`
-		Properties           map[string]*apiSchema `json:"properties"`
-		Required             []string              `json:"required"`
-		PropertyNames        *apiSchema            `json:"propertyNames"`
-		AdditionalProperties json.RawMessage       `json:"additionalProperties"`
+		Schema *jsonschema.Schema `json:"schema"`
 	}
 )
 
 func readAPI(t *testing.T) *apiDocument {
-	decoder := json.NewDecoder(strings.NewReader(string(OpenAPI())))
-	decoder.DisallowUnknownFields()
-	var d apiDocument
-	require.NoError(t, decoder.Decode(&d))
-	return &d
-}
-
-// wrong returns where a value is not as the schema says, "" if it is nowhere.
-func (d *apiDocument) wrong(s *apiSchema, v any, at string) string {
-	if s.Ref != "" {
-		named, ok := d.Components.Schemas[path.Base(s.Ref)]
-		if !ok {
-			return at + ": no schema " + s.Ref
-		}
-		return d.wrong(named, v, at)
-	}
-	good := false
-	switch v := v.(type) {
-	case map[string]any:
-		if s.Type == "object" {
-			return d.wrongObject(s, v, at)
-		}
-	case []any:
-		if s.Type == "array" {
-			return d.wrongList(s, v, at)
-		}
-	case string:
-		good = s.Type == "string" && s.hasText(v)
-	case float64:
-		good = (s.Type == "number" || s.Type == "integer" && v == float64(int64(v))) && (s.Minimum == nil || v >= *s.Minimum) && (s.Maximum == nil || v <= *s.Maximum)
-	case bool:
-		good = s.Type == "boolean"
-	}
-	if !good {
-		return fmt.Sprintf("%s: %v", at, v)
-	}
-	return ""
-}
-
-func (d *apiDocument) wrongList(s *apiSchema, v []any, at string) string {
-	if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
-		return fmt.Sprintf("%s: a list of %d", at, len(v))
-	}
-	for _, item := range v {
-		if wrong := d.wrong(s.Items, item, at+"[]"); wrong != "" {
-			return wrong
-		}
-	}
-	return ""
-}
-
-// hasText reports whether a text is as the schema says.
-func (s *apiSchema) hasText(v string) bool {
-	if s.Format == "date-time" {
-		if _, err := time.Parse(time.RFC3339, v); err != nil {
-			return false
-		}
-	}
-	return (s.Enum == nil || slices.Contains(s.Enum, v)) && (s.Pattern == "" || regexp.MustCompile(s.Pattern).MatchString(v)) &&
-		len(v) >= s.MinLength && (s.MaxLength == 0 || len(v) <= s.MaxLength)
-}
-
-func (d *apiDocument) wrongObject(s *apiSchema, v map[string]any, at string) string {
-	for _, name := range s.Required {
-		if _, ok := v[name]; !ok {
-			return at + "." + name + " is missing"
-		}
-	}
-	for name, value := range v {
-		p := s.Properties[name]
-		if p == nil && len(s.AdditionalProperties) > 0 {
-			if string(s.AdditionalProperties) == "false" {
-				return at + "." + name + " is not in the schema"
-			}
-			if json.Unmarshal(s.AdditionalProperties, &p) != nil {
-				return at + ": additionalProperties"
-			}
-		}
-		if s.PropertyNames != nil && !slices.Contains(s.PropertyNames.Enum, name) {
-			return at + ": the name " + name
-		}
-		if p != nil {
-			if wrong := d.wrong(p, value, at+"."+name); wrong != "" {
-				return wrong
-			}
-		}
-	}
-	return ""
+	d := new(apiDocument)
+	require.NoError(t, jsonschema.Read(OpenAPI(), d))
+	return d
 }
 
 // resolved is what a response stands for.
@@ -287,7 +182,7 @@ func (d *apiDocument) exchange(a *adminOf, method, path, body, pattern string, s
 	require.NotNil(a.t, media, "%s %s: %s", method, path, w.Header().Get("Content-Type"))
 	var v any
 	require.NoError(a.t, json.Unmarshal(w.Body.Bytes(), &v))
-	require.Empty(a.t, d.wrong(media.Schema, v, ""), "%s %s: %s", method, path, w.Body)
+	require.NoError(a.t, media.Schema.Check(v, d.Components.Schemas), "%s %s: %s", method, path, w.Body)
 }
 
 func TestAnswersAreAsTheDocumentSays(t *testing.T) {
@@ -356,11 +251,12 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	require.Equal(t, OpenAPI(), w.Body.Bytes())
 
 	// A validator that accepts anything would prove nothing.
-	var v any
-	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":-1,"reset_ms":0,"retry_after_s":0}`), &v))
-	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
-	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":1,"reset_ms":0}`), &v))
-	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
-	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":1,"reset_ms":0,"retry_after_s":0,"more":1}`), &v))
-	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
+	for _, text := range []string{
+		`{"allowed":true,"remaining":-1,"reset_ms":0,"retry_after_s":0}`, `{"allowed":true,"remaining":1,"reset_ms":0}`,
+		`{"allowed":true,"remaining":1,"reset_ms":0,"retry_after_s":0,"more":1}`,
+	} {
+		var v any
+		require.NoError(t, json.Unmarshal([]byte(text), &v))
+		require.Error(t, d.Components.Schemas["Decision"].Check(v, d.Components.Schemas), text)
+	}
 }

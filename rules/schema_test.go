@@ -5,63 +5,37 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/jsonschema"
 )
 
-// schemaNode is what the Schema uses of JSON Schema. Fields that are not here
-// make the test fail: it would not know what they say.
-type schemaNode struct {
-	Schema               string                 `json:"$schema"`
-	ID                   string                 `json:"$id"`
-	Ref                  string                 `json:"$ref"`
-	Defs                 map[string]*schemaNode `json:"$defs"`
-	Title                string                 `json:"title"`
-	Description          string                 `json:"description"`
-	Type                 string                 `json:"type"`
-	Default              any                    `json:"default"`
-	Const                *string                `json:"const"`
-	Enum                 []string               `json:"enum"`
-	Properties           map[string]*schemaNode `json:"properties"`
-	AdditionalProperties any                    `json:"additionalProperties"`
-	PropertyNames        *schemaNode            `json:"propertyNames"`
-	MaxProperties        int                    `json:"maxProperties"`
-	Required             []string               `json:"required"`
-	Items                *schemaNode            `json:"items"`
-	MinItems             int                    `json:"minItems"`
-	MaxItems             int                    `json:"maxItems"`
-	UniqueItems          bool                   `json:"uniqueItems"`
-	OneOf                []*schemaNode          `json:"oneOf"`
-	AnyOf                []*schemaNode          `json:"anyOf"`
-	Minimum              *float64               `json:"minimum"`
-	Maximum              *float64               `json:"maximum"`
-	MinLength            int                    `json:"minLength"`
-	MaxLength            int                    `json:"maxLength"`
-	Pattern              string                 `json:"pattern"`
+func readSchema(t *testing.T) *jsonschema.Schema {
+	root := new(jsonschema.Schema)
+	require.NoError(t, jsonschema.Read(Schema(), root))
+	return root
 }
 
-func readSchema(t *testing.T) *schemaNode {
-	file, err := os.Open("schema.json")
+// conforms reports whether a YAML text is as the Schema has it.
+func conforms(t *testing.T, root *jsonschema.Schema, text string) bool {
+	t.Helper()
+	var plain, v any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &plain))
+	asJSON, err := json.Marshal(plain)
 	require.NoError(t, err)
-	defer file.Close()
-	decoder := json.NewDecoder(file)
-	decoder.DisallowUnknownFields()
-	var root schemaNode
-	require.NoError(t, decoder.Decode(&root))
-	return &root
+	require.NoError(t, json.Unmarshal(asJSON, &v))
+	return root.Check(v, root.Defs) == nil
 }
 
 func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 	root := readSchema(t)
 	cost := root.Defs["cost"].OneOf[2]
 	for name, c := range map[string]struct {
-		in     *schemaNode
+		in     *jsonschema.Schema
 		fields []string
 	}{
 		"the file": {root, fileFields},
@@ -84,10 +58,10 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 			has = append(has, field)
 		}
 		require.ElementsMatch(t, c.fields, has, name)
-		require.Equal(t, false, c.in.AdditionalProperties, name)
+		require.Equal(t, "false", string(c.in.AdditionalProperties), name)
 	}
 	for name, c := range map[string]struct {
-		in    *schemaNode
+		in    *jsonschema.Schema
 		names []string
 	}{
 		"method":      {root.Defs["method"], methodNames},
@@ -117,106 +91,6 @@ func spelled[T interface {
 	}
 }
 
-// valid reports whether a document is as the Schema says; it knows what the Schema uses.
-func (n *schemaNode) valid(root *schemaNode, v any) bool {
-	if n.Ref != "" && !root.Defs[filepath.Base(n.Ref)].valid(root, v) || n.Const != nil && v != *n.Const || !n.chosen(root, v) {
-		return false
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		return n.is("object") && n.validMap(root, v)
-	case []any:
-		return n.is("array") && n.validList(root, v)
-	case string:
-		return n.is("string") && n.validText(v)
-	case float64:
-		return (n.is("number") || n.Type == "integer" && v == float64(int64(v))) && n.validNumber(v)
-	case bool:
-		return n.is("boolean")
-	}
-	return false
-}
-
-func (n *schemaNode) is(kind string) bool { return n.Type == "" || n.Type == kind }
-
-// chosen reports whether a value is one of those that the node lists.
-func (n *schemaNode) chosen(root *schemaNode, v any) bool {
-	if text, isText := v.(string); n.Enum != nil && !(isText && slices.Contains(n.Enum, text)) {
-		return false
-	}
-	count := func(of []*schemaNode) (held int) {
-		for _, s := range of {
-			if s.valid(root, v) {
-				held++
-			}
-		}
-		return held
-	}
-	return (n.AnyOf == nil || count(n.AnyOf) > 0) && (n.OneOf == nil || count(n.OneOf) == 1)
-}
-
-func (n *schemaNode) validList(root *schemaNode, v []any) bool {
-	if len(v) < n.MinItems || n.MaxItems > 0 && len(v) > n.MaxItems {
-		return false
-	}
-	return n.Items == nil || !slices.ContainsFunc(v, func(item any) bool { return !n.Items.valid(root, item) })
-}
-
-func (n *schemaNode) validText(v string) bool {
-	return len(v) >= n.MinLength && (n.MaxLength == 0 || len(v) <= n.MaxLength) &&
-		(n.Pattern == "" || regexp.MustCompile(n.Pattern).MatchString(v))
-}
-
-func (n *schemaNode) validNumber(v float64) bool {
-	return (n.Minimum == nil || v >= *n.Minimum) && (n.Maximum == nil || v <= *n.Maximum)
-}
-
-func (n *schemaNode) validMap(root *schemaNode, v map[string]any) bool {
-	if n.MaxProperties > 0 && len(v) > n.MaxProperties {
-		return false
-	}
-	for _, field := range n.Required {
-		if _, ok := v[field]; !ok {
-			return false
-		}
-	}
-	for field, value := range v {
-		if n.PropertyNames != nil && !n.PropertyNames.valid(root, field) {
-			return false
-		}
-		p, known := n.Properties[field]
-		switch additional := n.AdditionalProperties.(type) {
-		case bool:
-			if !known && !additional {
-				return false
-			}
-		case map[string]any:
-			if !known {
-				text, _ := json.Marshal(additional)
-				p = new(schemaNode)
-				if json.Unmarshal(text, p) != nil {
-					return false
-				}
-			}
-		}
-		if p != nil && !p.valid(root, value) {
-			return false
-		}
-	}
-	return true
-}
-
-// document is a YAML text as JSON has it.
-func document(t *testing.T, text string) (v any) {
-	t.Helper()
-	var plain any
-	require.NoError(t, yaml.Unmarshal([]byte(text), &plain))
-	asJSON, err := json.Marshal(plain)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(asJSON, &v))
-	return v
-}
-
 func TestTheExamplesAreGoodAndAsTheSchemaSays(t *testing.T) {
 	root := readSchema(t)
 	files, err := filepath.Glob("examples/*")
@@ -226,9 +100,9 @@ func TestTheExamplesAreGoodAndAsTheSchemaSays(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		mustParse(t, string(text))
-		require.True(t, root.valid(root, document(t, string(text))), name)
+		require.True(t, conforms(t, root, string(text)), name)
 	}
-	require.True(t, root.valid(root, document(t, large(50))))
+	require.True(t, conforms(t, root, large(50)))
 }
 
 func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
@@ -248,7 +122,7 @@ func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
 		for _, fields := range texts {
 			_, err := Parse("rules.yaml", []byte(one(fields+good)))
 			require.Equal(t, want, err == nil, "%s: %v", fields, err)
-			require.Equal(t, want, root.valid(root, document(t, one(fields+good))), fields)
+			require.Equal(t, want, conforms(t, root, one(fields+good)), fields)
 		}
 	}
 	for _, text := range []string{
@@ -259,6 +133,6 @@ func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
 	} {
 		_, err := Parse("rules.yaml", []byte(text))
 		require.Error(t, err, text)
-		require.False(t, root.valid(root, document(t, text)), text)
+		require.False(t, conforms(t, root, text), text)
 	}
 }

@@ -107,25 +107,19 @@ func TestARequestThatIsTooLargeIsLoggedAndChangesNothing(t *testing.T) {
 	var log bytes.Buffer
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	s := serviceOf(t, start(t, weir.Config{}), basic, o)
-	long := of("user", strings.Repeat("v", 4<<20))
+	c, long := clientOf(t, s), of("user", strings.Repeat("v", 4<<20))
 	for range 3 {
-		r, err := s.ShouldRateLimit(t.Context(), request(of("all", ""), long))
-		require.NoError(t, err)
+		r := c.ask(of("all", ""), long)
 		require.Equal(t, over, r.OverallCode)
 		require.Equal(t, over, r.Statuses[0].Code)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "msg="), log.String())
 	require.Contains(t, log.String(), "its keys and values have 4194311 bytes: use at most 4194304")
-	r, err := s.ShouldRateLimit(t.Context(), request(of("all", "")))
-	require.NoError(t, err)
-	require.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
-	r, err = s.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}})
-	require.NoError(t, err)
-	require.Equal(t, ok, r.OverallCode, "no limit is for it")
+	require.EqualValues(t, 4, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	other := &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}}
+	require.Equal(t, ok, c.send(other).OverallCode, "no limit is for it")
 	o.ShadowMode = true
-	r, err = serviceOf(t, start(t, weir.Config{}), basic, o).ShouldRateLimit(t.Context(), request(long))
-	require.NoError(t, err)
-	require.Equal(t, ok, r.OverallCode)
+	require.Equal(t, ok, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, o)).ask(long).OverallCode)
 }
 
 // What a request allocates is a measure of its work that does not depend on the machine.
@@ -166,12 +160,11 @@ func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 				req := c.of(n)
 				var before, after runtime.MemStats
 				const times = 10
-				_, err := s.ShouldRateLimit(t.Context(), req)
-				require.NoError(t, err)
+				c := clientOf(t, s)
+				c.send(req)
 				runtime.ReadMemStats(&before)
 				for range times {
-					_, err = s.ShouldRateLimit(t.Context(), req)
-					require.NoError(t, err)
+					c.send(req)
 				}
 				runtime.ReadMemStats(&after)
 				return float64(after.TotalAlloc-before.TotalAlloc) / times
@@ -185,7 +178,7 @@ func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 
 // A slow link holds up each question to a member.
 func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		for _, to := range []string{"b", "c"} {
 			for _, link := range [][2]string{{"a", to}, {to, "a"}} {
 				c.Network().SetLink(link[0], link[1], weirtest.Link{Latency: 30 * time.Millisecond})
@@ -196,9 +189,7 @@ func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
 			ds = append(ds, hits(0, "user", fmt.Sprint(i)))
 		}
 		begun := time.Now()
-		r, err := services["a"].ShouldRateLimit(t.Context(), request(ds...))
-		require.NoError(t, err)
-		require.Equal(t, ok, r.OverallCode)
+		require.Equal(t, ok, all[0].ask(ds...).OverallCode)
 		require.LessOrEqual(t, time.Since(begun), 2*time.Second)
 	})
 }

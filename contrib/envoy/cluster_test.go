@@ -24,18 +24,21 @@ func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: ds}
 }
 
-// virtually runs a cluster with a Service on each node.
-func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, services map[string]*Service)) {
+// secrets seal the reservations that clients carry from node to node.
+var secrets = [][]byte{[]byte("secret for tests")}
+
+// virtually runs a cluster with a Service on each of its three nodes.
+func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, all []client)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Secrets: secrets}})
 		require.NoError(t, err)
 		defer c.Close()
-		services := make(map[string]*Service)
+		var all []client
 		for _, name := range c.Names() {
-			services[name], err = New(c.Node(name), parsed(t, text), Options{Logger: slog.New(slog.DiscardHandler)})
-			require.NoError(t, err)
+			all = append(all, clientOf(t, serviceOf(t, c.Node(name), text, Options{Logger: slog.New(slog.DiscardHandler)})))
 		}
-		run(t, c, services)
+		run(t, c, all)
 	})
 }
 
@@ -51,12 +54,12 @@ descriptors:
 // Envoy waits for 20 ms unless told otherwise, and lets a request pass that has no
 // answer by then.
 func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		c.Freeze("b")
 		for _, user := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			begun := time.Now()
-			r, err := services["a"].ShouldRateLimit(ctx, request(of("user", user), of("all", "")))
+			r, err := all[0].s.ShouldRateLimit(ctx, request(of("user", user), of("all", "")))
 			require.NoError(t, err, user)
 			require.NoError(t, ctx.Err(), user)
 			require.LessOrEqual(t, time.Since(begun), 16*time.Millisecond, user)
@@ -78,8 +81,7 @@ func TestAChangedFileIsInForceWithoutARestart(t *testing.T) {
 		s, err := New(c.Node("a"), parsed(t, "domain: none"), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		left := func() int {
-			r, err := s.ShouldRateLimit(t.Context(), request(of("all", "")))
-			require.NoError(t, err)
+			r := clientOf(t, s).ask(of("all", ""))
 			if r.Statuses[0].CurrentLimit == nil {
 				return -1
 			}

@@ -99,22 +99,18 @@ func TestAQuotaThatIsUsedUpIsToldAndCostsNothingElse(t *testing.T) {
 
 // The owners of the quotas are other members.
 func TestAllNodesHaveOneQuota(t *testing.T) {
-	virtually(t, quotas, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+	virtually(t, quotas, func(t *testing.T, _ *weirtest.Cluster, all []client) {
 		for _, user := range []string{"u", "v", "w", "x", "y"} {
 			admitted := 0
 			for range 3 {
-				for _, name := range c.Names() {
-					r, err := services[name].ShouldRateLimit(t.Context(), request(of("one", user), of("three", user), of("two", user), of("all", "")))
-					require.NoError(t, err)
-					if r.OverallCode == ok {
+				for _, c := range all {
+					if c.ask(of("one", user), of("three", user), of("two", user), of("all", "")).OverallCode == ok {
 						admitted++
 					}
 				}
 			}
 			require.Equal(t, 3, admitted, user)
 		}
-		r, err := services["a"].ShouldRateLimit(t.Context(), request(hits(0, "all", "")))
-		require.NoError(t, err)
-		require.LessOrEqual(t, r.Statuses[0].LimitRemaining, uint32(85))
+		require.LessOrEqual(t, all[0].ask(hits(0, "all", "")).Statuses[0].LimitRemaining, uint32(85))
 	})
 }

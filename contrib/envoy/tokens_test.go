@@ -2,7 +2,6 @@ package envoylimit
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,47 +12,21 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/snippets"
+	"github.com/weir-go/weir/weirtest"
 )
 
-// secrets seal what nodes hand each other by clients.
-var secrets = [][]byte{[]byte("secret for tests")}
-
-// three starts a cluster of three nodes that gossip, a gRPC server on each.
-func three(t *testing.T, text string) (conns []*grpc.ClientConn) {
+// readProto reads a part of a YAML document into a message of Envoy's. As Envoy does, it refuses
+// unknown fields.
+func readProto(t *testing.T, at string, fields map[string]any, into proto.Message) {
 	t.Helper()
-	var nodes []*weir.Node
-	var join []string
-	for _, name := range []string{"a", "b", "c"} {
-		n := start(t, weir.Config{Name: name, Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: join, Secrets: secrets})
-		join = append(join, n.Members()[0].Addr)
-		nodes = append(nodes, n)
-	}
-	for _, n := range nodes {
-		require.Eventually(t, func() bool { return len(n.Members()) == 3 && n.Ready() }, 30*time.Second, 10*time.Millisecond)
-		conns = append(conns, dial(t, serviceOf(t, n, text, Options{}).Register))
-	}
-	return conns
-}
-
-// filterOf reads fields of Envoy's filter as Envoy does: it refuses what it does not know.
-func filterOf(t *testing.T, s snippets.Snippet) *filter.RateLimit {
-	t.Helper()
-	var fields map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(s.Text), &fields), s.At())
 	text, err := json.Marshal(fields)
 	require.NoError(t, err)
-	f := new(filter.RateLimit)
-	require.NoError(t, protojson.Unmarshal(text, f), s.At())
-	for _, limit := range f.GetRateLimits() {
-		require.NoError(t, limit.ValidateAll(), s.At())
-	}
-	return f
+	require.NoError(t, protojson.Unmarshal(text, into), at)
 }
 
 // stream stands in for Envoy with one API key: it makes the requests that Envoy sends for
@@ -100,7 +73,13 @@ func documented(t *testing.T) (limits string, f *filter.RateLimit) {
 	for _, s := range all {
 		switch {
 		case s.Language == "yaml" && s.Key() == "rate_limits":
-			f = filterOf(t, s)
+			var fields map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(s.Text), &fields), s.At())
+			f = new(filter.RateLimit)
+			readProto(t, s.At(), fields, f)
+			for _, limit := range f.GetRateLimits() {
+				require.NoError(t, limit.ValidateAll(), s.At())
+			}
 		case s.Language == "yaml" && s.Key() == "domain" && strings.HasPrefix(s.Text, "domain: model_gateway"):
 			limits = s.Text
 		}
@@ -113,35 +92,27 @@ func documented(t *testing.T) (limits string, f *filter.RateLimit) {
 
 func TestTokensOfResponsesLimitTheRequestsAfterThem(t *testing.T) {
 	limits, f := documented(t)
-	conns := three(t, limits)
-	send := func(on int, req *rls.RateLimitRequest) *rls.RateLimitResponse {
-		r, err := rls.NewRateLimitServiceClient(conns[on]).ShouldRateLimit(t.Context(), req)
-		require.NoError(t, err)
-		return r
-	}
-	limit := func(key string) (tokens int) {
-		r := send(0, stream{t, f, key}.request(false, 0))
+	virtually(t, limits, func(t *testing.T, _ *weirtest.Cluster, all []client) {
+		r := all[0].send(stream{t, f, "nobody"}.request(false, 0))
 		require.Equal(t, ok, r.OverallCode)
-		return int(r.Statuses[0].CurrentLimit.RequestsPerUnit)
-	}("nobody")
+		limit := int(r.Statuses[0].CurrentLimit.RequestsPerUnit)
 
-	t.Run("a debit is not denied", func(t *testing.T) {
+		// A debit is not denied.
 		s := stream{t, f, "large"}
-		require.Equal(t, ok, send(0, s.request(false, 0)).OverallCode)
-		require.Equal(t, ok, send(1, s.request(false, 0)).OverallCode)
-		require.Equal(t, ok, send(2, s.request(true, limit-1)).OverallCode)
-		require.Equal(t, ok, send(1, s.request(false, 0)).OverallCode, "one token is left")
-		r := send(0, s.request(true, 100))
+		require.Equal(t, ok, all[0].send(s.request(false, 0)).OverallCode)
+		require.Equal(t, ok, all[1].send(s.request(false, 0)).OverallCode)
+		require.Equal(t, ok, all[2].send(s.request(true, limit-1)).OverallCode)
+		require.Equal(t, ok, all[1].send(s.request(false, 0)).OverallCode, "one token is left")
+		r = all[0].send(s.request(true, 100))
 		require.Equal(t, ok, r.OverallCode, "nothing can be denied any more")
 		require.Equal(t, over, r.Statuses[0].Code)
-		for on := range conns {
-			require.Equal(t, over, send(on, s.request(false, 0)).OverallCode)
-			require.Equal(t, ok, send(on, stream{t, f, "another"}.request(false, 0)).OverallCode)
+		for _, c := range all {
+			require.Equal(t, over, c.send(s.request(false, 0)).OverallCode)
+			require.Equal(t, ok, c.send(stream{t, f, "another"}.request(false, 0)).OverallCode)
 		}
-	})
 
-	t.Run("concurrent streams spend what they report", func(t *testing.T) {
-		s := stream{t, f, "concurrent"}
+		// Concurrent streams spend the tokens that they report.
+		s = stream{t, f, "concurrent"}
 		const streams = 64
 		tokens, sum := func(i int) int { return limit/streams/2 + i }, 0
 		var wg sync.WaitGroup
@@ -149,22 +120,19 @@ func TestTokensOfResponsesLimitTheRequestsAfterThem(t *testing.T) {
 			sum += tokens(i)
 			wg.Go(func() {
 				for _, req := range []*rls.RateLimitRequest{s.request(false, 0), s.request(true, tokens(i))} {
-					r, err := rls.NewRateLimitServiceClient(conns[i%3]).ShouldRateLimit(t.Context(), req)
+					r, err := all[i%3].s.ShouldRateLimit(t.Context(), req)
 					if err != nil || r.OverallCode != ok {
-						t.Error(strconv.Itoa(i), err, r)
+						t.Error(i, err, r)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		for on := range conns {
-			require.Eventually(t, func() bool {
-				return int(send(on, s.request(false, 0)).Statuses[0].LimitRemaining) == limit-sum
-			}, 30*time.Second, 100*time.Millisecond)
+		time.Sleep(3 * time.Second)
+		for _, c := range all {
+			require.EqualValues(t, limit-sum, c.send(s.request(false, 0)).Statuses[0].LimitRemaining)
 		}
-	})
 
-	t.Run("missing usage is no request", func(t *testing.T) {
-		require.Nil(t, stream{t, f, "broken"}.request(true, -1))
+		require.Nil(t, stream{t, f, "broken"}.request(true, -1), "missing usage is no request")
 	})
 }

@@ -127,13 +127,9 @@ func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 			{"/v1/hold", `{"limit":"streams","key":"u","ttl":30}`, "ttl is 30: use a text", 400},
 			{"/v1/hold", `{"limit":"streams","key":"u","tier":"none"}`, "there is no tier", 400},
 			{"/v1/hold", `{"limit":"steams","key":"u"}`, `there is no limit \"steams\"`, 404},
-			{"/v1/hold", `{"limit":"tokens","key":"u"}`, "in_flight", 400},
 			{"/v1/renew", `{"limit":"streams","key":"u"}`, `field \"hold\" is missing`, 400},
 			{"/v1/renew", `{"limit":"streams","key":"u","hold":null}`, "hold is null: use a text", 400},
 			{"/v1/settle", fmt.Sprintf(`{"limit":"streams","key":"u","reservation":%q,"units":0}`, h.Hold), "", 400},
-			{"/v1/take", `{"limit":"streams","key":"u"}`, "", 400},
-			{"/v1/debit", `{"limit":"streams","key":"u"}`, "", 400},
-			{"/v1/refund", `{"limit":"streams","key":"u"}`, "", 400},
 		}
 		for _, path := range []string{"/v1/renew", "/v1/release"} {
 			for _, text := range append(forged(h.Hold), v.Reservation) {

@@ -22,8 +22,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		w := answer(h, r)
 		return w.Code
 	}
 	quiet := slog.New(slog.DiscardHandler)
@@ -65,8 +64,7 @@ func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
 		ask := func(path, body string) http.Header {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			open.ServeHTTP(w, r)
+			w := answer(open, r)
 			require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 			return w.Header()
 		}

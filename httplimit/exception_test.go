@@ -4,18 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
 )
-
-// adminOfRules is the API of a node with these rules.
-func adminOfRules(t testing.TB, text string) *adminOf {
-	t.Helper()
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { node.Close() })
-	return adminOnRules(t, node, text)
-}
 
 func TestRulesAnswerShowsExceptions(t *testing.T) {
 	a := adminOfRules(t, `

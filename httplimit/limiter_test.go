@@ -14,11 +14,8 @@ import (
 // byLimiter is a Middleware of one limit on a node of its own.
 func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
-	cfg.Logger, o.Logger = quietly, quietly
-	n, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { n.Close() })
-	limiter, err := n.Limiter(l)
+	o.Logger = quietly
+	limiter, err := startNode(t, cfg).Limiter(l)
 	require.NoError(t, err)
 	m, err := ByLimiter(limiter, o)
 	require.NoError(t, err)
@@ -113,54 +110,15 @@ func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
 	require.Equal(t, 200, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
 }
 
-func TestDeniedWritesTheAnswer(t *testing.T) {
-	m := byLimiter(t, perMinute, Options{Denied: func(w http.ResponseWriter, r *http.Request, o *Outcome) {
-		w.WriteHeader(http.StatusTeapot)
-		w.Write([]byte(r.URL.Path + ": " + o.Problem().Title))
-	}}, weir.Config{})
-	h := m.Handler(hello)
-	for range 2 {
-		require.Equal(t, 200, answer(h, get("/tea", "192.0.2.1")).Code)
-	}
-	w := answer(h, get("/tea", "192.0.2.1"))
-	require.Equal(t, http.StatusTeapot, w.Code)
-	require.Equal(t, "/tea: Too Many Requests", w.Body.String())
-	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	require.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
-	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-}
-
-func TestAHandlerFindsItsOutcomeIfItIsKept(t *testing.T) {
-	for _, keeps := range []bool{true, false} {
-		m := byLimiter(t, perMinute, Options{KeepOutcome: keeps}, weir.Config{})
-		var kept []*Outcome
-		h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			kept = append(kept, OutcomeOf(r.Context()))
-		}))
-		answer(h, get("/", "192.0.2.1"))
-		answer(h, get("/", "192.0.2.1"))
-		if !keeps {
-			require.Equal(t, []*Outcome{nil, nil}, kept)
-			continue
-		}
-		for i, remaining := range []int64{1, 0} { // also after the next request
-			require.Equal(t, remaining, kept[i].Verdicts[0].Decision.Remaining)
-			require.Equal(t, "192.0.2.1", kept[i].Verdicts[0].Key)
-		}
-	}
-	require.Nil(t, OutcomeOf(t.Context()))
-}
-
 func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer n.Close()
+	n := startNode(t, weir.Config{})
 	quoted := perMinute
 	quoted.Name = `a "b"`
 	limiters := make(map[string]*weir.Limiter)
 	for _, l := range []weir.Limit{perMinute, quoted} {
-		limiters[l.Name], err = n.Limiter(l)
+		limiter, err := n.Limiter(l)
 		require.NoError(t, err)
+		limiters[l.Name] = limiter
 	}
 	for _, c := range []struct {
 		about, limit string
@@ -182,11 +140,9 @@ func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, weir.ErrInvalid, c.about)
 		require.ErrorContains(t, err, c.names, c.about)
 	}
-	_, err = ByLimiter(limiters[`a "b"`], Options{NoIETFHeaders: true})
+	_, err := ByLimiter(limiters[`a "b"`], Options{NoIETFHeaders: true})
 	require.NoError(t, err)
-	book, err := rules.Static(n, &rules.Set{})
-	require.NoError(t, err)
-	defer book.Close()
+	book := staticBook(t, n, "rules: []")
 	for _, o := range []Options{{Key: HeaderValue("X")}, {Queue: time.Second}} {
 		_, err := New(n, book, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)

@@ -108,25 +108,6 @@ func TestAHijackedConnectionCountsAs101(t *testing.T) {
 	require.Equal(t, int64(9), left(t, m, "s", "192.0.2.1"))
 }
 
-func TestAFunctionDecidesWhichResponsesCount(t *testing.T) {
-	failed := func(_ *http.Request, rule *rules.Rule, e *Ended) bool {
-		return rule.Name == "r" && e.Header.Get("X-Login") == "failed" && e.Status == 200 && !e.Aborted
-	}
-	limit := weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 9, Per: perMinute.Per}
-	for about, m := range map[string]*Middleware{
-		"of a rule":    newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 9, per: 1m}}\n", Options{Count: failed}, weir.Config{}),
-		"of a Limiter": byLimiter(t, limit, Options{Count: failed}, weir.Config{}),
-	} {
-		t.Run(about, func(t *testing.T) {
-			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Login", r.URL.Path[1:]) }))
-			for _, path := range []string{"/failed", "/good", "/failed", "/good"} {
-				require.Equal(t, 200, answer(h, get(path, "192.0.2.1")).Code)
-			}
-			require.Equal(t, "6", answer(h, get("/good", "192.0.2.1")).Header().Get("X-RateLimit-Remaining"))
-		})
-	}
-}
-
 func TestAnotherLimitsDenialGivesReservationsBack(t *testing.T) {
 	m := newLimiter(t, `
 rules:

@@ -11,8 +11,7 @@ import (
 )
 
 func TestReadinessSaysWhatTheNodeSays(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
+	n := startNode(t, weir.Config{})
 	status := func() int {
 		w := httptest.NewRecorder()
 		Readiness(n).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", nil))

@@ -27,9 +27,7 @@ rules:
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(file(1, 1)), 0o600))
-	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
-	require.NoError(t, err)
-	defer node.Close()
+	node := startNode(t, weir.Config{})
 	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
 	require.NoError(t, err)
 	defer book.Close()

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // oneReading reports whether servers of several kinds read one path: those that decode a
@@ -90,14 +89,8 @@ rules:
 - {name: bytes, match: {host: api.example.com}, key: ip, cost: {from: content_length, unit: 1}, limit: {rate: 10, per: 1s}}
 - {name: queue, match: {path: /slow}, key: ip, limit: {algorithm: leaky_bucket, rate: 1000000, per: 1s, burst: 1}, queue: 1ms}
 `
-	n, err := weir.Start(f.Context(), weir.Config{Logger: quietly})
-	require.NoError(f, err)
-	f.Cleanup(func() { n.Close() })
-	set, err := rules.Parse("rules.yaml", []byte(file))
-	require.NoError(f, err)
-	book, err := rules.Static(n, set)
-	require.NoError(f, err)
-	f.Cleanup(func() { book.Close() })
+	n := startNode(f, weir.Config{})
+	book := staticBook(f, n, file)
 	handlers := make(map[bool]http.Handler) // by Options.RefuseAmbiguousPaths
 	for _, refuse := range []bool{false, true} {
 		m, err := New(n, book, Options{

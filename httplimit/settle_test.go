@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -280,41 +279,8 @@ func TestFunctionsReserveAndSettle(t *testing.T) {
 	}
 }
 
-// Spent units are the reported ones, and what is admitted exceeds the limit by no more than
-// requests exceed their estimates.
-func TestConcurrentReservationsAreSettledToTheUnit(t *testing.T) {
-	m := newLimiter(t, tokens("reserve: json:max\nsettle: {json: n}"), Options{}, weir.Config{})
-	var mu sync.Mutex
-	var reported, exceeded int64
-	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var most, n int64
-		text, _ := io.ReadAll(r.Body)
-		fmt.Sscanf(string(text), `{"max":%d,"n":%d}`, &most, &n)
-		mu.Lock()
-		reported += n
-		exceeded += max(0, n-most)
-		mu.Unlock()
-		fmt.Fprintf(w, `{"n":%d}`, n)
-	}))
-	var all sync.WaitGroup
-	for i := range int64(64) {
-		all.Go(func() {
-			for j := range int64(10) {
-				answer(h, post(fmt.Sprintf(`{"max":%d,"n":%d}`, 1+(i*j)%9, (i+j)%9)))
-			}
-		})
-	}
-	all.Wait()
-	require.LessOrEqual(t, reported, 1000+exceeded)
-	if reported <= 1000 {
-		require.Equal(t, 1000-reported, left(t, m, "r", "192.0.2.1"))
-	}
-}
-
 func TestOptionsThatSettleGoTogether(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
-	require.NoError(t, err)
-	defer n.Close()
+	n := startNode(t, weir.Config{})
 	reserve := func(*http.Request, *rules.Rule) (int64, bool) { return 1, true }
 	settle := func(*http.Request, *rules.Rule, *Ended) (int64, bool) { return 1, true }
 	for _, c := range []struct {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir/rules"
 )
 
 func (a *adminOf) statusOf(pairs ...string) (s keyStatus) {
@@ -108,19 +106,12 @@ func TestAStatusTellsNumbersAndSpendsNothing(t *testing.T) {
 }
 
 func TestAStatusComesInPages(t *testing.T) {
-	a := newAdmin(t)
 	var text strings.Builder
 	text.WriteString("rules:\n")
 	for i := range 600 {
 		fmt.Fprintf(&text, "- {name: r%03d, key: user, match: {path: /%d}, limit: {rate: 1, per: 1s}}\n", i, i)
 	}
-	set, err := rules.Parse("rules.yaml", []byte(text.String()))
-	require.NoError(t, err)
-	a.book, err = rules.Static(a.node, set)
-	require.NoError(t, err)
-	defer a.book.Close()
-	a.api, err = Admin(a.node, a.book, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
-	require.NoError(t, err)
+	a := adminOfRules(t, text.String())
 	var names []string
 	pages, after := 0, ""
 	for {

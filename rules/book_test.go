@@ -27,6 +27,14 @@ func startNode(t testing.TB) *weir.Node {
 	return n
 }
 
+// staticBook returns a Book of rules that do not change.
+func staticBook(t testing.TB, n *weir.Node, text string) *Book {
+	b, err := Static(n, mustParse(t, text))
+	require.NoError(t, err)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
 // journal is a log that can be read while it is written.
 type journal struct{ lab.Text }
 
@@ -376,8 +384,7 @@ func TestNobodySeesHalfAVersion(t *testing.T) {
 }
 
 func TestAStaticBookHasWhatItWasGiven(t *testing.T) {
-	b, err := Static(startNode(t), mustParse(t, rated(5, 50)))
-	require.NoError(t, err)
+	b := staticBook(t, startNode(t), rated(5, 50))
 	require.EqualValues(t, 50, rateOf(b))
 	require.EqualValues(t, 5, b.Stats().Version)
 	require.NoError(t, b.Close())

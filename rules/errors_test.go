@@ -170,8 +170,6 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"too many tiers", "tiers: {" + strings.Join(numbered("t", maxTiers+1), ": {}, ") + ": {}}\nrules: []", `rules.yaml:1:8: 65 tiers: use at most 64`},
 		{"too many limits", one("key: ip\nlimits:" + strings.Repeat("\n- {rate: 1, per: 1s}", maxLimits+1)), `rules.yaml:5:3: 17 limits: use at most 16 in a rule`},
 		{"a queue and an overrun", one("key: ip\nqueue: 2s\nsoft: {over: 20%, for: 1m}\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue in a rule with soft: remove one of them`},
-		{"a burst that is too large once multiplied", "tiers: {big: {multiply: 1000000}}\n" + one("key: ip\nlimit: {rate: 1, per: 1s, burst: 10000000, algorithm: token_bucket}"), `rules.yaml:5:10: in tier "big" the rate is 2000000000000: multiplied it is at most 1000000000000`},
-		{"nobody exempt", "exempt: {user: []}\nrules: []", `rules.yaml:1:16: the list is empty: remove it, or add to it`},
 		{"an IPv6 prefix out of range", "ipv6_prefix: 16\nrules: []", `rules.yaml:1:14: ipv6_prefix is 16: use 32 to 128`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {

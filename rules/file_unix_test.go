@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
 )
 
 // within fails if f takes longer than anything here may wait.
@@ -44,9 +42,7 @@ func special(t *testing.T) map[string]string {
 }
 
 func TestWhatIsNoRegularFileIsRefusedByName(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer n.Close()
+	n := startNode(t)
 	for path, kind := range special(t) {
 		within(t, "Open of "+kind, func() {
 			_, err := Open(context.Background(), n, path, BookOptions{})
@@ -56,9 +52,7 @@ func TestWhatIsNoRegularFileIsRefusedByName(t *testing.T) {
 }
 
 func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testing.T) {
-	n, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer n.Close()
+	n := startNode(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]"), 0o600))
 	b, err := Open(t.Context(), n, path, BookOptions{Poll: 5 * time.Millisecond})

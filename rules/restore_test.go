@@ -5,17 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
 )
 
 func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer node.Close()
-	book, err := Static(node, mustParse(t, overridable))
-	require.NoError(t, err)
-	defer book.Close()
+	node := startNode(t)
+	book := staticBook(t, node, overridable)
 	require.NoError(t, book.Override("r", "k", Override{Rate: 5000}))
 	require.NoError(t, book.Override("r", "other", Override{Rate: 5000}))
 	o, ok := book.OverrideOf("r", "k")
@@ -29,12 +23,8 @@ func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
 
 // A member may have published an override under the highest version that others take.
 func TestAnOverrideIsTakenBackWhateverItsVersion(t *testing.T) {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer node.Close()
-	book, err := Static(node, mustParse(t, overridable))
-	require.NoError(t, err)
-	defer book.Close()
+	node := startNode(t)
+	book := staticBook(t, node, overridable)
 	require.NoError(t, book.Override("r", "k", Override{Rate: 5000}))
 	o, _ := book.OverrideOf("r", "k")
 	values, _ := node.Published("")

@@ -254,47 +254,6 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
 }
 
-// A proxy on a Unix socket has no address: it is trusted by name, or warned of once.
-func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
-	node := start(t, weir.Config{})
-	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 9, per: 1h}}]")
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 9, Per: time.Hour})
-	require.NoError(t, err)
-	for _, c := range []struct {
-		about  string
-		client httplimit.ClientAddress
-		want   string
-		warns  int
-	}{
-		{"trusted", httplimit.RightmostUntrusted("X-Forwarded-For").TrustUnix(), "192.0.2.1", 0},
-		{"not trusted", httplimit.RemoteAddr(), "invalid IP", 1},
-	} {
-		for _, byRules := range []bool{true, false} {
-			var seen []string
-			log := new(bytes.Buffer)
-			o := Options{
-				Client: c.client, Logger: slog.New(slog.NewTextHandler(log, nil)),
-				OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) {
-					seen = append(seen, r.Client.String())
-				},
-			}
-			limits, err := New(node, book, o)
-			if !byRules {
-				limits, err = ByLimiter(l, o)
-			}
-			require.NoError(t, err)
-			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}})
-			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("x-forwarded-for", "192.0.2.1"))
-			for range 2 {
-				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil, nil)
-				require.NoError(t, err)
-			}
-			require.Equal(t, []string{c.want, c.want}, seen, c.about)
-			require.Equal(t, c.warns, strings.Count(log.String(), "TrustUnix"), c.about)
-		}
-	}
-}
-
 func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
 	node := start(t, weir.Config{})
 	l, err := node.Limiter(weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
@@ -360,27 +319,54 @@ func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
 	require.Equal(t, []string{"OK", "OK", "ResourceExhausted", "ResourceExhausted", "OK"}, answers)
 }
 
-// A spoofed address neither escapes the limit nor spends another's.
+// A spoofed address neither escapes the limit nor spends another's. A proxy on a Unix socket has no
+// address: it is trusted by name, or warned of once.
 func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
-	l := limiter(t, weir.Limit{Name: "l", Rate: 5, Per: time.Minute})
+	node := start(t, weir.Config{})
+	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 99, per: 1h}}]")
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 99, Per: time.Hour})
+	require.NoError(t, err)
+	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}
+	forwarded := []string{"x-forwarded-for", "192.0.2.1"}
 	for _, c := range []struct {
 		about  string
+		peer   net.Addr
 		client httplimit.ClientAddress
 		pairs  []string
 		want   string
+		warns  int
 	}{
-		{"no trust", httplimit.ClientAddress{}, []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
-		{"many lines are one list", httplimit.FromRight("X-Forwarded-For", 2), []string{"x-forwarded-for", "203.0.113.9", "x-forwarded-for", "192.0.2.1, 198.51.100.1"}, "192.0.2.1"},
-		{"a peer that is not trusted", httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")), []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
-		{"Forwarded", httplimit.FromRight("Forwarded", 1), []string{"forwarded", `for="[2001:db8::1]:80"`}, "2001:db8::1"},
-		{"one header, twice", httplimit.Header("X-Real-IP"), []string{"x-real-ip", "192.0.2.1", "x-real-ip", "192.0.2.2"}, "127.0.0.1"},
+		{"no trust", tcp, httplimit.ClientAddress{}, forwarded, "127.0.0.1", 0},
+		{"many lines are one list", tcp, httplimit.FromRight("X-Forwarded-For", 2), []string{"x-forwarded-for", "203.0.113.9", "x-forwarded-for", "192.0.2.1, 198.51.100.1"}, "192.0.2.1", 0},
+		{"a peer that is not trusted", tcp, httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")), forwarded, "127.0.0.1", 0},
+		{"Forwarded", tcp, httplimit.FromRight("Forwarded", 1), []string{"forwarded", `for="[2001:db8::1]:80"`}, "2001:db8::1", 0},
+		{"one header, twice", tcp, httplimit.Header("X-Real-IP"), []string{"x-real-ip", "192.0.2.1", "x-real-ip", "192.0.2.2"}, "127.0.0.1", 0},
+		{"a Unix socket that is trusted", unix, httplimit.RightmostUntrusted("X-Forwarded-For").TrustUnix(), forwarded, "192.0.2.1", 0},
+		{"a Unix socket that is not", unix, httplimit.RemoteAddr(), forwarded, "invalid IP", 1},
 	} {
-		var seen netip.Addr
-		limits, err := ByLimiter(l, Options{Client: c.client, OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) { seen = r.Client }})
-		require.NoError(t, err)
-		_, st := call(t, serve(t, new(service), limits), c.pairs...)
-		require.Equal(t, codes.OK, st.Code(), c.about)
-		require.Equal(t, c.want, seen.String(), c.about)
+		for _, byRules := range []bool{true, false} {
+			var seen []string
+			log := new(bytes.Buffer)
+			o := Options{
+				Client: c.client, Logger: slog.New(slog.NewTextHandler(log, nil)),
+				OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) {
+					seen = append(seen, r.Client.String())
+				},
+			}
+			limits, err := New(node, book, o)
+			if !byRules {
+				limits, err = ByLimiter(l, o)
+			}
+			require.NoError(t, err)
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: c.peer})
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(c.pairs...))
+			for range 2 {
+				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil, nil)
+				require.NoError(t, err)
+			}
+			require.Equal(t, []string{c.want, c.want}, seen, c.about)
+			require.Equal(t, c.warns, strings.Count(log.String(), "TrustUnix"), c.about)
+		}
 	}
 }
 

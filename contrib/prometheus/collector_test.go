@@ -22,6 +22,15 @@ func solo(t testing.TB) *weir.Node {
 	return node
 }
 
+func staticBook(t testing.TB, node *weir.Node, text string) *rules.Book {
+	set, err := rules.Parse("rules.yaml", []byte(text))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	t.Cleanup(func() { book.Close() })
+	return book
+}
+
 func limiter(t testing.TB, node *weir.Node, name string, rate int64) *weir.Limiter {
 	l, err := node.Limiter(weir.Limit{Name: name, Algorithm: weir.FixedWindow, Rate: rate, Per: 24 * time.Hour})
 	require.NoError(t, err)
@@ -75,32 +84,6 @@ func TestAScrapeHasWhatTheNodeDecided(t *testing.T) {
 	}
 	r := registry(t, New(node, nil))
 	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP weir_cluster_members Members of this node's roster, itself included, by state.
-# TYPE weir_cluster_members gauge
-weir_cluster_members{state="dead"} 0
-weir_cluster_members{state="joining"} 0
-weir_cluster_members{state="serving"} 1
-weir_cluster_members{state="unheard"} 0
-# HELP weir_decisions_total Decisions for checks of this node, by source and outcome.
-# TYPE weir_decisions_total counter
-weir_decisions_total{outcome="allowed",source="budget"} 0
-weir_decisions_total{outcome="allowed",source="failed_closed"} 0
-weir_decisions_total{outcome="allowed",source="failed_open"} 0
-weir_decisions_total{outcome="allowed",source="forwarded"} 0
-weir_decisions_total{outcome="allowed",source="leased"} 0
-weir_decisions_total{outcome="allowed",source="owner"} 3
-weir_decisions_total{outcome="allowed",source="pushback"} 0
-weir_decisions_total{outcome="allowed",source="relayed"} 0
-weir_decisions_total{outcome="allowed",source="stand_in"} 0
-weir_decisions_total{outcome="denied",source="budget"} 0
-weir_decisions_total{outcome="denied",source="failed_closed"} 0
-weir_decisions_total{outcome="denied",source="failed_open"} 0
-weir_decisions_total{outcome="denied",source="forwarded"} 0
-weir_decisions_total{outcome="denied",source="leased"} 0
-weir_decisions_total{outcome="denied",source="owner"} 2
-weir_decisions_total{outcome="denied",source="pushback"} 0
-weir_decisions_total{outcome="denied",source="relayed"} 0
-weir_decisions_total{outcome="denied",source="stand_in"} 0
 # HELP weir_evicted_total Counts evicted before they had recovered, because MaxKeys was reached.
 # TYPE weir_evicted_total counter
 weir_evicted_total 0
@@ -114,7 +97,7 @@ weir_limit_shadows_total{limit="trial",outcome="denied"} 3
 # HELP weir_ready 1 if the node waits for no authority, nor for a first member.
 # TYPE weir_ready gauge
 weir_ready 1
-`), "weir_cluster_members", "weir_decisions_total", "weir_evicted_total", "weir_keys", "weir_ready", "weir_limit_shadows_total"))
+`), "weir_evicted_total", "weir_keys", "weir_ready", "weir_limit_shadows_total"))
 
 	for name := range series(t, r) {
 		require.NotContains(t, name, "secret")
@@ -139,11 +122,7 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(New(nil, nil)))
 
 	node := solo(t)
-	set, err := rules.Parse("rules.yaml", []byte("version: 3\nrules: [{name: a, key: ip, limit: {rate: 1, per: 1s}}]"))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	defer book.Close()
+	book := staticBook(t, node, "version: 3\nrules: [{name: a, key: ip, limit: {rate: 1, per: 1s}}]")
 	for name := range series(t, registry(t, New(nil, book))) {
 		require.True(t, strings.HasPrefix(name, "weir_rules"), name)
 	}
@@ -158,15 +137,11 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 
 func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
 	node := solo(t)
-	set, err := rules.Parse("rules.yaml", []byte(`{version: 1, rules: [
+	book := staticBook(t, node, `{version: 1, rules: [
   {name: one, key: ip, limit: {rate: 1, per: 1h}},
   {name: two, key: user, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 3, per: 24h}]},
   {name: trial, key: ip, shadow: true, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 4, per: 24h}]},
-  {name: idle, key: ip, limit: {rate: 1, per: 1h}}]}`))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	defer book.Close()
+  {name: idle, key: ip, limit: {rate: 1, per: 1h}}]}`)
 	now := book.Current()
 	for _, name := range []string{"one", "two/burst", "two/daily", "trial/burst", "trial/daily"} {
 		l, rule, ok := now.Limit(name)
@@ -205,11 +180,7 @@ func crowded(t testing.TB) *weir.Node {
 
 func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 	node := crowded(t)
-	set, err := rules.Parse("rules.yaml", []byte(`{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	defer book.Close()
+	book := staticBook(t, node, `{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`)
 	late, _, _ := book.Current().Limit("late")
 	for _, l := range []*weir.Limiter{
 		limiter(t, node, "limit 4095", 1),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -120,17 +119,4 @@ func TestFiberAddsFewAllocations(t *testing.T) {
 	}
 	bare := run("/bare")
 	require.LessOrEqual(t, run("/limited")-bare, 4.0, "three of httplimit, and the text of fiber's IP")
-}
-
-func TestFiberLimitsTheConnectionsOfItsServer(t *testing.T) {
-	limit, err := fiberlimit.ByLimiter(limiter(t, 2), fiberlimit.Options{})
-	require.NoError(t, err)
-	app := fiber.New()
-	app.Get("/", limit, func(c fiber.Ctx) error { return c.SendString("hello") })
-	for i := range 3 {
-		answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil), fiber.TestConfig{}) // without a timeout
-		require.NoError(t, err)
-		require.Equal(t, i < 2, answer.StatusCode == 200)
-		require.Len(t, answer.Header["Ratelimit-Policy"], 1)
-	}
 }

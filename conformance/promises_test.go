@@ -65,14 +65,20 @@ func limiter(t testing.TB, rate int64) *weir.Limiter {
 	return l
 }
 
-// ruled returns a layer by rules, and the Limiter of the rule r.
-func ruled(t testing.TB, file string, o options) (layer, *weir.Limiter) {
-	node := start(t)
+// staticBook returns a Book of rules that do not change.
+func staticBook(t testing.TB, node *weir.Node, file string) *rules.Book {
 	set, err := rules.Parse("rules.yaml", []byte(file))
 	require.NoError(t, err)
 	book, err := rules.Static(node, set)
 	require.NoError(t, err)
 	t.Cleanup(func() { book.Close() })
+	return book
+}
+
+// ruled returns a layer by rules, and the Limiter of the rule r.
+func ruled(t testing.TB, file string, o options) (layer, *weir.Limiter) {
+	node := start(t)
+	book := staticBook(t, node, file)
 	limit, _, _ := book.Current().Limit("r")
 	return layer{node: node, book: book, options: o}, book.Current().Limiter(limit, "", "192.0.2.1")
 }
@@ -179,6 +185,8 @@ default_tier: free
 	r = a.get("/v1/x", fields...)
 	require.Equal(t, 418, r.status)
 	require.Equal(t, "Too Many Requests", r.body)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
 	require.Equal(t, 200, a.get("/v1/x", append(fields, "X-Skip", "yes")...).status)
 	fields[len(fields)-1] = "b"
 	require.Equal(t, 200, a.get("/v1/x", fields...).status)

@@ -45,8 +45,8 @@ var policy = regexp.MustCompile(`"([a-z]+)";q=`)
 
 // checks answers a proxy by the rules of the routes.
 func (a *answers) checks(t *testing.T) *httptest.Server {
-	node, book := limited(t)
-	h, err := httplimit.Checks(node, book, httplimit.CheckOptions{Open: true, Logger: quiet})
+	node := start(t)
+	h, err := httplimit.Checks(node, staticBook(t, node, ruleFile()), httplimit.CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)

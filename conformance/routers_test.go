@@ -3,7 +3,6 @@ package conformance
 import (
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -14,10 +13,8 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/rules"
 )
 
 var (
@@ -48,7 +45,8 @@ type routed struct {
 // serveRoutes serves the routes on a framework.
 func (f *framework) serveRoutes(t testing.TB, refuse bool) routed {
 	w := new(witness)
-	node, book := limited(t)
+	node := start(t)
+	book := staticBook(t, node, ruleFile())
 	s := &site{handlers: make(map[string]func(call) error), layers: []layer{{node: node, book: book, options: options{
 		RefuseAmbiguousPaths: refuse, OnDecision: func(_ call, o *httplimit.Outcome) { w.decided(o) },
 	}}}}
@@ -58,19 +56,6 @@ func (f *framework) serveRoutes(t testing.TB, refuse bool) routed {
 	of, err := f.serve(t, s)
 	require.NoError(t, err)
 	return routed{of, w}
-}
-
-// limited starts a node, and returns it with a book that has a rule for each route.
-func limited(t testing.TB) (*weir.Node, *rules.Book) {
-	node, err := weir.Start(t.Context(), weir.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	set, err := rules.Parse("rules.yaml", []byte(ruleFile()))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, book.Close()) })
-	return node, book
 }
 
 // routers are those whose readings of a path httplimit and the adapters know.

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -222,50 +221,6 @@ func (r *replica) admin() string {
 	return "http://" + r.ip + ":" + port
 }
 
-// left returns what the key of take has left by this node's answer, or -1 and why there is none.
-func (r *replica) left() (remaining int, why string) {
-	ask, err := http.NewRequest(http.MethodGet, r.admin()+"/v1/status?rule=api&key=123", nil)
-	if err != nil {
-		return -1, err.Error()
-	}
-	ask.Header.Set("Authorization", "Bearer "+adminToken)
-	client := http.Client{Timeout: 10 * time.Second}
-	a, err := client.Do(ask)
-	if err != nil {
-		return -1, err.Error()
-	}
-	defer a.Body.Close()
-	text, _ := io.ReadAll(a.Body)
-	var status struct {
-		Limits []struct {
-			Name      string
-			Remaining int
-		}
-	}
-	if err := json.Unmarshal(text, &status); err != nil {
-		return -1, err.Error()
-	}
-	for _, l := range status.Limits {
-		if l.Name == "api/hourly" {
-			return l.Remaining, string(text)
-		}
-	}
-	return -1, string(text)
-}
-
-// requireLeft waits until the node answers that so many are left. A node of a machine that is
-// busy may answer by its own share, until it hears the key's owner again.
-func (r *replica) requireLeft(t *testing.T, want int, says string) {
-	t.Helper()
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		got, why := r.left()
-		if got == want {
-			return
-		}
-		require.Less(t, time.Since(begun), patience, "%s: %d are left, not %d: %s", says, got, want, why)
-	}
-}
-
 // leave ends a pod as Kubernetes does, but for the wait before SIGTERM, which is not the
 // node's.
 func (r *replica) leave(t *testing.T) {
@@ -321,11 +276,6 @@ func together(t *testing.T, built string, m manifests, network string) {
 		require.Contains(t, n.take(t), `"allowed":true`)
 	}
 	for _, n := range nodes {
-		n.requireLeft(t, 997, "they count together")
+		n.leave(t)
 	}
-	nodes[0].leave(t)
-	require.Contains(t, nodes[1].take(t), `"allowed":true`)
-	nodes[2].requireLeft(t, 996, "what was counted is with those that stay")
-	nodes[1].leave(t)
-	nodes[2].leave(t)
 }

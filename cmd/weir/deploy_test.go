@@ -8,14 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -97,13 +95,11 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 			if !first {
 				p = b
 			}
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addrs["checks"]+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"`+key+`"}`))
+			r, err := p.newCheck(ctx, "/v1/take", `{"limit":"api/hourly","key":"`+key+`"}`)
 			if err != nil {
 				return err
 			}
 			r.GetBody = nil // a request that was sent is sent once
-			r.Header.Set("Authorization", "Bearer "+checksToken)
-			r.Header.Set("Content-Type", "application/json")
 			answer, err := client.Do(r)
 			var refused *net.OpError
 			if first && errors.As(err, &refused) && refused.Op == "dial" {
@@ -143,9 +139,7 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	envoy := send(t, func(ctx context.Context, key string) error {
-		_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
-			{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: key}}},
-		}}, grpc.WaitForReady(true))
+		_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, envoyRequest(key), grpc.WaitForReady(true))
 		return err
 	})
 	http1.goesOn(t, 100)

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -185,14 +184,13 @@ func honestClients(t *testing.T, p *process) []*honest {
 	conn, err := grpc.NewClient(p.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "honest"}}}}}
 	return []*honest{
 		{name: "/live", ask: askHTTP(http.MethodGet, at("health", "/live"), "", "", false)},
 		{name: "checks, new connections", ask: askHTTP(http.MethodPost, at("checks", "/v1/take"), checksToken, take, false)},
 		{name: "checks, a kept connection", ask: askHTTP(http.MethodPost, at("checks", "/v1/take"), checksToken, take, true)},
 		{name: "admin", ask: askHTTP(http.MethodGet, at("admin", "/v1/members"), adminToken, "", false)},
 		{name: "Envoy", ask: func(ctx context.Context) error {
-			_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request)
+			_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, envoyRequest("honest"))
 			return err
 		}},
 	}

@@ -224,13 +224,12 @@ func TestHoldPassesSignalsOn(t *testing.T) {
 	require.Equal(t, []string{"/v1/hold", "/v1/release"}, h.questions())
 }
 
-func TestANodeHoldsReservesAndSettlesForCommands(t *testing.T) {
+func TestANodeHoldsForCommands(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(`
 rules:
 - {name: exports, key: user, limit: {algorithm: in_flight, rate: 2}}
-- {name: tokens, key: user, limit: {rate: 100, per: 24h}}
 `), 0o600))
 	p := begin(t, insecure.NewCredentials(), dir)
 	told, ended := filepath.Join(t.TempDir(), "told"), make(chan string, 1)
@@ -249,21 +248,6 @@ rules:
 		code, _ := p.ask("hold", "-units", "2", "exports", "alice", "--", "true")
 		return code == ok
 	}, "it is never released")
-
-	code, out = p.ask("reserve", "-units", "60", "tokens", "alice")
-	require.Equal(t, ok, code, out)
-	text := strings.Fields(out)[0]
-	code, out = p.ask("settle", "tokens", "bob", text, "10")
-	require.Equal(t, bad, code)
-	require.Contains(t, out, "of no reservation")
-	code, out = p.ask("settle", "tokens", "alice", text, "10")
-	require.Equal(t, ok, code, out)
-	code, _ = p.ask("settle", "tokens", "alice", text, "0")
-	require.Equal(t, bad, code)
-	wait(t, func() bool {
-		_, out := p.ask("peek", "tokens", "alice")
-		return strings.Contains(out, "90 of 100 left")
-	}, "the rest of the estimate does not come back")
 }
 
 func TestReserveAndSettleCarryTheReservation(t *testing.T) {

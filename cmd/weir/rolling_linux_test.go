@@ -85,13 +85,11 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 	live := *r.live.Load()
 	for i := range live {
 		p := live[(first+i)%len(live)]
-		q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addrs["checks"]+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"`+key+`"}`))
+		q, err := p.newCheck(ctx, "/v1/take", `{"limit":"api/hourly","key":"`+key+`"}`)
 		if err != nil {
 			return err
 		}
 		q.GetBody = nil // a request that was sent is sent once
-		q.Header.Set("Authorization", "Bearer "+checksToken)
-		q.Header.Set("Content-Type", "application/json")
 		answer, err := client.Do(q)
 		if refused := (*net.OpError)(nil); errors.As(err, &refused) && refused.Op == "dial" {
 			continue

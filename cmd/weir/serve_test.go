@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -148,12 +147,10 @@ func (p *reached) post(t *testing.T, path, body string) (status int, answer stri
 }
 
 func (p *reached) tryPost(path, body string) (status int, answer string, err error) {
-	r, err := http.NewRequest(http.MethodPost, "http://"+p.addrs["checks"]+path, strings.NewReader(body))
+	r, err := p.newCheck(context.Background(), path, body)
 	if err != nil {
 		return 0, "", err
 	}
-	r.Header.Set("Authorization", "Bearer "+checksToken)
-	r.Header.Set("Content-Type", "application/json")
 	a, err := asker.Do(r)
 	if err != nil {
 		return 0, "", err
@@ -161,6 +158,16 @@ func (p *reached) tryPost(path, body string) (status int, answer string, err err
 	defer a.Body.Close()
 	text, err := io.ReadAll(a.Body)
 	return a.StatusCode, string(text), err
+}
+
+// newCheck returns a request to the check API.
+func (p *reached) newCheck(ctx context.Context, path, body string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addrs["checks"]+path, strings.NewReader(body))
+	if err == nil {
+		r.Header.Set("Authorization", "Bearer "+checksToken)
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r, err
 }
 
 func (p *reached) ready() bool {
@@ -263,9 +270,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 		conn, err := grpc.NewClient(p.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
 		defer conn.Close()
-		answer, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
-			{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "u"}}},
-		}})
+		answer, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), envoyRequest("u"))
 		require.NoError(t, err)
 		return answer.Statuses[0].LimitRemaining
 	}

@@ -85,32 +85,16 @@ func (d *document) commands() (all []Command, err error) {
 			add(s.Line, s.Text, "")
 		case "console":
 			for _, part := range regexp.MustCompile(`(?m)^\$ `).Split(s.Text, -1)[1:] {
-				command, output := cutCommand(part)
-				add(s.Line, command, output)
+				found := prompted.FindStringSubmatch(part)
+				add(s.Line, found[1], found[2])
 			}
 		}
 	}
 	return all, errors.Join(errs...)
 }
 
-// cutCommand splits what follows a prompt at the first end of a line that is not
-// within quotes.
-func cutCommand(text string) (command, output string) {
-	var quote rune
-	for i, c := range text {
-		switch {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '\n':
-			return text[:i], text[i+1:]
-		}
-	}
-	return text, ""
-}
+// prompted is a command after a prompt, up to the first end of a line outside quotes, and its output.
+var prompted = regexp.MustCompile(`(?s)^((?:'[^']*'|"[^"]*"|[^'"\n])*)\n?(.*)$`)
 
 // token is the first of a shell's tokens in a text: blanks or a comment, the end of a
 // command, an output's redirection, or a word.

@@ -240,7 +240,7 @@ func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 				if c.advertise {
 					child.Env = append(child.Env, advertiseVariable+"="+c.addresses[i]+":7946")
 				}
-				node, err := lab.StartCommand(child, nil, func(line []byte) { said[i] <- string(line) })
+				node, err := lab.StartCommand(child, func(line []byte) { said[i] <- string(line) })
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = node.Stop(time.Minute) })
 				go func() {

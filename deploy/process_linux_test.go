@@ -155,7 +155,8 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 		}
 	}
 	var err error
-	r.Child, err = lab.StartCommand(c, &r.out, func(line []byte) { fmt.Fprintf(&r.out, "%s\n", line) })
+	c.Stderr = &r.out
+	r.Child, err = lab.StartCommand(c, func(line []byte) { fmt.Fprintf(&r.out, "%s\n", line) })
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = r.Kill()

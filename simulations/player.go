@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/rpc"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -41,12 +40,11 @@ func (p Player) Play(s *Scenario, j *Journal) error {
 
 // startPlayer starts a process that plays scenarios.
 func startPlayer() (*lab.Service, error) {
-	program, err := os.Executable()
+	cmd, err := lab.Self(playerEnv + "=1")
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), playerEnv+"=1")
+	cmd.Stderr = os.Stderr
 	return lab.StartService(cmd)
 }
 

@@ -15,7 +15,7 @@ const (
 	// another region and back, above those of the Regional limit that do.
 	mostLate = 0.01
 	// there is the least that it takes to another region and back.
-	there = 2 * (oneWay - jitter)
+	there = 2 * oneWay
 	// settling is what regions take to reach each other again after a heal, with
 	// some seconds between attempts to connect.
 	settling = 2 * time.Second
@@ -27,7 +27,7 @@ const withCut = deployed
 
 // judgeRegions is judge of a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
-	f, t := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: m.tally.lateness.WorstSince(time.Time{}), broken: m.failures()}, m.tally
+	f, t := m.newFindings(10, "The most that a customer got, of what it is promised at most:"), m.tally
 	all := f.clients(t, sum(t.answers, func(*answer) bool { return true }))
 	ended := func(i int) int64 { // when what happened had been followed by something else
 		if i+1 < len(m.happened) {

@@ -80,14 +80,21 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 			defer f.mu.Unlock()
 			inc.condition = joining
 			inc.down[len(inc.down)-1].To = time.Now().UnixNano()
-			f.order(inc) // of links that changed meanwhile
+			f.tellLinks(inc) // which changed meanwhile
 			return err
 		}
 	case reload:
 		f.version++
 		return func() error { return f.rules.write(f.version, hourlyReloaded) }
 	case disconnect:
-		return func() error { return inc.process.Order(order{Break: true}) }
+		return func() error {
+			var ended int
+			err := inc.process.Call("Gateway.Break", 0, &ended)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.cut += ended
+			return err
+		}
 	case cut, heal:
 		f.away[what.gateway] = k == cut
 	case sever, rejoin:
@@ -98,16 +105,16 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 		f.slowed[what.gateway] = k == slowDown
 	}
 	for _, inc := range f.current {
-		f.order(inc)
+		f.tellLinks(inc)
 	}
 	return func() error { return nil }
 }
 
-// order tells a gateway what is between it and the others, unless it is frozen: then it
-// is told when it goes on, since nobody reads what it is told meanwhile. f.mu is held.
-func (f *fleet) order(inc *incarnation) {
+// tellLinks tells a gateway what is between it and the others, unless it is frozen: then it
+// is told when it goes on, since nobody reads what it is told meanwhile. The caller must hold f.mu.
+func (f *fleet) tellLinks(inc *incarnation) {
 	if inc.runs() {
-		_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
+		inc.process.Go("Gateway.Link", f.links(inc.gateway), new(int), nil) // one that has ended is told at its start
 	}
 }
 
@@ -122,7 +129,7 @@ func (f *fleet) links(gateway int) map[string]link {
 		l := link{Cut: f.away[gateway] != f.away[i]}
 		abroad := f.region(i) != f.region(gateway)
 		if abroad {
-			l.Delay, l.Jitter = oneWay, jitter
+			l.Delay = oneWay
 		}
 		for _, end := range []int{gateway, i} {
 			if f.slowed[end] {

@@ -274,6 +274,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"-nodes 1", "-nodes is 1: use 2 to 9"},
+		{"-nodes 2", "-nodes is 2: use 3 to 9"},
 		{"-replicas 0", "-replicas is 0: use 1 to 8, or -1 for none"},
 		{"-rate 0", "-rate is 0: use 64 to 20000"},
 		{"-rate 20000 -duration 5m", "is 6000000 requests: use 3000000 at most"},

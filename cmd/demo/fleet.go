@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/rpc"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ type fleet struct {
 	served   bool          // until Ctrl-C, under a page whose buttons cut and slow links
 
 	// What follows is zero in a demo.
-	endurance               // of each gateway that a soak starts
+	Endurance               // of each gateway that a soak starts
 	aftermath time.Duration // how long after a step windows are judged by it
 
 	polls sync.WaitGroup
@@ -58,7 +59,7 @@ type fleet struct {
 	saved    int64         // until when all admissions are in the snapshots that all gateways left as they stopped
 
 	// What follows belongs to open, and then to one change at a time.
-	sites    []site // by gateway
+	sites    []Site // by gateway
 	releases []func()
 	rules    rulesFile
 }
@@ -68,15 +69,15 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 	f := &fleet{
 		story: story{told: told, begun: time.Now()},
 		nodes: nodes, each: o.nodes, regions: regionNames[:o.regions], replicas: o.replicas, limit: o.limit, per: per,
-		current: make([]*incarnation, nodes+1), sites: make([]site, nodes+1), served: o.serve,
+		current: make([]*incarnation, nodes+1), sites: make([]Site, nodes+1), served: o.serve,
 		away: make([]bool, nodes+1), slowed: make([]bool, nodes+1),
-		token: newToken(), timeout: timeout, rules: rulesFile{name: "rules.yaml", limit: o.limit, per: per},
+		token: rand.Text(), timeout: timeout, rules: rulesFile{name: "rules.yaml", limit: o.limit, per: per},
 	}
 	switch {
 	case o.regions > 0:
 		f.timeout, f.rules.name = patience, "regions.yaml"
 	case o.soak > 0:
-		f.endurance, f.aftermath = endurance{Secrets: [][]byte{newSecret()}, Forget: forget, MaxKeys: maxKeys}, soakAftermath
+		f.Endurance, f.aftermath = Endurance{Secrets: [][]byte{newSecret()}, Forget: forget, MaxKeys: maxKeys}, soakAftermath
 		f.rules.name, f.rules.kept = "soak.yaml", keptRate(o.rate)
 	}
 	return f
@@ -94,9 +95,6 @@ func (f *fleet) regionName(gateway int) string {
 	}
 	return f.regions[f.region(gateway)]
 }
-
-// newToken is a bearer token that nobody guesses.
-func newToken() string { return rand.Text() }
 
 // hold chooses the sites of all gateways, and holds them: nobody else is given one while its
 // gateway restarts. It is called once.
@@ -131,14 +129,14 @@ func (f *fleet) enter(gateway int) error {
 	return f.launch(inc)
 }
 
-// launch starts a gateway's process. Like lab.Start, it belongs on the demo's own thread.
+// launch starts a gateway's process. Like lab.StartService, it belongs on the demo's own thread.
 func (f *fleet) launch(inc *incarnation) error {
 	f.mu.Lock()
 	gateway := inc.gateway
-	s := settings{
-		Label: label(gateway), site: inc.site, Expect: f.each, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
+	s := Settings{
+		Label: label(gateway), Site: inc.site, Expect: f.each, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
 		Region: f.regionName(gateway), Regions: make(map[string][]string), Timeout: f.timeout, Shown: f.served, Links: f.links(gateway),
-		endurance: f.endurance,
+		Endurance: f.Endurance,
 	}
 	if f.soaks() {
 		s.Snapshots = filepath.Join(f.rules.dir, s.Label)
@@ -153,38 +151,52 @@ func (f *fleet) launch(inc *incarnation) error {
 	}
 	f.mu.Unlock()
 
-	p, err := lab.StartJSON(gatewayEnv, s, func(r report) { f.told(inc, r) })
+	cmd, err := lab.Self(gatewayEnv + "=1")
+	if err != nil {
+		return err
+	}
+	p, err := lab.StartService(cmd)
 	if err != nil {
 		return fmt.Errorf("gateway %d does not start: %w", gateway+1, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	inc.process = p
-	go func() {
-		<-p.Ended()
-		f.ended(inc, p)
-	}()
+	go f.follow(inc, s)
 	return nil
 }
 
-// told takes in a gateway's report.
-func (f *fleet) told(inc *incarnation, r report) {
+// follow has a gateway start, handles its reports until it serves no more, and waits for the end of its
+// process. An error of a call is a broken promise, unless the process has ended.
+func (f *fleet) follow(inc *incarnation, s Settings) {
+	err := inc.process.Call("Gateway.Start", s, new(int))
+	for left := false; err == nil && !left; time.Sleep(lookInterval) {
+		var r Report
+		if err = inc.process.Call("Gateway.Report", 0, &r); err == nil {
+			f.told(inc, r)
+		}
+		left = r.Left
+	}
+	if refusal := rpc.ServerError(""); errors.As(err, &refusal) {
+		f.mu.Lock()
+		f.breaks("gateway %d: %v", inc.gateway+1, err)
+		f.mu.Unlock()
+	}
+	_ = inc.process.Close() // it ends, if it has not
+	<-inc.process.Ended()
+	f.ended(inc)
+}
+
+// told handles a report from a gateway.
+func (f *fleet) told(inc *incarnation, r Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.Error != "" {
-		f.breaks("gateway %d: %s", inc.gateway+1, r.Error)
-		return
-	}
 	for _, s := range r.Still {
 		if !f.served { // where nobody judges how long requests took
 			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
 		}
 	}
-	if r.Figures != nil {
-		inc.series = append(inc.series, *r.Figures)
-	}
-	f.cut += r.Cut - inc.report.Cut
-	r.Still, r.Figures = nil, nil
+	r.Still = nil
 	inc.report = r
 	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
 		f.lag = max(f.lag, r.Stream.Lag)
@@ -285,7 +297,8 @@ func (f *fleet) hearing() bool {
 }
 
 // ended takes in the end of a process.
-func (f *fleet) ended(inc *incarnation, p *lab.Child) {
+func (f *fleet) ended(inc *incarnation) {
+	p := inc.process
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(inc.over)
@@ -413,7 +426,7 @@ func (f *fleet) stop() {
 		}
 		inc.condition = stopped
 		wait.Go(func() {
-			if errors.Is(inc.process.Stop(stopWithin), lab.ErrLate) {
+			if errors.Is(inc.process.End(stopWithin), lab.ErrLate) {
 				f.mu.Lock()
 				f.breaks("gateway %d did not stop within %v", inc.gateway+1, stopWithin)
 				f.mu.Unlock()

@@ -3,12 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -21,13 +24,12 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// gatewayEnv, in a process's environment, makes it a gateway. It holds the
-// gateway's settings in JSON.
+// gatewayEnv, in a process's environment, makes it a gateway.
 const gatewayEnv = "WEIR_DEMO_GATEWAY"
 
-// settings is what a gateway is told.
-type settings struct {
-	site
+// Settings are those of a gateway.
+type Settings struct {
+	Site
 	Label    string   // of its node
 	Token    string   // of its admin API
 	Rules    string   // the file
@@ -38,15 +40,15 @@ type settings struct {
 	Regions  map[string][]string // where nodes of each other region are reached
 	Timeout  time.Duration       // of its node
 	Shown    bool                // its reports have what a page shows
-	endurance
+	Endurance
 
 	// Links, if not nil, is what is between it and others, by their addresses. It can change
 	// then.
 	Links map[string]link
 }
 
-// endurance is what a gateway of a soak has besides. The zero value is that of a demo.
-type endurance struct {
+// Endurance is what a gateway of a soak has besides. The zero value is that of a demo.
+type Endurance struct {
 	Secrets   [][]byte
 	Snapshots string        // the directory; none if empty
 	Skew      time.Duration // of the node's clock
@@ -54,38 +56,25 @@ type endurance struct {
 	MaxKeys   int
 }
 
-// order is what the demo tells a gateway while it runs, a line of JSON on its
-// standard input.
-type order struct {
-	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
-	Break bool            `json:",omitempty"` // end all connections of its node
-	Take  bool            `json:",omitempty"` // take the figures
-}
-
-// report is what a gateway tells the demo, a line of JSON each on its standard
-// output: one when it serves, and then whenever what it sees has changed, and
-// from time to time.
-type report struct {
+// Report is the view that a gateway has of the cluster at one time.
+type Report struct {
 	At      int64  // when it saw this
-	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
 	Name    string // of its node
 	Members []seen
 	Owns    int // clients, by its ring
 	Stream  weir.StreamStats
-	Regions map[string]weir.RegionStats `json:",omitempty"`
+	Regions map[string]weir.RegionStats
 
 	Rules uint64 // the version that it decides by
 	Saved int64  // when its last snapshot began that is kept, in Unix nanoseconds
 
-	Cut     int      // connections that it was told to end, in all
-	Figures *figures `json:",omitempty"` // once after each order to take them
-
-	Still []lab.Span     `json:",omitempty"` // when the process stood still since the last report
-	Page  *page.Snapshot `json:",omitempty"` // if it is shown
+	Still []lab.Span     // when the process stood still since the last report
+	Page  *page.Snapshot // if it is shown
+	Left  bool           // it serves no more
 }
 
 // hears reports whether the gateway heard a member.
-func (r *report) hears(name string) bool {
+func (r *Report) hears(name string) bool {
 	return slices.ContainsFunc(r.Members, func(m seen) bool {
 		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
 	})
@@ -120,28 +109,45 @@ const timeout = 100 * time.Millisecond
 // readyPath is where a gateway tells whether it is ready for traffic.
 const readyPath = "/ready"
 
-// lookInterval is how often a gateway looks whether what it sees has changed, and
-// tellInterval how often it reports if nothing has.
-const (
-	lookInterval = 10 * time.Millisecond
-	tellInterval = 250 * time.Millisecond
-)
+// lookInterval is the pause between two reports of a gateway.
+const lookInterval = 10 * time.Millisecond
 
 // leaveWithin bounds a gateway's leave: handing over, saying goodbye, and answering what is under
 // way.
 const leaveWithin = 8 * time.Second
 
-// runGateway is the whole of a gateway's process: an HTTP service behind a limiter. It returns
-// the exit status.
-func runGateway(told string) int {
-	return lab.Serve(told, serveGateway, func(err error) any { return report{At: time.Now().UnixNano(), Error: err.Error()} })
+// Gateway is the service of a gateway's process: an HTTP service behind a limiter. It leaves on
+// SIGTERM. The demo calls Start first, and one method at a time.
+type Gateway struct {
+	leave   context.Context // done on SIGTERM
+	links   *network
+	files   *snapshot.Dir // nil without snapshots
+	service *service.Service
+	view    *page.Node
+	site    Site
+	shown   bool
+	late    lab.Lateness
+	ended   chan error // why it serves no more
+	last    Report
 }
 
-// serveGateway is that process, from its start until ctx is done or it has left, as it is told
-// to.
-func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan order, tell func(any) error) error {
-	links := newNetwork(s.Links)
-	defer links.close()
+// runGateway is the whole of a gateway's process. It returns the exit status.
+func runGateway() int {
+	leave, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer restore()
+	g := &Gateway{leave: leave, links: newNetwork(nil), late: lab.Lateness{Idle: true}, ended: make(chan error, 1)}
+	defer g.close()
+	if err := lab.ServeCalls("Gateway", g); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// Start starts the node and serves.
+func (g *Gateway) Start(s Settings, _ *int) (err error) {
+	g.site, g.shown = s.Site, s.Shown
+	g.links.set(s.Links)
 	o := service.Options{Rules: s.Rules, LeaveWithin: leaveWithin, Node: weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas, Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
@@ -149,26 +155,22 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 		Secrets: s.Secrets, Forget: s.Forget, MaxKeys: s.MaxKeys,
 	}}
 	if s.Snapshots != "" {
-		dir, err := snapshot.OpenDir(s.Snapshots, snapshot.DirOptions{})
-		if err != nil {
+		if g.files, err = snapshot.OpenDir(s.Snapshots, snapshot.DirOptions{}); err != nil {
 			return err
 		}
-		defer dir.Close()
-		o.Node.Snapshots, o.Node.SnapshotEvery = dir, saveInterval
+		o.Node.Snapshots, o.Node.SnapshotEvery = g.files, saveInterval
 	}
 	if s.Links != nil {
 		o.Node.Cluster = cluster.NewGossip(cluster.Config{
-			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Network: links,
+			Name: s.Label + "-" + rand.Text()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Network: g.links,
 		})
 	}
-	gateway, err := service.Start(ctx, o)
-	if err != nil {
+	if g.service, err = service.Start(g.leave, o); err != nil {
 		return err
 	}
-	defer gateway.Close()
-	node, book := gateway.Node, gateway.Book
-	w := watcher{view: &page.Node{Node: node, Book: book}, shown: s.Shown, tell: tell, late: lab.Lateness{Idle: true}}
-	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(w.view)})
+	node, book := g.service.Node, g.service.Book
+	g.view = &page.Node{Node: node, Book: book}
+	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(g.view)})
 	if err != nil {
 		return err
 	}
@@ -182,96 +184,76 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	server := func(addr string, h http.Handler) service.Server {
 		return service.HTTP(&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute})
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- gateway.Serve(toldToLeave, server(s.HTTP, routes), server(s.Admin, admin)) }()
-
-	w.late.Start(stillInterval, stillSlack)
-	defer w.late.Stop()
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
-		if err := w.look(); err != nil {
-			return err
-		}
-		select {
-		case <-toldToLeave.Done():
-			select {
-			case <-ctx.Done(): // it is to end at once
-				return nil
-			case err := <-ended:
-				w.last.Still = w.late.Take()
-				return errors.Join(err, tell(w.last))
-			}
-		case err := <-ended: // a server has failed
-			return err
-		case o := <-orders: // one that does nothing, once ctx is done
-			links.set(o.Links)
-			if err := w.carryOut(o, s.site); err != nil {
-				return err
-			}
-		case <-tick.C:
-		}
-	}
+	go func() { g.ended <- g.service.Serve(g.leave, server(s.HTTP, routes), server(s.Admin, admin)) }()
+	g.late.Start(stillInterval, stillSlack)
+	return nil
 }
 
-// watcher reports what a gateway sees. It is not safe for concurrent use.
-type watcher struct {
-	view    *page.Node
-	shown   bool
-	late    lab.Lateness
-	tell    func(any) error
-	cut     int
-	figures *figures // that are not reported yet
-	last    report   // that was told
+// close ends what Start has started.
+func (g *Gateway) close() {
+	g.late.Stop()
+	if g.service != nil {
+		_ = g.service.Close()
+	}
+	if g.files != nil {
+		_ = g.files.Close()
+	}
+	g.links.close()
 }
 
-// carryOut executes an order of a soak. The connections of clients of the gateway stay.
-func (w *watcher) carryOut(o order, s site) error {
-	if o.Take {
-		w.figures = takeFigures(w.view.Node)
+// Report returns the view of the gateway, which does not change once the gateway leaves. It returns an
+// error if a server failed, or if the gateway did not leave in order.
+func (g *Gateway) Report(_ int, r *Report) (err error) {
+	if g.leave.Err() == nil {
+		g.last = g.look()
 	}
-	if !o.Break {
-		return nil
+	*r = g.last
+	select {
+	case err = <-g.ended:
+		r.Left = true
+	default:
 	}
+	r.Still = g.late.Take()
+	return err
+}
+
+func (g *Gateway) look() Report {
+	rules, stats := g.view.Book.Current(), g.view.Node.Stats()
+	r := Report{At: time.Now().UnixNano(), Rules: rules.Version(), Stream: stats.Stream, Regions: stats.Regions, Owns: owned(rules)}
+	for _, m := range g.view.Node.Members() {
+		if m.Self {
+			r.Name = m.Name
+		}
+		r.Members = append(r.Members, seen{m.Name, m.State})
+	}
+	if age := stats.Snapshots.Age; age > 0 {
+		r.Saved = r.At - int64(age)
+	}
+	if g.shown {
+		shown := g.view.Snapshot()
+		r.Page = &shown
+	}
+	return r
+}
+
+// Link changes what is between the gateway and others, by their addresses.
+func (g *Gateway) Link(links map[string]link, _ *int) error {
+	g.links.set(links)
+	return nil
+}
+
+// Break ends all connections of the node, and returns their number. The connections of clients stay.
+func (g *Gateway) Break(_ int, cut *int) (err error) {
 	var ports []int
-	for _, addr := range []string{s.HTTP, s.Admin} {
+	for _, addr := range []string{g.site.HTTP, g.site.Admin} {
 		at, err := netip.ParseAddrPort(addr)
 		if err != nil {
 			return err
 		}
 		ports = append(ports, int(at.Port()))
 	}
-	cut, err := breakConnections(ports...)
-	w.cut += cut
+	*cut, err = breakConnections(ports...)
 	return err
-}
-
-// look reports the view of the gateway if it has changed, or if nothing was reported for
-// tellInterval.
-func (w *watcher) look() error {
-	rules, now, last := w.view.Book.Current(), time.Now().UnixNano(), &w.last
-	r := report{At: now, Rules: rules.Version(), Cut: w.cut, Figures: w.figures}
-	for _, m := range w.view.Node.Members() {
-		if m.Self {
-			r.Name = m.Name
-		}
-		r.Members = append(r.Members, seen{m.Name, m.State})
-	}
-	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Cut == last.Cut && r.Figures == nil
-	if same && now-last.At < int64(tellInterval) {
-		return nil
-	}
-	stats := w.view.Node.Stats()
-	if age := stats.Snapshots.Age; age > 0 {
-		r.Saved = now - int64(age)
-	}
-	r.Stream, r.Regions, r.Owns, r.Still = stats.Stream, stats.Regions, owned(rules), w.late.Take()
-	if w.shown {
-		shown := w.view.Snapshot()
-		r.Page = &shown
-	}
-	w.last, w.figures = r, nil
-	return w.tell(r)
 }
 
 // limited is a handler behind the rules. Its answers say, besides what the client

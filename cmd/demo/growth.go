@@ -7,13 +7,12 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// figures are the resources that a process holds while there is no traffic. -1 means that the system
+// Figures are the resources that a process holds while there is no traffic. -1 means that the system
 // does not report the figure.
-type figures struct {
+type Figures struct {
 	RSS        int64 // bytes of the machine's memory
 	Heap       int64 // bytes of the Go heap that are in use
 	Goroutines int64
@@ -21,23 +20,24 @@ type figures struct {
 	Keys       int64 // counts that the node holds
 }
 
-// takeFigures collects garbage and returns free memory to the system first, so that the figures
-// count only memory that is in use.
-func takeFigures(node *weir.Node) *figures {
+// Measure returns the figures of the process. It collects garbage and returns free memory to the system
+// first, so that the figures count only memory that is in use.
+func (g *Gateway) Measure(_ int, f *Figures) error {
 	runtime.GC()         // runs finalizers
 	debug.FreeOSMemory() // runs the collector again, and returns free memory
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return &figures{
-		RSS: lab.Resident(os.Getpid()), Heap: int64(m.HeapAlloc), Goroutines: int64(runtime.NumGoroutine()), Files: lab.OpenFiles(os.Getpid()), Keys: int64(node.Stats().Keys),
+	*f = Figures{
+		RSS: lab.Resident(os.Getpid()), Heap: int64(m.HeapAlloc), Goroutines: int64(runtime.NumGoroutine()), Files: lab.OpenFiles(os.Getpid()), Keys: int64(g.view.Node.Stats().Keys),
 	}
+	return nil
 }
 
 // tolerance is how much higher a figure may be late than early: a part of it, and a constant.
 type tolerance struct {
 	name string
 	unit int64 // of the printed value
-	of   func(*figures) int64
+	of   func(*Figures) int64
 	part float64
 	more int64
 	why  string
@@ -48,11 +48,11 @@ const mib = 1 << 20
 // tolerances are far below a leak: a goroutine or a descriptor for each fault, check or connection
 // is hundreds in ten minutes, and 1 KiB for each check is 20 MiB a minute.
 var tolerances = []tolerance{
-	{"RSS", mib, func(f *figures) int64 { return f.RSS }, 0.20, 8 * mib, "MiB: the allocator keeps memory"},
-	{"heap", mib, func(f *figures) int64 { return f.Heap }, 0.10, 2 * mib, "MiB: keys of long limits, and tables that double"},
-	{"routines", 1, func(f *figures) int64 { return f.Goroutines }, 0, 8, "goroutines: gossip"},
-	{"files", 1, func(f *figures) int64 { return f.Files }, 0, 8, "file descriptors: gossip"},
-	{"keys", 1, func(f *figures) int64 { return f.Keys }, 0.10, 500, "keys of long limits"},
+	{"RSS", mib, func(f *Figures) int64 { return f.RSS }, 0.20, 8 * mib, "MiB: the allocator keeps memory"},
+	{"heap", mib, func(f *Figures) int64 { return f.Heap }, 0.10, 2 * mib, "MiB: keys of long limits, and tables that double"},
+	{"routines", 1, func(f *Figures) int64 { return f.Goroutines }, 0, 8, "goroutines: gossip"},
+	{"files", 1, func(f *Figures) int64 { return f.Files }, 0, 8, "file descriptors: gossip"},
+	{"keys", 1, func(f *Figures) int64 { return f.Keys }, 0.10, 500, "keys of long limits"},
 }
 
 // fewest is how many times the figures must have been taken.
@@ -61,7 +61,7 @@ const fewest = 4
 // growth adds a claim for each figure that a gateway must not increase. A claim compares the median of
 // the first third of the values with the median of the last third, because a single value may be
 // unusual.
-func (f *findings) growth(gateway int, series []figures) {
+func (f *findings) growth(gateway int, series []Figures) {
 	if len(series) < fewest {
 		f.broken = append(f.broken, fmt.Sprintf("the figures of gateway %d were taken %d times: at least %d are needed, so let it run longer", gateway+1, len(series), fewest))
 		return

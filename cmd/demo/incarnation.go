@@ -33,29 +33,29 @@ var conditions = [...]struct {
 
 func (c condition) String() string { return conditions[c].name }
 
-// site is where a gateway and its node are reached. It stays when the gateway starts again.
-type site struct{ Bind, HTTP, Admin string }
+// Site has the addresses of a gateway and its node. They stay when the gateway starts again.
+type Site struct{ Bind, HTTP, Admin string }
 
 // incarnation is one process in one gateway's place. What changes is under the fleet's mu.
 type incarnation struct {
 	gateway   int // index
-	site      site
-	process   *lab.Child
+	site      Site
+	process   *lab.Service
 	client    *http.Client
 	condition condition
 	ready     bool          // as it said last
-	report    report        // the last one; none yet if its Name is empty
+	report    Report        // the last one; none yet if its Name is empty
 	down      []span        // when it could not be expected to answer
 	over      chan struct{} // closed when its process has ended
 	still     []span        // when it was late and cores did not work for it, as it told: other programs had them
-	series    []figures
+	series    []Figures
 }
 
 func (inc *incarnation) is(conditions ...condition) bool {
 	return inc != nil && slices.Contains(conditions, inc.condition)
 }
 
-// runs reports whether its process takes orders.
+// runs reports whether the process answers calls.
 func (inc *incarnation) runs() bool { return inc.is(starting, joining, up) && inc.process != nil }
 
 // url is where the incarnation serves, and adminURL where its admin API is.

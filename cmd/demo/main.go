@@ -48,8 +48,8 @@ func main() {
 
 // entry is the demo, or one of its gateways, and returns the exit status.
 func entry(args []string, out *os.File, complain io.Writer) int {
-	if told := os.Getenv(gatewayEnv); told != "" {
-		return runGateway(told)
+	if os.Getenv(gatewayEnv) != "" {
+		return runGateway()
 	}
 	o, err := parse(args, out)
 	switch {

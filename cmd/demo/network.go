@@ -4,9 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +14,8 @@ import (
 
 // link is what is between a gateway and another.
 type link struct {
-	Cut    bool
-	Delay  time.Duration // each way, what it takes longer
-	Jitter time.Duration // and so much more or less, at most Delay
+	Cut   bool
+	Delay time.Duration // added to connections in each direction
 }
 
 // network is the machine's own, but that what a gateway and another say to each other can
@@ -55,23 +52,17 @@ func (n *network) set(links map[string]link) {
 	n.changed = make(chan struct{})
 }
 
-// link is the one to an address as it is, how long the next that is sent takes, and what is closed
-// when that changes.
-func (n *network) link(addr string) (l link, takes time.Duration, changed <-chan struct{}) {
+// link returns the link to an address, and a channel that is closed when links change.
+func (n *network) link(addr string) (l link, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l = n.links[addr]
-	takes = l.Delay
-	if l.Jitter > 0 {
-		takes += rand.N(2*l.Jitter) - l.Jitter
-	}
-	return l, takes, n.changed
+	return n.links[addr], n.changed
 }
 
 // pass waits until the link to an address is not cut.
 func (n *network) pass(ctx context.Context, addr string) error {
 	for {
-		l, _, changed := n.link(addr)
+		l, changed := n.link(addr)
 		if !l.Cut {
 			return nil
 		}
@@ -151,8 +142,8 @@ func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, 
 	for {
 		b := make([]byte, parcelBytes)
 		read, err := from.Read(b)
-		_, takes, _ := n.link(addr)
-		if due := time.Now().Add(takes); due.After(last) {
+		l, _ := n.link(addr)
+		if due := time.Now().Add(l.Delay); due.After(last) {
 			last = due
 		}
 		if read > 0 {
@@ -206,30 +197,24 @@ func (n *network) close() {
 	n.wait.Wait()
 }
 
-// packets is a UDP socket whose packets take their time, or are lost.
+// packets is a UDP socket that drops packets while a link is cut.
 type packets struct {
 	net.PacketConn
 	network *network
 }
 
 func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
-	l, takes, _ := c.network.link(to.String())
-	switch {
-	case l.Cut:
-	case takes <= 0:
-		return c.PacketConn.WriteTo(b, to)
-	default:
-		late := slices.Clone(b)
-		time.AfterFunc(takes, func() { c.PacketConn.WriteTo(late, to) })
+	if l, _ := c.network.link(to.String()); l.Cut {
+		return len(b), nil
 	}
-	return len(b), nil
+	return c.PacketConn.WriteTo(b, to)
 }
 
 func (c *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		n, from, err := c.PacketConn.ReadFrom(b)
 		if err == nil {
-			if l, _, _ := c.network.link(from.String()); l.Cut {
+			if l, _ := c.network.link(from.String()); l.Cut {
 				continue
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // region is what the demo puts between two regions.
-var region = link{Delay: oneWay, Jitter: jitter}
+var region = link{Delay: oneWay}
 
 // farAway is an echo in another region, reached by a network of its own.
 func farAway(t *testing.T) (n *network, addr string) {
@@ -74,7 +74,7 @@ func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
 	n, addr := farAway(t)
 	conn := dial(t, n, addr)
 	trip(t, conn, "hello")
-	n.set(map[string]link{addr: {Cut: true, Delay: oneWay, Jitter: jitter}})
+	n.set(map[string]link{addr: {Cut: true, Delay: oneWay}})
 	_, err := conn.Write([]byte("x"))
 	require.NoError(t, err)
 	n.close() // returns when all has ended
@@ -177,7 +177,4 @@ func TestACutHoldsConnectionsAndLosesPacketsUntilItHeals(t *testing.T) {
 	begun := time.Now()
 	require.NoError(t, exchange(eventually))
 	require.GreaterOrEqual(t, time.Since(begun), 60*time.Millisecond, "each way")
-	begun = time.Now()
-	require.NoError(t, packet(eventually))
-	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond, "who sends it sees to it")
 }

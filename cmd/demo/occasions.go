@@ -48,21 +48,3 @@ func (f *fleet) occasions() *occasions {
 	}
 	return &o
 }
-
-// outvoted is when gateways had to keep to a share of the limit, because they were
-// no majority without the one that was missing.
-func (f *fleet) outvoted() []span {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var spans []span
-	for i, h := range f.happened {
-		if h.kind.takesAway() && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
-			s := lab.Between(h.from, never)
-			if i+1 < len(f.happened) { // it is back
-				s.To = f.happened[i+1].seenBy
-			}
-			spans = append(spans, s)
-		}
-	}
-	return spans
-}

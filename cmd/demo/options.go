@@ -46,7 +46,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.BoolVar(&o.serve, "serve", false, "keep the gateways up until Ctrl-C, under some traffic, with a page that shows them and has buttons for faults")
 	flags.DurationVar(&o.soak, "soak", 0, "how `long` random faults are played instead of the plan, each once at least, before all gateways stop and start for a tenth as long: 30s to 24h; 0 for the plan")
 	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
-	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told; with -soak 5")
+	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 3 to 9; with -serve 2 to 9; with -regions in each, and 2 unless told; with -soak 5")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200, with -soak 1500")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
@@ -105,7 +105,8 @@ func parse(args []string, help io.Writer) (options, error) {
 		{o.soak != 0 && (o.serve || o.regions != 0 || given["duration"] || given["limit"]), "-soak with -serve, -regions, -duration or -limit: take the other one off, a soak has limits and an end of its own", nil},
 		{o.soak != 0 && o.rate < soakRate, "-rate is %d: use %d or more with -soak, less does not use up what is granted", []any{o.rate, soakRate}},
 		{o.soak != 0 && o.nodes <= steadfast, "-nodes is %d: use %d or more with -soak, as %d of them stay", []any{o.nodes, steadfast + 1, steadfast}},
-		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", []any{o.nodes}},
+		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9", []any{o.nodes}},
+		{o.nodes == 2 && !o.serve && o.regions == 0 && o.soak == 0, "-nodes is 2: use 3 to 9, one is killed and another frozen, and two have no majority then", nil},
 		{o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", []any{o.replicas}},
 		{o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", []any{o.rate, workers}},
 		{o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", []any{o.limit}},

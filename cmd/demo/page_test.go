@@ -17,7 +17,7 @@ func fleetOf(sides ...int) *fleet {
 	f := newFleet(options{nodes: len(sides), replicas: 1, limit: 10, serve: true}, time.Second, nil)
 	for i, side := range sides {
 		inc := &incarnation{gateway: i, condition: up, ready: true, over: make(chan struct{})}
-		inc.report = report{Name: label(i) + "-1", Page: &page.Snapshot{Members: []page.Member{{ID: label(i) + "-1", Share: 1}}}}
+		inc.report = Report{Name: label(i) + "-1", Page: &page.Snapshot{Members: []page.Member{{ID: label(i) + "-1", Share: 1}}}}
 		f.sites[i].Bind = label(i)
 		for j, other := range sides {
 			state := weir.Unheard
@@ -31,13 +31,15 @@ func fleetOf(sides ...int) *fleet {
 	return f
 }
 
+func sidesOf(f *fleet) []int { return f.sides(f.speaker()) }
+
 func TestThePageHasTheLargestSideFirst(t *testing.T) {
-	require.Equal(t, []int{0, 0, 0, 0}, fleetOf(1, 1, 1).sides(), "one side is none; the last place is of a gateway that comes and goes")
-	require.Equal(t, []int{2, 1, 1, 2, 1, 0}, fleetOf(1, 2, 2, 1, 2).sides())
+	require.Equal(t, []int{0, 0, 0, 0}, sidesOf(fleetOf(1, 1, 1)), "one side is none; the last place is of a gateway that comes and goes")
+	require.Equal(t, []int{2, 1, 1, 2, 1, 0}, sidesOf(fleetOf(1, 2, 2, 1, 2)))
 	f := fleetOf(1, 2, 2)
-	require.Equal(t, 1, f.speaker(f.sides()).gateway, "who speaks for all is of it")
+	require.Equal(t, 1, f.speaker().gateway, "who speaks for all is of it")
 	f.current[2].condition = killed
-	require.Equal(t, []int{1, 2, 0, 0}, f.sides(), "who is dead is on no side")
+	require.Equal(t, []int{1, 2, 0, 0}, sidesOf(f), "who is dead is on no side")
 }
 
 func TestThePageShowsMembersAndActions(t *testing.T) {

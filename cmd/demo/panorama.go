@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,7 +57,7 @@ func sourceOf(s page.Source) http.Handler {
 // ask asks a gateway of the largest side for what its own page's source knows.
 func (p *panorama) ask(ctx context.Context, what string, query url.Values, into any) error {
 	p.fleet.mu.Lock()
-	speaker := p.fleet.speaker(p.fleet.sides())
+	speaker := p.fleet.speaker()
 	p.fleet.mu.Unlock()
 	if speaker == nil {
 		return errors.New("no gateway is up")
@@ -95,47 +94,39 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 // tells reports whether a gateway's own view counts. f.mu is held.
 func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Page != nil }
 
-// sides numbers the gateways that hear each other, directly or through others, from 1 on,
-// the largest side first; all are 0 if there is one side. f.mu is held.
-func (f *fleet) sides() []int {
-	sides := make([]int, len(f.current))
-	hears := func(i, j int) bool { return f.current[i].report.hears(f.current[j].report.Name) }
-	var members [][]int
-	var join func(i int)
-	join = func(i int) { // and all that are on its side
-		side := len(members)
-		sides[i], members[side-1] = side, append(members[side-1], i)
-		for j, other := range f.current {
-			if sides[j] == 0 && tells(other) && other.is(up) && (hears(i, j) || hears(j, i)) {
-				join(j)
+// speaker returns the gateway that hears the most gateways that are up, or nil if none is there. The
+// caller must hold f.mu.
+func (f *fleet) speaker() (first *incarnation) {
+	most := -1
+	for _, inc := range f.current {
+		heard := 0
+		for _, other := range f.current {
+			if inc.is(up) && other.is(up) && inc.report.hears(other.report.Name) {
+				heard++
 			}
 		}
-	}
-	for i, inc := range f.current {
-		if sides[i] == 0 && tells(inc) && inc.is(up) {
-			members = append(members, nil)
-			join(i)
-		}
-	}
-	slices.SortStableFunc(members, func(a, b []int) int { return cmp.Compare(len(b), len(a)) })
-	for n, side := range members {
-		for _, i := range side {
-			if sides[i] = n + 1; len(members) == 1 {
-				sides[i] = 0
-			}
-		}
-	}
-	return sides
-}
-
-// speaker is a gateway of the largest side, nil if none is there. f.mu is held.
-func (f *fleet) speaker(sides []int) (first *incarnation) {
-	for i, inc := range f.current {
-		if tells(inc) && sides[i] <= 1 && (first == nil || first.condition != up && inc.condition == up) {
-			first = inc
+		if tells(inc) && heard > most {
+			first, most = inc, heard
 		}
 	}
 	return first
+}
+
+// sides returns for each gateway that is up 1 if the speaker hears it, and otherwise 2. If it hears
+// all, all are 0. A cut has two sides. The caller must hold f.mu.
+func (f *fleet) sides(speaker *incarnation) []int {
+	sides := make([]int, len(f.current))
+	for i, inc := range f.current {
+		if tells(inc) && inc.is(up) {
+			if sides[i] = 2; speaker.report.hears(inc.report.Name) {
+				sides[i] = 1
+			}
+		}
+	}
+	if !slices.Contains(sides, 2) {
+		clear(sides)
+	}
+	return sides
 }
 
 // Snapshot implements page.Source.
@@ -143,9 +134,9 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 	f := p.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sides := f.sides()
-	share := make(map[int]float64)
-	if speaker := f.speaker(sides); speaker != nil {
+	speaker := f.speaker()
+	sides, share := f.sides(speaker), make(map[int]float64)
+	if speaker != nil {
 		s = *speaker.report.Page
 		for _, m := range s.Members {
 			share[gatewayOf(m.ID)] += m.Share

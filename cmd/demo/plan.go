@@ -62,9 +62,6 @@ var kinds = [...]kindOf{
 func (k kind) String() string       { return kinds[k].name }
 func (k kind) guarantee() guarantee { return kinds[k].guarantee }
 
-// takesAway reports whether a gateway is missing from then on.
-func (k kind) takesAway() bool { return k == leave || k == kill || k == freeze }
-
 // step is something that will happen to a gateway, once all have seen the step
 // before it.
 type step struct {

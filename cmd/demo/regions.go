@@ -34,12 +34,8 @@ func journey(regions []string, nodes int, duration time.Duration) []step {
 	}
 }
 
-// What a path between two regions takes each way: oneWay, and up to jitter more
-// or less.
-const (
-	oneWay = 50 * time.Millisecond
-	jitter = 10 * time.Millisecond
-)
+// oneWay is how much longer connections between two regions take each way.
+const oneWay = 50 * time.Millisecond
 
 // Of a run with regions.
 const (

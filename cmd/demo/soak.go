@@ -259,13 +259,11 @@ func (s *soak) takeFigures(ctx context.Context) error {
 	lab.Sleep(ctx, drain)
 	s.grown = slices.Clone(s.current[:steadfast])
 	var errs []error
-	times := len(s.current[0].series) + 1
 	for _, inc := range s.current[:steadfast] {
-		errs = append(errs, inc.process.Order(order{Take: true}))
+		var f Figures
+		errs = append(errs, inc.process.Call("Gateway.Measure", 0, &f))
+		inc.series = append(inc.series, f)
 	}
-	errs = append(errs, s.await(ctx, func() bool {
-		return !slices.ContainsFunc(s.current[:steadfast], func(inc *incarnation) bool { return len(inc.series) < times })
-	}))
 	return errors.Join(errs...)
 }
 
@@ -324,10 +322,10 @@ func (s *soak) endAll(ctx context.Context, orderly bool) error {
 		}
 	}
 	s.mu.Unlock()
-	end := (*lab.Child).Kill
+	end := (*lab.Service).Kill
 	if orderly {
 		lab.Sleep(ctx, drain)
-		end = (*lab.Child).Leave
+		end = (*lab.Service).Leave
 	}
 	var errs []error
 	for _, inc := range all {
@@ -426,7 +424,8 @@ var soakMeans = [guarantees]string{"without a fault", "around starts and leaves"
 
 // judge judges all rounds, once all gateways have ended.
 func (s *soak) judge(int64) *findings {
-	v := &findings{width: 11, still: s.tally.lateness.WorstSince(time.Time{}), broken: slices.Concat(s.problems, s.failures()), heading: "The fullest windows, of what they hold at most:"}
+	v := s.newFindings(11, "The fullest windows, of what they hold at most:")
+	v.broken = append(v.broken, s.problems...)
 	sum := v.clients(s.tally, &s.seen)
 	var played []string
 	for k := range kinds {

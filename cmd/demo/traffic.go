@@ -60,37 +60,17 @@ func (a *answer) gaveUp() bool {
 	return errors.As(a.err, &e) && e.Timeout()
 }
 
-// drive sends rate requests a second through the fleet's gateways until ctx is
-// done, and returns when all have been answered. What cannot be sent in time,
-// because all workers wait, is not sent at all. draw makes for each worker what draws the account
-// of a request.
+// drive sends rate requests a second through the fleet's gateways until ctx is done, and returns when
+// all have been answered. It sends no request that cannot be sent in time, because all workers wait.
+// draw returns for each worker a function that draws the account of a request.
 func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64, draw func(*rand.Rand) func() account) {
-	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
-		next := draw(random)
-		return func() {
-			if of, to := next(), f.pick(random); to != nil {
-				t.add(ask(to, of))
-			}
-		}
-	})
-}
-
-// drawClient draws some clients far more often than others.
-func drawClient(random *rand.Rand) func() account {
-	chosen := rand.NewZipf(random, zipf, 1, clients-1)
-	return func() account { return account{"/", int(chosen.Uint64())} }
-}
-
-// pace has workers do what newWorker makes for each of them, rate times a second
-// all together, until ctx is done, and returns when all have. What cannot be done
-// in time, because all wait, is missed.
-func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker func(*rand.Rand) func()) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	pause := time.Duration(workers) * time.Second / time.Duration(rate)
 	for w := range workers {
 		wait.Go(func() {
-			work := newWorker(rand.New(rand.NewPCG(seed, uint64(w)+1)))
+			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
+			next := draw(random)
 			lab.Sleep(ctx, pause*time.Duration(w)/workers)
 			tick := time.NewTicker(pause) // which leaves out what it cannot hand over
 			defer tick.Stop()
@@ -99,13 +79,21 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 				case <-ctx.Done():
 					return
 				case now := <-tick.C:
-					miss(max(0, int((now.Sub(last)+pause/2)/pause)-1))
+					t.miss(max(0, int((now.Sub(last)+pause/2)/pause)-1))
 					last = now
 				}
-				work()
+				if of, to := next(), f.pick(random); to != nil {
+					t.add(ask(to, of))
+				}
 			}
 		})
 	}
+}
+
+// drawClient draws some clients far more often than others.
+func drawClient(random *rand.Rand) func() account {
+	chosen := rand.NewZipf(random, zipf, 1, clients-1)
+	return func() account { return account{"/", int(chosen.Uint64())} }
 }
 
 // ask asks one gateway for a client.

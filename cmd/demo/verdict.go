@@ -36,6 +36,11 @@ type findings struct {
 	broken    []string // what else was promised and did not hold, in words
 }
 
+// newFindings returns findings without claims.
+func (m *monitor) newFindings(width int, heading string) *findings {
+	return &findings{width: width, heading: heading, still: m.tally.lateness.WorstSince(time.Time{}), broken: m.failures()}
+}
+
 // add adds a claim.
 func (f *findings) add(holds bool, name, value, format string, args ...any) {
 	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
@@ -157,7 +162,7 @@ type assessment struct {
 // assess adds the answers that the tally has.
 func (m *monitor) assess(to *assessment) {
 	f, t := m.fleet, m.tally
-	during, outvoted, still := f.occasions(), f.outvoted(), f.gatewaysStill(0)
+	during, still := f.occasions(), f.gatewaysStill(0)
 	to.seen.merge(sum(t.answers, func(*answer) bool { return true }))
 	c := circumstances{roundTrip: sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99), long: f.aftermath > 0, saved: f.saved}
 	faults := slices.Concat(during[crashed:]...)
@@ -169,10 +174,7 @@ func (m *monitor) assess(to *assessment) {
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
 		}
-		down := f.wasDown(f.named(a.owner), a.check)
-		if a.at == budget {
-			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
-		}
+		down := a.at == stoodIn && f.wasDown(f.named(a.owner), a.check)
 		excused, isExcused := unsettled(a.check, still)
 		if !down && !near(faults, a.check) && !isExcused {
 			to.late++
@@ -202,10 +204,7 @@ func (m *monitor) judge(over int64) *findings {
 	var a assessment
 	m.assess(&a)
 	f, found := m.fleet, &a.found
-	v := &findings{
-		width: 9, still: m.tally.lateness.WorstSince(time.Time{}),
-		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
-	}
+	v := m.newFindings(9, fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per))
 	s := v.clients(m.tally, &a.seen)
 	v.sentences = []string{
 		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.meanwhile(), s.errors, s.stalls),
@@ -221,7 +220,6 @@ func (m *monitor) judge(over int64) *findings {
 	for g := range guarantees {
 		v.window(g.String(), found[g], f.per, g.means(found[g].Most-f.limit-f.limit/16))
 	}
-	v.broken = append(v.broken, f.failures()...)
 	for i, inc := range f.current {
 		if inc.is(starting) {
 			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))

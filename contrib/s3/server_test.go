@@ -158,7 +158,7 @@ func real(t *testing.T) *server {
 	s := new(server)
 	s.start = func() {
 		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
-		child, err = lab.StartCommand(cmd, nil, func([]byte) {})
+		child, err = lab.StartCommand(cmd, func([]byte) {})
 		require.NoError(t, err)
 		for ctx := within(t, patience); ; time.Sleep(10 * time.Millisecond) {
 			if c, err := net.Dial("tcp", address); err == nil {

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +11,9 @@ import (
 	"time"
 )
 
-// Child is a process that a program has started: itself, run once more, or another command. It does not outlive its
-// parent: its standard input is a pipe that the parent holds open, so a child that reads it
-// to the end knows when to end, and where the system can, it kills the child when the parent
+// Child is a process that a program has started: itself, run once more, or another command. It does
+// not outlive its parent: its standard input is a pipe that the parent holds open, so a child that
+// reads it to the end knows when to end. Where the system can, it kills the child when the parent
 // dies (see TieToParent).
 //
 // One goroutine reads the child's standard output, and waits for the child after the last
@@ -34,25 +33,24 @@ const maxLine = 16 << 20
 // lastBytes is how much is kept of what a child wrote to its standard error.
 const lastBytes = 4 << 10
 
-// Start starts this program with more in its environment. Each line that it prints is handed
-// to line, which must not keep it. What it writes to its standard error goes to stderr, or,
-// if that is nil, its end is kept for How.
-//
-// Call it from a goroutine that is locked to a thread which lives as long as the program:
-// some systems take that thread's end for the parent's.
-func Start(environment []string, stderr io.Writer, line func([]byte)) (*Child, error) {
+// Self returns a command that runs this program once more, with more in its environment.
+func Self(environment ...string) (*exec.Cmd, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), environment...)
-	return StartCommand(cmd, stderr, line)
+	return cmd, nil
 }
 
-// StartCommand is Start for another command, which has all else that it needs.
-func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (*Child, error) {
-	return startCommand(cmd, stderr, func(output io.Reader) {
+// StartCommand starts a command. Each line that it prints is passed to line, which must not keep it.
+// The child keeps the end of its standard error for How, unless cmd.Stderr is set.
+//
+// Call it from a goroutine that is locked to a thread which lives as long as the program:
+// some systems take that thread's end for the parent's.
+func StartCommand(cmd *exec.Cmd, line func([]byte)) (*Child, error) {
+	return startCommand(cmd, func(output io.Reader) {
 		lines := bufio.NewScanner(output)
 		lines.Buffer(nil, maxLine)
 		for lines.Scan() {
@@ -63,10 +61,10 @@ func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (*Child, e
 
 // startCommand starts a command, and hands its standard output to read. Once read returns, the
 // child is waited for.
-func startCommand(cmd *exec.Cmd, stderr io.Writer, read func(io.Reader)) (c *Child, err error) {
+func startCommand(cmd *exec.Cmd, read func(io.Reader)) (c *Child, err error) {
 	c = &Child{Cmd: cmd, ended: make(chan struct{}), last: Text{Most: lastBytes}}
-	if c.Cmd.Stderr = stderr; stderr == nil {
-		c.Cmd.Stderr = &c.last
+	if cmd.Stderr == nil {
+		cmd.Stderr = &c.last
 	}
 	TieToParent(c.Cmd)
 	if c.input, err = c.Cmd.StdinPipe(); err != nil {
@@ -87,27 +85,8 @@ func startCommand(cmd *exec.Cmd, stderr io.Writer, read func(io.Reader)) (c *Chi
 	return c, nil
 }
 
-// StartJSON starts this program with settings, as JSON, in a variable of its environment. It
-// prints reports, a line of JSON each, which are handed to told. Other lines are dropped: a
-// kill can cut one short.
-func StartJSON[R any](variable string, settings any, told func(R)) (*Child, error) {
-	text, err := json.Marshal(settings)
-	if err != nil {
-		return nil, err
-	}
-	return Start([]string{variable + "=" + string(text)}, nil, func(line []byte) {
-		var r R
-		if json.Unmarshal(line, &r) == nil {
-			told(r)
-		}
-	})
-}
-
 // PID returns the child's process id.
 func (c *Child) PID() int { return c.Cmd.Process.Pid }
-
-// Order writes a line of JSON to the child's standard input.
-func (c *Child) Order(order any) error { return json.NewEncoder(c.input).Encode(order) }
 
 // Kill ends the child as a crash would.
 func (c *Child) Kill() error { return c.Cmd.Process.Kill() }

@@ -1,7 +1,7 @@
 // Package lab holds what tests, benchmarks, the simulator's search and the demo need
 // to run processes and to measure them on a machine that is shared and may be busy:
 //
-//   - [Child] is a process of this program that does not outlive it, and [Serve] its side;
+//   - [Child] is a process that does not outlive the program that started it;
 //   - [Service] is a Child whose methods the program calls, and [ServeCalls] its side;
 //   - [Lateness] is how late a process runs, which is not held against the code under test;
 //   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;

@@ -8,7 +8,7 @@ import (
 )
 
 func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
-	c, _ := child(t, 0)
+	c := child(t)
 	for _, pid := range []int{os.Getpid(), c.PID()} {
 		require.Positive(t, Resident(pid))
 		require.GreaterOrEqual(t, OpenFiles(pid), int64(3))
@@ -18,7 +18,7 @@ func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before+1, OpenFiles(os.Getpid()))
 	require.NoError(t, f.Close())
-	require.NoError(t, c.Stop(eventually))
+	require.NoError(t, c.End(eventually))
 	require.Equal(t, int64(-1), Resident(c.PID()))
 	require.Equal(t, int64(-1), OpenFiles(c.PID()))
 }

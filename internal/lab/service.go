@@ -6,6 +6,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"os/signal"
 	"time"
 )
 
@@ -16,11 +17,11 @@ type Service struct {
 	*rpc.Client
 }
 
-// StartService starts a command that calls ServeCalls. The child writes its errors to the standard
-// error of this process. Call it from a thread that lives as long as the program, as Start.
+// StartService starts a command that calls ServeCalls. Call it from a thread that lives as long as the
+// program, as StartCommand.
 func StartService(cmd *exec.Cmd) (*Service, error) {
 	replies, w := io.Pipe()
-	c, err := startCommand(cmd, os.Stderr, func(output io.Reader) {
+	c, err := startCommand(cmd, func(output io.Reader) {
 		_, _ = io.Copy(w, output) // it ends with the child, or as the client is closed
 		_ = w.Close()
 	})
@@ -41,8 +42,10 @@ func (s *Service) End(within time.Duration) error {
 
 // ServeCalls is the child's side. It serves the exported methods of service under a name until
 // the standard input ends and all calls have returned. Meanwhile os.Stdout is the standard error,
-// so that printed text does not corrupt replies.
+// so that printed text does not corrupt replies. It ignores interrupts: a terminal sends them to all
+// processes, and the parent ends its children.
 func ServeCalls(name string, service any) error {
+	signal.Ignore(os.Interrupt)
 	server := rpc.NewServer()
 	if err := server.RegisterName(name, service); err != nil {
 		return err

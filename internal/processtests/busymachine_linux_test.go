@@ -35,7 +35,9 @@ const (
 func TestBusyMachineAdmitsTheLimit(t *testing.T) {
 	wantsTheMachine(t)
 	for range *busyProcesses {
-		c, err := lab.Start([]string{spinVariable + "=1", "GOMAXPROCS=1"}, nil, func([]byte) {})
+		cmd, err := lab.Self(spinVariable+"=1", "GOMAXPROCS=1")
+		require.NoError(t, err)
+		c, err := lab.StartCommand(cmd, func([]byte) {})
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			_ = c.Kill()

@@ -119,7 +119,7 @@ func playBusy(b *testing.B, load BusyLoad) {
 		all.add(&r)
 	}
 	if len(quotas) > 0 {
-		b.ReportMetric(100*median(each(quotas, (*cpuQuota).throttled)), "%throttled")
+		b.ReportMetric(100*median(quotas, (*cpuQuota).throttled), "%throttled")
 	}
 	require.NoError(b, endAll(gateways))
 	all.report(b)

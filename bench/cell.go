@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -21,11 +22,11 @@ func (c cell) String() string { return c.workload.Name + "/" + c.contender.name 
 
 // result is the figures of a cell.
 type result struct {
-	Checks                float64 // a second
-	P50, P99              time.Duration
-	Here                  float64 // part of the checks that cost no hop
-	Stray, Failed         float64 // parts of the checks that the oracle judges
-	Over, Denied, Granted int64   // units: see verdict
+	Checks   float64 // a second
+	P50, P99 time.Duration
+	Admitted float64 // part of the checks
+	Here     float64 // part of the checks that cost no hop
+	NotExact float64 // part of the checks that no member with authority decided, or that failed
 }
 
 // settings are the choices for a run.
@@ -74,7 +75,7 @@ func (c cell) measure(s settings) (f result, err error) {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
-	setup := worker.Setup{Contender: c.contender.name, Algorithm: "bucket", Workload: c.workload.Name, Part: s.part, Callers: c.callers(s), Owned: c.contender.at != elsewhere}
+	setup := worker.Setup{Contender: c.contender.name, Workload: c.workload.Name, Part: s.part, Callers: c.callers(s), Owned: c.contender.at != elsewhere}
 	if c.contender.at == inRedis {
 		setup.Redis = s.redis.addr
 		if err = s.redis.flush(); err != nil {
@@ -110,59 +111,50 @@ func (c cell) measure(s settings) (f result, err error) {
 	if _, err := callAll[int](asking, callWait, "Worker.Prepare", 0); err != nil {
 		return f, err
 	}
-	begun := time.Now()
-	if _, err := callAll[int](asking, callWait+2*fillTime*s.duration, "Worker.Fill", fillTime*s.duration); err != nil {
+	filled, err := callAll[worker.Counts](asking, callWait+2*fillTime*s.duration, "Worker.Fill", fillTime*s.duration)
+	if err != nil {
 		return f, err
 	}
 	tallies, err := callAll[worker.Tally](asking, callWait+2*s.duration, "Worker.Run", s.duration)
 	if err != nil {
 		return f, err
 	}
-	return f, c.sumUp(&f, &tallies[0], time.Since(begun))
+	return sumUp(filled[0], &tallies[0])
 }
 
-// sumUp computes the figures of a run. All checks, those of Fill included, took so long.
-func (c cell) sumUp(f *result, t *worker.Tally, took time.Duration) error {
-	var asked float64
-	for _, c := range t.Counts {
-		asked += float64(c.Asked)
-	}
-	if t.Checks == 0 || t.Failed >= t.Checks {
-		return fmt.Errorf("of %.0f checks %d failed", asked, t.Failed)
+// sumUp computes the figures of a run after a Fill.
+func sumUp(filled worker.Counts, t *worker.Tally) (f result, err error) {
+	filled.Merge(t.Counts)
+	if t.Checks == 0 || filled.Failed >= t.Checks {
+		return f, fmt.Errorf("of %d checks %d failed", filled.Checks, filled.Failed)
 	}
 	checks := float64(t.Checks)
 	f.Checks = checks / t.Took.Seconds()
 	f.P50, f.P99 = t.Latency.Quantile(.5), t.Latency.Quantile(.99)
-	f.Here, f.Stray, f.Failed = float64(t.Here)/checks, float64(t.Stray)/asked, float64(t.Failed)/asked
-	v := judge(t.Counts, c.workload.Quota, took)
-	f.Over, f.Denied, f.Granted = v.over, v.denied, v.granted
-	return nil
+	f.Admitted, f.Here = float64(t.Admitted)/checks, float64(t.Here)/checks
+	f.NotExact = float64(filled.Stray+filled.Failed) / float64(filled.Checks)
+	return f, nil
 }
 
-// combine returns the medians of repetitions, and the worst of the figures in which one unit counts.
+// combine returns the medians of repetitions, and the worst NotExact, in which one check counts.
 func combine(runs []result) (f result) {
-	f.Checks = median(each(runs, func(f result) float64 { return f.Checks }))
-	f.P50 = median(each(runs, func(f result) time.Duration { return f.P50 }))
-	f.P99 = median(each(runs, func(f result) time.Duration { return f.P99 }))
-	f.Here = median(each(runs, func(f result) float64 { return f.Here }))
-	f.Granted = runs[0].Granted
+	f.Checks = median(runs, func(f result) float64 { return f.Checks })
+	f.P50 = median(runs, func(f result) time.Duration { return f.P50 })
+	f.P99 = median(runs, func(f result) time.Duration { return f.P99 })
+	f.Here = median(runs, func(f result) float64 { return f.Here })
+	f.Admitted = median(runs, func(f result) float64 { return f.Admitted })
 	for _, r := range runs {
-		f.Stray, f.Failed = max(f.Stray, r.Stray), max(f.Failed, r.Failed)
-		f.Over, f.Denied, f.Granted = max(f.Over, r.Over), max(f.Denied, r.Denied), min(f.Granted, r.Granted)
+		f.NotExact = max(f.NotExact, r.NotExact)
 	}
 	return f
 }
 
-// median sorts vs.
-func median[T int | float64 | time.Duration](vs []T) T {
-	slices.Sort(vs)
-	return vs[len(vs)/2]
-}
-
-func each[F, T any](fs []F, of func(F) T) []T {
-	ts := make([]T, len(fs))
-	for i := range fs {
-		ts[i] = of(fs[i])
+// median returns the median of a figure of runs.
+func median[R any, T cmp.Ordered](runs []R, of func(R) T) T {
+	values := make([]T, len(runs))
+	for i, r := range runs {
+		values[i] = of(r)
 	}
-	return ts
+	slices.Sort(values)
+	return values[len(values)/2]
 }

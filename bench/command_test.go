@@ -106,18 +106,17 @@ func TestCellsComeToFigures(t *testing.T) {
 				require.Positive(t, f.Checks)
 				require.Positive(t, f.P50)
 				require.LessOrEqual(t, f.P50, f.P99)
-				require.Positive(t, f.Granted)
 				switch {
-				case c.at == owned && f.Stray == 0:
+				case c.at == owned && f.NotExact == 0:
 					require.Equal(t, 1.0, f.Here, "no other process is asked")
 				case c.at == inRedis:
 					require.Zero(t, f.Here, "Redis is always asked")
 				case w.Name == "flood" && !c.gubernator:
 					require.Greater(t, f.Here, .8, "denials are cached")
 				}
-				if f.Stray+f.Failed == 0 {
-					require.Zero(t, f.Over)
-					require.Zero(t, f.Denied)
+				if f.NotExact == 0 {
+					// Not all limits of a flood are used up before so short a run.
+					require.InDelta(t, w.Grant, f.Admitted, (1-w.Grant)/2)
 				}
 			})
 		}
@@ -135,7 +134,7 @@ func TestRunPrintsFiguresAndReasonsForMissingOnes(t *testing.T) {
 2 of 2  hot/weir-owned: \d+ checks/s
 $`, progress.String())
 	require.Regexp(t, `(?m)^\| weir-owned \| \d.* \|$`, text.String())
-	require.Regexp(t, `(?m)^\| gubernator-owned \| no go on PATH, which builds gubernator \|`, text.String())
+	require.Regexp(t, `(?m)^\| gubernator-owned \| gubernator was not built: exec: "go": executable file not found in \$PATH  \|`, text.String())
 	require.Regexp(t, `(?m)^\| redis_rate \| no redis-server on PATH \|`, text.String())
 	require.Regexp(t, `^\d{4}-\d\d-\d\d: \d+ × .+, no Redis; 64 callers .*, medians of 2 runs of 5ms\.\n`, text.String())
 
@@ -144,13 +143,23 @@ $`, progress.String())
 	require.ErrorIs(t, run(ctx, []string{"-only", "^hot/weir"}, io.Discard, io.Discard), context.Canceled)
 }
 
-func TestRepetitionsHaveMediansAndTheWorstOfExactFigures(t *testing.T) {
-	got := combine([]result{
-		{Checks: 3, P50: 1, Here: .5, Over: 4, Granted: 10, Stray: .1},
-		{Checks: 1, P50: 2, Here: .6, Denied: 2, Granted: 8},
-		{Checks: 2, P50: 9, Here: .7, Over: 1, Granted: 9, Failed: .2},
-	})
-	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, Over: 4, Denied: 2, Granted: 8, Stray: .1, Failed: .2}, got)
+func TestRepetitionsHaveMediansAndTheWorstOfNotExact(t *testing.T) {
+	got := combine([]result{{Checks: 3, P50: 1, Here: .5, NotExact: .1}, {Checks: 1, P50: 2, Here: .6}, {Checks: 2, P50: 9, Here: .7, NotExact: .2}})
+	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, NotExact: .2}, got)
+}
+
+func TestTimesAndSharesAreReadAtAGlance(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 ns", 98: "98 ns", 1234: "1.2 µs", 45_600: "46 µs", 1_500_000: "1.5 ms", 234 * time.Millisecond: "234 ms", 12 * time.Second: "12 s",
+	} {
+		require.Equal(t, want, formatDuration(d))
+	}
+	for share, want := range map[float64]string{0: "0 %", 1: "100 %", .25: "25 %", .00001: "0.01 %", .999999: "99.99 %", .005: "0.50 %"} {
+		require.Equal(t, want, formatPercent(share))
+	}
+	for n, want := range map[float64]string{12: "12", 45_678: "46 k", 1_234_567: "1.23 M", 12_345_678: "12.3 M"} {
+		require.Equal(t, want, formatRate(n))
+	}
 }
 
 func tables(t *testing.T) string {

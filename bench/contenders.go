@@ -32,7 +32,7 @@ const (
 func contenders() []contender {
 	const redis = "In Redis, on this machine and without replicas."
 	return []contender{
-		{name: "weir-owned", at: owned, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine do not exist."},
+		{name: "weir-owned", at: owned, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine are idle, in its process."},
 		{name: "weir-forwarded", at: elsewhere, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers: a daemon costs one more call. It has no replicas."},
@@ -60,30 +60,33 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	return newWeirNode(c.limit(q), c.at == owned, s.Join)
 }
 
-// newWeirNode starts a node with the default configuration but for MaxKeys: alone on a ring of ten,
-// or in a cluster with the members at the given addresses.
+// newWeirNode starts a node with the default configuration but for MaxKeys: in a ring of ten that are in
+// this process, or in a cluster with the members at the given addresses.
 func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
+	var end func() error
 	var err error
 	if alone {
-		n, err = startOwner(2 * worker.Million)
+		n, end, err = startRing(2 * worker.Million)
 	} else {
 		n, err = weir.Start(context.Background(), weir.Config{Name: "bench", Bind: "127.0.0.1:0", Join: join, MaxKeys: 2 * worker.Million, Logger: quiet()})
 	}
 	if err != nil {
 		return nil, err
 	}
+	if end == nil {
+		end = n.Close
+	}
 	l, err := n.Limiter(limit)
 	if err != nil {
-		_ = n.Close()
-		return nil, err
+		return nil, errors.Join(err, end())
 	}
 	return &worker.Instance{
 		Allow: func(key string) worker.Outcome {
 			d, err := l.Allow(context.Background(), key)
 			return decidedByWeir(d, err)
 		},
-		Close: n.Close,
+		Close: end,
 		Addr:  addrOf(n),
 		Owns:  func(key string) bool { return l.Owner(key).Self },
 		Meet: func(nodes []string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,13 +42,8 @@ func buildGubernator(ctx context.Context, progress io.Writer) (program string, r
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=auto")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.WaitDelay = time.Second
-	switch err := cmd.Run(); {
-	case errors.Is(err, exec.ErrNotFound):
-		return "", remove, errors.New("no go on PATH, which builds gubernator")
-	case within.Err() != nil:
-		return "", remove, fmt.Errorf("gubernator was not built within %v", buildWait)
-	case err != nil:
-		return "", remove, fmt.Errorf("gubernator was not built: %s", lastLine(said.Bytes()))
+	if err := cmd.Run(); err != nil {
+		return "", remove, fmt.Errorf("gubernator was not built: %w %s", cmp.Or(within.Err(), err), lastLine(said.Bytes()))
 	}
 	return program, remove, nil
 }

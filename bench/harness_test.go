@@ -60,9 +60,9 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
 
 func testOwnKeys(t *testing.T) {
-	n, err := startOwner(1000)
+	n, end, err := startRing(1000)
 	require.NoError(t, err)
-	defer n.Close()
+	defer func() { require.NoError(t, end()) }()
 	l, err := n.Limiter(weir.Limit{Name: "api", Rate: 1000, Per: time.Hour})
 	require.NoError(t, err)
 	for _, key := range worker.KeysThat(1000, func(key string) bool { return l.Owner(key).Self }) {

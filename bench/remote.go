@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/rpc"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/weir-go/weir/bench/internal/worker"
@@ -25,7 +24,11 @@ func playRole() {
 	if name == "" {
 		return
 	}
-	if err := worker.Play(name, roles[name]); err != nil {
+	err := errors.New("no such role")
+	if role := roles[name]; role != nil {
+		err = role()
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
 		os.Exit(1)
 	}
@@ -34,12 +37,11 @@ func playRole() {
 
 // startRemote starts a program, this one if empty, in a role, with more in its environment.
 func startRemote(program, role string, env ...string) (*lab.Service, error) {
-	self, err := os.Executable()
+	cmd, err := lab.Self(append(env, worker.RoleVariable+"="+role)...)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(cmp.Or(program, self))
-	cmd.Env = append(append(os.Environ(), env...), worker.RoleVariable+"="+role)
+	cmd.Path, cmd.Stderr = cmp.Or(program, cmd.Path), os.Stderr
 	return lab.StartService(cmd)
 }
 

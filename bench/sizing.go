@@ -9,9 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -32,7 +32,6 @@ type Sizer struct {
 	checks  *http.Server
 	asked   int
 	keys    map[string][]string // by the way
-	before  int64               // bytes in the heap before it is asked for keys
 }
 
 // SizerSetup names the cluster that it is in. Its own address is the answer.
@@ -102,7 +101,6 @@ func (s *Sizer) Meet(members int, _ *int) error {
 		"leased":    others[:min(len(others), 10)],
 		"nothing":   others,
 	}
-	s.before = heapBytes()
 	return nil
 }
 
@@ -127,19 +125,17 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	before := lab.CPU()
 	want := map[string]weir.Source{"owned": weir.Owner, "forwarded": weir.Forwarded, "leased": weir.Leased}[o.Way]
 	keys := s.keys[o.Way]
-	var other [sizerCallers]int
-	spent.Checks = paced(sizerCallers, o.Rate, o.For, func(caller int, r *rand.Rand) {
+	var other atomic.Int64
+	spent.Checks = paced(sizerCallers, o.Rate, o.For, func(_ int, r *rand.Rand) {
 		key := keys[r.IntN(len(keys))]
 		if o.Way == "nothing" {
 			return
 		}
 		if d, err := s.limiter.Allow(context.Background(), key); err != nil || d.Source != want {
-			other[caller]++
+			other.Add(1)
 		}
 	})
-	for _, n := range other {
-		spent.Other += n
-	}
+	spent.Other = int(other.Load())
 	spent.CPU = lab.CPU() - before
 	return nil
 }
@@ -148,12 +144,12 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 // A caller that is late goes on at once.
 func paced(callers int, rate float64, d time.Duration, do func(caller int, r *rand.Rand)) (done int) {
 	var all sync.WaitGroup
-	counts := make([]int, callers)
+	var count atomic.Int64
 	begun := time.Now()
 	for i := range callers {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(1, uint64(i)))
-			for at := 0.0; ; counts[i]++ {
+			for at := 0.0; ; count.Add(1) {
 				if at += r.ExpFloat64() * float64(callers) / rate; at > d.Seconds() || time.Since(begun) > d {
 					return
 				}
@@ -163,10 +159,7 @@ func paced(callers int, rate float64, d time.Duration, do func(caller int, r *ra
 		})
 	}
 	all.Wait()
-	for _, n := range counts {
-		done += n
-	}
-	return done
+	return int(count.Load())
 }
 
 // Fill asks once for each of so many keys that the node owns.
@@ -187,8 +180,8 @@ func (s *Sizer) Fill(n int, _ *int) error {
 
 // SizerMemory is what a node holds.
 type SizerMemory struct {
-	Keys       int
-	Live, Peak int64 // bytes: what keys have added to the heap, and the process at most
+	Keys int
+	Peak int64 // bytes of the process, at most
 }
 
 // Memory waits until the node has a count of so many keys, its own and copies, and has sent
@@ -202,17 +195,7 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) error {
 		time.Sleep(50 * time.Millisecond)
 	}
 	m.Keys, m.Peak = at.Keys, lab.PeakMemory()
-	m.Live = heapBytes() - s.before
 	return nil
-}
-
-// heapBytes returns the bytes of the heap that are in use, once garbage is collected.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // sizers are nodes that know each other.
@@ -357,7 +340,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 // sizeMemory prints the memory of a node in a cluster of two. Each node has so many keys, and half of
 // them are copies.
 func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
-	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | heap, bytes a key | process at most, MiB | bytes a key |\n|---|---|---|---|---|\n")
+	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | process at most, MiB | bytes a key |\n|---|---|---|---|\n")
 	for _, limit := range []int64{0, memoryFor(keys)} {
 		name, env := "-", []string(nil)
 		if limit > 0 {
@@ -370,7 +353,7 @@ func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "| %d | %s | %.0f | %d | %.0f |\n", m.Keys, name, float64(m.Live)/float64(m.Keys), m.Peak>>20, float64(m.Peak)/float64(m.Keys))
+		fmt.Fprintf(out, "| %d | %s | %d | %.0f |\n", m.Keys, name, m.Peak>>20, float64(m.Peak)/float64(m.Keys))
 	}
 	return nil
 }

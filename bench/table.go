@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -20,31 +19,14 @@ type row struct {
 	missing string // the reason why there are no figures
 }
 
-// columns are the columns of a table.
-var columns = []struct {
-	title string
-	of    func(*row) string
-}{
-	{"contender", func(r *row) string { return r.contender.name }},
-	{"checks/s", func(r *row) string { return formatRate(r.Checks) }},
-	{"p50", func(r *row) string { return formatDuration(r.P50) }},
-	{"p99", func(r *row) string { return formatDuration(r.P99) }},
-	{"no hop", func(r *row) string { return formatPercent(r.Here) }},
-	{"over", func(r *row) string { return strconv.FormatInt(r.Over, 10) }},
-	{"falsely denied", func(r *row) string { return strconv.FormatInt(r.Denied, 10) }},
-	{"not exact", func(r *row) string { return formatPercent(r.Stray + r.Failed) }},
-}
+// columns are the titles of a table.
+var columns = []string{"contender", "checks/s", "p50", "p99", "no hop", "not exact"}
 
 // cells returns the texts of a row. A row without figures has the reason in its second cell.
 func (r *row) cells() []string {
 	texts := make([]string, len(columns))
-	for i, c := range columns {
-		switch {
-		case r.missing == "" || i == 0:
-			texts[i] = c.of(r)
-		case i == 1:
-			texts[i] = r.missing
-		}
+	if texts[0], texts[1] = r.contender.name, r.missing; r.missing == "" {
+		copy(texts[1:], []string{formatRate(r.Checks), formatDuration(r.P50), formatDuration(r.P99), formatPercent(r.Here), formatPercent(r.NotExact)})
 	}
 	return texts
 }
@@ -121,11 +103,7 @@ func printTables(out io.Writer, conditions string, rows []row) error {
 		r := &rows[i]
 		if i == 0 || r.workload.Name != rows[i-1].workload.Name {
 			fmt.Fprintf(out, "\n**%s**: %s.\n\n", r.workload.Name, r.workload.Says)
-			titles := make([]string, len(columns))
-			for i, c := range columns {
-				titles[i] = c.title
-			}
-			line(titles)
+			line(columns)
 			line(slices.Repeat([]string{"---"}, len(columns)))
 		}
 		line(r.cells())

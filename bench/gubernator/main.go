@@ -10,8 +10,8 @@ import (
 
 func main() {
 	err := errors.New("go run ./bench starts this program")
-	if name := os.Getenv(worker.RoleVariable); name == worker.Name {
-		err = worker.Play(name, worker.Serve(begin))
+	if os.Getenv(worker.RoleVariable) == worker.Name {
+		err = worker.Serve(begin)()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench/gubernator: %v\n", err)

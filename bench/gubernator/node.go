@@ -100,11 +100,7 @@ func (n *node) reaches(keys int) error {
 }
 
 // begin makes the instance of a worker.
-func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
-	algorithm, ok := map[string]gubernator.Algorithm{"bucket": gubernator.Algorithm_LEAKY_BUCKET, "fixed": gubernator.Algorithm_TOKEN_BUCKET}[s.Algorithm]
-	if !ok {
-		return nil, fmt.Errorf("gubernator has no algorithm like %q", s.Algorithm)
-	}
+func begin(_ worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	n, err := startNode()
 	if err != nil {
 		return nil, err
@@ -113,7 +109,7 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 		Allow: func(key string) (o worker.Outcome) {
 			r, err := n.check(&gubernator.RateLimitReq{
 				Name: limitName, UniqueKey: key, Hits: 1,
-				Limit: q.Units, Duration: q.Window().Milliseconds(), Algorithm: algorithm,
+				Limit: q.Units, Duration: q.Window().Milliseconds(), Algorithm: gubernator.Algorithm_LEAKY_BUCKET,
 			})
 			if err != nil {
 				return worker.Failed

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -19,14 +18,6 @@ const StartWait = time.Minute
 
 // Role is the work of a process. It returns once the parent ends the process.
 type Role func() error
-
-// Play plays a role.
-func Play(name string, role Role) error {
-	if role == nil {
-		return fmt.Errorf("no such role; set %s to nothing", RoleVariable)
-	}
-	return role()
-}
 
 // ServeCalls serves the methods of service to the parent, and closes it when the parent ends the
 // process.

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -9,19 +8,17 @@ import (
 )
 
 func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
-	var c Count
-	a := newAsker(0, 64)
+	var c Counts
 	for _, o := range []Outcome{Admitted | Here, Here, Admitted, Stray | Admitted, Failed, Here | Failed} {
-		c.Add(o)
-		a.add(o)
+		c.add(o)
 	}
-	require.Equal(t, Count{Asked: 6, Admitted: 3}, c)
-	require.Equal(t, []int{6, 3, 1, 2}, []int{a.checks, a.here, a.stray, a.failed})
+	require.Equal(t, Counts{Checks: 6, Admitted: 3, Here: 3, Stray: 1, Failed: 2}, c)
+	c.Merge(c)
+	require.Equal(t, Counts{Checks: 12, Admitted: 6, Here: 6, Stray: 2, Failed: 4}, c)
 }
 
-// What fails before anything is measured was asked for all the same, and not admitted.
-func TestWhatFailsBeforeARunCountsAsFailed(t *testing.T) {
-	w := &Worker{keys: []string{"key"}, draws: []string{"key"}, drawn: []uint32{0}, counts: make([]Count, 1), callers: []asker{newAsker(0, 64)}}
+func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
+	w := &Worker{keys: []string{"key"}, draws: []string{"key"}, callers: make([]asker, 1)}
 	w.workload.fill = func(int) int { return 3 }
 	asked := 0
 	w.instance = &Instance{Allow: func(string) Outcome {
@@ -29,24 +26,13 @@ func TestWhatFailsBeforeARunCountsAsFailed(t *testing.T) {
 			return Failed
 		}
 		return Admitted
-	}, Close: func() error { return nil }}
+	}}
+	var filled Counts
 	var tally Tally
-	require.NoError(t, w.Fill(time.Minute, nil))
+	require.NoError(t, w.Fill(time.Minute, &filled))
+	require.Equal(t, Counts{Checks: 3, Admitted: 1, Failed: 2}, filled)
 	require.NoError(t, w.Run(time.Millisecond, &tally))
-	require.Equal(t, 2, tally.Failed)
-	require.EqualValues(t, tally.Failed, tally.Counts[0].Asked-tally.Counts[0].Admitted)
-}
-
-func TestOutcomesAreKeptInOrder(t *testing.T) {
-	a := newAsker(0, 64)
-	random := rand.New(rand.NewPCG(1, 2))
-	var want []Outcome
-	for range 1000 {
-		o := Outcome(random.IntN(16))
-		want = append(want, o&Admitted)
-		a.add(o)
-	}
-	for i := range want {
-		require.Equal(t, want[i], a.outcomeOf(i), i)
-	}
+	require.Positive(t, tally.Checks)
+	require.Less(t, tally.Checks, asked-3, "the warm-up is not measured")
+	require.Equal(t, Counts{Checks: tally.Checks, Admitted: tally.Checks}, tally.Counts)
 }

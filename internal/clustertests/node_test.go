@@ -147,7 +147,7 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 			}
 			return n
 		}
-		keys := race.Pick(16, full.Pick(t, 32, 80)) // there are always ten rounds, because the nodes join in this time
+		keys := full.Pick(t, 16, 80) // there are always ten rounds, because the nodes join in this time
 		for round := range 10 {
 			for key := range keys {
 				for _, name := range w.names {
@@ -227,7 +227,7 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		const keys = 60 // so that each node is the successor for some of them
-		for _, n := range []int{3, 2, 5}[:race.Pick(1, 3)] {
+		for _, n := range []int{3, 2, 5}[:race.Pick(1, full.Pick(t, 2, 3))] {
 			w := newWorld(t, n, gossip)
 			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
 			ls := w.limiters(t, limit)
@@ -283,7 +283,7 @@ func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 // Each key has an authority, at whatever time a joiner crashes.
 func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		moments := race.Pick(5, full.Pick(t, 7, 18))
+		moments := full.Pick(t, 5, 18)
 		for moment := range moments {
 			after := time.Duration(moment) * 400 * time.Millisecond / time.Duration(moments)
 			w := newWorld(t, 3, gossip)

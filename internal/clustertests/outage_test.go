@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -23,7 +22,8 @@ const stalls = 200*time.Millisecond + timeout
 
 func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{2, 3, 7} {
+	sizes := []int{2, 3, 7}
+	for _, n := range sizes[:full.Pick(t, 2, len(sizes))] {
 		for fault, strike := range map[string]func(*weirtest.Host){
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
 		} {
@@ -120,11 +120,9 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 
 func TestASplitHealsByItself(t *testing.T) {
 	t.Parallel()
-	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + time.Minute}
-	if race.Enabled {
-		splits = splits[1:2] // the same goroutines run in all of them
-	}
-	for _, split := range splits {
+	// TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd of cluster has splits of five lengths.
+	splits := []time.Duration{75 * time.Second, 3 * time.Second, forget + time.Minute}
+	for _, split := range splits[:full.Pick(t, 1, len(splits))] {
 		t.Run(split.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := newWorld(t, 5, true)

@@ -43,9 +43,9 @@ func makeshift(n *weir.Node) (sum int64) {
 	return sum
 }
 
-// knock checks ten keys every 50 ms, for the given duration.
+// knock checks ten keys every 100 ms, for the given duration.
 func knock(t *testing.T, l *weir.Limiter, d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for i := range 10 {
 			allowed(t, l, fmt.Sprint("secret key ", i), 1)
 		}
@@ -81,7 +81,7 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 				now := node.Stats().Outage
 				require.Equal(t, begun.attrs["since"].Time(), now.Since)
 				require.Equal(t, "a b", hostsOf(now.Missing))
-				require.InDelta(t, makeshift(node), now.Decisions, 200, "the figure may be a second old")
+				require.InDelta(t, makeshift(node), now.Decisions, 100, "the figure may be a second old")
 				require.EqualValues(t, 1, now.Count)
 
 				w.network.Heal()

@@ -47,11 +47,13 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
 	parts = parts[:full.Pick(t, 2, len(parts))]
+	queues := []struct {
+		rate, burst int64 // in a second
+		lasts       time.Duration
+	}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}}
+	queues = queues[:full.Pick(t, 2, len(queues))] // the queues of TestAShortQueueServesAtItsRate are as fast
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, c := range []struct {
-			rate, burst int64 // in a second
-			lasts       time.Duration
-		}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}} {
+		for _, c := range queues {
 			for _, part := range parts {
 				patience := time.Duration(part * float64(c.burst) / float64(c.rate) * float64(time.Second))
 				w := newWorld(t, 3, gossip)

@@ -365,25 +365,3 @@ func TestStatsCountReservations(t *testing.T) {
 		w.close(t)
 	})
 }
-
-// BenchmarkReservation compares a reservation with a check of the same key on the same node.
-func BenchmarkReservation(b *testing.B) {
-	n, err := weir.Start(b.Context(), weir.Config{Bind: "127.0.0.1:0", Logger: quiet})
-	require.NoError(b, err)
-	defer n.Close()
-	l, err := n.Limiter(weir.Limit{Name: "tokens", Rate: 1_000_000_000, Per: time.Hour})
-	require.NoError(b, err)
-	b.Run("check", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = l.AllowN(b.Context(), "key", 10)
-		}
-	})
-	b.Run("reserve and settle", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			v, _ := l.Reserve(b.Context(), "key", 10)
-			_ = v.Settle(b.Context(), 3)
-		}
-	})
-}

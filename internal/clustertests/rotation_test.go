@@ -152,7 +152,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 		algorithm := algorithms[k%len(algorithms)]
 		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64((k + 1) * (k + 1)), Per: lifetime}
 		every := rotatedEvery
-		if race.Enabled {
+		if race.Enabled || !full.Enabled(t) {
 			key.limit.Rate = max(key.limit.Rate/5, 1)
 			every *= 5
 		}
@@ -322,23 +322,7 @@ func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 		}
 		r.rollOut(secrets(newer))
 		r.isRefused(secrets(older), "authentication", "share no secret")
-		r.judge()
-	})
-}
-
-// The other nodes are not affected. To go back, an operator starts the node with the old secret.
-func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRotation(t, hosts(3), secrets(older))
-		r.stop("a")
-		_, err := r.tryStart("a", secrets(newer))
-		require.ErrorContains(t, err, "share no secret")
-		require.NotZero(t, r.refused()["authentication"])
-		time.Sleep(restartEvery)
-		r.whole()
-		r.restart("a", secrets(older))
-		r.whole()
-		time.Sleep(restartEvery)
+		r.joins(secrets(newer))
 		r.judge()
 	})
 }
@@ -349,49 +333,6 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 		c.Secrets = [][]byte{older}
 		c.TLS = &tls.Config{Certificates: []tls.Certificate{*leaf}, RootCAs: roots, ServerName: memberName}
 	}
-}
-
-// To go back, an operator takes the steps in reverse order, as long as all nodes trust both
-// authorities. A certificate that is replaced by one of the same authority is accepted until it has
-// expired.
-func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
-	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
-	full.Only(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck, in which nodes have each two of these credentials, and the rollouts of TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
-	inBubble(t, func(t *testing.T) {
-		before, after := newAuthority(t, "old"), newAuthority(t, "new")
-		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
-		stolen := before.leaf(t, 2*time.Minute)
-		r := newRotation(t, hosts(3), certified(stolen, bundle(before)))
-		r.rollOut(certified(old, bundle(before)))
-		r.joins(certified(stolen, bundle(before)))
-		time.Sleep(2 * time.Minute)
-		r.isRefused(certified(stolen, bundle(before)), "tls", "trust each other's certificates")
-		r.rollOut(certified(old, bundle(before, after)))
-		r.joins(certified(old, bundle(before)))
-		r.rollOut(certified(fresh, bundle(before, after)))
-		r.rollOut(certified(old, bundle(before, after)))
-		r.rollOut(certified(fresh, bundle(before, after)))
-		r.rollOut(certified(fresh, bundle(after)))
-		r.isRefused(certified(old, bundle(before, after)), "tls", "trust each other's certificates")
-		r.isRefused(certified(old, bundle(before)), "tls", "trust each other's certificates")
-		r.judge()
-	})
-}
-
-func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		before, after := newAuthority(t, "old"), newAuthority(t, "new")
-		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
-		r := newRotation(t, hosts(3), certified(old, bundle(before)))
-		r.stop("a")
-		_, err := r.tryStart("a", certified(fresh, bundle(after)))
-		require.ErrorContains(t, err, "trust each other's certificates")
-		time.Sleep(restartEvery)
-		require.NotZero(t, r.refused()["tls"])
-		r.restart("a", certified(old, bundle(before)))
-		r.whole()
-		r.judge()
-	})
 }
 
 // reloading returns a rotation in which each of the nodes reads its credentials from files, and a
@@ -439,8 +380,8 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 			step(after, bundle(before, after))
 		}
 		step(after, bundle(after))
-		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
 		r.isRefused(certified(before.leaf(t, lifetime), bundle(before, after)), "tls", "trust each other's certificates")
+		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
 		r.judge()
 		require.Equal(t, nodes, r.nodes)
 	})

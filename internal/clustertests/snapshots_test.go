@@ -122,41 +122,45 @@ func nextWorld(t *testing.T, cfg weir.Config, shelves map[string]*shelf) *world 
 }
 
 func TestCountsOutliveAnOrderlyStopOfAllNodes(t *testing.T) {
-	t.Parallel()
-	for _, algorithm := range algorithms {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				limit := weir.Limit{Name: "kept", Algorithm: algorithm, Rate: 10, Per: 24 * time.Hour}
-				a, b, c := new(shelf), new(shelf), new(shelf)
-				w := nextWorld(t, weir.Config{}, map[string]*shelf{"a": a, "b": b, "c": c})
-				ls := w.limiters(t, limit)
-				gone := limit
-				gone.Name, gone.Durable = "not kept", weir.NotDurable
-				others := w.limiters(t, gone)
-				for _, key := range []string{"k1", "k2", "k3", "k4", "k5"} {
-					require.Equal(t, 7, ask(t, ls, key, 7, "a"))
-					require.Equal(t, 7, ask(t, others, key, 7, "b"))
-				}
-				require.NoError(t, w.nodes["b"].Publish("override", 1, []byte("until Friday")))
-				require.Equal(t, 10, ask(t, ls, "was reset", 10, "a"))
-				require.NoError(t, ls["b"].Reset(t.Context(), "was reset"))
-				w.leaveAll(t)
+	inBubble(t, func(t *testing.T) {
+		var limits []weir.Limit
+		for _, algorithm := range algorithms {
+			limits = append(limits, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: 24 * time.Hour})
+		}
+		a, b, c := new(shelf), new(shelf), new(shelf)
+		w := nextWorld(t, weir.Config{}, map[string]*shelf{"a": a, "b": b, "c": c})
+		keys := []string{"k1", "k2", "k3", "k4", "k5"}
+		notKept := func(l weir.Limit) map[string]*weir.Limiter {
+			l.Name, l.Durable = "not kept, "+l.Name, weir.NotDurable
+			return w.limiters(t, l)
+		}
+		for _, l := range limits {
+			ls, others := w.limiters(t, l), notKept(l)
+			for _, key := range keys {
+				require.Equal(t, 7, ask(t, ls, key, 7, "a"))
+				require.Equal(t, 7, ask(t, others, key, 7, "b"))
+			}
+			require.Equal(t, 10, ask(t, ls, "was reset", 10, "a"))
+			require.NoError(t, ls["b"].Reset(t.Context(), "was reset"))
+		}
+		require.NoError(t, w.nodes["b"].Publish("override", 1, []byte("until Friday")))
+		w.leaveAll(t)
 
-				w = nextWorld(t, weir.Config{}, map[string]*shelf{"d": b, "e": c, "f": a})
-				ls, others = w.limiters(t, limit), w.limiters(t, gone)
-				for _, key := range []string{"k1", "k2", "k3", "k4", "k5"} {
-					require.Equal(t, 3, ask(t, ls, key, 5, "d", "e", "f"), "what was left of the limit")
-					require.Equal(t, 10, ask(t, others, key, 5, "d", "e", "f"), "what is not durable begins again")
-				}
-				require.Equal(t, 10, ask(t, ls, "was reset", 5, "d", "e", "f"), "a reset stays in force")
-				for _, n := range w.nodes {
-					values, _ := n.Published("override")
-					require.Len(t, values, 1)
-					require.Equal(t, "until Friday", string(values[0].Value))
-				}
-			})
-		})
-	}
+		w = nextWorld(t, weir.Config{}, map[string]*shelf{"d": b, "e": c, "f": a})
+		for _, l := range limits {
+			ls, others := w.limiters(t, l), notKept(l)
+			for _, key := range keys {
+				require.Equal(t, 3, ask(t, ls, key, 5, "d", "e", "f"), "what was left of the limit")
+				require.Equal(t, 10, ask(t, others, key, 5, "d", "e", "f"), "what is not durable begins again")
+			}
+			require.Equal(t, 10, ask(t, ls, "was reset", 5, "d", "e", "f"), "a reset stays in force")
+		}
+		for _, n := range w.nodes {
+			values, _ := n.Published("override")
+			require.Len(t, values, 1)
+			require.Equal(t, "until Friday", string(values[0].Value))
+		}
+	})
 }
 
 // crashAll closes all nodes. None of them writes a last snapshot.
@@ -330,5 +334,21 @@ func TestASharedStoreIsLoadedByTheNodesTogether(t *testing.T) {
 		for i := range 50 {
 			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 3, "a", "e"))
 		}
+	})
+}
+
+// A snapshot takes the bytes of docs/snapshots.md for each count.
+func TestSnapshotTakes26BytesForEachCount(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const counts = 10_000
+		s := new(shelf)
+		w := nextWorld(t, weir.Config{}, map[string]*shelf{"a": s})
+		ls := w.limiters(t, weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: 24 * time.Hour})
+		for i := range counts {
+			require.True(t, allowed(t, ls["a"], fmt.Sprint(i), 1).Allowed)
+			time.Sleep(time.Millisecond) // the windows begin at different times
+		}
+		w.leaveAll(t)
+		require.InDelta(t, 26, float64(len(s.of["a"][0]))/counts, 0.5)
 	})
 }

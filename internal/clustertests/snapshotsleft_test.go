@@ -49,7 +49,7 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		for s.writing.Load() == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_ = w.nodes["b"].Leave(ctx) // the error is that the snapshot was not written
 		require.Len(t, w.nodes["a"].Members(), 1, "it has left")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 )
 
@@ -18,33 +19,42 @@ import (
 const standInKeys = 60 // so many that each of the nodes is a successor for some of them
 
 func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, algorithm := range algorithms[:race.Pick(1, len(algorithms))] {
-			w := newWorld(t, 3, gossip)
-			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
-			w.network.Split([]string{"a", "c"}, []string{"b"})
-			time.Sleep(3 * time.Second)
-			admitted := make([]int, standInKeys)
-			fill(t, ls, admitted, 50, "a", "c")
-			time.Sleep(200 * time.Millisecond)
-			w.network.Host("a").Kill()
-			time.Sleep(3 * time.Second)
-			fill(t, ls, admitted, 5, "c")
-			w.network.Heal()
-			time.Sleep(5 * time.Second)
-			fill(t, ls, admitted, 50, "b", "c")
-			for i := range admitted {
-				require.InDelta(t, 100, admitted[i], 1, "%v, key %d", algorithm, i)
-			}
-			w.close(t)
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+		limiters := make(map[weir.Algorithm]map[string]*weir.Limiter)
+		admitted := make(map[weir.Algorithm][]int)
+		for _, a := range algorithms[:race.Pick(1, len(algorithms))] {
+			limiters[a] = w.limiters(t, weir.Limit{Name: a.String(), Algorithm: a, Rate: 100, Per: time.Hour})
+			admitted[a] = make([]int, standInKeys/2)
 		}
+		fillAll := func(times int, names ...string) {
+			for a, ls := range limiters {
+				fill(t, ls, admitted[a], times, names...)
+			}
+		}
+		w.network.Split([]string{"a", "c"}, []string{"b"})
+		time.Sleep(3 * time.Second)
+		fillAll(50, "a", "c")
+		time.Sleep(200 * time.Millisecond)
+		w.network.Host("a").Kill()
+		time.Sleep(3 * time.Second)
+		fillAll(5, "c")
+		w.network.Heal()
+		time.Sleep(5 * time.Second)
+		fillAll(50, "b", "c")
+		for a, of := range admitted {
+			for i := range of {
+				require.InDelta(t, 100, of[i], 1, "%v, key %d", a, i)
+			}
+		}
+		w.close(t)
 	})
 }
 
 func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 	race.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
+		afters := []time.Duration{300 * time.Millisecond, 0, 3 * time.Second, 50 * time.Millisecond, time.Second}
+		for _, after := range afters[:full.Pick(t, 3, len(afters))] {
 			w := newWorld(t, 3, gossip)
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 			w.network.Split([]string{"a", "c"}, []string{"b"})

@@ -14,6 +14,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
+// pairForgets is Config.Forget of both nodes.
+const pairForgets = 30 * time.Second
+
 // pairOfReplicas is a cluster of two nodes, one of which is about to fail.
 type pairOfReplicas struct {
 	t       *testing.T
@@ -40,13 +43,13 @@ func (p *pairOfReplicas) grants(name string) string {
 func (p *pairOfReplicas) recovers(start string) string {
 	p.cluster.Kill("b")
 	p.began = time.Now()
-	for time.Since(p.began) < 2*time.Minute {
+	for time.Since(p.began) < 2*pairForgets {
 		time.Sleep(250 * time.Millisecond)
 		full := p.grants("a") == "100, 1"
 		switch at := time.Since(p.began); {
 		case full && at < 2*time.Second:
 			return "at once"
-		case full && at > time.Minute:
+		case full && at > pairForgets:
 			return "after `Forget`"
 		case full:
 			return "with it"
@@ -85,10 +88,10 @@ func TestTwoReplicasGrantAsDocumented(t *testing.T) {
 		cell := func(measure func(p *pairOfReplicas) string) (result string) {
 			synctest.Test(t, func(t *testing.T) {
 				config := row.config
-				config.Logger, config.Forget = quiet, time.Minute
+				config.Logger, config.Forget = quiet, pairForgets
 				c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a", "b"}, Config: config})
 				require.NoError(t, err)
-				time.Sleep(30 * time.Second)
+				time.Sleep(10 * time.Second)
 				p := &pairOfReplicas{t: t, cluster: c}
 				p.limits[0] = weir.Limit{Name: "a minute", Rate: 100, Per: time.Minute, Partition: row.policy}
 				p.limits[1] = weir.Limit{Name: "a second", Rate: 1, Per: time.Second, Partition: row.policy}

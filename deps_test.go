@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"errors"
 	"go/ast"
 	"go/build"
@@ -16,110 +17,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mayImport is a statement of policy: which packages of this module, and which
-// packages that reach the world outside, each package may import. What is not
-// named here may import neither.
-var mayImport = map[string][]string{
-	".": {
-		"internal/handover",
-		"internal/holds",
-		"internal/regions",
-		"internal/asker",
-		"internal/owner",
-		"bucket",
-		"cluster",
-		"crypto/tls",
-		"internal/attempt",
-		"internal/calendar",
-		"internal/env",
-		"internal/epoch",
-		"internal/identity",
-		"internal/lines",
-		"internal/conns",
-		"internal/outage",
-		"internal/parties",
-		"internal/publish",
-		"internal/registry",
-		"internal/release",
-		"internal/reserve",
-		"internal/sealed",
-		"internal/snapshots",
-		"internal/spelling",
-		"internal/stats",
-		"internal/survey",
-		"internal/view",
-		"internal/wire",
-		"ring",
-		"snapshot",
-		"sync",
-		"time",
+// floors are the packages of this module from the lowest floor to the highest. A package may import
+// packages of lower floors only.
+var floors = [][]string{
+	{ // parts that know nothing of limits
+		"internal/clamp", "internal/conns", "internal/drawn", "internal/freeport", "internal/full", "internal/httpread",
+		"internal/jsonscan", "internal/jsonschema", "internal/lab", "internal/outage", "internal/pace", "internal/patience", "internal/race",
+		"internal/release", "internal/roundtrip", "internal/sealed", "internal/snippets", "internal/spelling", "ring", "snapshot",
 	},
-	"bucket":  {"internal/spelling", "time"},
-	"ring":    {},
-	"sync":    {"bucket", "internal/clamp", "time"},
-	"cluster": {"internal/clamp", "internal/conns", "internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
-
-	"internal/attempt":    {"bucket", "cluster", "internal/env", "internal/patience", "internal/view", "internal/wire", "time"},
-	"internal/adminapi":   {".", "time"},
-	"internal/bounds":     {"."},
-	"internal/calendar":   {"bucket", "time"},
-	"internal/clamp":      {"time"},
-	"internal/drawn":      {},
-	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
-	"internal/holds":      {"bucket", "cluster", "internal/env", "internal/identity", "internal/sealed", "internal/view", "internal/wire", "sync", "time"},
-	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
-	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
-	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
-	"internal/env":        {"cluster", "internal/view", "internal/wire", "sync", "time"},
-	"internal/framework":  {".", "httplimit", "rules", "net/http"},
-	"internal/freeport":   {"net"},
-	"internal/full":       {},
-	"internal/identity":   {"bucket", "internal/wire"},
-	"internal/jsonscan":   {},
-	"internal/jsonschema": {"time"},
-	"internal/lab":        {"time"},
-	"internal/lines":      {"bucket", "internal/env", "internal/view", "internal/wire", "time"},
-	"internal/metrics":    {".", "internal/release", "rules", "time"},
-	"internal/release":    {},
-	"internal/conns":      {"net"},
-	"internal/outage":     {"time"},
-	"internal/pace":       {"time"},
-	"internal/patience":   {"time"},
-	"internal/parties":    {"internal/view", "internal/wire"},
-	"internal/httpread":   {},
-	"internal/publish":    {"internal/clamp", "internal/env", "internal/pace", "internal/view", "internal/wire", "time"},
-	"internal/race":       {},
-	"internal/realtime":   {"internal/lab", "internal/wire", "time"},
-	"internal/registry":   {"bucket", "internal/env", "internal/view", "internal/wire", "time"},
-	"internal/reserve":    {"bucket", "internal/env", "internal/epoch", "internal/identity", "internal/sealed", "internal/wire", "time"},
-	"internal/roundtrip":  {"time"},
-	"internal/sealed":     {},
-	"internal/epoch":      {"internal/env", "internal/view", "internal/wire", "time"},
-	"internal/snapshots":  {"cluster", "internal/env", "internal/epoch", "internal/pace", "internal/sealed", "internal/view", "internal/wire", "snapshot", "sync", "time"},
-	"internal/snippets":   {},
-	"internal/spelling":   {"time"},
-	"internal/stats":      {"bucket", "internal/wire", "time"},
-	"internal/strictyaml": {"internal/spelling", "time"},
-	"internal/survey":     {"bucket", "cluster", "internal/env", "internal/identity", "internal/stats", "internal/view", "internal/wire", "time"},
-	"internal/view":       {"bucket", "cluster", "internal/wire", "ring", "sync", "time"},
-	"internal/wire":       {"bucket", "internal/clamp", "time"},
-	"internal/ratelimit":  {".", "time"},
-	"cluster/clustertest": {"cluster", "time", "net"},
-	"weirtest":            {".", "cluster", "sync", "internal/env", "internal/patience", "internal/roundtrip", "net", "time"},
-	"audit":               {".", "time"},
-	"rules":               {".", "internal/jsonscan", "internal/pace", "internal/httpread", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"httplimit":           {".", "rules", "internal/adminapi", "internal/jsonscan", "internal/release", "internal/pace", "internal/httpread", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net", "net/http", "time"},
-	"page":                {".", "internal/adminapi", "internal/release", "rules", "net/http", "time"},
-	"service":             {".", "internal/identity", "rules", "net/http", "time"},
-	"snapshot":            {"time"},
-	"examples/gateway":    {".", "httplimit", "rules", "service", "net/http", "time"},
-
-	"examples/login":        {".", "httplimit", "rules", "service", "net/http", "time"},
-	"examples/modelgateway": {".", "httplimit", "rules", "service", "net/http", "time"},
+	{"bucket", "cluster", "internal/strictyaml"},
+	{"cluster/clustertest", "internal/calendar", "internal/wire", "sync"},
+	{"internal/identity", "internal/realtime", "internal/stats", "internal/view"},
+	{"internal/env", "internal/parties"},
+	{ // the parts of a node
+		"internal/asker", "internal/attempt", "internal/epoch", "internal/handover", "internal/holds", "internal/lines",
+		"internal/owner", "internal/publish", "internal/regions", "internal/registry", "internal/survey",
+	},
+	{"internal/reserve", "internal/snapshots"},
+	{"."},
+	{"audit", "internal/adminapi", "internal/bounds", "internal/ratelimit", "weirtest"},
+	{"rules"},
+	{"httplimit", "internal/metrics", "page", "service"},
+	{"examples/gateway", "examples/login", "examples/modelgateway", "internal/framework"},
 }
 
-// guarded are the imports from outside that only those named above may have.
-var guarded = []string{"net", "net/http", "time", "crypto/tls", "github.com/hashicorp/memberlist"}
+// reaches are the packages that may import those that reach other processes.
+var reaches = map[string][]string{
+	"crypto/tls":                      {".", "cluster"},
+	"github.com/hashicorp/memberlist": {"cluster"},
+	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "weirtest"},
+	"net/http": {
+		"examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "internal/framework", "page", "rules", "service",
+	},
+}
 
 // coreNeeds are the modules that the core's go.mod requires directly, and that whoever
 // imports Weir so has in its own graph. What one program, or one kind of test, alone needs
@@ -138,27 +68,24 @@ var testsNeed = []string{"github.com/stretchr/testify", "pgregory.net/rapid"}
 
 const modulePath = "github.com/weir-go/weir"
 
-func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
+func TestPackagesImportOnlyLowerFloors(t *testing.T) {
 	dirs := packages(t)
-	for dir := range mayImport {
-		require.Contains(t, dirs, dir, "a floor is named that is not there")
-	}
-	for _, dir := range dirs {
-		allowed := mayImport[dir]
-		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
-		require.NoError(t, err, dir)
-		for _, path := range pkg.Imports {
-			name, ours := strings.CutPrefix(path, modulePath)
-			name = strings.TrimPrefix(name, "/")
-			if name == "" {
-				name = "."
+	require.ElementsMatch(t, dirs, slices.Concat(floors...), "each package has one floor")
+	lower := make(map[string]bool)
+	for _, floor := range floors {
+		for _, dir := range floor {
+			pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+			require.NoError(t, err, dir)
+			for _, path := range pkg.Imports {
+				name, ours := strings.CutPrefix(path, modulePath)
+				name = cmp.Or(strings.TrimPrefix(name, "/"), ".")
+				who, guarded := reaches[path]
+				require.True(t, !ours || lower[name], "%s imports %s, which is on no lower floor", dir, path)
+				require.True(t, !guarded || slices.Contains(who, dir), "%s imports %s: only %v may", dir, path, who)
 			}
-			switch {
-			case ours && !slices.Contains(allowed, name):
-				t.Errorf("%s imports %s: its floor may import only %v", dir, name, allowed)
-			case !ours && slices.Contains(guarded, path) && !slices.Contains(allowed, path):
-				t.Errorf("%s imports %s: its floor may import only %v", dir, path, allowed)
-			}
+		}
+		for _, dir := range floor {
+			lower[dir] = true
 		}
 	}
 }

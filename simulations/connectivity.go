@@ -637,16 +637,21 @@ func (e *era) count(wanted func(i int) bool) (n int) {
 	return n
 }
 
-// deaf reports whether some node that lives does not hear another for certain.
-func (e *era) deaf() bool {
-	for i, side := range e.side {
-		for j, other := range e.side {
-			if side >= 0 && other >= 0 && !e.hears[i][j] {
-				return true
-			}
+// disturbed returns the times in which messages may be lost or late, and those in which a node that ends
+// may take units with it that no caller was granted.
+func (c *course) disturbed() (spans []span) {
+	for _, e := range c.events {
+		if e.kind != moved && e.kind != stepped {
+			spans = append(spans, span{e.from, e.to})
 		}
 	}
-	return false
+	for i := range c.eras {
+		e := &c.eras[i]
+		if e.sides != 1 || e.missing || e.slow > 0 || slices.Max(e.pauses) > 0 {
+			spans = append(spans, span{e.from, e.to + c.settle})
+		}
+	}
+	return spans
 }
 
 // slowest is the longest that a node waits for another that it hears.

@@ -28,9 +28,6 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.breakOff(&f)
 	case FaultLink:
 		s.relink(&f)
-		if s.usual(&f) == s.Network { // it covers links within a region
-			s.witness.slowest(f.Link)
-		}
 	case FaultKill:
 		s.kill(f.Nodes)
 	default:
@@ -57,9 +54,6 @@ func (s *stage) hit(ctx context.Context, f *Fault, h *host) {
 		s.cluster.Skew(h.name, f.By)
 	case FaultSlow:
 		s.cluster.Throttle(h.name, f.Pauses, f.Every)
-		s.mu.Lock()
-		s.witness.pause = max(s.witness.pause, f.Pauses)
-		s.mu.Unlock()
 	case FaultLose, FaultRevert:
 		s.disks.drop(h.name, f.Kind == FaultLose)
 	}
@@ -77,9 +71,6 @@ func (s *stage) breakOff(f *Fault) {
 	if !f.Breaks {
 		return
 	}
-	s.witness.mu.Lock()
-	s.witness.breaks = append(s.witness.breaks, s.now())
-	s.witness.mu.Unlock()
 	for from, to := range s.between(f) {
 		s.cluster.Network().Break(s.hosts[from].name, s.hosts[to].name)
 	}

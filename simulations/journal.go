@@ -60,7 +60,7 @@ type Ending struct {
 	Total   int64   // units that nodes spent in the run, less what they gave back
 	Spent   int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
 	Granted int64   // units that callers were granted
-	Unheard int64   // units that may be spent though no caller was granted them, as takes.go says
+	Unheard int64   // units that may be spent though no caller was granted them, as losses.go says
 	Used    int64   // units that the owner counts, after the last heal
 	Owners  []int16 // the nodes that answer for the key themselves; one, if all is well
 	// Replica is what its stand-in counts once the owner has been killed after
@@ -68,7 +68,7 @@ type Ending struct {
 	Replica  int64
 	Lost     int64 // of what was spent, what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
 	Regained int64 // of what was given back, the same
-	Stale    int64 // units that callers gave back though they had them before the reset: nodes that were apart may have taken the same ones off
+	Stale    int64 // units that callers gave back after the reset: they may have had them before it, and nodes that were apart may have taken the same ones off
 }
 
 // Broken is an invariant that does not hold.

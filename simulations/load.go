@@ -185,7 +185,7 @@ func (a *asker) choose(s *stage) *host {
 	defer s.mu.Unlock()
 	able := a.paused[:0]
 	for _, h := range a.from {
-		if h.runs != nil && !h.frozen && !(s.witness.pause > 0 && h.machine.Paused() > 0) {
+		if h.runs != nil && !h.frozen && h.machine.Paused() == 0 {
 			able = append(able, h)
 		}
 	}
@@ -234,9 +234,9 @@ func (s *stage) asked(h *host, limit int) (*process, *weir.Limiter) {
 // put asks a question.
 func (s *stage) put(ctx context.Context, q question) {
 	if q.deed == refund {
-		if begun, may := s.witness.mayReturn(q.key, q.units); may {
+		if s.witness.beginRefund(q.key, q.units) {
 			s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
-			s.witness.returned(q.key, q.units, begun)
+			s.witness.endRefund(q.key, q.units)
 			return
 		}
 	}
@@ -300,11 +300,12 @@ func (s *stage) record(p *process, checks ...Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range checks {
-		if !p.killed {
-			s.checks = append(s.checks, c)
+		if p.killed {
+			continue
 		}
+		s.checks = append(s.checks, c)
 		if c.Limit == witness {
-			s.witness.note(c, p.killed)
+			s.witness.recordGrant(c)
 		}
 	}
 }

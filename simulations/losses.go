@@ -4,9 +4,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // A region is whole if all its nodes hear each other directly, none is frozen, and each has its counts.
@@ -31,17 +28,10 @@ type ledger struct {
 	spends  [][]spent         // of each key, as they were
 	granted []int64           // units of each key, to callers
 	resets  []uint64          // of each key, the highest number that a node has known
-	since   []int64           // of each key, granted under that number and not given back yet
-	stale   [][]stale         // of each key
 	knows   map[knower]uint64 // the number that each host's node has known last
-	doubts  [][]doubt         // of each key
-	refunds []int64           // units of each key that were to be given back
+	refunds [][]refunded      // of each key
 	crashes []crash
 	moves   []move
-	breaks  []time.Duration // when connections broke
-	slow    time.Duration   // a check that takes longer may have been asked of several
-	link    weirtest.Link   // the slowest there has been
-	pause   time.Duration   // the longest there has been
 }
 
 // spent is units that a host's node has spent, or below zero given back.
@@ -49,26 +39,23 @@ type spent struct {
 	units int64
 	at    time.Duration
 	by    int
-	alone bool // it decided on its own, and has to tell the owner
 	// reset is the number of the last reset that it knew of. Where no units are spent it
 	// is one that it has just heard of.
 	reset uint64
 }
 
-// stale is units that callers gave back though they were granted before a reset: nodes
-// take them from what was spent since, and several that are apart may each take the same.
-type stale struct {
+// refunded is units that a caller gave back, whether or not a node returned them.
+type refunded struct {
 	units int64
-	reset uint64 // the highest number that was known then
+	reset uint64 // the highest number that was known once the refund had ended
 }
 
 type knower struct{ host, key int }
 
 func newLedger(keys int) ledger {
 	return ledger{
-		spends: make([][]spent, keys), granted: make([]int64, keys), doubts: make([][]doubt, keys), refunds: make([]int64, keys),
-		resets: make([]uint64, keys), since: make([]int64, keys), stale: make([][]stale, keys),
-		knows: make(map[knower]uint64),
+		spends: make([][]spent, keys), granted: make([]int64, keys), refunds: make([][]refunded, keys),
+		resets: make([]uint64, keys), knows: make(map[knower]uint64),
 	}
 }
 
@@ -82,9 +69,7 @@ func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duratio
 	}
 	l.spends[k] = append(l.spends[k], spent{units: units, at: at, by: by, reset: reset})
 	l.knows[knower{by, k}] = reset
-	if reset > l.resets[k] {
-		l.resets[k], l.since[k] = reset, 0
-	}
+	l.resets[k] = max(l.resets[k], reset)
 }
 
 // move is a start or an end of a host's node.
@@ -110,82 +95,32 @@ type crash struct {
 	began   time.Duration // when it began to, at if it did not
 }
 
-// note takes down a check of the witness.
-func (l *ledger) note(c Check, killed bool) {
+// recordGrant adds the units of a check of the witness that a caller was granted.
+func (l *ledger) recordGrant(c Check) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if killed || c.Err != "" || c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered) {
-		l.doubts[c.Key] = append(l.doubts[c.Key], doubt{c.Asked, c.Answered, c.Units})
-	}
-	if !killed && c.Err == "" && c.Allowed {
+	if c.Err == "" && c.Allowed {
 		l.granted[c.Key] += c.Units
-		if !l.before(c) {
-			l.since[c.Key] += c.Units
-		}
-		if c.Source == weir.Budget || c.Source == weir.FailedOpen {
-			for i := range slices.Backward(l.spends[c.Key]) {
-				if s := &l.spends[c.Key][i]; s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
-					s.alone = true
-					break
-				}
-			}
-		}
 	}
 }
 
-// before reports whether what a check was granted may have been spent before a reset that
-// is known by now, or by a node that did not know of it.
-func (l *ledger) before(c Check) bool {
-	for _, s := range slices.Backward(l.spends[c.Key]) {
-		if s.at < c.Asked {
-			return false
-		}
-		if s.units == c.Units && s.reset < l.resets[c.Key] {
-			return true
-		}
-	}
-	return false
-}
-
-// mayReturn reports whether callers were granted so many units of a key, and takes them from
-// what they have. A node that has not heard of all of these gives back less. reset is the
-// highest number that is known by then, for returned.
-func (l *ledger) mayReturn(key int, units int64) (reset uint64, may bool) {
+// beginRefund reports whether callers were granted so many units of a key, and takes them from
+// what they have. A node that has not heard of all of these gives back less.
+func (l *ledger) beginRefund(key int, units int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	reset = l.resets[key]
 	if l.granted[key] < units {
-		return reset, false
+		return false
 	}
 	l.granted[key] -= units
-	if l.since[key] < units {
-		l.stale[key] = append(l.stale[key], stale{units, reset})
-	} else {
-		l.since[key] -= units
-	}
-	return reset, true
+	return true
 }
 
-// returned takes down a refund, whatever came of it, which was begun under a reset number.
-func (l *ledger) returned(key int, units int64, reset uint64) {
+// endRefund records a refund, whatever came of it.
+func (l *ledger) endRefund(key int, units int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refunds[key] += units
-	if now := l.resets[key]; now > reset {
-		l.stale[key] = append(l.stale[key], stale{units, now})
-	}
-}
-
-// crashed reports whether a node died in that time: what it had been asked, and has passed
-// on, it can have given back by nobody.
-func (l *ledger) crashed(from, to time.Duration) bool {
-	return slices.ContainsFunc(l.crashes, func(c crash) bool { return !c.orderly && c.at >= from && c.at <= to })
-}
-
-// broke reports whether connections broke in that time: the answer that says what is to be
-// given back may be lost with one.
-func (l *ledger) broke(from, to time.Duration) bool {
-	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
+	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
 func (l *ledger) crash(at time.Duration, died []int) {
@@ -199,18 +134,11 @@ func (l *ledger) left(began, at time.Duration, h int, unfinished bool) {
 	l.crashes = append(l.crashes, crash{at, []int{h}, !unfinished, began})
 }
 
-func (l *ledger) slowest(link weirtest.Link) {
-	l.link.Latency = max(l.link.Latency, link.Latency)
-	l.link.Jitter = max(l.link.Jitter, link.Jitter)
-	l.link.Loss = max(l.link.Loss, link.Loss)
-}
-
 // gone reports of each spend of each key whether crashes may have taken it.
 func (s *stage) gone() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.witness.slowest(s.Network)
-	unsent := s.untold()
+	unsent := s.untold(1)
 	gone = make([][]bool, len(s.witness.spends))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.spends[k]))
@@ -226,12 +154,12 @@ func (s *stage) gone() (gone [][]bool) {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					// A check that was under way as the node said goodbye may outlast the
 					// goodbye, and its spend is told to no member.
-					alone := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
+					late := c.orderly && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
+					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
-					gone[k][n] = gone[k][n] || alone || g.at <= c.at && unsaved
+					gone[k][n] = gone[k][n] || late || g.at <= c.at && unsaved
 				}
 			}
 		}
@@ -278,36 +206,14 @@ func (s *stage) copiesBefore(region int, c crash) int {
 	return min(max(0, s.copies()), others)
 }
 
-// stalls is how long a node is silent when others ask past it.
-const stalls = 200 * time.Millisecond
-
-// troubles is when a lease may be lost in a region: while messages are lost or late and
-// until that is over for all, as a node ends, and ever where counts are evicted.
-func (s *stage) troubles(region int) (found []trouble) {
-	if s.MaxKeys > 0 {
-		return []trouble{{0, never}}
-	}
-	for _, c := range s.witness.crashes {
-		found = append(found, trouble{c.at, c.at})
-	}
-	course := s.courses[region]
-	for i := range course.eras {
-		if e := &course.eras[i]; e.mute || e.deaf() || course.slowest(e) >= stalls {
-			found = append(found, trouble{e.from, e.to + course.settle})
-		}
-	}
-	return found
-}
-
 // close adds up what was spent of a key, where these of its spends may be gone, and the
 // owner counts under e.Reset.
-func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
-	way := way(l.link, l.pause)
+func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard = unheard(l.doubts[k], way, l.refunds[k], l.spends[k][:len(gone)], troubles)
+	e.Unheard = unanswered(l.refunds[k], l.spends[k][:len(gone)], disturbed)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {
@@ -322,36 +228,43 @@ func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
 			e.Regained += max(0, -s.units)
 		}
 	}
-	for _, s := range l.stale[k] {
-		if s.reset >= e.Reset {
-			e.Stale += s.units
+	for _, r := range l.refunds[k] {
+		if r.reset > 0 && r.reset >= e.Reset {
+			e.Stale += r.units
 		}
 	}
 }
 
-// way is how long a message is under way at most.
-func (s *stage) way() time.Duration { return way(s.witness.link, s.witness.pause) }
-
-func way(link weirtest.Link, pause time.Duration) time.Duration {
-	way := link.Latency + link.Jitter + 2*pause + time.Millisecond
-	if link.Loss > 0 {
-		way += resends
+// way returns the longest delay of a message within a region, including the pauses of both ends.
+func (s *Scenario) way() time.Duration {
+	delay, pause := s.Network.Latency+s.Network.Jitter, time.Duration(0)
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		pause = max(pause, f.Pauses)
+		if f.Kind == FaultLink && s.usual(f) == s.Network {
+			delay = max(delay, f.Link.Latency+f.Link.Jitter)
+		}
 	}
-	return way
+	if s.lossy() {
+		delay += resends
+	}
+	return delay + 2*pause + time.Millisecond
 }
 
-// untold returns the maximum time between a spend and its first copy in a whole region. If packets
-// are lost, all members may assume that a successor is disconnected until its next pong.
-func (s *stage) untold() time.Duration { return unsentFor(s.witness.link, s.witness.pause, 1) }
+// lossy reports whether links within a region lose packets at some time.
+func (s *Scenario) lossy() bool {
+	return s.Network.Loss > 0 || slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Link.Loss > 0 && s.usual(&f) == s.Network })
+}
 
-// unsentFor is untold for copies that go over the given number of hops.
-func unsentFor(link weirtest.Link, pause time.Duration, hops int) time.Duration {
-	n := time.Duration(hops)
-	unsent := replicaAge + 2*n*way(link, pause)
-	if link.Loss > 0 {
-		unsent += n * pingPace
+// untold returns the maximum time between a spend and its first copy in a whole region, if copies go
+// over so many hops. If packets are lost, all members may assume that a successor is disconnected
+// until its next pong.
+func (s *Scenario) untold(hops int) time.Duration {
+	each := 2 * s.way()
+	if s.lossy() {
+		each += pingPace
 	}
-	return unsent
+	return replicaAge + time.Duration(hops)*each
 }
 
 // copies is how many others have each count.
@@ -360,4 +273,33 @@ func (s *stage) copies() int {
 		return 1
 	}
 	return s.Replicas
+}
+
+// leaseLasts is longer than the time in which callers may receive units of a lease, and its node may
+// return the other units, even on the slowest link without loss.
+const leaseLasts = time.Second
+
+// unanswered returns an upper bound for the units of one key that nodes spent and no caller was granted:
+// the spends near a time that is disturbed, and the refunds that no node applied.
+//
+// Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease
+// adds nothing to the sum of the spends, unless it is lost: by a reset, or in a disturbed time.
+func unanswered(refunds []refunded, spends []spent, disturbed []span) (units int64) {
+	unreturned := int64(0)
+	for _, r := range refunds {
+		unreturned += r.units
+	}
+	for _, s := range spends {
+		unreturned += min(0, s.units)
+		if s.units == 0 { // it has heard of a reset
+			disturbed = append(slices.Clip(disturbed), span{s.at, s.at})
+		}
+	}
+	for _, s := range spends {
+		near := func(d span) bool { return s.at <= d.to && d.from <= s.at+leaseLasts }
+		if s.units > 0 && slices.ContainsFunc(disturbed, near) {
+			units += s.units
+		}
+	}
+	return units + max(0, unreturned)
 }

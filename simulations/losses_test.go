@@ -46,7 +46,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"another died just before", 0, []Fault{kill(11*s, "c")}, []crash{{at: 11 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"no other is left to have a copy", 0, []Fault{kill(3*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"the other has no counts while a member is missing", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, all},
-		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1},
+		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | last},
 		{"a split", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a link that is down", 0, []Fault{{At: 10 * s, Kind: FaultCut, From: "a", To: "b"}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(7 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
@@ -56,7 +56,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"two at once, by two faults", 0, nil, []crash{{at: 12 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{a, b}}}, last | 4},
 		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, all},
-		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, 0},
+		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, last},
 		{"a leave of one that is alone", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, all},
 	} {
 		ends := kill(12 * s)
@@ -84,43 +84,27 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	}
 }
 
-// A check that a node dies of, or a connection, may have been granted by it, or by whom it
-// asked, besides.
-func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
-	const ms = time.Millisecond
-	l := newLedger(1)
-	l.slow = 5 * ms
-	l.crash(10*ms, []int{1})
-	l.breaks = append(l.breaks, 25*ms)
-	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
-		l.doubts[0] = nil
-		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
-		require.Equal(t, unsure, len(l.doubts[0]) == 1, answered)
-	}
-}
-
-// Where packets are lost, what was counted since the last ping may have had no copy,
-// and where it goes through others since one ping more for each. What is late is no
-// later than its way and the pauses of both ends.
+// Where packets are lost, what was counted since the last ping may have had no copy. What is late
+// is no later than its way and the pauses of both ends.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond
+	link := func(to string, l weirtest.Link) Fault { return Fault{Kind: FaultLink, To: to, Link: l} }
 	for _, c := range []struct {
 		name        string
-		link        weirtest.Link
-		pause       time.Duration
-		hops        int
-		way, unsent time.Duration // of one hop, and of all
+		faults      []Fault
+		way, untold time.Duration
 	}{
-		{"a link that is fast enough", weirtest.Link{Latency: ms}, 0, 1, 2 * ms, 104 * ms},
-		{"two of them", weirtest.Link{Latency: ms / 2}, 0, 2, 3 * ms / 2, 106 * ms},
-		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 0, 1, 3 * ms, 106 * ms},
-		{"one on which they do with a hop more", weirtest.Link{Latency: ms}, 0, 2, 2 * ms, 108 * ms},
-		{"one whose ends are paused", weirtest.Link{Latency: ms}, 30 * ms, 1, 62 * ms, 224 * ms},
-		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 1, 602 * ms, 1604 * ms},
-		{"three of them", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 3, 602 * ms, 4612 * ms},
+		{"links as they are", nil, 3 * ms, 106 * ms},
+		{"a slow link", []Fault{link("b", weirtest.Link{Latency: 4 * ms, Jitter: ms})}, 6 * ms, 112 * ms},
+		{"a fast link", []Fault{link("b", weirtest.Link{Latency: ms / 2})}, 3 * ms, 106 * ms},
+		{"a node that is paused", []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 30 * ms}}, 63 * ms, 226 * ms},
+		{"a link that loses what is sent", []Fault{link("", weirtest.Link{Loss: 0.01})}, 603 * ms, 1606 * ms},
 	} {
-		require.Equal(t, c.way, way(c.link, c.pause), c.name)
-		require.Equal(t, c.unsent, unsentFor(c.link, c.pause, c.hops), c.name)
+		s := scene(2, c.faults...)
+		s.Network = weirtest.Link{Latency: ms, Jitter: ms}
+		require.Equal(t, c.way, s.way(), c.name)
+		require.Equal(t, c.untold, s.untold(1), c.name)
+		require.Equal(t, replicaAge+3*(c.untold-replicaAge), s.untold(3), c.name)
 	}
 }
 
@@ -130,10 +114,9 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	id := [16]byte{1}
 	l := newLedger(1)
 	l.keys = map[[16]byte]int{id: 0}
-	l.slow = time.Second
 	grant := func(reset uint64, units int64, at time.Duration, by int) {
 		l.observe(id, reset, units, at, by)
-		l.note(Check{Asked: at - ms, Answered: at + ms, Units: units, Node: int16(by), Allowed: true}, false)
+		l.recordGrant(Check{Asked: at - ms, Answered: at + ms, Units: units, Node: int16(by), Allowed: true})
 	}
 	grant(0, 3, 10*ms, 0)
 	l.observe(id, 7, 0, 20*ms, 0) // reset here
@@ -151,44 +134,46 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "whoever knew of it has died")
 	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "and yet told the others")
 
-	// Two units are of after the reset: beyond these, what is given back was reset away.
-	require.EqualValues(t, 2, l.since[0])
-	for range 2 {
-		reset, may := l.mayReturn(0, 2)
-		require.True(t, may)
-		require.EqualValues(t, 7, reset)
-		l.returned(0, 2, reset)
+	// A refund may be of units from before a reset.
+	refund := func(units int64) {
+		require.True(t, l.beginRefund(0, units))
+		l.endRefund(0, units)
 	}
+	refund(2)
 	require.EqualValues(t, 2, ending(7).Stale)
-	_, may := l.mayReturn(0, 3)
-	require.False(t, may, "only two are left that anybody was granted")
-	reset, may := l.mayReturn(0, 2)
-	require.True(t, may)
+	require.False(t, l.beginRefund(0, 5), "callers have four")
+	require.True(t, l.beginRefund(0, 3))
 	l.observe(id, 9, 0, 50*ms, 1)
-	l.returned(0, 2, reset)
-	require.EqualValues(t, 2, ending(9).Stale, "it was on its way at the reset")
-	require.EqualValues(t, 6, ending(7).Stale)
+	l.endRefund(0, 3)
+	require.EqualValues(t, 3, ending(9).Stale, "it was on its way at the reset")
+	require.EqualValues(t, 5, ending(7).Stale)
 
 	l.starts(0)
 	require.Zero(t, l.knows[knower{0, 0}], "another node begins without")
 	require.EqualValues(t, 9, l.knows[knower{1, 0}])
 }
 
-// What was granted as a reset came may have been spent before it.
-func TestAGrantAcrossAResetIsNotOfAfterIt(t *testing.T) {
-	id := [16]byte{1}
-	for name, under := range map[string]uint64{"before": 0, "after": 7} {
-		l := newLedger(1)
-		l.keys = map[[16]byte]int{id: 0}
-		l.slow = time.Second
-		if under == 0 {
-			l.observe(id, 0, 2, 10, 1)
-		}
-		l.observe(id, 7, 0, 20, 0)
-		if under > 0 {
-			l.observe(id, 7, 2, 30, 1)
-		}
-		l.note(Check{Asked: 5, Answered: 40, Units: 2, Allowed: true}, false)
-		require.Equal(t, map[uint64]int64{0: 0, 7: 2}[under], l.since[0], name)
+// What was spent is held to what callers were granted, but in times that are disturbed.
+func TestSpendsWithoutAGrantAreAllowedInDisturbedTimesAlone(t *testing.T) {
+	const ms = time.Millisecond
+	spend := func(units int64, at time.Duration) spent { return spent{units: units, at: at} }
+	for name, c := range map[string]struct {
+		refund    int64
+		spends    []spent
+		disturbed []span
+		want      int64
+	}{
+		"takes":                                  {0, []spent{spend(2, 10*ms), spend(2, 10*ms)}, nil, 0},
+		"a refund":                               {2, []spent{spend(2, 10*ms), spend(-2, 20*ms)}, nil, 0},
+		"a refund that nobody carried out":       {2, []spent{spend(2, 10*ms)}, nil, 2},
+		"a refund of a part":                     {2, []spent{spend(2, 10*ms), spend(-1, 20*ms)}, nil, 1},
+		"more comes back than is refunded":       {2, []spent{spend(7, 10*ms), spend(-2, 20*ms), spend(-5, 900*ms)}, nil, 0},
+		"a lease that a reset ends":              {0, []spent{spend(7, 10*ms), spend(0, 300*ms)}, nil, 7},
+		"a lease, and a reset when it has ended": {0, []spent{spend(7, 10*ms), spend(0, 1200*ms)}, nil, 0},
+		"a lease that a crash takes":             {0, []spent{spend(7, 10*ms)}, []span{{500 * ms, 500 * ms}}, 7},
+		"a lease after a disturbed time":         {0, []spent{spend(7, 10*ms)}, []span{{0, 9 * ms}}, 0},
+		"a lease before a disturbed time":        {0, []spent{spend(7, 10*ms)}, []span{{1200 * ms, never}}, 0},
+	} {
+		require.Equal(t, c.want, unanswered([]refunded{{units: c.refund}}, c.spends, c.disturbed), name)
 	}
 }

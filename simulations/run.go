@@ -247,7 +247,6 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	s.witness = newLedger(witnessKeys * len(s.regions))
-	s.witness.slow = askedAgain(scenario)
 	for i := range s.limits {
 		s.keys = append(s.keys, make([]string, s.keysOf(i)))
 		for k := range s.keys[i] {
@@ -411,9 +410,13 @@ func (s *stage) forget() {
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
 	gone := s.gone()
-	var troubles [][]trouble
-	for region := range s.regions {
-		troubles = append(troubles, s.troubles(region))
+	var disturbed [][]span // of each region
+	for _, c := range s.courses {
+		spans := c.disturbed()
+		if s.MaxKeys > 0 { // leases end with the counts that are evicted
+			spans = []span{{0, never}}
+		}
+		disturbed = append(disturbed, spans)
 	}
 	for k := range gone {
 		if s.running(k/witnessKeys, nil) == nil {
@@ -427,7 +430,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 				e.Reset = max(e.Reset, s.witness.knows[knower{h.index, k}])
 			}
 		}
-		s.witness.close(&e, gone[k], troubles[k/witnessKeys])
+		s.witness.close(&e, gone[k], disturbed[k/witnessKeys])
 		ends = append(ends, e)
 	}
 	s.killAnOwner(ctx, ends)

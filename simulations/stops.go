@@ -88,7 +88,7 @@ func (s *stage) saved(o outage) time.Duration {
 		missing = min(max(0, s.copies()), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
-		return max(last[0], last[missing]-unsentFor(s.witness.link, s.witness.pause, len(s.hosts))) // a copy is so old
+		return max(last[0], last[missing]-s.untold(len(s.hosts))) // a copy is so old
 	}
 	return last[missing]
 }

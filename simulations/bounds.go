@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -47,28 +49,26 @@ func (s situation) bound(l *weir.Limit) int64 { return bounds.Bound(l, s.guarant
 
 // row names what a window falls under.
 func (s situation) row() string {
-	row := ""
-	add := func(holds bool, name string) {
-		if holds {
-			if row != "" {
-				row += " + "
-			}
-			row += name
+	var rows []string
+	for _, r := range []struct {
+		name  string
+		holds bool
+	}{
+		{"regions apart", s.torn},
+		{"split", s.sides > 1},
+		{"sides that have not met, or have forgotten", s.unaware > 0},
+		{"change of connectivity", s.c > 0},
+		{"crash", s.kills > 0},
+		{"crash without a copy", s.bare > 0},
+		{"timeouts", s.timeouts+s.late > 0},
+		{"clock step", s.steps > 0},
+		{"joins and leaves", s.moves > 0},
+	} {
+		if r.holds {
+			rows = append(rows, r.name)
 		}
 	}
-	add(s.torn, "regions apart")
-	add(s.sides > 1, "split")
-	add(s.unaware > 0, "sides that have not met, or have forgotten")
-	add(s.c > 0, "change of connectivity")
-	add(s.kills > 0, "crash")
-	add(s.bare > 0, "crash without a copy")
-	add(s.timeouts+s.late > 0, "timeouts")
-	add(s.steps > 0, "clock step")
-	add(s.moves > 0, "joins and leaves")
-	if row == "" {
-		return "healthy"
-	}
-	return row
+	return cmp.Or(strings.Join(rows, " + "), "healthy")
 }
 
 // stretch is where windows begin that are in the same situation: from from up to

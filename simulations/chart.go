@@ -134,8 +134,12 @@ func draw(j *Journal) ([]byte, error) {
 	}
 	p.line("bound", verdict, 1, "2 2", bound)
 	p.line("limit", ink, 1.5, "", curve{{0, limit}, {p.right, limit}})
+	places := "sides"
+	if a.planet != nil {
+		places = "regions"
+	}
 	if n > 1 {
-		p.line("all "+a.kindOfPlace(), faint, 1, "6 2", all)
+		p.line("all "+places, faint, 1, "6 2", all)
 	}
 	names, colours := a.called(n, s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
 	for i, c := range sides[:n] {
@@ -143,13 +147,6 @@ func draw(j *Journal) ([]byte, error) {
 	}
 	p.WriteString("</svg>\n")
 	return p.Bytes(), nil
-}
-
-func (a *asks) kindOfPlace() string {
-	if a.planet != nil {
-		return "regions"
-	}
-	return "sides"
 }
 
 // called are the names of the sides, by place: their nodes, if these are the same in each

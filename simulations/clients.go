@@ -67,17 +67,11 @@ var errNobody = errors.New("no node runs")
 // the client hears the answer.
 func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do func(l *weir.Limiter, key string) error) (err error, heard bool) {
 	s.mu.Lock()
-	var able []*host
-	for _, h := range s.hosts {
-		if h.region == q.host.region && h.runs != nil && !h.frozen && h.machine.Paused() == 0 {
-			able = append(able, h)
-		}
-	}
-	if len(able) == 0 {
+	h := anyOf(s.hosts, random, func(h *host) bool { return h.region == q.host.region && h.asks() })
+	if h == nil {
 		s.mu.Unlock()
 		return errNobody, true
 	}
-	h := able[random.IntN(len(able))]
 	p := h.runs
 	s.mu.Unlock()
 	err = do(p.limiters[q.limit], s.keys[q.limit][q.key])

@@ -31,6 +31,7 @@ type course struct {
 	members  []int // indices in Scenario.Nodes of the region's nodes
 	eras     []era // one after the other, from 0 to the end
 	events   []event
+	torn     []span        // when two regions are separated: see world.apart
 	settle   time.Duration // after a heal
 }
 
@@ -41,7 +42,6 @@ type era struct {
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
-	apart     bool // two regions are separated: see world.apart
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
@@ -164,7 +164,7 @@ func (w *world) indices(names []string) (in []int) {
 func (w *world) strike(at time.Duration, faults []Fault) {
 	before := w.edges()
 	calm := w.calm(at)
-	heals := false
+	heals, cuts := false, false
 	for _, f := range faults {
 		switch f.Kind {
 		case FaultHeal:
@@ -176,6 +176,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			}
 			heals = true
 		case FaultSplit, FaultCut:
+			cuts = true
 			for i, j := range w.scenario.between(&f) {
 				w.cut[i][j] = true
 			}
@@ -185,11 +186,9 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			}
 		}
 	}
-	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }) {
-		for i := range w.events {
-			e := &w.events[i]
-			e.alone = e.alone || e.kind == moved && w.left[max(0, e.node)] && at <= e.from+settling
-		}
+	for i := range w.events {
+		e := &w.events[i]
+		e.alone = e.alone || cuts && e.kind == moved && w.left[max(0, e.node)] && at <= e.from+settling
 	}
 	if !slices.EqualFunc(before, w.edges(), slices.Equal[[]bool]) {
 		settle := settling
@@ -247,7 +246,19 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
 		return &w.events[len(w.events)-1]
 	}
-	arrive := func() {
+	switch f.Kind {
+	case FaultKill:
+		if !w.runs[i] && !(w.leftAt[i] > 0 && at < w.leftAt[i]+moving) {
+			w.frozen[i] = false
+			return
+		}
+		add(killed, settling).fresh = w.bare(at, i)
+		w.runs[i], w.frozen[i] = false, false
+		w.leftAt[i] = 0
+	case FaultStart:
+		if w.runs[i] {
+			return
+		}
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
 		w.leftAt[i], w.counts[i], w.sound[i] = 0, false, at
 		clear(w.known[i])
@@ -255,22 +266,6 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		for j := range w.lost {
 			w.lost[i][j], w.lost[j][i] = -1, -1
 		}
-	}
-	switch f.Kind {
-	case FaultKill:
-		if !w.runs[i] && !(w.leftAt[i] > 0 && at < w.leftAt[i]+moving) {
-			w.frozen[i] = false
-			return
-		}
-		bare := w.bare(at, i)
-		add(killed, settling).fresh = bare
-		w.runs[i], w.frozen[i] = false, false
-		w.leftAt[i] = 0
-	case FaultStart:
-		if w.runs[i] {
-			return
-		}
-		arrive()
 		add(moved, moving)
 		if !calm {
 			add(changed, settling)
@@ -463,11 +458,14 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
-		from: from, to: to, apart: w.apart(), weighs: slices.Clone(w.weighs),
+		from: from, to: to, weighs: slices.Clone(w.weighs),
 		pauses: slices.Clone(w.pauses), trips: w.trips(),
 		hears: relation(len(edges), func(i, j int) bool { return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0 }),
 	}
 	e.side, e.sides = sidesOf(edges)
+	if w.apart() {
+		w.torn = append(w.torn, span{from, to})
+	}
 	for _, i := range w.members {
 		if w.begun[i] && !w.left[i] {
 			e.roster++
@@ -539,10 +537,7 @@ func (w *world) era(from, to time.Duration) {
 // forgetting is from when on each side may have forgotten one that lives; the era's end, if
 // it has not. Whom another has forgotten by then has no points for certain.
 func (w *world) forgetting(e *era) (ignorant []time.Duration) {
-	forget := w.scenario.Forget
-	if forget == 0 {
-		forget = 5 * time.Minute
-	}
+	forget := cmp.Or(w.scenario.Forget, defaultForget)
 	ignorant = make([]time.Duration, e.sides)
 	for i := range ignorant {
 		ignorant[i] = e.to

@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 	"time"
-
-	"github.com/weir-go/weir/snapshot"
 )
 
 // generations are how many snapshots of a node are kept, as by snapshot.OpenDir.
@@ -40,9 +38,6 @@ type disk struct {
 	*disks
 	host string
 }
-
-// at is a host's.
-func (d *disks) at(host string) snapshot.Store { return disk{d, host} }
 
 // Save is of snapshot.Store.
 func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) error {

@@ -94,7 +94,7 @@ func parse(name string, text []byte) (*Scenario, error) {
 // reader makes a Scenario of what a file says, and remembers where it says it.
 type reader struct {
 	s             *Scenario
-	top, settings fields
+	top           fields
 	nodes         []strictyaml.Value // of the names, as the scenario's
 	limits        []fields           // the same of other lists
 	loads, faults []fields
@@ -127,9 +127,7 @@ func (r *reader) scenario(root strictyaml.Value) {
 			v.Errorf("wan takes no time: give it a latency")
 		}
 	}
-	settings := top.Get("settings").Map(fieldNames(s.Settings)...)
-	r.settings = settings.Get
-	r.fill(settings, &s.Settings)
+	r.fill(top.Get("settings").Map(fieldNames(s.Settings)...), &s.Settings)
 	for _, v := range top.Get("limits").Required().List() {
 		r.readLimit(v)
 	}

@@ -308,7 +308,8 @@ func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
 // end nothing is held.
 func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, p := range r.Probes {
-		if l := &r.Scenario.Limits[p.Limit]; r.Unsettled == "" && !p.Allowed && !r.belowExpect(p.Node) {
+		eras := r.courses[r.Scenario.Nodes[p.Node].Region].eras
+		if l := &r.Scenario.Limits[p.Limit]; r.Unsettled == "" && !p.Allowed && eras[len(eras)-1].nodes() >= r.Scenario.Expect {
 			broken(r.Scenario.Lasts, "limit %q key %d: %d of %d units are free at %s when all holds have ended, %v ago (%v)",
 				l.Name, p.Key, p.Left, l.Rate, r.Scenario.Nodes[p.Node].Name, backWithin, p.Err)
 		}
@@ -345,10 +346,4 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 		}
 	}
-}
-
-// belowExpect reports whether the region of a node has too few in the end.
-func (r *trial) belowExpect(node int16) bool {
-	c := r.courses[r.Scenario.Nodes[node].Region]
-	return c.eras[len(c.eras)-1].nodes() < r.Scenario.Expect
 }

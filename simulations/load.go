@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -61,7 +61,6 @@ type asker struct {
 	resets bool
 	next   time.Duration // when it asks next
 	asked  int
-	paused []*host // for whom to choose from, kept for its room
 }
 
 // load asks what all loads ask, until the scenario ends. A caller that has had an answer
@@ -183,17 +182,19 @@ func (a *asker) advance() {
 func (a *asker) choose(s *stage) *host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	able := a.paused[:0]
-	for _, h := range a.from {
-		if h.runs != nil && !h.frozen && h.machine.Paused() == 0 {
-			able = append(able, h)
-		}
-	}
-	a.paused = able
-	if len(able) == 0 {
+	return anyOf(a.from, a.rng, (*host).asks)
+}
+
+// asks reports whether callers on the host can ask. The caller must hold stage.mu.
+func (h *host) asks() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
+
+// anyOf returns one of the hosts that are able, or nil if none is.
+func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *host) bool { return !able(h) })
+	if len(hosts) == 0 {
 		return nil
 	}
-	return able[a.rng.IntN(len(able))]
+	return hosts[random.IntN(len(hosts))]
 }
 
 // draw is the key of the next ask, and its units.
@@ -395,28 +396,20 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	units := max(1, a.load.Units)
 	asks := int(min(max(max(l.Rate, l.Burst)/units, enoughDenials), adversaryMost))
 	for key := range a.load.Keys {
-		var (
-			mu     sync.Mutex
-			denied int
-		)
+		var denied atomic.Int64
 		for range asks {
 			for wait := true; wait; wait = h.machine.Paused() > 0 { // a pause may begin meanwhile
 				time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)) + h.machine.Paused())
 			}
-			mu.Lock()
-			enough := denied >= enoughDenials
-			mu.Unlock()
 			s.mu.Lock()
 			able := h.runs != nil && !h.frozen
 			s.mu.Unlock()
-			if enough || !able {
+			if !able || denied.Load() >= enoughDenials {
 				break
 			}
 			s.asking.Go(func() {
 				if !s.check(ctx, question{host: h, limit: a.limit, key: key, units: units}) {
-					mu.Lock()
-					denied++
-					mu.Unlock()
+					denied.Add(1)
 				}
 			})
 		}

@@ -47,7 +47,7 @@ type spent struct {
 // refunded is units that a caller gave back, whether or not a node returned them.
 type refunded struct {
 	units int64
-	reset uint64 // the highest number that was known once the refund had ended
+	reset uint64 // the highest number of a known reset, at the end of the refund
 }
 
 type knower struct{ host, key int }

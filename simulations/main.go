@@ -22,7 +22,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +40,6 @@ const (
 func main() {
 	args := os.Args[1:]
 	if os.Getenv(playerEnv) != "" {
-		signal.Ignore(os.Interrupt) // a terminal sends it to all processes, and the parent ends this one
 		bubbles(func(t *testing.T) int {
 			if err := lab.ServeCalls("Player", Player{t}); err != nil {
 				return exitUsage
@@ -100,7 +98,7 @@ func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Wr
 	return status
 }
 
-// parseArgs reads the command line. Flags may stand before and after the name.
+// parseArgs reads the command line.
 func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("simulations", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -109,47 +107,32 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags.BoolVar(&o.regions, "regions", false, "the random scenarios are of regions that share limits")
 	flags.BoolVar(&o.stops, "snapshots", false, "only those random scenarios in which nodes write snapshots and all stop")
 	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
-	usage := func() {
-		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]")
-		fmt.Fprintln(out, "Without arguments it lists the scenarios.")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]\nWithout arguments it lists the scenarios.")
 		flags.SetOutput(out)
 		flags.PrintDefaults()
-	}
-	var names []string
-	for rest := args; ; rest = flags.Args()[1:] {
-		if err := flags.Parse(rest); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				usage()
-				return o, err
-			}
-			return o, fmt.Errorf("%w; -h lists the flags", err)
-		}
-		if flags.NArg() == 0 {
-			break
-		}
-		names = append(names, flags.Arg(0))
+		return o, err
+	} else if err != nil {
+		return o, fmt.Errorf("%w; -h lists the flags", err)
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	o.seeded = given["seed"]
+	o.what, o.seeded = flags.Arg(0), given["seed"]
 	switch {
-	case len(names) > 1:
-		return o, fmt.Errorf("%d scenarios, %s: give one at a time", len(names), strings.Join(names, " "))
+	case flags.NArg() > 1:
+		return o, fmt.Errorf("%d arguments, %s: give one at a time, after the flags", flags.NArg(), strings.Join(flags.Args(), " "))
 	case given["n"] && o.count <= 0:
 		return o, fmt.Errorf("-n %d: give how many random scenarios to play", o.count)
-	case given["n"] && len(names) > 0:
-		return o, fmt.Errorf("a scenario, %s, and random ones: give either", names[0])
+	case given["n"] && o.what != "":
+		return o, fmt.Errorf("a scenario, %s, and random ones: give either", o.what)
 	case given["n"] && o.svg != "":
 		return o, errors.New("-svg draws one run: give a scenario, not random ones")
 	case o.regions && !given["n"]:
 		return o, errors.New("-regions is of random scenarios: give -n as well")
 	case o.stops && (!given["n"] || o.regions):
 		return o, errors.New("-snapshots is of random scenarios of one region: give -n as well, and not -regions")
-	case !given["n"] && len(names) == 0 && len(given) > 0:
+	case !given["n"] && o.what == "" && len(given) > 0:
 		return o, errors.New("which scenario? Without arguments they are listed")
-	}
-	if len(names) == 1 {
-		o.what = names[0]
 	}
 	if o.count > 0 && !o.seeded {
 		var b [4]byte
@@ -228,21 +211,10 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 		}
 	}
 	if len(broken) > 0 {
-		fmt.Fprintf(complain, "\nBroken with seed %d: %s. %s: %s -seed %d %s\n", s.Seed, names(broken), s.again(), command(), s.Seed, o.what)
+		fmt.Fprintf(complain, "\nBroken with seed %d. %s: %s -seed %d %s\n", s.Seed, s.again(), command(), s.Seed, o.what)
 		return exitBroken, nil
 	}
 	return exitFine, nil
-}
-
-// names are the invariants that these are of.
-func names(broken []Broken) string {
-	var all []string
-	for _, b := range broken {
-		if !slices.Contains(all, b.Invariant) {
-			all = append(all, b.Invariant)
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 // again introduces the command that plays a scenario again.
@@ -259,10 +231,4 @@ func command() string {
 		return "go run ./simulations"
 	}
 	return os.Args[0]
-}
-
-// keep writes a scenario to a file that can be played, in this directory.
-func keep(s *Scenario) (string, error) {
-	name := s.Name + ".yaml"
-	return name, os.WriteFile(name, s.yaml(), 0o666)
 }

@@ -61,7 +61,7 @@ func TestAScenarioIsReportedAndDrawn(t *testing.T) {
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 		Fault{At: 7 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
 	).yaml(), 0o666))
-	status, out, complaint := simulations(t, "mine.yaml", "-svg", "mine.svg", "-seed", "3")
+	status, out, complaint := simulations(t, "-svg", "mine.svg", "-seed", "3", "mine.yaml")
 	t.Log(out, complaint)
 	require.Contains(t, []int{exitFine, exitBroken}, status)
 	for _, says := range []string{"seed 3", "second", "5s ─ freeze a", "7s ─ thaw a", "bound", "✓ prompt"} {

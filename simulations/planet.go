@@ -32,15 +32,7 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 	for _, name := range p.names {
 		p.courses = append(p.courses, courses[name])
 	}
-	for i := range p.courses[0].eras {
-		switch e, last := &p.courses[0].eras[i], len(p.torn)-1; {
-		case !e.apart:
-		case last >= 0 && p.torn[last].to == e.from:
-			p.torn[last].to = e.to
-		default:
-			p.torn = append(p.torn, span{e.from, e.to})
-		}
-	}
+	p.torn = p.courses[0].torn
 	return p
 }
 

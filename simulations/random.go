@@ -310,25 +310,16 @@ func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, r
 // moves are what may happen. Each scenario has its own few kinds, most of them
 // several times, because the same again in another order is what breaks things.
 func (d *dice) moves() (moves []func(at time.Duration)) {
-	splits := []func(time.Duration){d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
+	type several = []func(at time.Duration)
+	splits := several{d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
 	crashes := d.crashes()
-	links := []func(time.Duration){d.slow, d.slow, d.oneWay, d.heal}
-	pauses := []func(time.Duration){d.freeze, d.freeze, d.step}
-	switch d.IntN(8) {
-	case 0:
-		return splits
-	case 1, 2:
-		return slices.Concat(splits, crashes)
-	case 3:
-		return crashes
-	case 4:
-		return slices.Concat(pauses, crashes)
-	case 5:
-		return slices.Concat(splits, pauses)
-	case 6:
-		return slices.Concat(links, crashes)
+	links := several{d.slow, d.slow, d.oneWay, d.heal}
+	pauses := several{d.freeze, d.freeze, d.step}
+	kinds := [][]several{
+		{splits}, {splits, crashes}, {splits, crashes}, {crashes}, {pauses, crashes}, {splits, pauses}, {links, crashes},
+		{splits, crashes, links, pauses},
 	}
-	return slices.Concat(splits, crashes, links, pauses)
+	return slices.Concat(kinds[d.IntN(len(kinds))]...)
 }
 
 func (d *dice) crashes() []func(at time.Duration) {

@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/spelling"
 )
 
@@ -21,7 +21,6 @@ func report(w io.Writer, j *Journal, broken []Broken) {
 	if a := r.mostAsked(); a != nil {
 		table(w, j.Scenario, a)
 	}
-	wan(w, j)
 	verdicts(w, broken)
 	fmt.Fprintf(w, "\n%d checks in %v of virtual time, played in %v\n", len(j.Checks), j.Scenario.Lasts, j.Took.Round(time.Millisecond))
 }
@@ -34,31 +33,19 @@ func heading(w io.Writer, s *Scenario) {
 	}
 	fmt.Fprintf(w, "%d nodes, %v, membership %s, seed %d\n", len(s.Nodes), s.Lasts, membership, s.Seed)
 	for _, l := range s.Limits {
-		burst := ""
-		if l.Burst > 0 {
-			burst = fmt.Sprintf(", burst %d", l.Burst)
-		}
-		scope := ""
-		if l.Scope == weir.Global {
-			scope = ", in all regions together"
-		}
-		if inFlightLimit(l) {
-			fmt.Fprintf(w, "limit %s: %d at once, %v\n", l.Name, l.Rate, l.Partition)
-			continue
-		}
-		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %v%s\n", l.Name, l.Rate, spelling.Duration(l.Per), burst, l.Algorithm, l.Partition, scope)
+		fmt.Fprintf(w, "limit %s: %d per %s, burst %d, %v, %v, %v\n", l.Name, l.Rate, spelling.Duration(l.Per), l.Burst, l.Algorithm, l.Partition, l.Scope)
 	}
 }
 
 // table is the windows that end with each second, and the faults where they fall, of the count that was
 // asked most.
 func table(w io.Writer, s *Scenario, a *asks) {
-	samples, names := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second)), a.placeNames()
+	samples := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second))
 	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", spelling.Duration(a.l.Per), "second")
 	for side := range samples[0].sides {
 		name := fmt.Sprintf("side %d", side+1)
-		if side < len(names) {
-			name = names[side]
+		if a.planet != nil {
+			name = a.planet.names[side]
 		}
 		fmt.Fprintf(w, " %8s", name)
 	}
@@ -114,21 +101,6 @@ func (f *Fault) says() string {
 	return b.String()
 }
 
-// wan says what Global limits cost between regions.
-func wan(w io.Writer, j *Journal) {
-	if j.WAN.Statements == 0 {
-		return
-	}
-	keys := make(map[subject]bool)
-	for i := range j.Checks {
-		if c := &j.Checks[i]; c.Limit != witness && j.Scenario.Limits[c.Limit].Scope == weir.Global {
-			keys[subject{limit: c.Limit, key: c.Key}] = true
-		}
-	}
-	fmt.Fprintf(w, "\nbetween regions: %d statements, of which %d were not answered, and %d bytes: %.0f bytes a second for each of %d keys\n",
-		j.WAN.Statements, j.WAN.Unanswered, j.WAN.Bytes, float64(j.WAN.Bytes)/float64(max(1, len(keys)))/j.Scenario.Lasts.Seconds(), len(keys))
-}
-
 // verdicts is a line for each invariant, and what broke it.
 func verdicts(w io.Writer, broken []Broken) {
 	fmt.Fprintln(w)
@@ -155,21 +127,13 @@ func (b *Broken) tell(w io.Writer) {
 // wrap prints text in lines of no more than the columns, after first and then
 // after indents.
 func wrap(w io.Writer, first, indent, text string) {
-	line, length := first, len([]rune(first))
-	begun := false
+	line, begun := first, false
 	for word := range strings.FieldsSeq(text) {
-		n := len([]rune(word))
-		if begun && length+1+n > columns {
-			fmt.Fprintln(w, line)
-			line, length, begun = indent, len(indent), false
+		if begun && utf8.RuneCountInString(line+word) > columns {
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
+			line = indent
 		}
-		if begun {
-			line += " "
-			length++
-		}
-		line += word
-		length += n
-		begun = true
+		line, begun = line+word+" ", true
 	}
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }

@@ -212,7 +212,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	if scenario.Snapshots > 0 {
 		s.disks = &disks{stage: s, of: make(map[string][]kept)}
 		o.Configure = func(name string, cfg *weir.Config) {
-			cfg.Snapshots, cfg.SnapshotEvery = s.disks.at(name), scenario.Snapshots
+			cfg.Snapshots, cfg.SnapshotEvery = disk{s.disks, name}, scenario.Snapshots
 		}
 	}
 	for i, n := range scenario.Nodes {
@@ -345,18 +345,11 @@ func (s *stage) settle(ctx context.Context) string {
 	if u := s.unsent(); u != "" {
 		return u
 	}
+	views := "not every node sees all that run"
 	for _, name := range s.cluster.Names() {
-		n := s.cluster.Node(name)
-		if !n.Ready() {
-			return name + " is not ready"
-		}
-		for _, m := range n.Members() {
-			if m.State != weir.Serving {
-				return fmt.Sprintf("to %s, %s is %v", name, m.Name, m.State)
-			}
-		}
+		views += fmt.Sprintf("; %s sees %v", name, s.cluster.Node(name).Members())
 	}
-	return "not every node sees all that run"
+	return views
 }
 
 // owned reports whether each key of the witness has a node that answers for it itself.
@@ -386,19 +379,11 @@ func (s *stage) unsent() string {
 
 // forget takes those off the rosters that run no more.
 func (s *stage) forget() {
-	running := make(map[string]bool)
-	names := s.cluster.Names()
-	for _, name := range names {
-		for _, m := range s.cluster.Node(name).Members() {
-			if m.Self {
-				running[m.Name] = true
-			}
-		}
-	}
-	for _, name := range names {
+	for _, name := range s.cluster.Names() {
 		n := s.cluster.Node(name)
 		for _, m := range n.Members() {
-			if m.State == weir.Dead && !running[m.Name] {
+			runs := func(h *host) bool { return h.runs != nil && h.runs.name == m.Name }
+			if m.State == weir.Dead && !slices.ContainsFunc(s.hosts, runs) {
 				_ = n.Forget(m.Name) // another has just done it, if it fails
 			}
 		}

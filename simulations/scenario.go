@@ -117,22 +117,19 @@ func (f *Fault) covers(from, to *Node) bool {
 // between yields each direction between two nodes that a split, a cut or a link is about, by
 // their indices in Nodes.
 func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
-	return func(yield func(from, to int) bool) {
-		indices := make(map[string]int)
-		for i := range s.Nodes {
-			indices[s.Nodes[i].Name] = i
-			for j := range s.Nodes {
-				if (f.Kind == FaultCut || f.Kind == FaultLink) && f.covers(&s.Nodes[i], &s.Nodes[j]) && !yield(i, j) {
-					return
-				}
-			}
+	side := make(map[string]int)
+	for i, names := range f.Sides {
+		for _, name := range names {
+			side[name] = i + 1
 		}
-		for i, side := range f.Sides {
-			for _, to := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
-				for _, from := range side {
-					if !yield(indices[from], indices[to]) {
-						return
-					}
+	}
+	return func(yield func(from, to int) bool) {
+		for i := range s.Nodes {
+			for j := range s.Nodes {
+				from, to := &s.Nodes[i], &s.Nodes[j]
+				apart := side[from.Name] > 0 && side[to.Name] > 0 && side[from.Name] != side[to.Name]
+				if (apart || (f.Kind == FaultCut || f.Kind == FaultLink) && f.covers(from, to)) && !yield(i, j) {
+					return
 				}
 			}
 		}

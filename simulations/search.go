@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -29,7 +30,6 @@ type result struct {
 	scenario *Scenario
 	checks   int
 	broken   []Broken
-	allowed  allowed
 }
 
 // searching is a search for a scenario that breaks an invariant.
@@ -45,7 +45,6 @@ type searching struct {
 	checks  int
 	virtual time.Duration
 	found   []result
-	allowed allowed
 }
 
 // search plays random scenarios, one on each core, and shrinks the first that
@@ -64,7 +63,6 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 			return exitBroken
 		}
 	}
-	f.allowed.tell(out)
 	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
 		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
 	if len(f.found) == 0 {
@@ -76,10 +74,7 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	}
 	fmt.Fprintf(out, "%d break an invariant\n", len(f.found))
 	for _, r := range f.found {
-		of := ""
-		if f.regions {
-			of = "-regions "
-		}
+		of := map[bool]string{true: "-regions "}[f.regions]
 		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.scenario.Seed, r.scenario.again(), command(), of, r.scenario.Seed)
 		r.broken[0].tell(complain)
 	}
@@ -110,7 +105,7 @@ func (f *searching) employ() (err error) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err == nil:
-			f.note(result{s, len(j.Checks), judge(j), j.allowed()})
+			f.note(result{s, len(j.Checks), judge(j)})
 			continue
 		default:
 			f.note(result{scenario: s, broken: []Broken{{Invariant: unplayed, Says: err.Error()}}})
@@ -149,7 +144,6 @@ func (f *searching) note(r result) {
 	f.faults += len(s.Faults)
 	f.checks += r.checks
 	f.virtual += s.Lasts
-	f.allowed.add(r.allowed)
 	if len(r.broken) > 0 {
 		verdict = "✗ " + r.broken[0].Invariant
 		f.found = append(f.found, r)
@@ -182,8 +176,8 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 		}
 		return false
 	})
-	name, err := keep(least)
-	if err != nil {
+	name := least.Name + ".yaml"
+	if err := os.WriteFile(name, least.yaml(), 0o666); err != nil {
 		fmt.Fprintf(complain, "%v; it is:\n%s", err, least.yaml())
 		return
 	}

@@ -31,26 +31,18 @@ func (s *stage) stopped(ended ...int) {
 	}
 }
 
-// outageOf is the outage that a host's end was part of.
-func (s *stage) outageOf(c crash, host int) (o outage, found bool) {
-	for _, o := range s.outages {
-		if o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving {
-			return o, true
-		}
-	}
-	return o, false
-}
-
 // savedOf is saved of the outage that a host's end was part of, below zero if it was of none, or
 // nodes write no snapshots. refunds is the same of what the host gave back, and of resets:
 // a node that leaves last does what it is asked to until it has ended, also once it has written
 // its snapshot.
 func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
-	o, found := s.outageOf(c, host)
-	if !found || s.disks == nil {
+	i := slices.IndexFunc(s.outages, func(o outage) bool {
+		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving
+	})
+	if i < 0 || s.disks == nil {
 		return math.MinInt64, c.at
 	}
-	return s.saved(o), s.loaded(s.hosts[host].name, c.at, o.at)
+	return s.saved(s.outages[i]), s.loaded(s.hosts[host].name, c.at, s.outages[i].at)
 }
 
 // saved is until when all that was counted in the region is in snapshots that were loaded

@@ -21,12 +21,12 @@ func lossesOverAStop(t *testing.T, nodes []Node, faults ...Fault) (lost []float6
 	require.NoError(t, err)
 	require.Empty(t, judge(j))
 	for range s.regions() {
-		var all allowed
+		var spent, gone int64
 		for _, e := range j.Ends[:witnessKeys] {
-			all.add(allowed{Spent: e.Total, Lost: e.Lost})
+			spent, gone = spent+e.Total, gone+e.Lost
 		}
 		j.Ends = j.Ends[witnessKeys:]
-		lost = append(lost, float64(all.Lost)/float64(all.Spent))
+		lost = append(lost, float64(gone)/float64(spent))
 	}
 	return lost
 }

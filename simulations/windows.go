@@ -64,14 +64,6 @@ func (a *asks) place(at time.Duration, node int16) int {
 	return a.course.at(at).rank(int(node))
 }
 
-// placeNames are the names of those places that have any.
-func (a *asks) placeNames() []string {
-	if a.planet != nil {
-		return a.planet.names
-	}
-	return nil
-}
-
 // window is units admitted in a span of time. All of them were admitted in it for
 // certain: a unit is admitted somewhere between Asked and Answered, and counts
 // where both lie in the span. So what is found is never above the truth, and falls

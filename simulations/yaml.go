@@ -1,10 +1,7 @@
 package main
 
 import (
-	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +34,7 @@ func (s *Scenario) yaml() []byte {
 		faults = append(faults, faultEntry(f, s.usual(&f)))
 	}
 	top := mapping(
-		"about", text(s.About), "seed", plain(s.Seed), "lasts", s.Lasts, "membership", membership,
+		"about", node(s.About), "seed", node(s.Seed), "lasts", s.Lasts, "membership", membership,
 		"network", mapping(linkFields(s.Network, weirtest.Link{})...), "wan", wan, "nodes", s.nodesEntry(false), "later", s.nodesEntry(true),
 		"settings", mapping(fieldsOf(s.Settings)...),
 		"limits", sequence(0, limits), "load", sequence(0, loads), "faults", sequence(0, faults))
@@ -152,7 +149,7 @@ func mapping(fields ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for i := 0; i < len(fields); i += 2 {
 		if v := reflect.ValueOf(fields[i+1]); !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0) {
-			n.Content = append(n.Content, text(fields[i].(string)), node(fields[i+1]))
+			n.Content = append(n.Content, node(fields[i]), node(fields[i+1]))
 		}
 	}
 	if len(n.Content) == 0 {
@@ -165,34 +162,24 @@ func node(value any) *yaml.Node {
 	switch v := value.(type) {
 	case *yaml.Node:
 		return v
-	case string:
-		return text(v)
 	case time.Duration:
 		return plain(spelling.Duration(v))
 	case float64:
 		return plain(decimal(v))
-	case map[string]int64:
-		var fields []any
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			fields = append(fields, name, plain(v[name]))
-		}
-		return mapping(fields...)
 	case countsync.Caps:
 		return mapping(fieldsOf(v)...)
-	case []string:
-		var names []*yaml.Node
-		for _, s := range v {
-			names = append(names, text(s))
-		}
-		return sequence(yaml.FlowStyle, names)
 	}
-	return plain(value)
+	n := new(yaml.Node)
+	if err := n.Encode(value); err != nil {
+		panic(err) // it is a text, a number, or names
+	}
+	if n.Kind != yaml.ScalarNode {
+		n.Style = yaml.FlowStyle
+	}
+	return n
 }
 
-// text is a scalar that is read as text: in quotes where it looks like a number.
-func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
-
-func plain(value any) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(value)} }
+func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
 // sequence is nil if it is empty.
 func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {

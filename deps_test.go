@@ -20,7 +20,7 @@ import (
 // floors are the packages of this module from the lowest floor to the highest. A package may import
 // packages of lower floors only.
 var floors = [][]string{
-	{ // parts that know nothing of limits
+	{ // packages without a notion of limits
 		"internal/clamp", "internal/conns", "internal/drawn", "internal/freeport", "internal/full", "internal/httpread",
 		"internal/jsonscan", "internal/jsonschema", "internal/lab", "internal/outage", "internal/pace", "internal/patience", "internal/race",
 		"internal/release", "internal/roundtrip", "internal/sealed", "internal/snippets", "internal/spelling", "ring", "snapshot",
@@ -41,7 +41,7 @@ var floors = [][]string{
 	{"examples/gateway", "examples/login", "examples/modelgateway", "internal/framework"},
 }
 
-// reaches are the packages that may import those that reach other processes.
+// reaches lists, for each package of network access, the packages that may import it.
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster"},

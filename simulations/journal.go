@@ -60,7 +60,7 @@ type Ending struct {
 	Total   int64   // units that nodes spent in the run, less what they gave back
 	Spent   int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
 	Granted int64   // units that callers were granted
-	Unheard int64   // units that may be spent though no caller was granted them, as losses.go says
+	Unheard int64   // units that may be spent without a grant, by the rules of losses.go
 	Used    int64   // units that the owner counts, after the last heal
 	Owners  []int16 // the nodes that answer for the key themselves; one, if all is well
 	// Replica is what its stand-in counts once the owner has been killed after

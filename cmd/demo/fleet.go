@@ -173,7 +173,7 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	for left := false; err == nil && !left; time.Sleep(lookInterval) {
 		var r Report
 		if err = inc.process.Call("Gateway.Report", 0, &r); err == nil {
-			f.told(inc, r)
+			f.record(inc, r)
 		}
 		left = r.Left
 	}
@@ -187,12 +187,12 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	f.ended(inc)
 }
 
-// told handles a report from a gateway.
-func (f *fleet) told(inc *incarnation, r Report) {
+// record adds a report of a gateway to the results of the fleet.
+func (f *fleet) record(inc *incarnation, r Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range r.Still {
-		if !f.served { // where nobody judges how long requests took
+		if !f.served { // a served fleet is not judged by latencies
 			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
 		}
 	}

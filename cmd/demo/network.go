@@ -197,7 +197,7 @@ func (n *network) close() {
 	n.wait.Wait()
 }
 
-// packets is a UDP socket that drops packets while a link is cut.
+// packets wraps a UDP socket, and drops packets while a link is cut.
 type packets struct {
 	net.PacketConn
 	network *network

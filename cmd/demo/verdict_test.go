@@ -301,7 +301,7 @@ func TestAStepIsSeenOnceAllHearTheRunningMembersAlone(t *testing.T) {
 	f.happens(leave, second, never)
 	f.current[1].condition = leaving
 	sees := func(of int, members ...seen) {
-		f.told(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: members})
+		f.record(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: members})
 	}
 	one, two, three := seen{"gateway-1-0", weir.Serving}, seen{"gateway-2-0", weir.Serving}, seen{"gateway-3-0", weir.Serving}
 	sees(0, one, three)
@@ -326,10 +326,10 @@ func TestAllHaveSeenAChangeOfRulesOnceTheyDecideByIt(t *testing.T) {
 	f.happens(reload, second, never)
 	f.version = 2
 	for of, version := range []uint64{2, 1, 2} {
-		f.told(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version})
+		f.record(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version})
 	}
 	require.False(t, f.settled(), "one has old rules")
-	f.told(f.current[1], Report{Name: label(1) + "-0", At: 2 * second, Members: all, Rules: 2})
+	f.record(f.current[1], Report{Name: label(1) + "-0", At: 2 * second, Members: all, Rules: 2})
 	require.True(t, f.settled())
 }
 

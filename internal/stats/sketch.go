@@ -8,7 +8,7 @@ import (
 
 // sketch is a Space-Saving sketch (Metwally, Agrawal and El Abbadi, "Efficient
 // Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with weights.
-// Each half-life that passes halves all counts. A key without a counter takes over the
+// All counts are halved once for each half-life. A key without a counter takes over the
 // smallest counter, and the count of that counter is the possible error of its own. So for
 // the halved weights of each key:
 //
@@ -102,7 +102,7 @@ func tail(secret string) string {
 	return end
 }
 
-// forget halves the counts once for each half-life that has passed. Halving a floating-point number is
+// forget halves all counts for each half-life since the last call. Halving a floating-point number is
 // exact, so the bounds and the order of the heap remain valid.
 func (s *sketch) forget(now int64) {
 	passed := (now - s.halved) / s.halfLife
@@ -117,7 +117,7 @@ func (s *sketch) forget(now int64) {
 	}
 }
 
-// top returns the n most frequent keys, the most frequent first.
+// top returns at most n entries in order of decreasing count.
 func (s *sketch) top(n int, now int64) []entry {
 	s.forget(now)
 	order := slices.Clone(s.heap)

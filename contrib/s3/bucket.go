@@ -42,6 +42,7 @@ type Bucket struct {
 	transport      *http.Transport
 	bucket, prefix string // the prefix is empty, or ends with a slash
 	maxBytes       int64
+	partBytes      int           // defaultPartBytes but for tests
 	timeout        time.Duration // of a request
 
 	mu    sync.Mutex

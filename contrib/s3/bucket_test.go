@@ -181,14 +181,14 @@ func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
 		for _, megabytes := range []int{0, 10} {
 			err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
-				require.NoError(t, blocks(megabytes, func(int) {})(w))
+				require.NoError(t, s.blocks(megabytes, func(int) {})(w))
 				return errDamaged
 			})
 			require.ErrorIs(t, err, errDamaged)
 			require.ErrorContains(t, err, key("api-1", 2))
 		}
 		require.Panics(t, func() {
-			_ = b.Save(within(t, patience), "api-1", blocks(10, func(i int) {
+			_ = b.Save(within(t, patience), "api-1", s.blocks(10, func(i int) {
 				if i == 9 {
 					panic("of the writer")
 				}
@@ -202,25 +202,25 @@ func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
 func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
-		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = 10e6 })
-		require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))
+		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = int64(10 * s.unit) })
+		require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
 		err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
-			_ = blocks(11, func(int) {})(w) // an error that is dropped
+			_ = s.blocks(11, func(int) {})(w) // an error that is dropped
 			return nil
 		})
 		require.ErrorContains(t, err, "raise Options.MaxBytes")
 		require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
 		require.Empty(t, uploads(t, s))
 
-		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", blocks(11, func(int) {})))
+		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", s.blocks(11, func(int) {})))
 		read := 0
 		err = b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
 			n, err := io.Copy(io.Discard, r)
 			read += int(n)
 			return err
 		})
-		require.ErrorContains(t, err, key("api-1", 2)+": it has 11000000 bytes")
-		require.Equal(t, int(10e6), read)
+		require.ErrorContains(t, err, key("api-1", 2)+fmt.Sprintf(": it has %d bytes", 11*s.unit))
+		require.Equal(t, 10*s.unit, read)
 	})
 }
 
@@ -248,7 +248,7 @@ func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
 		b := open(t, s)
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
 		ends(t, patience, func(ctx context.Context) error {
-			return b.Save(ctx, "api-1", blocks(20, func(i int) {
+			return b.Save(ctx, "api-1", s.blocks(20, func(i int) {
 				if i == 10 { // a part is there
 					s.kill()
 				}
@@ -288,7 +288,7 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 			{"at the end", func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }},
 		} {
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { return slow.is(r) && hang(w, r) })
-			err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, "api-1", blocks(10, func(int) {})) })
+			err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, "api-1", s.blocks(10, func(int) {})) })
 			require.ErrorIs(t, err, context.DeadlineExceeded, slow.name)
 			s.misbehave(nil)
 			require.Equal(t, []string{key("api-1", 1)}, keys(t, s), slow.name)
@@ -344,7 +344,7 @@ func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 	})
 	b := open(t, s)
 	for i := range 10 {
-		err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, fmt.Sprint("api-", i), blocks(10, func(int) {})) })
+		err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, fmt.Sprint("api-", i), s.blocks(10, func(int) {})) })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		if len(uploads(t, s)) == i {
 			return
@@ -361,8 +361,9 @@ const retries = 5
 func TestTheTimeoutOfARequestLeavesTheReaderItsTime(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
+	s.unit = 1e6 // more than the buffers of a connection hold
 	b := open(t, s)
-	require.NoError(t, b.Save(within(t, patience), "api-1", blocks(10, func(int) {})))
+	require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
 	const timeout = time.Second
 	b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = timeout })
 	var err error
@@ -391,7 +392,7 @@ func TestASaveThatIsCancelledLeavesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		ctx, cancel := context.WithCancel(t.Context())
-		err := b.Save(ctx, "api-1", blocks(20, func(i int) {
+		err := b.Save(ctx, "api-1", s.blocks(20, func(i int) {
 			if i == 10 {
 				cancel()
 			}
@@ -422,7 +423,7 @@ func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 				return refused(r) && refuse(w, http.StatusInsufficientStorage, "XMinioStorageFull")
 			})
-			err := b.Save(within(t, patience), "api-1", blocks(10, func(int) {}))
+			err := b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {}))
 			require.Equal(t, "XMinioStorageFull", minio.ToErrorResponse(errors.Unwrap(err)).Code, "%v", err)
 			require.ErrorContains(t, err, key("api-1", 2))
 			s.misbehave(nil)
@@ -444,7 +445,7 @@ func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
 			return r.Method == http.MethodPut && puts.Add(1)%2 == 1 && refuse(w, http.StatusServiceUnavailable, "SlowDown")
 		})
 		b := open(t, s)
-		content := bytes.Repeat([]byte("0123456789"), 1e6)
+		content := bytes.Repeat([]byte("0123456789"), s.unit)
 		require.NoError(t, b.Save(within(t, patience), "api-1", func(w io.Writer) error {
 			_, err := w.Write(content)
 			return err
@@ -533,6 +534,7 @@ func TestABucketThatIsNotThereIsNamed(t *testing.T) {
 func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
 	const megabytes, most = 100, 64 << 20
 	each(t, func(t *testing.T, s *server) {
+		s.unit = 1e6
 		if strings.HasSuffix(t.Name(), "gofakes3") {
 			keepNoParts(s, megabytes) // its memory is that of this process
 		}
@@ -544,7 +546,7 @@ func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
 		}
 		debug.FreeOSMemory()
 		before, peak := used(), int64(0)
-		require.NoError(t, b.Save(within(t, patience), "api-1", blocks(megabytes, func(int) { peak = max(peak, used()) })))
+		require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(megabytes, func(int) { peak = max(peak, used()) })))
 		require.NoError(t, b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
 			block := make([]byte, 1e6)
 			for range megabytes {
@@ -575,7 +577,7 @@ func keepNoParts(s *server, megabytes int) {
 			w.Header().Set("Content-Length", fmt.Sprint(megabytes*1e6))
 			w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
 			w.Header().Set("ETag", `"e"`)
-			_ = blocks(megabytes, func(int) {})(w)
+			_ = s.blocks(megabytes, func(int) {})(w)
 			return true
 		}
 		return false
@@ -606,7 +608,7 @@ func TestMultipartUploadReplacesNoObject(t *testing.T) {
 		w.WriteHeader(http.StatusPreconditionFailed)
 		return true
 	})
-	err := open(t, s).Save(within(t, patience), "api-1", blocks(9, func(int) {}))
+	err := open(t, s).Save(within(t, patience), "api-1", s.blocks(9, func(int) {}))
 	require.ErrorContains(t, err, "another process has saved")
 	require.Empty(t, keys(t, s))
 }
@@ -636,7 +638,7 @@ func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
 func TestLostAnswerIsNoOtherProcess(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
-		for node, content := range map[string]func(io.Writer) error{"one request": text("kept"), "multipart": blocks(9, func(int) {})} {
+		for node, content := range map[string]func(io.Writer) error{"one request": text("kept"), "multipart": s.blocks(9, func(int) {})} {
 			lost := 0
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 				isLast := r.Method == http.MethodPut && !r.URL.Query().Has("partNumber") || r.Method == http.MethodPost && r.URL.Query().Has("uploadId")

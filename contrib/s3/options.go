@@ -24,10 +24,10 @@ const (
 	defaultEndpoint = "https://s3.amazonaws.com"
 	defaultMaxBytes = 16 << 30
 	defaultTimeout  = 30 * time.Second
-	// partBytes is what a Save holds in memory, and sends with one request. Servers refuse
+	// defaultPartBytes is what a Save holds in memory, and sends with one request. Servers refuse
 	// parts below 5 MiB.
-	partBytes = 8 << 20
-	maxParts  = 10_000
+	defaultPartBytes = 8 << 20
+	maxParts         = 10_000
 	// maxPrefix leaves room for the name of a node within the 1,024 bytes of a key.
 	maxPrefix = 512
 	// attempts is how often the client sends a request that fails in a way that may pass.
@@ -149,7 +149,7 @@ func New(opts Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w s3snapshot.Options: Endpoint is %q: %w", weir.ErrInvalid, o.Endpoint, err)
 	}
-	return &Bucket{client: client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, maxBytes: o.MaxBytes, timeout: o.RequestTimeout}, nil
+	return &Bucket{client: client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, maxBytes: o.MaxBytes, partBytes: defaultPartBytes, timeout: o.RequestTimeout}, nil
 }
 
 // normalised returns the Options with defaults, and an error that names each field that is wrong.
@@ -182,7 +182,7 @@ func (o Options) normalised() (Options, error) {
 	if o.Credentials == nil {
 		o.Credentials = newStandard()
 	}
-	if most := int64(partBytes) * maxParts; o.MaxBytes < 0 || o.MaxBytes > most {
+	if most := int64(defaultPartBytes) * maxParts; o.MaxBytes < 0 || o.MaxBytes > most {
 		wrong("MaxBytes is %d: use 0 for 16 GiB, or at most %d", o.MaxBytes, most)
 	}
 	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)

@@ -47,6 +47,7 @@ type server struct {
 	kill    func()           // ends it as a crash would, connections and all
 	start   func()           // starts it again, with what it had stored
 	client  *minio.Core
+	unit    int // the bytes of a block: a million, for which a part is 8 MiB, or less
 
 	mu   sync.Mutex
 	hook func(http.ResponseWriter, *http.Request) (answered bool)
@@ -114,7 +115,7 @@ func fake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	}
 	address := freeport.Addr(t)
 	var running *http.Server
-	s := new(server)
+	s := &server{unit: 1e5}
 	s.start = func() {
 		listener, err := net.Listen("tcp", address)
 		require.NoError(t, err)
@@ -155,7 +156,7 @@ func real(t *testing.T) *server {
 	address := freeport.Addr(t)
 	data, meta := t.TempDir(), t.TempDir()
 	var child *lab.Child
-	s := new(server)
+	s := &server{unit: 1e6} // as it refuses parts below 5 MiB
 	s.start = func() {
 		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
 		child, err = lab.StartCommand(cmd, func([]byte) {})
@@ -192,6 +193,7 @@ func open(t *testing.T, s *server, edit ...func(*s3snapshot.Options)) *s3snapsho
 	}
 	b, err := s3snapshot.New(o)
 	require.NoError(t, err)
+	b.SetPartBytes(8 << 20 * s.unit / 1e6)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b
 }
@@ -233,9 +235,9 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// blocks writes a snapshot of so many MB, and calls before ahead of each.
-func blocks(n int, before func(i int)) func(io.Writer) error {
-	block := make([]byte, 1e6)
+// blocks writes a snapshot of n blocks, of which a part has eight. It calls before ahead of each.
+func (s *server) blocks(n int, before func(i int)) func(io.Writer) error {
+	block := make([]byte, s.unit)
 	return func(w io.Writer) error {
 		for i := range n {
 			before(i)

@@ -32,7 +32,7 @@ type upload struct {
 // upload makes an object of what write writes. It aborts what fails, for which it has until
 // the deadline of whole, or cleanupTimeout.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
-	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, partBytes), left: b.maxBytes}
+	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, b.partBytes), left: b.maxBytes}
 	complete := false
 	defer func() {
 		if !complete { // also where write panics

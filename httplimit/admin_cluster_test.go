@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -18,33 +17,25 @@ import (
 // adminMember is a node of a cluster in virtual time, and its API.
 type adminMember struct {
 	*adminOf
-	host *weirtest.Host
 	name string
+	kill func()
 }
 
 // startMembers returns three members that have met.
 func startMembers(t *testing.T, seed uint64) (all []*adminMember) {
-	network := weirtest.NewNetwork(seed, weirtest.Link{Latency: time.Millisecond})
-	for _, name := range []string{"a", "b", "c"} {
-		host := network.Host(name)
-		node, err := weir.Start(t.Context(), weir.Config{Cluster: host.Cluster(cluster.Config{}), Logger: quietly})
-		require.NoError(t, err)
-		m := &adminMember{adminOf: adminOnRules(t, node, adminRules), host: host}
-		for _, one := range node.Members() {
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Seed: seed, Link: weirtest.Link{Latency: time.Millisecond}, Config: weir.Config{Logger: quietly}})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	for _, host := range c.Names() {
+		m := &adminMember{adminOf: adminOnRules(t, c.Node(host), adminRules), kill: func() { c.Kill(host) }}
+		for _, one := range m.node.Members() {
 			if one.Self {
 				m.name = one.Name
 			}
 		}
 		all = append(all, m)
-		t.Cleanup(m.kill)
 	}
-	time.Sleep(3 * time.Second)
 	return all
-}
-
-func (m *adminMember) kill() {
-	m.host.Kill()
-	require.NoError(m.t, m.node.Close())
 }
 
 // take spends units by the rules, as a gateway does.

@@ -9,43 +9,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/weirtest"
 )
 
 func TestAnOverrideSpreadsAndOutlivesRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		cluster, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
+		require.NoError(t, err)
+		defer cluster.Close()
 		set := mustParse(t, overridable)
 		type member struct {
-			host *weirtest.Host
+			name string
 			node *weir.Node
 			book *Book
 		}
 		start := func(name string) member {
-			m := member{host: network.Host(name)}
-			var err error
-			m.node, err = weir.Start(t.Context(), weir.Config{Cluster: m.host.Cluster(cluster.Config{}), Logger: slog.New(slog.DiscardHandler)})
-			require.NoError(t, err)
-			m.book, err = Static(m.node, set)
-			require.NoError(t, err)
-			return m
+			node := cluster.Node(name)
+			if node == nil {
+				var err error
+				node, err = cluster.Start(t.Context(), name)
+				require.NoError(t, err)
+			}
+			return member{name, node, staticBook(t, node, overridable)}
 		}
-		kill := func(m member) {
-			m.host.Kill()
-			require.NoError(t, m.node.Close())
-			require.NoError(t, m.book.Close())
-		}
+		kill := func(m member) { cluster.Kill(m.name) }
 		holds := func(rate int64, members ...member) {
 			t.Helper()
 			time.Sleep(time.Second)
 			synctest.Wait()
 			for _, m := range members {
-				require.EqualValues(t, rate, rateOf(m.book), m.host.Name())
+				require.EqualValues(t, rate, rateOf(m.book), m.name)
 			}
 		}
 		a, b, c := start("a"), start("b"), start("c")
-		time.Sleep(3 * time.Second)
 		require.NoError(t, a.book.Override("r", "k", Override{Rate: 5000, Until: time.Now().Add(time.Hour)}))
 		require.EqualValues(t, 5000, rateOf(a.book), "here at once")
 		holds(5000, b, c)

@@ -203,7 +203,6 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 		rate     = 101 // not divisible by the number of nodes, so that shares are fractions
 		majority = 3
 		minority = 2
-		dead     = 20 * time.Second // time after which each side lists the members of the other as Dead
 	)
 	l := newLAN(t, majority+minority)
 	nodes := l.runAll(patientTimeout)
@@ -212,14 +211,13 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 
 	// The checks of these keys start before the split and continue until after the heal.
 	fair := limits[weir.FairShare : weir.FairShare+1]
-	throughout := Order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 50 * time.Millisecond}
+	throughout := Order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
 	var through []func() Report
 	for _, n := range nodes {
 		through = append(through, n.begin(t, throughout))
 	}
 	time.Sleep(300 * time.Millisecond)
 	l.split(majority)
-	cut := time.Now()
 	t.Logf("split %d from %d by %s", majority, minority, l.means())
 
 	var asked Order
@@ -265,14 +263,6 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	}
 	t.Logf("in the split: %s", slowest(reports))
 
-	time.Sleep(time.Until(cut.Add(dead)))
-	for i, r := range l.all(nodes, Order{}) {
-		side := majority
-		if i >= majority {
-			side = minority
-		}
-		require.Equal(t, majority+minority-side, r.Dead, "members that node %d lists as Dead", i)
-	}
 	healed := time.Now()
 	l.heal()
 	heard, counted, lag := l.awaitCounts(nodes, owners, asked.Questions, reports)
@@ -326,7 +316,7 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 		hear, count := true, true
 		for i, n := range nodes {
 			o, r := &all[i], n.do(l.t, all[i].asked)
-			hear = hear && r.Hears && r.Members == l.hosts && r.Dead == 0
+			hear = hear && r.Hears
 			if r.Direct && o.heard.IsZero() {
 				o.heard = time.Now()
 			}

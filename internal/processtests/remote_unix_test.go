@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,6 +76,18 @@ func (s *service) Execute(o Order, r *Report) error {
 	return nil
 }
 
+// Sight returns the state of each member, by address.
+func (s *service) Sight(_ int, sight *string) error {
+	<-s.ready
+	var states []string
+	for _, m := range s.node.Members() {
+		states = append(states, m.Addr+"="+m.State.String())
+	}
+	slices.Sort(states)
+	*sight = strings.Join(states, " ")
+	return nil
+}
+
 // Order is a command from a test to a node in another process. In each round, the node requests
 // one unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
 // counts. If Load or Gateway is set, the node executes that command instead.
@@ -101,7 +114,6 @@ type Report struct {
 	Lost    int64         // number of failed requests to other members, which may have executed them
 	Calm    bool          // no request failed, and the set of members that this node hears was stable
 	Members int           // number of members in the roster
-	Dead    int           // number of members that this node lists as Dead
 	Direct  bool          // the node hears every other member
 	Hears   bool          // every member hears every other member, according to this node
 	Settled bool          // the ring contains every member, and this node has authority over its part of the ring
@@ -200,11 +212,6 @@ func carryOut(n *node, failed *failures, o Order) Report {
 	v := n.View()
 	r.Addr, r.Refused = v.Members[v.Self].Addr, n.Stats().Cluster.Refused
 	r.Members, r.Direct, r.Hears = len(v.Members), true, true
-	for _, m := range n.Members() {
-		if m.State == weir.Dead {
-			r.Dead++
-		}
-	}
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
 		for j := range v.Members {
@@ -266,6 +273,13 @@ func (r *remote) await(t *testing.T, call *rpc.Call) {
 		_ = r.Await(time.Minute)
 		t.Fatalf("a node in another process: %v: %s", call.Error, r.How())
 	}
+}
+
+// sight returns the state of each member as the node sees it, by address.
+func (r *remote) sight(t *testing.T) (sight string) {
+	t.Helper()
+	r.await(t, r.Go("Node.Sight", 0, &sight, nil))
+	return sight
 }
 
 // begin sends an order to the node, and returns a function that waits for the report.

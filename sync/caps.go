@@ -26,8 +26,9 @@ type Caps struct {
 	// the store, and half as many as resets, of which a vector counts for several. 4,096 if
 	// zero.
 	Looks int
-	// Logs is how many logs it is remembered of what a member has, or where they are
-	// from; the others are sent whole. 65,536 if zero.
+	// Logs is the number of logs of which the stream remembers, for a minute or two, the entries
+	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
+	// zero.
 	Logs int
 	// Ranges is how many ranges one frame gives authority over. 256 if zero.
 	Ranges int

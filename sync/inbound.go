@@ -293,7 +293,7 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 	whose, grew := x.join(id, x.seen, l, x.passesOn(id), x.now)
 	x.heard(id)
 	if grew {
-		delete(x.bases, id)
+		x.bases.delete(id)
 		if units != 0 && l.Per > 0 {
 			x.store.SpendElsewhere(id, l, x.now, units)
 		}
@@ -378,7 +378,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	more := flags&itemMore != 0
 	parts := &x.in.parts
 	if c.Partial() {
-		switch at, ok := x.bases[id]; {
+		switch at, ok := x.bases.get(id); {
 		case parts.id == id && len(parts.list) > 0 && parts.number == follows:
 		case ok && at == base{x.from, follows} && !x.flush(id, x.now, x.roles):
 			parts.list = nil
@@ -433,16 +433,11 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 	x.replaced(id, c, onTop)
 }
 
-// replaced notes which frame a log is of.
+// replaced records the frame that brought a log, unless this node had more of it.
 func (x *arriving) replaced(id bucket.ID, c *bucket.Count, onTop int64) {
-	if c.Limit.Algorithm == bucket.SlidingLog {
-		if len(x.bases) >= x.caps.Logs {
-			clear(x.bases)
-		}
-		if x.bases[id] = (base{x.from, x.number}); onTop != 0 {
-			delete(x.bases, id)
-		}
-	} else if len(x.bases) > 0 {
-		delete(x.bases, id)
+	if c.Limit.Algorithm == bucket.SlidingLog && onTop == 0 {
+		x.bases.set(id, base{x.from, x.number}, x.now, x.caps.Logs)
+	} else {
+		x.bases.delete(id)
 	}
 }

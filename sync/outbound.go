@@ -35,7 +35,7 @@ type outbound struct {
 	wantsCounts bool
 	again       bool // it requests everything, and is to have it once the scan that is under way has come
 
-	marks map[bucket.ID]piece // of logs, what the member has
+	marks recent[piece] // of logs, what the member has
 }
 
 // give is authority to be handed over after all that was queued before it.
@@ -110,13 +110,6 @@ func (o *outbound) requested(at int64) {
 	if o.again = o.scanning || o.owes; !o.again {
 		o.owe(All(), at)
 	}
-}
-
-func (o *outbound) mark(id bucket.ID, at piece, most int) {
-	if o.marks == nil || len(o.marks) >= most {
-		o.marks = make(map[bucket.ID]piece)
-	}
-	o.marks[id] = at
 }
 
 // Next builds the next frame for a member, in the place of b: nil if there is
@@ -279,10 +272,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 // encodeState appends a count with its vector, and notes in the flight which part of a log
 // that is.
 func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, b []byte) []byte {
-	var known piece
-	if len(o.marks) > 0 {
-		known = o.marks[id]
-	}
+	known, _ := o.marks.get(id)
 	mark, more, held := s.export(o, id, known.mark, now, roles)
 	f, flags := &o.flight, byte(state)
 	if more {
@@ -456,11 +446,11 @@ func (s *Stream) applied(o *outbound, whole []int) {
 	for i, it := range f.items {
 		wanted, more := next(&whole, i), next(&f.more, i)
 		if wanted {
-			delete(o.marks, it.id)
+			o.marks.delete(it.id)
 		}
 		if marked < len(f.marked) && f.marked[marked] == i {
 			if !wanted {
-				o.mark(it.id, f.marks[marked], s.caps.Logs)
+				o.marks.set(it.id, f.marks[marked], s.clock, s.caps.Logs)
 			}
 			marked++
 		}

@@ -58,9 +58,9 @@ type Stream struct {
 	loading   inbound // of snapshots
 	ledger    ledger
 	resets    *resets
-	holdings  *Holdings          // nil where there are no other regions
-	whenReset ResetHook          // nil if nobody wants to know
-	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
+	holdings  *Holdings    // nil where there are no other regions
+	whenReset ResetHook    // nil if nobody wants to know
+	bases     recent[base] // of logs: the frame that brought this node's count, if nothing has changed it since
 
 	cursor int // of CollectPart
 
@@ -86,7 +86,6 @@ func New(self Member, store *bucket.Store) *Stream {
 	return &Stream{
 		self: self, store: store, caps: Caps{}.withDefaults(),
 		inbounds: newInbounds(), ledger: newLedger(self, store), resets: newResets(),
-		bases: make(map[bucket.ID]base),
 	}
 }
 
@@ -370,7 +369,7 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	}
 	s.store.Touch(id)
 	s.ledger.drop(id)
-	delete(s.bases, id)
+	s.bases.delete(id)
 }
 
 // Sweep takes one step: it forgets tallies that have recovered and tombstones
@@ -544,9 +543,7 @@ func (s *Stream) ready() (members []Member) {
 // member was built, except, is not queued for it.
 func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
-	if len(s.bases) > 0 {
-		delete(s.bases, id)
-	}
+	s.bases.delete(id)
 	s.holdings.noteSpent(id, c.Units)
 	holds := roles.Holds(id)
 	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had none of it, and took it for new

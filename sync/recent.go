@@ -1,0 +1,44 @@
+package countsync
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// recentFor is the time for which a recent keeps an entry that is not set again.
+const recentFor = time.Minute
+
+// recent maps ids to values that were set in the last minute or two. Entries of logs that have ended
+// take memory only for that time. An entry may also be missing if there are too many. The zero recent
+// is empty.
+type recent[V any] struct {
+	latest, older map[bucket.ID]V
+	began         int64 // when the first entry of latest was set
+}
+
+// get returns the value of an id.
+func (r *recent[V]) get(id bucket.ID) (v V, known bool) {
+	if v, known = r.latest[id]; !known {
+		v, known = r.older[id]
+	}
+	return v, known
+}
+
+// set sets the value of an id. It keeps most entries at most, or two if most is 1.
+func (r *recent[V]) set(id bucket.ID, v V, now int64, most int) {
+	if age := now - r.began; r.latest == nil || age >= int64(recentFor) || age < 0 || len(r.latest) >= max(1, most/2) {
+		r.older, r.latest, r.began = r.latest, make(map[bucket.ID]V), now
+	}
+	delete(r.older, id)
+	r.latest[id] = v
+}
+
+// delete deletes the value of an id, if there is one.
+func (r *recent[V]) delete(id bucket.ID) {
+	delete(r.latest, id)
+	delete(r.older, id)
+}
+
+// len returns the number of entries.
+func (r *recent[V]) len() int { return len(r.latest) + len(r.older) }

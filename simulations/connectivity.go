@@ -632,8 +632,8 @@ func (e *era) count(wanted func(i int) bool) (n int) {
 	return n
 }
 
-// disturbed returns the times in which messages may be lost or late, and those in which a node that ends
-// may take units with it that no caller was granted.
+// disturbed returns the spans in which messages may be lost or late, or in which a node that ends may
+// have spent units without a grant.
 func (c *course) disturbed() (spans []span) {
 	for _, e := range c.events {
 		if e.kind != moved && e.kind != stepped {

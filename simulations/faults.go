@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// leaveWithin bounds a leave. It equals moving: after it, the judge expects no decision of a node
-// that leaves.
+// leaveWithin bounds a leave. It equals moving, the time for which the judge allows a node that
+// leaves to decide alone.
 const leaveWithin = moving
 
 // strike has a fault happen. Starting and leaving take their time; all else is

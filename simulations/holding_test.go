@@ -127,7 +127,7 @@ func TestTheScenariosOfHoldsAndReservationsBreakNothing(t *testing.T) {
 			s, err := find(name)
 			require.NoError(t, err)
 			if name == "token-budget" {
-				s.Lasts = time.Duration(full.Pick(t, 40, 60)) * time.Second // its only fault begins after 20 s
+				s.Lasts = time.Duration(full.Pick(t, 40, 60)) * time.Second // the only fault begins at 20 s
 			}
 			j := playAside(t, s)
 			require.Empty(t, judge(j))

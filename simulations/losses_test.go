@@ -84,8 +84,8 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	}
 }
 
-// Where packets are lost, what was counted since the last ping may have had no copy. What is late
-// is no later than its way and the pauses of both ends.
+// If packets are lost, units that were counted after the last ping may have no copy. A message is
+// late by at most the latency of the link and the pauses of both nodes.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond
 	link := func(to string, l weirtest.Link) Fault { return Fault{Kind: FaultLink, To: to, Link: l} }
@@ -153,7 +153,7 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	require.EqualValues(t, 9, l.knows[knower{1, 0}])
 }
 
-// What was spent is held to what callers were granted, but in times that are disturbed.
+// A spend without a grant breaks the invariant, unless it is in a disturbed time.
 func TestSpendsWithoutAGrantAreAllowedInDisturbedTimesAlone(t *testing.T) {
 	const ms = time.Millisecond
 	spend := func(units int64, at time.Duration) spent { return spent{units: units, at: at} }

@@ -242,8 +242,8 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls loads once for each limit. The value of left is the number of asks that remain for the
-// limit. The function add ignores a load if it needs more asks than that.
+// spend calls loads for each limit. The value of left is the number of checks that remain for the
+// limit. The function add ignores a load that needs more checks.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -509,8 +509,7 @@ func (d *dice) ask(l weir.Limit, load Load) {
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks sets cuts and splits to close the connections. By default a cut or a split only drops the
-// packets.
+// breaks makes each cut and each split close connections. Without it they only drop packets.
 func (d *dice) breaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]

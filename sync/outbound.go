@@ -35,7 +35,7 @@ type outbound struct {
 	wantsCounts bool
 	again       bool // it requests everything, and is to have it once the scan that is under way has come
 
-	marks recent[piece] // of logs, what the member has
+	marks recent[piece] // the last piece of each log that the member has
 }
 
 // give is authority to be handed over after all that was queued before it.

@@ -9,8 +9,8 @@ import (
 // recentFor is the time for which a recent keeps an entry that is not set again.
 const recentFor = time.Minute
 
-// recent maps ids to values that were set in the last minute or two. Entries of logs that have ended
-// take memory only for that time. An entry may also be missing if there are too many. The zero recent
+// recent maps ids to values that were set in the last minute or two. It deletes older entries, so
+// that an ended log takes no memory. It also deletes entries if there are too many. The zero recent
 // is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// The test resets one ID every second and a second ID every minute. If the clock is set back, the
-// list has tombstones with later times before tombstones with earlier times.
+// The test resets one ID every second, and another ID every minute. After the clock has been set back,
+// tombstones with later times precede tombstones with earlier times.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	const perHour = 3600 + 60

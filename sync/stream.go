@@ -58,9 +58,9 @@ type Stream struct {
 	loading   inbound // of snapshots
 	ledger    ledger
 	resets    *resets
-	holdings  *Holdings    // nil where there are no other regions
-	whenReset ResetHook    // nil if nobody wants to know
-	bases     recent[base] // of logs: the frame that brought this node's count, if nothing has changed it since
+	holdings  *Holdings    // nil without other regions
+	whenReset ResetHook    // may be nil
+	bases     recent[base] // the frame that brought each log, unless the log has changed since
 
 	cursor int // of CollectPart
 

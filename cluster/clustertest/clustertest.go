@@ -185,7 +185,7 @@ func expect(t *testing.T, holds bool, format string, args ...any) {
 	}
 }
 
-// ensure fails the test at once unless a condition holds.
+// ensure ends the test with an error unless a condition holds.
 func ensure(t *testing.T, holds bool, format string, args ...any) {
 	t.Helper()
 	if !holds {

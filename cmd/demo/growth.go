@@ -58,9 +58,8 @@ var tolerances = []tolerance{
 // fewest is how many times the figures must have been taken.
 const fewest = 4
 
-// growth adds a claim for each figure that a gateway must not increase. A claim compares the median of
-// the first third of the values with the median of the last third, because a single value may be
-// unusual.
+// growth adds a claim for each figure of a gateway that must not grow. A claim compares the medians of
+// the first third and the last third of the values, because a single value may be an outlier.
 func (f *findings) growth(gateway int, series []Figures) {
 	if len(series) < fewest {
 		f.broken = append(f.broken, fmt.Sprintf("the figures of gateway %d were taken %d times: at least %d are needed, so let it run longer", gateway+1, len(series), fewest))

@@ -33,7 +33,7 @@ var conditions = [...]struct {
 
 func (c condition) String() string { return conditions[c].name }
 
-// Site has the addresses of a gateway and its node. They stay when the gateway starts again.
+// Site has the addresses of a gateway and its node. A restart does not change them.
 type Site struct{ Bind, HTTP, Admin string }
 
 // incarnation is one process in one gateway's place. What changes is under the fleet's mu.

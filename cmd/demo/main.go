@@ -133,7 +133,7 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 	return exitFine
 }
 
-// run carries out the steps of the plan while clients send requests.
+// run executes the steps of the plan while the clients send requests.
 func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	traffic, end := context.WithCancel(ctx)
 	_, _ = m.act(time.Now()) // before the first request

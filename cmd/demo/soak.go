@@ -31,8 +31,8 @@ const (
 	soakAftermath = 2 * time.Second
 )
 
-// A soak is a sequence of rounds. A round uses new keys for the long limits, and stops the traffic at
-// its end.
+// A soak is a sequence of rounds. Each round uses new keys for the long limits, and ends
+// with a time without traffic.
 const (
 	steadfast = 2 // gateways that restart during the rotation only, so that they show growth
 	// beforeFault is long enough to use up the long limits of a round.
@@ -156,7 +156,7 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	if err := s.disturb(ctx, k, gateway, pause); err != nil {
 		return err
 	}
-	lab.Sleep(ctx, soakAftermath+s.per) // by then each client may use its whole limit again
+	lab.Sleep(ctx, soakAftermath+s.per) // then each client has its whole limit again
 	from := time.Now().UnixNano()
 	lab.Sleep(ctx, calm)
 	s.judgeCalm(from)

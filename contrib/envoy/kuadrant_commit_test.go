@@ -164,7 +164,7 @@ func TestWhatNobodyCommitsWithinItsTTLIsGivenBack(t *testing.T) {
 			_, code = g.commit(id, 30, ds...)
 			require.Equal(t, codes.FailedPrecondition, code, "within the ttl it takes effect once")
 			time.Sleep(time.Minute)
-			leaves(t, all, left, user) // nothing is given back once it is committed
+			leaves(t, all, left, user) // a committed reservation is not refunded
 			require.Empty(t, all[0].k.of.releases.due)
 		}
 

@@ -73,7 +73,7 @@ func (g gateway) remaining(d *ratelimit.RateLimitDescriptor) int {
 	return int(r.Statuses[0].LimitRemaining)
 }
 
-// leaves requires that each node counts so many units as left, once commits have reached it.
+// leaves waits until commits have reached all nodes, and requires that each returns want units left.
 func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	time.Sleep(3 * time.Second)

@@ -111,7 +111,7 @@ func TestTokensOfResponsesLimitTheRequestsAfterThem(t *testing.T) {
 			require.Equal(t, ok, c.send(stream{t, f, "another"}.request(false, 0)).OverallCode)
 		}
 
-		// Concurrent streams spend the tokens that they report.
+		// Each of the concurrent streams spends the tokens that it reports.
 		s = stream{t, f, "concurrent"}
 		const streams = 64
 		tokens, sum := func(i int) int { return limit/streams/2 + i }, 0

@@ -235,7 +235,8 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// blocks writes a snapshot of n blocks, of which a part has eight. It calls before ahead of each.
+// blocks returns a function that writes a snapshot of n blocks, and calls before(i) before block i. A
+// part has eight blocks.
 func (s *server) blocks(n int, before func(i int)) func(io.Writer) error {
 	block := make([]byte, s.unit)
 	return func(w io.Writer) error {

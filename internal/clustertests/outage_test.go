@@ -120,7 +120,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 
 func TestASplitHealsByItself(t *testing.T) {
 	t.Parallel()
-	// TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd of cluster has splits of five lengths.
+	// Package cluster tests splits of five lengths.
 	splits := []time.Duration{75 * time.Second, 3 * time.Second, forget + time.Minute}
 	for _, split := range splits[:full.Pick(t, 1, len(splits))] {
 		t.Run(split.String(), func(t *testing.T) {

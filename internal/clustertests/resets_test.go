@@ -28,7 +28,7 @@ type counted struct {
 }
 
 // ownedBy returns a key of the node for each algorithm, with a limit of its own. The keys share
-// one world, because its nodes cost more than the checks.
+// one world, because a world for each key takes much longer.
 func (w *world) ownedBy(t *testing.T, owner string, l weir.Limit) (all []*counted) {
 	for _, algorithm := range algorithms {
 		l.Name, l.Algorithm = algorithm.String(), algorithm

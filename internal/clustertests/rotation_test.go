@@ -68,8 +68,8 @@ func newClients[S comparable](t *testing.T) *clients[S] {
 	return c
 }
 
-// add starts client k of the given number of clients. The client calls ask once in
-// each interval. The intervals of different clients begin at different times.
+// add starts client k of the given number of clients. The client calls ask
+// periodically. The clients call it at different times.
 func (c *clients[S]) add(k, number int, every time.Duration, ask func(server S)) {
 	c.asking.Go(func() {
 		time.Sleep(time.Duration(k) * every / time.Duration(number))

@@ -14,8 +14,8 @@ func ReadableByOthers(info fs.FileInfo) bool {
 }
 
 // WarnOfReaders logs a warning for each file of secrets that every user of the machine can
-// read. It ignores empty names and files that it cannot inspect. It also ignores files in memory,
-// because container platforms mount secrets there and choose their modes.
+// read. It ignores empty names and files that it cannot inspect. It also ignores files in memory:
+// container platforms mount secrets in memory, with modes of their choice.
 func WarnOfReaders(log *slog.Logger, files ...string) {
 	for _, name := range files {
 		if info, err := os.Stat(name); name == "" || err != nil || !ReadableByOthers(info) || inMemory(name) {

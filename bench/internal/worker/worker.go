@@ -109,7 +109,7 @@ func (w *Worker) Fill(within time.Duration, filled *Counts) error {
 	return nil
 }
 
-// Counts are numbers of checks, of all and by their outcomes.
+// Counts has the number of all checks, and of the checks with each outcome.
 type Counts struct{ Checks, Admitted, Here, Stray, Failed int }
 
 func (c *Counts) add(o Outcome) {

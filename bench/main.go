@@ -111,8 +111,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 }
 
 // measure measures all cells in each of the given number of rounds, and returns a row for each cell.
-// A round does not begin with the same cell as the round before. After each
-// cell it writes a line to progress.
+// A round does not begin with the same cell as the round before. After each cell it writes a line to
+// progress.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows, runs := make([]row, len(cells)), make([][]result, len(cells))
 	var present []int

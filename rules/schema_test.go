@@ -126,7 +126,7 @@ func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"version: 1", "rules: {}", one("key: ip"), one("limit: {rate: 1, per: 1s}"), one("keys: ip" + good), one("key: who\nlimit: {rate: 1, per: 1s}"),
+		"version: 1", "rules: {}", one("key: ip"), one("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), one("limit: {rate: 1, per: 1s}"), one("keys: ip" + good), one("key: who\nlimit: {rate: 1, per: 1s}"),
 		one("key: ip\nlimit: {rate: 0, per: 1s}"), one("key: ip\nlimit: {rate: 1}"), one("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
 		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
 		"tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",

@@ -9,9 +9,9 @@ import (
 // recentFor is the time for which a recent keeps an entry that is not set again.
 const recentFor = time.Minute
 
-// recent maps ids to values that were set in the last minute or two. It deletes older entries, so
-// that an ended log takes no memory. It also deletes entries if there are too many. The zero recent
-// is empty.
+// recent maps ids to values that were set in the last minute or two. Each set deletes older entries,
+// so the memory of ended logs is returned while other logs are in use. Entries are also deleted if
+// there are too many. The zero recent is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V
 	began         int64 // when the first entry of latest was set

@@ -10,8 +10,8 @@ import (
 
 // Origin returns the text that connections of one origin have in common: the IPv4 address, or the
 // first 64 bits of the IPv6 address. A network provider assigns these 64 bits to a single
-// customer, who can choose the other bits freely. The origin of an address without a host, such as that of a Unix socket, is
-// its own text.
+// customer, who can choose the other bits freely. The origin of an address without a host, such as
+// that of a Unix socket, is its own text.
 func Origin(addr net.Addr) string {
 	if addr == nil {
 		return ""

@@ -1,4 +1,4 @@
-// Package jsonschema compares documents with a JSON Schema, for tests. It knows the keywords that
+// Package jsonschema validates documents by a JSON Schema in tests. It implements the keywords that
 // the schemas of this project use.
 package jsonschema
 
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Schema is a schema, or a part of one. A decoder with DisallowUnknownFields refuses keywords that
-// Check would not apply.
+// Schema is a schema, or a part of one. Check applies each keyword but those that describe. Read
+// refuses other keywords.
 type Schema struct {
 	Schema               string             `json:"$schema"`
 	ID                   string             `json:"$id"`
@@ -118,9 +118,15 @@ func (s *Schema) checkList(v []any, defs map[string]*Schema, at string) error {
 	if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
 		return fmt.Errorf("%s: a list of %d", at, len(v))
 	}
+	seen := make(map[string]bool)
 	for i, item := range v {
+		text := fmt.Sprint(item)
+		if s.UniqueItems && seen[text] {
+			return fmt.Errorf("%s[%d]: %v is there twice", at, i, item)
+		}
+		seen[text] = true
 		if s.Items == nil {
-			break
+			continue
 		}
 		if err := s.Items.check(item, defs, fmt.Sprintf("%s[%d]", at, i)); err != nil {
 			return err

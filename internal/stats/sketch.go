@@ -102,8 +102,8 @@ func tail(secret string) string {
 	return end
 }
 
-// forget halves all counts once for each half-life that has passed since the last call. Halving a floating-point number is
-// exact, so the bounds and the order of the heap remain valid.
+// forget halves all counts once for each half-life that has passed since the last call. Halving a
+// floating-point number is exact, so the bounds and the order of the heap remain valid.
 func (s *sketch) forget(now int64) {
 	passed := (now - s.halved) / s.halfLife
 	if passed <= 0 {

@@ -19,6 +19,7 @@ const (
 	maxLasts   = 24 * time.Hour
 	maxNodes   = 64
 	maxKeys    = 1_000_000
+	maxFaults  = 10_000
 	maxRepeats = 10_000
 	maxAsks    = 20_000_000
 	maxClock   = 30 * 24 * time.Hour // that clocks may step in all
@@ -60,8 +61,8 @@ func (c *checker) checkSettings() {
 	if s.Snapshots != 0 {
 		config.Snapshots, config.SnapshotEvery = disk{}, s.Snapshots
 	}
-	if s.RegionShares != nil { // of the first region's nodes; the others' are the same
-		names := s.regions()
+	// Each region's nodes have the same shares, so the library checks those of the first region.
+	if names := s.regions(); s.RegionShares != nil && len(names) > 0 {
 		config.Bind, config.Region, config.Regions, config.RegionShares = "localhost:0", names[0], make(map[string][]string), s.RegionShares
 		for _, name := range names[1:] {
 			config.Regions[name] = []string{"any:1"}
@@ -164,6 +165,10 @@ func (c *checker) load(l Load) {
 	switch {
 	case kinds != 1:
 		c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
+	case l.Zipf != 0 && l.Keys < 2:
+		c.wrong("zipf", "zipf is the popularity of keys: give more than one with keys")
+	case l.Burst != 0 && l.Ends != 0:
+		c.wrong("ends", "ends is of a steady load: a burst comes at once")
 	case l.Begins >= c.s.Lasts:
 		c.wrong(begins, "%s is %s: the scenario ends at %s", begins, spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
 	case l.Ends != 0 && (l.Ends <= l.Begins || l.Ends > c.s.Lasts):
@@ -235,6 +240,11 @@ var may = map[FaultKind]struct {
 
 // faults are checked in the order of time, which need not be theirs in the list.
 func (c *checker) checkFaults() {
+	c.at = c.top
+	if len(c.s.Faults) > maxFaults {
+		c.wrong("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
+		return
+	}
 	order := make([]int, len(c.s.Faults))
 	for i := range order {
 		order[i] = i
@@ -346,6 +356,9 @@ func (c *checker) sides(f *Fault) {
 	}
 	var seen []string
 	for _, side := range f.Sides {
+		if len(side) == 0 {
+			c.wrong("split", "a side of the split is empty: leave it out")
+		}
 		for _, name := range side {
 			if slices.Contains(seen, name) {
 				c.wrong("split", "node %q is named twice in the split: a node is on one side", name)

@@ -307,7 +307,10 @@ func (r *reader) readFaults(v strictyaml.Value) {
 		v.Errorf("the fault does nothing: say which, one of %s", strings.Join(faultNames, ", "))
 		return
 	}
-	f.Breaks = m.Get("breaks").Bool()
+	breaks := m.Get("breaks")
+	if f.Breaks = breaks.Bool(); breaks.Present() && f.Kind != FaultSplit && f.Kind != FaultCut {
+		breaks.Errorf("breaks is of split and cut: %v has none", f.Kind)
+	}
 	for _, own := range []struct {
 		field string
 		kind  FaultKind

@@ -147,6 +147,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a frame that has no room", "lasts: 1m", "lasts: 1m\nsettings: {caps: {frame: 20}}", `x.yaml:3:26: frame is 20: use 64 to 2147483647`},
 
 		{"no nodes", "nodes: [alpha, beta, gamma]", "nodes: []", `x.yaml:3:8: no node is there at the beginning: name one or more`},
+		{"shares of regions without nodes", "nodes: [alpha, beta, gamma]\nlater: [delta]", "nodes: []\nsettings: {region_shares: {east: 70, west: 30}}", `x.yaml:3:8: no node is there at the beginning: name one or more`},
 		{"a node twice", "later: [delta]", "later: [beta]", `x.yaml:4:9: node "beta" is used twice: give each node its own name`},
 		{"a name that no host has", "[delta]", "[a/b]", `x.yaml:4:9: node "a/b": use letters, digits, dots and dashes, at most 63`},
 		{"a node without a region", "later: [delta]", "later: {east: [delta]}", "x.yaml:3:9: node \"alpha\" has no region, and others have: give each node one\nx.yaml:3:16: node \"beta\" has no region, and others have: give each node one\nx.yaml:3:22: node \"gamma\" has no region, and others have: give each node one"},
@@ -163,10 +164,13 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a load of two kinds", "rate: 5/s", "rate: 5/s, adversary: true", `x.yaml:6:16: a load is one of rate, burst and adversary: true; this has 2 of them`},
 		{"a load of no kind", ", rate: 5/s", "", `x.yaml:6:16: a load is one of rate, burst and adversary: true; this has 0 of them`},
 		{"a burst at no time", "rate: 5/s", "burst: 5", `x.yaml:6:8: at is missing`},
+		{"a burst with an end", "rate: 5/s", "burst: 5, at: 5s, ends: 9s", `x.yaml:6:45: ends is of a steady load: a burst comes at once`},
 		{"a steady load at a moment", "rate: 5/s", "rate: 5/s, at: 5s", `x.yaml:6:36: at is when a burst comes: use begins and ends`},
 		{"a load beyond the end", "rate: 5/s", "rate: 5/s, begins: 1m", `x.yaml:6:40: begins is 1m: the scenario ends at 1m`},
 		{"a load that ends beyond the end", "rate: 5/s", "rate: 5/s, ends: 2m", `x.yaml:6:38: ends is 2m: use a time after the load begins, and up to 1m`},
 		{"a load that ends before it begins", "rate: 5/s", "rate: 5/s, begins: 9s, ends: 8s", `x.yaml:6:50: ends is 8s: use a time after the load begins, and up to 1m`},
+		{"popularity without keys", "rate: 5/s", "rate: 5/s, zipf: 1.2", `x.yaml:6:38: zipf is the popularity of keys: give more than one with keys`},
+		{"popularity of one key", "rate: 5/s", "rate: 5/s, keys: 1, zipf: 1.2", `x.yaml:6:47: zipf is the popularity of keys: give more than one with keys`},
 		{"asks that no limit can grant", "rate: 5/s", "rate: 5/s, units: 11", `x.yaml:6:39: units is 11: api never grants more than 10 at a time`},
 		{"more asks than a run can hold", "rate: 5/s", "adversary: true, keys: 1000000", `x.yaml:6:16: up to here the load comes to some 888000000 asks: at most 20000000; lower it, or ask for more units at a time`},
 
@@ -189,8 +193,11 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"an unknown fault", "faults: []", "faults: [{at: 5s, spilt: [[alpha], [beta]]}]", "x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew, slow, lose, revert\nx.yaml:7:19: unknown field \"spilt\": did you mean \"split\"?"},
 		{"a node on two sides", "faults: []", "faults: [{at: 5s, split: [[alpha, beta], [beta, gamma]]}]", `x.yaml:7:26: node "beta" is named twice in the split: a node is on one side`},
 		{"one side", "faults: []", "faults: [{at: 5s, split: [[alpha, beta]]}]", `x.yaml:7:26: a split into 1: use two sides or more, like [[a, b], [c]]`},
+		{"an empty side", "faults: []", "faults: [{at: 5s, split: [[alpha], []]}]", `x.yaml:7:26: a side of the split is empty: leave it out`},
 		{"a cut without an end", "faults: []", "faults: [{at: 5s, cut: {from: beta}}]", `x.yaml:7:24: to is missing`},
 		{"a cut from a node to itself", "faults: []", "faults: [{at: 5s, cut: {from: beta, to: beta}}]", `x.yaml:7:24: cut from "beta" to itself: name two nodes`},
+		{"a link that breaks", "faults: []", "faults: [{at: 5s, link: {from: beta, loss: 2%}, breaks: true}]", `x.yaml:7:57: breaks is of split and cut: link has none`},
+		{"a kill that breaks", "faults: []", "faults: [{at: 5s, kill: beta, breaks: false}]", `x.yaml:7:39: breaks is of split and cut: kill has none`},
 		{"a step by nothing", "faults: []", "faults: [{at: 5s, skew: beta, by: 0s}]", `x.yaml:7:35: the clock of "beta" is by 0s off then: use steps that are not 0, at most 720h in all`},
 		{"a kill by some time", "faults: []", "faults: [{at: 5s, kill: beta, by: 1s}]", `x.yaml:7:35: by is of skew: kill has none`},
 		{"pauses of a kill", "faults: []", "faults: [{at: 5s, kill: beta, pauses: 1s}]", `x.yaml:7:39: pauses is of slow: kill has none`},
@@ -210,6 +217,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a repetition without end", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 5s}}]", `x.yaml:7:39: until is missing`},
 		{"a repetition beyond the end", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 5s, until: 2m}}]", `x.yaml:7:58: until is 2m: use 5s to 1m0s`},
 		{"a repetition too often", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 1ms, until: 50s}}]", `x.yaml:7:47: repeated 45000 times: at most 10000`},
+		{"more faults than a run can have", "faults: []", "faults: [{at: 0s, kill: beta, for: 1ms, repeat: {every: 5ms, until: 50s}}]", `x.yaml:7:9: 20002 faults: at most 10000`},
 		{"no YAML", "faults: []", "faults: [", `x.yaml:8: not YAML: did not find expected node content`},
 	} {
 		text := strings.Replace(small, c.old, c.new, 1)

@@ -75,10 +75,11 @@ func TestAScenarioIsReportedAndDrawn(t *testing.T) {
 // Seed 20 is several times faster than most seeds.
 func TestARandomSearchPrintsItsSeeds(t *testing.T) {
 	t.Chdir(t.TempDir())
-	status, out, _ := simulations(t, "-n", "1", "-seed", "20")
+	status, out, _ := simulations(t, "-n", "2", "-seed", "20")
 	require.Contains(t, []int{exitFine, exitBroken}, status)
 	require.Contains(t, out, "seed 20: ")
-	require.Contains(t, out, "1 scenarios, ")
+	require.Contains(t, out, "seed 21: ")
+	require.Contains(t, out, "2 scenarios, ")
 }
 
 // cancelling calls cancel once a text is written to it.

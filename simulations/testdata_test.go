@@ -16,7 +16,7 @@ var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestNewStoreHasAPlaceForASampleInEachShard of package bucket",
 	"given-back-at-two-places.yaml": "TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop of package sync",
 	"late-stand-in.yaml":            "TestALateStandInIsTheLastThatIsAsked of package weir",
-	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestASplitBeginsAsTheOnlyWayBetweenOthersGoes",
+	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestEachRowOfTheTableHasItsBound",
 }
 
 // shortFile is the longest virtual time of a file that the default run plays.

@@ -20,13 +20,13 @@ import (
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
 //
-// A range that some member has is waited for from that one. A range that no member
-// has, by the word of all that are not away, is authority that was lost: the asker
-// takes it, as it takes what a member had that is gone. Only the node to which the
-// ring gives a range takes it, and a member whose ring gives it to another does not
-// answer: nothing is taken until all agree on whose it is. So no node takes what is held
-// by a member that it does not know yet, but the node that gave it to that one does; and of
-// two that wait for one range, as their rings differ, neither takes it.
+// A node asks about the ranges that it claims, too: abandoned ones that the ring gives to it. It
+// waits for a range from the member that has it. If all members that are not away answer that they
+// do not have a range, its authority was lost: the asker takes it, as it takes the ranges of a member
+// that is gone. Only the owner by the ring takes a range. A member whose ring has another owner does
+// not answer, so that no node takes a range until all agree about its owner. The
+// asker may not know the member that holds a range, but the member that gave the range to that one
+// does. If the rings of two nodes differ, neither of them takes a range for which both wait.
 const (
 	// locateEvery is the time between two rounds of asking, unless one takes longer.
 	// A hand-over in good health takes less.

@@ -39,22 +39,16 @@ func (v *View) passOn(next *View, now int64) authority {
 	var a authority
 	var theirs []Wait
 	if next.Self >= 0 { // a node that has said goodbye holds nothing
-		mine := v.inherited(next)
-		if next.scattered(now) {
-			a.Claims, mine = mine, nil
+		var mine countsync.Ranges
+		if !next.scattered(now) {
+			mine = v.inherited(next)
 		}
 		for _, w := range v.leaving(next, mine, now) {
 			mine = mine.Minus(w.Ranges)
 			theirs = append(theirs, w)
 		}
-		if !next.scattered(now) {
-			mine = mine.Union(v.Claims) // a member that joins just then waits for this node
-		}
 		a.Held = v.Held.Union(mine)
 		a.Abandoned = v.abandonedIn(next, now).Minus(a.Held)
-	}
-	if v.MeetsApart(next) {
-		a.Held, a.Abandoned = nil, countsync.All()
 	}
 	if next.Serves() {
 		a.Want = v.Want
@@ -62,18 +56,17 @@ func (v *View) passOn(next *View, now int64) authority {
 			a.Want = next.owned(next.Self)
 		}
 	}
+	switch {
+	case v.MeetsApart(next):
+		a.Held, a.Abandoned = nil, countsync.All()
+	case !next.scattered(now):
+		a.Abandoned = v.Abandoned.Minus(a.Held).Intersect(a.Want)
+		a.Claims = a.Abandoned
+	}
 	w := awaiting{authority: a, v: v, next: next, now: now, missing: a.Want.Minus(a.Held).Minus(a.Abandoned)}
 	w.all(theirs)
 	a = w.authority
 	a.Held = a.Held.Union(w.missing).Union(w.unclaimed)
-	switch {
-	case len(a.Abandoned) == 0:
-		a.Claims = nil
-	case !next.Serves() || v.hasApart(next):
-		a.Claims = a.Want.Intersect(a.Abandoned)
-	default:
-		a.Claims = a.Claims.Union(v.Claims).Union(a.Want).Intersect(a.Abandoned)
-	}
 	a.Gave = slices.DeleteFunc(slices.Clone(v.Gave), func(w Wait) bool { return now >= w.Until })
 	a.Settled = a.Held.Equal(a.Want)
 	return a
@@ -343,12 +336,11 @@ type authority struct {
 	Held  countsync.Ranges
 	Want  countsync.Ranges // what the ring gives this node
 	Waits []Wait
-	// Abandoned are what a member held that went while others were missing: to
-	// whom, or with what last count, these may know. Until all have been heard
-	// for a while nobody takes it, and whoever the ring gives it to stands in.
+	// Abandoned are the ranges of members that ended while other members were missing. A missing
+	// member may know which node has them now. Meanwhile the owner by the ring stands in.
 	Abandoned countsync.Ranges
-	// Claims are the abandoned ranges that the ring gives this node, or gave it until another
-	// joined: that one did not know of them, and waits for this node.
+	// Claims are the abandoned ranges that the ring gives to this node, once all members have been
+	// heard for a while. This node asks all members, and takes a range if no member has it.
 	Claims countsync.Ranges
 	// Gave is the members that this node gave authority to lately, the last first: one that joined
 	// at that moment, and owns it by now, may take this node for its holder.

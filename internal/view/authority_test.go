@@ -321,20 +321,23 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 		holder := *m.views["node-01"]
 		holder.Held = holder.Want
 		if unclear {
-			holder.Abandoned = waits().Want
-			holder.Claims, holder.Healed = holder.Abandoned, m.now
+			holder.Abandoned, holder.Healed = waits().Want, m.now
 		}
 		m.views["node-01"] = &holder
 		m.locate("node-02")
 		require.True(t, waits().Recalls, "others may have copies")
 		require.Empty(t, waits().Held, "they are waited for")
-		require.Empty(t, m.views["node-01"].Claims, "one takes it")
-		ends := HoldDown
 		if unclear {
 			require.Equal(t, waits().Want, waits().Abandoned)
-			ends = Patience
+			before := waits()
+			m.locate("node-02")
+			require.Same(t, before, waits(), "the other member still does not know who has it")
+			m.now += int64(Patience)
+			m.look("node-01")
+			m.locate("node-02")
+			require.Empty(t, waits().Abandoned)
 		}
-		m.now += int64(ends)
+		m.now += int64(HoldDown)
 		require.True(t, waits().Stale(m.now))
 		m.look("node-02")
 		require.True(t, waits().Settled)
@@ -541,10 +544,45 @@ func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
 }
 
-// A member that joins at the moment that abandoned end, or before and without knowing of them,
-// waits for the one that stood in for them, and has the only copies: that one takes
-// them, to hand them over.
-func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
+// While a node waits for the end of abandoned ranges, another member may get authority over them.
+// So the node asks all members, and takes a range only if no member has it.
+func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
+	v := glimpse(100, nil, "a b c")
+	v = v.Given(v.Want)
+	for now := range int64(2) { // b is lost, and then away
+		v = glimpse(101+now, v, "a b- c")
+	}
+	v = glimpse(103, v, "a b-")
+	v = glimpse(104, v, "a b")
+	require.NotEmpty(t, v.Abandoned)
+	require.Empty(t, v.Claims)
+	const healed = 104*int64(time.Second) + int64(Patience)
+	require.True(t, v.Stale(healed))
+	v = glimpse(healed/int64(time.Second), v, "a b")
+	require.False(t, v.Stale(healed))
+	require.NotEmpty(t, v.Claims)
+	require.Equal(t, v.Claims, v.Awaited())
+	require.Equal(t, v.Want, v.Held.Union(v.Claims))
+
+	asked := v.Claims
+	none := &Location{Member: v.Hashes[1]}
+	taken := v.Told([]*Location{none}, asked, healed)
+	require.Empty(t, taken.Abandoned)
+	require.Equal(t, []Wait{{Ranges: asked, Until: healed + int64(HoldDown)}}, taken.Waits)
+	taken = glimpse(healed/int64(time.Second)+1, taken, "a b")
+	require.True(t, taken.Settled)
+
+	has := v.Told([]*Location{{Member: v.Hashes[1], Has: asked}}, asked, healed)
+	require.Empty(t, has.Claims)
+	require.Equal(t, []Wait{{Ranges: asked, From: "b", Until: Forever}}, has.Waits)
+	require.Same(t, v, v.Told([]*Location{{Member: v.Hashes[1], Unclear: true}}, asked, healed))
+	require.Same(t, v, v.Told(nil, asked, healed), "one has not answered")
+}
+
+// If a member joins and knows nothing of abandoned ranges, it waits for the member that stood in for
+// them. The member that stood in claims only the ranges that it owns. The newcomer asks all members
+// about the rest, and takes it.
+func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 	v := glimpse(100, nil, "a b c d+")
 	v = v.Given(v.Want)
 	for now := range int64(2) { // b is lost, and then away
@@ -553,15 +591,21 @@ func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 	v = glimpse(103, v, "a b- d+")
 	v = glimpse(104, v, "a b d+")
 	abandoned := v.Abandoned.Intersect(v.Want)
-	require.NotEmpty(t, abandoned)
 	healed := 104 + int64(Patience/time.Second)
 	for _, ends := range []*View{
 		glimpse(healed, v, "a b d"),
 		glimpse(healed, glimpse(105, v, "a b d"), "a b d"),
 	} {
-		require.Empty(t, ends.Abandoned)
-		require.NotEmpty(t, abandoned.Minus(ends.Want), "some of it is the newcomer's")
-		require.True(t, abandoned.Minus(ends.Held).Equal(nil), "nobody has it")
+		require.Equal(t, ends.Claims, ends.Abandoned)
+		require.NotEmpty(t, ends.Claims)
+		require.Equal(t, ends.Want, ends.Held.Intersect(ends.Want).Union(ends.Claims))
+		require.Empty(t, abandoned.Intersect(ends.Held))
+		now := healed * int64(time.Second)
+		rest := abandoned.Minus(ends.Want)
+		require.NotEmpty(t, rest, "some of it is the newcomer's")
+		require.True(t, ends.Grants(NameHash("d"), rest))
+		require.Empty(t, ends.Has(rest, now, func(countsync.Member) bool { return false }))
+		require.False(t, ends.Unclear(rest, now))
 	}
 }
 
@@ -599,12 +643,10 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	require.NotEmpty(t, v.Waits)
 }
 
-// A member that was not heard for a moment may know of what happened meanwhile. So what
-// a member that is missing had, and that goes then, is claimed for later by one node
-// alone: by the next in ring order, not by who stood in because it did not hear that
-// one, any member that has joined.
+// If a missing member goes, one node alone claims its ranges: the owner by the ring. A member that
+// stood in, because it did not hear the owner for a moment, does not claim them.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
-	var taken, claimed, lost countsync.Ranges
+	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
 		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // each does not hear the other
 		v := glimpse(100, nil, both+" c d+")
@@ -615,14 +657,13 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 		whole := glimpse(103, alone, both+" d")
 		require.Zero(t, len(lost.Intersect(whole.Held)), "it may not be known yet who has it")
 		whole = glimpse(103+int64(Patience/time.Second), whole, both+" d")
-		require.Zero(t, len(taken.Intersect(whole.Held)), "only one takes it")
-		taken = taken.Union(whole.Held)
-		parted := glimpse(103, alone, flaps+" d")
-		require.Zero(t, len(claimed.Intersect(parted.Claims)))
-		claimed = claimed.Union(parted.Claims)
+		require.Zero(t, len(lost.Intersect(whole.Held)), "the others have not been asked")
+		require.Zero(t, len(claimed.Intersect(whole.Claims)), "only one claims it")
+		claimed = claimed.Union(whole.Claims)
+		joined = whole.owned(2)
+		require.Empty(t, glimpse(103, alone, flaps+" d").Claims, "a member is missing")
 	}
-	require.Zero(t, len(lost.Minus(taken)))
-	require.Zero(t, len(lost.Minus(claimed)), "and one claims it")
+	require.Zero(t, len(lost.Minus(claimed).Minus(joined)))
 }
 
 // A member that began apart is not taken for one that leaves: nothing that this side had is

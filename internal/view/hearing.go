@@ -102,7 +102,7 @@ func (v *View) Stale(now int64) bool {
 			return true
 		}
 	}
-	return len(v.Abandoned) > 0 && !v.scattered(now)
+	return len(v.Abandoned) > 0 && len(v.Claims) == 0 && !v.scattered(now)
 }
 
 // Heard returns the index in Members of each other member that this node hears itself.

@@ -20,7 +20,7 @@ type Location struct {
 	Unclear bool // of the rest it does not know whether a member has it that was missing until just now
 }
 
-// Awaited is what this node owns and waits for.
+// Awaited returns the ranges that this node owns and waits for, or claims.
 func (v *View) Awaited() (ranges countsync.Ranges) {
 	if v.Settled {
 		return nil
@@ -28,7 +28,7 @@ func (v *View) Awaited() (ranges countsync.Ranges) {
 	for _, w := range v.Waits {
 		ranges = ranges.Union(w.Ranges.Intersect(v.Want))
 	}
-	return ranges
+	return ranges.Union(v.Claims)
 }
 
 // Givers are the members that this node waits for, sorted.
@@ -79,8 +79,8 @@ func (v *View) Unclear(ranges countsync.Ranges, now int64) bool {
 // Unclaimed is the view in which this node does not take ranges, in a moment or when
 // it is clear that nobody has them.
 func (v *View) Unclaimed(ranges countsync.Ranges) *View {
-	next, changed := *v, len(v.Claims.Intersect(ranges)) > 0
-	next.Claims, next.Waits, next.Recalls = v.Claims.Minus(ranges), nil, false
+	next, changed := *v, false
+	next.Waits, next.Recalls = nil, false
 	for _, w := range v.Waits {
 		if w.From == "" && len(w.Ranges.Intersect(ranges)) > 0 {
 			w.Ranges, changed = w.Ranges.Minus(ranges), true
@@ -115,9 +115,12 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 			nowhere = nowhere.Minus(w.Ranges) // that is known
 		}
 	}
+	if unclear { // the owner stands in, and asks again
+		nowhere = nowhere.Minus(v.Abandoned)
+	}
 	next, changed := *v, len(nowhere) > 0
 	next.Waits, next.Recalls = nil, len(nowhere) > 0
-	for _, w := range v.Waits {
+	for _, w := range append(slices.Clone(v.Waits), Wait{Ranges: v.Claims}) {
 		w.Ranges = w.Ranges.Minus(nowhere)
 		elsewhere := w.Ranges.Intersect(v.Want)
 		if l := of[NameHash(w.From)]; l != nil {
@@ -130,23 +133,23 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 				continue
 			}
 			next.Waits = append(next.Waits, Wait{Ranges: part, From: v.Members[i].Name, Until: Forever})
+			next.Abandoned, next.Claims = next.Abandoned.Minus(part), next.Claims.Minus(part)
 			w.Ranges, elsewhere, changed = w.Ranges.Minus(part), elsewhere.Minus(part), true
 		}
-		if len(w.Ranges) > 0 {
+		if w.Ranges = w.Ranges.Minus(v.Claims); len(w.Ranges) > 0 {
 			next.Waits = append(next.Waits, w)
 		}
 	}
 	switch {
 	case !changed:
 		return v
-	case len(nowhere) == 0:
 	case unclear:
-		if !v.scattered(now) { // what may have happened a member that does not know it has just said
-			next.back = slices.Clone(v.back)
-			next.Heal(said[slices.IndexFunc(said, func(l *Location) bool { return l.Unclear })].Member, now)
+		next.Abandoned = next.Abandoned.Union(nowhere)
+		if !v.scattered(now) {
+			next.Claims = next.Claims.Union(nowhere)
 		}
-		next.Abandoned, next.Claims = v.Abandoned.Union(nowhere), v.Claims.Union(nowhere)
-	default:
+	case len(nowhere) > 0:
+		next.Abandoned, next.Claims = next.Abandoned.Minus(nowhere), next.Claims.Minus(nowhere)
 		next.Waits = append(next.Waits, Wait{Ranges: nowhere, Until: now + int64(HoldDown)})
 	}
 	next.Gave = nil

@@ -18,7 +18,7 @@ import (
 //
 // One goroutine reads the child's standard output, and waits for the child after the last
 // line. So all lines are handed over before Ended is closed, and Cmd.ProcessState is set from
-// then on. Its methods are safe for concurrent use, but that orders must not overlap.
+// then on. Its methods are safe for concurrent use.
 type Child struct {
 	Cmd   *exec.Cmd
 	input io.WriteCloser

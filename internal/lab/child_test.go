@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/rpc"
@@ -82,6 +83,10 @@ func TestServiceAnswersCallsUntilItEnds(t *testing.T) {
 
 	s = child(t)
 	waiting := s.Go("Echo.Wait", 0, new(int), nil)
+	require.ErrorContains(t, s.CallWithin(t.Context(), time.Millisecond, "Echo.Wait", 0, new(int)), "Echo.Wait has not returned")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.CallWithin(ctx, eventually, "Echo.Wait", 0, new(int)), context.Canceled)
 	require.NoError(t, s.Kill())
 	require.Error(t, (<-waiting.Done).Error, "a call ends with the child")
 	require.Error(t, s.End(eventually))

@@ -8,9 +8,9 @@ import (
 // fineness is how many bits of a time a Histogram tells apart below the highest.
 const fineness = 5
 
-// Histogram counts times by their logarithm: a quantile is at most 1/32 above what it was. It
-// allocates nothing, marshals to JSON and gob, and its zero value is empty. It is not safe for
-// concurrent use.
+// Histogram counts times by their logarithm: a quantile is at most 1/32 above the exact one. It
+// allocates nothing, and its zero value is empty. A reply of a Service may contain a Histogram. It is not
+// safe for concurrent use.
 type Histogram struct {
 	Counts [64 << fineness]uint32 // by bin
 	Total  int                    // the sum of Counts

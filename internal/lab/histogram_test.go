@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -32,12 +31,6 @@ func TestHistogramQuantilesAreWithinAThirtieth(t *testing.T) {
 		require.LessOrEqual(t, float64(h.Quantile(q)), float64(exact)*(1+1./30)+1, q)
 	}
 	require.Equal(t, times[len(times)-1], h.Quantile(1))
-
-	text, err := json.Marshal(h)
-	require.NoError(t, err)
-	var told Histogram
-	require.NoError(t, json.Unmarshal(text, &told))
-	require.Equal(t, h, told)
 }
 
 func TestHistogramHasABinForEveryTime(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 //
 // A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
 // end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
-// oldest is dropped. Total and Worst count every sleep, also the dropped ones. Within
-// and WorstSince know the kept stand-stills alone, so they return too little rather
+// oldest is dropped. Take drops all. Total and Worst count every sleep, also the dropped ones.
+// Within and WorstSince count the kept stand-stills alone, so they return too little rather
 // than too much: a check is never excused by a stand-still that did not happen.
 //
-// All methods count a sleep that is overdue at the moment of the call: the caller may be
-// woken before the measuring goroutine is. They are safe for concurrent use. The zero value
-// has measured nothing and is ready for Start.
+// Total, Worst, WorstSince and Within count a sleep that is overdue at the moment of the call: the
+// caller may be woken before the measuring goroutine is. All methods are safe for concurrent use. The
+// zero value has measured nothing and is ready for Start.
 type Lateness struct {
 	// Idle, if set before Start, takes from each sleep's lateness the CPU time that this process
 	// took during the sleep. What is left is time in which cores worked for others: where they

@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/rpc"
 	"os"
@@ -29,6 +31,19 @@ func StartService(cmd *exec.Cmd) (*Service, error) {
 		return nil, err
 	}
 	return &Service{c, rpc.NewClient(callConn{replies, c.input, replies.Close})}, nil
+}
+
+// CallWithin is Call, but returns an error when ctx is done or after the given time. The caller must not
+// read reply after such an error.
+func (s *Service) CallWithin(ctx context.Context, within time.Duration, method string, args, reply any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("lab: %s has not returned after %v", method, within))
+	defer cancel()
+	select {
+	case call := <-s.Go(method, args, reply, nil).Done:
+		return call.Error
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // End closes the client, which tells the child to end, and then is Await.

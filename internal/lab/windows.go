@@ -9,8 +9,7 @@ import (
 // Interval is a time in Unix nanoseconds of the machine's clock, which all its processes share.
 // Both ends belong to it.
 type Interval struct {
-	From int64 `json:"f"`
-	To   int64 `json:"t"`
+	From, To int64
 }
 
 // Between returns the interval of two moments in Unix nanoseconds.

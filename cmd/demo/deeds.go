@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,7 @@ import (
 )
 
 // do makes a step happen. Like launch, it belongs on the demo's own thread.
-func (f *fleet) do(what step) error {
+func (f *fleet) do(ctx context.Context, what step) error {
 	f.mu.Lock()
 	inc := f.current[what.gateway]
 	if what.kind == start && inc != nil && inc.process != nil {
@@ -23,7 +24,7 @@ func (f *fleet) do(what step) error {
 	if what.phase != "" {
 		f.say("phase", "%s", what.phase)
 	}
-	act := f.begin(what, inc)
+	act := f.begin(ctx, what, inc)
 	f.mu.Unlock()
 	if err := act(); err != nil {
 		return fmt.Errorf("gateway %d: %v: %w", what.gateway+1, what.kind, err)
@@ -40,7 +41,7 @@ func (f *fleet) do(what step) error {
 
 // begin notes a step that happens now to what is in the gateway's place, and returns what
 // makes it happen, to be called without f.mu. f.mu is held.
-func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
+func (f *fleet) begin(ctx context.Context, what step, inc *incarnation) (act func() error) {
 	k, now, pid := what.kind, time.Now().UnixNano(), 0
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
@@ -80,7 +81,6 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 			defer f.mu.Unlock()
 			inc.condition = joining
 			inc.down[len(inc.down)-1].To = time.Now().UnixNano()
-			f.tellLinks(inc) // which changed meanwhile
 			return err
 		}
 	case reload:
@@ -89,7 +89,7 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	case disconnect:
 		return func() error {
 			var ended int
-			err := inc.process.Call("Gateway.Break", 0, &ended)
+			err := inc.process.CallWithin(ctx, callTimeout, "Gateway.Break", 0, &ended)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.cut += ended
@@ -104,22 +104,11 @@ func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
 	case slowDown, speedUp:
 		f.slowed[what.gateway] = k == slowDown
 	}
-	for _, inc := range f.current {
-		f.tellLinks(inc)
-	}
-	return func() error { return nil }
+	return func() error { return nil } // the next reports set the links
 }
 
-// tellLinks tells a gateway what is between it and the others, unless it is frozen: then it
-// is told when it goes on, since nobody reads what it is told meanwhile. The caller must hold f.mu.
-func (f *fleet) tellLinks(inc *incarnation) {
-	if inc.runs() {
-		inc.process.Go("Gateway.Link", f.links(inc.gateway), new(int), nil) // one that has ended is told at its start
-	}
-}
-
-// links is what is between a gateway and others, by their addresses: between regions, and by
-// buttons. It is nil where that is left to the machine. f.mu is held.
+// links returns the links from a gateway to others, by their addresses, which regions and buttons
+// change. It returns nil if none of these does. The caller must hold f.mu.
 func (f *fleet) links(gateway int) map[string]link {
 	if !f.served && len(f.regions) == 0 {
 		return nil

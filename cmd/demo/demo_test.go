@@ -254,6 +254,21 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	}
 }
 
+func TestGatewayFrozenWhileItStartsComesUp(t *testing.T) {
+	t.Parallel()
+	f := spawner(t)
+	require.NoError(t, f.rules.write(1, hourly))
+	for gateway, k := range []kind{freeze, thaw} {
+		require.NoError(t, f.enter(gateway))
+		require.NoError(t, f.do(t.Context(), step{kind: k}))
+	}
+	wait(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.current[0].is(up) && f.current[1].is(up)
+	})
+}
+
 func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	f := spawner(t)

@@ -166,13 +166,20 @@ func (f *fleet) launch(inc *incarnation) error {
 	return nil
 }
 
-// follow has a gateway start, handles its reports until it serves no more, and waits for the end of its
-// process. An error of a call is a broken promise, unless the process has ended.
+// follow starts the service of a gateway, polls it and handles its reports until it serves no more, and
+// waits for the end of its process. An error of a call is a broken promise, unless the process has ended.
+// The calls have no timeout, because a gateway may be frozen. stop ends the process.
 func (f *fleet) follow(inc *incarnation, s Settings) {
 	err := inc.process.Call("Gateway.Start", s, new(int))
+	if err == nil {
+		f.polls.Go(func() { f.poll(inc) })
+	}
 	for left := false; err == nil && !left; time.Sleep(lookInterval) {
+		f.mu.Lock()
+		links := f.links(inc.gateway)
+		f.mu.Unlock()
 		var r Report
-		if err = inc.process.Call("Gateway.Report", 0, &r); err == nil {
+		if err = inc.process.Call("Gateway.Report", links, &r); err == nil {
 			f.record(inc, r)
 		}
 		left = r.Left
@@ -197,13 +204,15 @@ func (f *fleet) record(inc *incarnation, r Report) {
 		}
 	}
 	r.Still = nil
+	if r.Page == nil {
+		r.Page = inc.report.Page
+	}
 	inc.report = r
-	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
+	if f.settledSince(healed+statsInterval, r.At) { // a gateway that comes back has all to catch up with
 		f.lag = max(f.lag, r.Stream.Lag)
 	}
 	if inc.condition == starting {
 		inc.condition = joining
-		f.polls.Go(func() { f.poll(inc) })
 	}
 	f.settle(r.At)
 }

@@ -42,8 +42,8 @@ type Settings struct {
 	Shown    bool                // its reports have what a page shows
 	Endurance
 
-	// Links, if not nil, is what is between it and others, by their addresses. It can change
-	// then.
+	// Links, if not nil, are the links to other gateways, by their addresses. Each call of Report may
+	// change them.
 	Links map[string]link
 }
 
@@ -69,7 +69,7 @@ type Report struct {
 	Saved int64  // when its last snapshot began that is kept, in Unix nanoseconds
 
 	Still []lab.Span     // when the process stood still since the last report
-	Page  *page.Snapshot // if it is shown
+	Page  *page.Snapshot // if it is shown, and nil if it is that of the last report
 	Left  bool           // it serves no more
 }
 
@@ -109,15 +109,20 @@ const timeout = 100 * time.Millisecond
 // readyPath is where a gateway tells whether it is ready for traffic.
 const readyPath = "/ready"
 
-// lookInterval is the pause between two reports of a gateway.
-const lookInterval = 10 * time.Millisecond
+// lookInterval is the pause between two reports of a gateway. The figures in them are at most
+// statsInterval older, because they cost a hundred times as much as the members.
+const (
+	lookInterval  = 10 * time.Millisecond
+	statsInterval = 100 * time.Millisecond
+)
 
 // leaveWithin bounds a gateway's leave: handing over, saying goodbye, and answering what is under
 // way.
 const leaveWithin = 8 * time.Second
 
 // Gateway is the service of a gateway's process: an HTTP service behind a limiter. It leaves on
-// SIGTERM. The demo calls Start first, and one method at a time.
+// SIGTERM. The demo calls Start first, and no other method before it has returned. Report is called
+// once at a time.
 type Gateway struct {
 	leave   context.Context // done on SIGTERM
 	links   *network
@@ -129,6 +134,7 @@ type Gateway struct {
 	late    lab.Lateness
 	ended   chan error // why it serves no more
 	last    Report
+	counted time.Time // when the figures of last were taken
 }
 
 // runGateway is the whole of a gateway's process. It returns the exit status.
@@ -201,11 +207,13 @@ func (g *Gateway) close() {
 	g.links.close()
 }
 
-// Report returns the view of the gateway, which does not change once the gateway leaves. It returns an
-// error if a server failed, or if the gateway did not leave in order.
-func (g *Gateway) Report(_ int, r *Report) (err error) {
+// Report sets the links to other gateways, by their addresses. It returns the view of the gateway, which
+// does not change once the gateway leaves. It returns an error if a server failed, or if the gateway did
+// not leave in order.
+func (g *Gateway) Report(links map[string]link, r *Report) (err error) {
+	g.links.set(links)
 	if g.leave.Err() == nil {
-		g.last = g.look()
+		g.look()
 	}
 	*r = g.last
 	select {
@@ -217,15 +225,21 @@ func (g *Gateway) Report(_ int, r *Report) (err error) {
 	return err
 }
 
-func (g *Gateway) look() Report {
-	rules, stats := g.view.Book.Current(), g.view.Node.Stats()
-	r := Report{At: time.Now().UnixNano(), Rules: rules.Version(), Stream: stats.Stream, Regions: stats.Regions, Owns: owned(rules)}
+// look updates the last report. Its Page is nil unless the figures are new.
+func (g *Gateway) look() {
+	rules, now, r := g.view.Book.Current(), time.Now(), &g.last
+	r.At, r.Rules, r.Members, r.Page = now.UnixNano(), rules.Version(), nil, nil
 	for _, m := range g.view.Node.Members() {
 		if m.Self {
 			r.Name = m.Name
 		}
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
+	if now.Sub(g.counted) < statsInterval {
+		return
+	}
+	stats := g.view.Node.Stats()
+	g.counted, r.Stream, r.Regions, r.Owns = now, stats.Stream, stats.Regions, owned(rules)
 	if age := stats.Snapshots.Age; age > 0 {
 		r.Saved = r.At - int64(age)
 	}
@@ -233,13 +247,6 @@ func (g *Gateway) look() Report {
 		shown := g.view.Snapshot()
 		r.Page = &shown
 	}
-	return r
-}
-
-// Link changes what is between the gateway and others, by their addresses.
-func (g *Gateway) Link(links map[string]link, _ *int) error {
-	g.links.set(links)
-	return nil
 }
 
 // Break ends all connections of the node, and returns their number. The connections of clients stay.

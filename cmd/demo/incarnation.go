@@ -55,9 +55,6 @@ func (inc *incarnation) is(conditions ...condition) bool {
 	return inc != nil && slices.Contains(conditions, inc.condition)
 }
 
-// runs reports whether the process answers calls.
-func (inc *incarnation) runs() bool { return inc.is(starting, joining, up) && inc.process != nil }
-
 // url is where the incarnation serves, and adminURL where its admin API is.
 func (inc *incarnation) url() string      { return "http://" + inc.site.HTTP }
 func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }

@@ -37,8 +37,8 @@ const (
 )
 
 func init() {
-	// The gateways die with the thread that starts them, see spawn: it is this
-	// one, which lives as long as the process.
+	// The gateways die with the thread that starts them in launch: it is this one, which lives as long
+	// as the process.
 	runtime.LockOSThread()
 }
 
@@ -136,7 +136,7 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 // run executes the steps of the plan while the clients send requests.
 func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	traffic, end := context.WithCancel(ctx)
-	_, _ = m.act(time.Now()) // before the first request
+	_, _ = m.act(ctx, time.Now()) // before the first request
 	var driven sync.WaitGroup
 	driven.Go(func() { m.traffic(traffic) })
 	err = watch(traffic, s, m)
@@ -157,7 +157,7 @@ func watch(ctx context.Context, s *screen, r *monitor) error {
 			return nil
 		case now = <-tick.C:
 		}
-		if over, err := r.act(now); over || err != nil {
+		if over, err := r.act(ctx, now); over || err != nil {
 			return err
 		}
 		switch {

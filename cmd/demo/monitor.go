@@ -67,7 +67,7 @@ func (m *monitor) traffic(ctx context.Context) {
 }
 
 // act has the next thing happen, if it is time for it.
-func (m *monitor) act(now time.Time) (over bool, err error) {
+func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error) {
 	next := step{after: m.options.duration, calm: m.per}
 	if len(m.coming) > 0 {
 		next = m.coming[0]
@@ -82,7 +82,7 @@ func (m *monitor) act(now time.Time) (over bool, err error) {
 		return true, nil
 	}
 	m.coming = m.coming[1:]
-	return false, m.do(next)
+	return false, m.do(ctx, next)
 }
 
 // gatewayColumns are those of what a gateway answered in a time. The last one is what it sees.

@@ -20,8 +20,8 @@ type link struct {
 
 // network is the machine's own, but that what a gateway and another say to each other can
 // be cut or slowed. Both ends of a link are told of it: each sees to the connections
-// that it has made, and to the packets that it sends and takes. To addresses of which it was
-// never told it adds nothing. While a link is cut, what is under way on connections waits, as with
+// that it has made, and to the packets that it sends and takes. It does not change what goes to an
+// address without a link. While a link is cut, what is under way on connections waits, as with
 // TCP, whose packets are lost and sent anew until somebody gives up. Its methods are safe for
 // concurrent use.
 type network struct {
@@ -37,19 +37,19 @@ type network struct {
 var _ cluster.Network = (*network)(nil)
 
 func newNetwork(links map[string]link) *network {
-	n := &network{links: make(map[string]link), changed: make(chan struct{})}
+	n := &network{links: links, changed: make(chan struct{})}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.set(links)
 	return n
 }
 
-// set changes the links to these addresses.
+// set replaces all links.
 func (n *network) set(links map[string]link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.Copy(n.links, links)
-	close(n.changed)
-	n.changed = make(chan struct{})
+	if !maps.Equal(n.links, links) {
+		close(n.changed)
+		n.links, n.changed = links, make(chan struct{})
+	}
 }
 
 // link returns the link to an address, and a channel that is closed when links change.

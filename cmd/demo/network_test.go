@@ -82,6 +82,24 @@ func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestReportSetsTheLinksOfAGateway(t *testing.T) {
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	g := &Gateway{leave: left, links: newNetwork(map[string]link{"far": {Delay: oneWay}})}
+	defer g.links.close()
+	for _, want := range []link{{Cut: true}, {}} {
+		require.NoError(t, g.Report(map[string]link{"far": want}, new(Report)))
+		got, changed := g.links.link("far")
+		require.Equal(t, want, got)
+		require.NoError(t, g.Report(map[string]link{"far": want}, new(Report)))
+		select {
+		case <-changed:
+			require.Fail(t, "the same links are no change")
+		default:
+		}
+	}
+}
+
 // echo listens by a network and sends back what it is sent, until the test ends.
 func echo(t *testing.T, n *network) (addr string) {
 	t.Helper()

@@ -57,7 +57,7 @@ func TestThePageShowsMembersAndActions(t *testing.T) {
 	require.Equal(t, []page.Action{{Name: "kill"}, {Name: "thaw"}, {Name: "slow"}, {Name: "cut"}}, s.Members[2].Actions)
 	f.current[2].condition = killed
 	require.Equal(t, []page.Action{{Name: "start"}, {Name: "freeze", Off: true}, {Name: "slow"}, {Name: "cut"}}, f.actions(2))
-	require.ErrorContains(t, f.press(step{kind: kill, gateway: 2}), "kill gateway 3: it is done already")
+	require.ErrorContains(t, f.press(t.Context(), step{kind: kill, gateway: 2}), "kill gateway 3: it is done already")
 }
 
 func TestButtonsWaitForTheirTurnAndAreRefusedWhenThereAreTooMany(t *testing.T) {

@@ -221,14 +221,14 @@ func (f *fleet) actions(gateway int) []page.Action {
 
 // press does what a button says, if it is there to be pressed. Like fleet.do, it belongs on
 // the demo's own thread.
-func (f *fleet) press(what step) error {
+func (f *fleet) press(ctx context.Context, what step) error {
 	f.mu.Lock()
 	able := slices.Contains(f.actions(what.gateway), page.Action{Name: what.kind.String()})
 	f.mu.Unlock()
 	if !able {
 		return fmt.Errorf("%v: it is done already, or not possible now", what)
 	}
-	return f.do(what)
+	return f.do(ctx, what)
 }
 
 // trim forgets what a verdict would need, of which there is none while gateways are served.

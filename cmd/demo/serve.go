@@ -46,7 +46,7 @@ func serve(ctx context.Context, m *monitor, s *screen) int {
 			s.say("All gateways have ended.")
 			return exitFine
 		case p := <-view.presses:
-			p.refused <- f.press(p.what)
+			p.refused <- f.press(ctx, p.what)
 		case now := <-tick.C:
 			f.trim()
 			m.tally.forget(now.Add(-f.per).UnixNano())

@@ -26,6 +26,8 @@ const (
 	soakRate = 1000
 	// soakSeenWithin bounds the time until all gateways hear each other after a fault.
 	soakSeenWithin = time.Minute
+	// callTimeout bounds a call to a gateway that runs. The machine may be busy.
+	callTimeout = time.Minute
 	// soakAftermath is the time after a change of connectivity of which docs/partitions.md counts
 	// the changes.
 	soakAftermath = 2 * time.Second
@@ -165,19 +167,19 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 
 // disturb plays a fault of a gateway and its end, and waits until all gateways hear each other.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
-	err := s.do(step{kind: k, gateway: gateway})
+	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)
 	switch {
 	case err != nil:
 		return err
 	case k == leave:
 		if err = s.await(ctx, s.settled); err == nil {
-			err = s.do(step{kind: start, gateway: gateway})
+			err = s.do(ctx, step{kind: start, gateway: gateway})
 		}
 	case k == kill:
-		err = s.do(step{kind: start, gateway: gateway})
+		err = s.do(ctx, step{kind: start, gateway: gateway})
 	case k == freeze:
-		err = s.do(step{kind: thaw, gateway: gateway})
+		err = s.do(ctx, step{kind: thaw, gateway: gateway})
 	}
 	if err != nil {
 		return err
@@ -258,13 +260,14 @@ func (s *soak) takeFigures(ctx context.Context) error {
 	}
 	lab.Sleep(ctx, drain)
 	s.grown = slices.Clone(s.current[:steadfast])
-	var errs []error
-	for _, inc := range s.current[:steadfast] {
+	for _, inc := range s.grown {
 		var f Figures
-		errs = append(errs, inc.process.Call("Gateway.Measure", 0, &f))
+		if err := inc.process.CallWithin(ctx, callTimeout, "Gateway.Measure", 0, &f); err != nil {
+			return fmt.Errorf("gateway %d does not report its figures: %w", inc.gateway+1, err)
+		}
 		inc.series = append(inc.series, f)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 const (

@@ -101,13 +101,19 @@ func TestMembersAnswerForTheClusterAndNameMissing(t *testing.T) {
 			require.InDelta(t, 1, shares, 1e-9)
 		}
 		require.Equal(t, map[string]int{"owner": 1, "forwarded": 2}, sources)
+		for _, m := range members {
+			_, err := m.node.AllowAll(t.Context(), weir.Ask{Limiter: m.limiter("api/hourly"), Key: "of shadows", Units: 600, Shadow: true})
+			require.NoError(t, err)
+		}
+		var totals adminapi.Totals
+		members[1].get("GET", "/v1/totals", "", 200, &totals)
+		require.Equal(t, adminapi.Total{Enforced: adminapi.Outcomes{Allowed: 13, Denied: 20}, Shadowed: adminapi.Outcomes{Allowed: 1, Denied: 2}}, totals.Limits["api/hourly"])
 
 		members[2].kill()
 		var top adminapi.Top
 		members[0].get("GET", "/v1/top", "", 200, &top)
 		require.Equal(t, []string{members[2].name}, top.Missing)
 		require.EqualValues(t, 20, top.Asked[0].Asks)
-		var totals adminapi.Totals
 		members[0].get("GET", "/v1/totals", "", 200, &totals)
 		require.Equal(t, []string{members[2].name}, totals.Missing)
 		require.Equal(t, []string{members[0].name, members[1].name}, totals.Answered)

@@ -18,9 +18,9 @@ rules:
 - {name: streams, key: user, limit: {algorithm: in_flight, rate: 3}}
 - {name: exports, key: user, limit: {algorithm: in_flight, rate: 3}}
 - {name: trial, key: user, limit: {algorithm: in_flight, rate: 1}, shadow: true}
-- {name: tokens, key: user, limit: {algorithm: fixed_window, rate: 100, per: 240h}}
-- {name: points, key: user, limit: {algorithm: fixed_window, rate: 100, per: 240h}}
-- {name: soft, key: user, limit: {rate: 2, per: 240h}, soft: {over: 50%, for: 240h}}
+- {name: tokens, key: user, limit: {algorithm: fixed_window, rate: 100, per: 2h}}
+- {name: points, key: user, limit: {algorithm: fixed_window, rate: 100, per: 2h}}
+- {name: soft, key: user, limit: {rate: 2, per: 2h}, soft: {over: 50%, for: 240h}}
 `
 
 // holdEnds is how long the units of a hold may stay held beyond its ttl.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -87,7 +88,7 @@ func (w *world) startOn(t *testing.T, cfg weir.Config, shelves map[string]*shelf
 			n, err := w.launch(t, name, c)
 			mu.Lock()
 			defer mu.Unlock()
-			require.NoError(t, err)
+			assert.NoError(t, err)
 			w.nodes[name] = n
 		})
 	}

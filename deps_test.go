@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,13 +22,12 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"internal/clamp", "internal/conns", "internal/drawn", "internal/freeport", "internal/full", "internal/httpread",
-		"internal/jsonscan", "internal/jsonschema", "internal/lab", "internal/outage", "internal/pace", "internal/patience", "internal/race",
-		"internal/release", "internal/roundtrip", "internal/sealed", "internal/snippets", "internal/spelling", "ring", "snapshot",
+		"internal/clamp", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/pace", "internal/patience",
+		"internal/release", "internal/roundtrip", "internal/sealed", "internal/spelling", "ring", "snapshot",
 	},
 	{"bucket", "cluster", "internal/strictyaml"},
-	{"cluster/clustertest", "internal/calendar", "internal/wire", "sync"},
-	{"internal/identity", "internal/realtime", "internal/stats", "internal/view"},
+	{"internal/calendar", "internal/wire", "sync"},
+	{"internal/identity", "internal/stats", "internal/view"},
 	{"internal/env", "internal/parties"},
 	{ // the parts of a node
 		"internal/asker", "internal/attempt", "internal/epoch", "internal/handover", "internal/holds", "internal/lines",
@@ -40,6 +40,18 @@ var floors = [][]string{
 	{"httplimit", "internal/metrics", "page", "service"},
 	{"examples/gateway", "examples/login", "examples/modelgateway", "internal/framework"},
 }
+
+// testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
+var testTools = [][]string{
+	{
+		"cluster/clustertest", "internal/drawn", "internal/freeport", "internal/full", "internal/jsonschema", "internal/lab",
+		"internal/race", "internal/snippets",
+	},
+	{"internal/realtime"},
+}
+
+// toolPrograms are the directories, with all below them, of programs that test and measure Weir.
+var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 
 // reaches lists, for each package of network access, the packages that may import it.
 var reaches = map[string][]string{
@@ -69,10 +81,10 @@ var testsNeed = []string{"github.com/stretchr/testify", "pgregory.net/rapid"}
 const modulePath = "github.com/weir-go/weir"
 
 func TestPackagesImportOnlyLowerFloors(t *testing.T) {
-	dirs := packages(t)
-	require.ElementsMatch(t, dirs, slices.Concat(floors...), "each package has one floor")
+	all := slices.Concat(floors, testTools)
+	require.ElementsMatch(t, packages(t, false), slices.Concat(all...), "each package has one floor")
 	lower := make(map[string]bool)
-	for _, floor := range floors {
+	for _, floor := range all {
 		for _, dir := range floor {
 			pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
 			require.NoError(t, err, dir)
@@ -90,10 +102,26 @@ func TestPackagesImportOnlyLowerFloors(t *testing.T) {
 	}
 }
 
+// Packages of other modules have no floors.
+func TestProductImportsNoTestTools(t *testing.T) {
+	tools := slices.Concat(testTools...)
+	for _, dir := range packages(t, true) {
+		inTool := func(program string) bool { return dir == program || strings.HasPrefix(dir, program+"/") }
+		if slices.Contains(tools, dir) || slices.ContainsFunc(toolPrograms, inTool) {
+			continue
+		}
+		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+		require.NoError(t, err, dir)
+		for _, path := range pkg.Imports {
+			require.NotContains(t, tools, strings.TrimPrefix(path, modulePath+"/"), "%s is a test tool, and %s imports it outside tests", path, dir)
+		}
+	}
+}
+
 func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
 	require.ElementsMatch(t, slices.Concat(coreNeeds, testsNeed), required(t, "."))
 	imports := make(map[string]bool)
-	for _, dir := range inPrograms(t) {
+	for _, dir := range slices.Concat(floors...) {
 		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
 		require.NoError(t, err, dir)
 		for _, path := range pkg.Imports {
@@ -122,23 +150,15 @@ func required(t *testing.T, dir string) (direct []string) {
 	return direct
 }
 
-// forTests is the package that tests alone import.
-const forTests = "internal/drawn"
-
-// inPrograms are the packages that a program may contain.
-func inPrograms(t *testing.T) []string {
-	return slices.DeleteFunc(packages(t), func(dir string) bool { return dir == forTests })
-}
-
-// packages finds the directories of this module that have Go code outside tests.
-func packages(t *testing.T) (dirs []string) {
+// packages finds the directories of this module, or of all modules below it, that have Go code outside tests.
+func packages(t *testing.T, allModules bool) (dirs []string) {
 	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
 		if dir != "." {
 			_, err := os.Stat(filepath.Join(dir, "go.mod"))
-			if err == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" {
+			if err == nil && !allModules || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" {
 				return filepath.SkipDir // bench, for one, is a module of its own
 			}
 		}
@@ -163,12 +183,25 @@ func TestThePureFloorsReadNoClock(t *testing.T) {
 		"ring",
 		"sync",
 		"internal/attempt",
+		"internal/bounds",
+		"internal/clamp",
+		"internal/httpread",
+		"internal/identity",
+		"internal/jsonscan",
 		"internal/outage",
+		"internal/owner",
+		"internal/pace",
 		"internal/parties",
+		"internal/patience",
 		"internal/registry",
+		"internal/release",
+		"internal/roundtrip",
+		"internal/sealed",
+		"internal/spelling",
+		"internal/stats",
+		"internal/survey",
 		"internal/view",
 		"internal/wire",
-		"internal/stats",
 	} {
 		for call, at := range callsOf(t, dir, "time") {
 			if !slices.Contains([]string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Time", "Unix"}, call) {
@@ -187,6 +220,11 @@ func callsOf(t *testing.T, dir, imported string) map[string]string {
 	for _, name := range pkg.GoFiles {
 		file, err := parser.ParseFile(files, filepath.Join(dir, name), nil, 0)
 		require.NoError(t, err)
+		for _, i := range file.Imports {
+			if i.Name != nil && i.Path.Value == strconv.Quote(imported) {
+				used["by the name "+i.Name.Name] = files.Position(i.Pos()).String() // its calls would not be found
+			}
+		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
 				if x, ok := s.X.(*ast.Ident); ok && x.Name == imported {

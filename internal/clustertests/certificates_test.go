@@ -39,13 +39,13 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{key: key, root: root, serial: 1}
 }
 
-// leaf returns a new certificate that expires after valid.
-func (a *authority) leaf(t *testing.T, valid time.Duration) *tls.Certificate {
+// leaf returns a new certificate.
+func (a *authority) leaf(t *testing.T) *tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	a.serial++
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(valid),
+		SerialNumber: big.NewInt(a.serial), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime),
 		DNSNames: []string{memberName}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

@@ -3,7 +3,6 @@ package clustertests
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
 )
 
 // holding is the set of holds on one key, for all nodes of a world.
@@ -75,34 +73,6 @@ func (h *holding) lost(name string) (lost int) {
 		}
 	}
 	return lost
-}
-
-// All nodes together never hold more than the limit. A released unit is free as soon as the owner
-// has received the release.
-func TestHoldsOfAllNodesTogetherAreWithinTheLimitAndExact(t *testing.T) {
-	t.Parallel()
-	const steps = 200
-	for seed := range full.Pick(t, 2, 10) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(uint64(seed), 1))
-				w := newWorld(t, 3+random.IntN(3), false)
-				for key := range 5 {
-					h := w.hold(t, fmt.Sprint(key), 1+random.Int64N(20))
-					for range steps {
-						name := w.names[random.IntN(len(w.names))]
-						if len(h.holds[name]) > 0 && random.IntN(2) == 0 {
-							h.release(name)
-							time.Sleep(2 * latency)
-							continue
-						}
-						free := h.rate - h.units
-						require.Equal(t, free > 0, h.take(name, 1), "with %d of %d free", free, h.rate)
-					}
-				}
-			})
-		})
-	}
 }
 
 // The stand-in may be the node that asks. It must ask the other members first, because it only
@@ -245,44 +215,6 @@ func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
 			time.Sleep(time.Second)
 			require.Zero(t, h.takeAll("a", "b", "c"), "the other side still holds 10 units")
 		}
-	})
-}
-
-func TestAClientsHoldGoesOnOnAnyNode(t *testing.T) {
-	inWorlds(t, 4, weir.Config{Seed: []byte("a seed of sixteen bytes")}, func(t *testing.T, w *world) {
-		h := w.hold(t, "key", 1)
-		ctx := t.Context()
-		text, d, err := h.ls["a"].HoldFor(ctx, h.key, 1, 30*time.Second)
-		require.NoError(t, err)
-		require.True(t, d.Allowed)
-		require.False(t, h.take("b", 1))
-		for range 5 {
-			time.Sleep(20 * time.Second)
-			require.NoError(t, h.ls["c"].RenewHold(ctx, h.key, text, 30*time.Second))
-			require.False(t, h.take("b", 1))
-		}
-		w.network.Host("a").Kill()
-		for range 5 {
-			time.Sleep(20 * time.Second)
-			require.NoError(t, h.ls["c"].RenewHold(ctx, h.key, text, 30*time.Second), "its node is gone")
-			require.False(t, h.take("b", 1))
-		}
-		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, "another", text, time.Minute), weir.ErrInvalid)
-		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, h.key, text[1:], time.Minute), weir.ErrInvalid)
-		require.ErrorIs(t, h.ls["b"].RenewHold(ctx, h.key, text, 0), weir.ErrInvalid)
-		require.NoError(t, h.ls["d"].ReleaseHold(ctx, h.key, text))
-		require.NoError(t, h.ls["b"].ReleaseHold(ctx, h.key, text), "again")
-		require.ErrorIs(t, h.ls["d"].RenewHold(ctx, h.key, text, time.Minute), weir.ErrExpired)
-		time.Sleep(2 * latency)
-		require.True(t, h.take("b", 1))
-		h.release("b")
-		time.Sleep(2 * latency)
-
-		text, _, err = h.ls["c"].HoldFor(ctx, h.key, 1, 5*time.Second)
-		require.NoError(t, err)
-		time.Sleep(7 * time.Second)
-		require.True(t, h.take("b", 1), "no client has renewed the hold")
-		require.ErrorIs(t, h.ls["d"].RenewHold(ctx, h.key, text, time.Minute), weir.ErrExpired)
 	})
 }
 

@@ -266,6 +266,52 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	require.Greater(t, granted(false), 0.8*granted(true))
 }
 
+// resetClients check a key while it is reset, until end is called.
+type resetClients struct {
+	asking          sync.WaitGroup
+	done            chan struct{}
+	began, returned atomic.Bool  // whether Reset was called, and whether the last call has returned
+	all, admitted   atomic.Int64 // units granted since the call of Reset, and since the last return
+	leased          atomic.Int64 // decisions of leases
+}
+
+// add starts a client of a limiter. It pauses before each check, and for longer after a denial.
+func (c *resetClients) add(t *testing.T, l *weir.Limiter, key string, pause time.Duration) {
+	c.asking.Go(func() {
+		for {
+			select {
+			case <-c.done:
+				return
+			case <-time.After(pause):
+			}
+			since, after := c.began.Load(), c.returned.Load()
+			d, err := l.Allow(t.Context(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Allowed && since {
+				c.all.Add(1)
+			}
+			if d.Allowed && after {
+				c.admitted.Add(1)
+			}
+			if d.Source == weir.Leased {
+				c.leased.Add(1)
+			}
+			if !d.Allowed { // more denials would only take time
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	})
+}
+
+// end stops the clients, and waits until all leases have expired.
+func (c *resetClients) end() {
+	close(c.done)
+	c.asking.Wait()
+	time.Sleep(time.Second)
+}
+
 // A reset reaches the borrower and the owner one after the other. The borrower continues to send
 // checks in between.
 func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
@@ -293,53 +339,20 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: time.Hour})
 				key := keyOf(t, ls["a"])
 				heat(t, ls["b"], key)
-				var (
-					asking          sync.WaitGroup
-					done            = make(chan struct{})
-					began, returned atomic.Bool
-					all, admitted   atomic.Int64 // units granted since the call of Reset, and since its return
-					leased          atomic.Int64
-				)
+				clients := resetClients{done: make(chan struct{})}
 				for range 4 {
-					asking.Go(func() {
-						for {
-							select {
-							case <-done:
-								return
-							case <-time.After(200 * time.Microsecond):
-							}
-							since, after := began.Load(), returned.Load()
-							d, err := ls["b"].Allow(t.Context(), key)
-							if err != nil {
-								t.Error(err)
-							}
-							if d.Allowed && since {
-								all.Add(1)
-							}
-							if d.Allowed && after {
-								admitted.Add(1)
-							}
-							if d.Source == weir.Leased {
-								leased.Add(1)
-							}
-							if !d.Allowed { // more denials would only take time
-								time.Sleep(5 * time.Millisecond)
-							}
-						}
-					})
+					clients.add(t, ls["b"], key, 200*time.Microsecond)
 				}
 				time.Sleep(20 * time.Millisecond)
-				began.Store(true)
+				clients.began.Store(true)
 				require.NoError(t, ls[c.resets].Reset(t.Context(), key))
-				returned.Store(true)
+				clients.returned.Store(true)
 				time.Sleep(2 * time.Second)
-				close(done)
-				asking.Wait()
-				time.Sleep(time.Second) // until all leases have expired
+				clients.end()
 				left := int64(ask(t, ls, key, limit, "a"))
-				require.LessOrEqual(t, admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
-				require.GreaterOrEqual(t, all.Load()+left, int64(limit-4), "except for checks under way: %s hears first, %v", name, algorithm)
-				require.NotZero(t, leased.Load())
+				require.LessOrEqual(t, clients.admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
+				require.GreaterOrEqual(t, clients.all.Load()+left, int64(limit-4), "except for checks under way: %s hears first, %v", name, algorithm)
+				require.NotZero(t, clients.leased.Load())
 				w.close(t)
 			}
 		}
@@ -363,43 +376,19 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 			limit := 200 + rng.Int64N(2000)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: limit, Per: 24 * time.Hour})
 			key := fmt.Sprint("key ", run)
-			var (
-				asking   sync.WaitGroup
-				done     = make(chan struct{})
-				returned atomic.Bool
-				admitted atomic.Int64 // units granted since the last Reset returned
-			)
+			clients := resetClients{done: make(chan struct{})}
 			for _, name := range w.names {
-				pause := time.Duration(100+rng.IntN(20_000)) * time.Microsecond
-				asking.Go(func() {
-					for {
-						select {
-						case <-done:
-							return
-						case <-time.After(pause):
-						}
-						after := returned.Load()
-						d, err := ls[name].Allow(t.Context(), key)
-						if err != nil {
-							t.Error(err)
-						}
-						if d.Allowed && after {
-							admitted.Add(1)
-						}
-					}
-				})
+				clients.add(t, ls[name], key, time.Duration(100+rng.IntN(20_000))*time.Microsecond)
 			}
 			for range 1 + rng.IntN(4) {
 				time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
 				require.NoError(t, ls[w.names[rng.IntN(len(w.names))]].Reset(t.Context(), key))
 			}
-			returned.Store(true)
+			clients.returned.Store(true)
 			time.Sleep(3 * time.Second)
-			close(done)
-			asking.Wait()
-			time.Sleep(time.Second) // until all leases have expired
+			clients.end()
 			left := ask(t, ls, key, int(limit), w.names[rng.IntN(len(w.names))])
-			require.LessOrEqual(t, admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
+			require.LessOrEqual(t, clients.admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
 			w.close(t)
 		}
 	})

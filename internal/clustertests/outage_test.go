@@ -118,35 +118,6 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 	})
 }
 
-func TestASplitHealsByItself(t *testing.T) {
-	t.Parallel()
-	// Package cluster tests splits of five lengths.
-	splits := []time.Duration{75 * time.Second, 3 * time.Second, forget + time.Minute}
-	for _, split := range splits[:full.Pick(t, 1, len(splits))] {
-		t.Run(split.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				w := newWorld(t, 5, true)
-				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-				w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
-				time.Sleep(split)
-				w.network.Heal()
-				hear := func() bool {
-					for _, l := range ls {
-						for _, key := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
-							if d, err := l.Peek(t.Context(), key); err != nil || d.Source == weir.Budget {
-								return false
-							}
-						}
-					}
-					return true
-				}
-				require.True(t, within(5*time.Second, hear), "they hear each other")
-				require.True(t, within(10*time.Second, func() bool { return w.agree(w.names...) }), "they have one roster, not:\n%s", w.rosters())
-			})
-		})
-	}
-}
-
 // A node sends each check only once, even if the caller gives up early. If the grant arrives after
 // the deadline, the node refunds the units to the member that granted them.
 func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {

@@ -210,27 +210,6 @@ func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
 	})
 }
 
-func TestPeekLooksAtAllRegions(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := planet(t, 2, weir.Config{})
-		settled()
-		l := weir.Limit{Name: "seen", Algorithm: weir.SlidingLog, Rate: 60, Per: time.Hour, Scope: weir.Global}
-		for node, n := range map[string]int{"ap1": 5, "eu1": 7, "us2": 3} {
-			for range n {
-				require.True(t, allow(t, w, node, l, "k").Allowed)
-			}
-		}
-		time.Sleep(20 * time.Second)
-		for _, node := range w.Names() {
-			limiter, err := w.Node(node).Limiter(l)
-			require.NoError(t, err)
-			d := peek(t, limiter, "k")
-			require.EqualValues(t, 45, d.Remaining, node)
-			require.EqualValues(t, 60, d.Limit)
-		}
-	})
-}
-
 func TestAResetIsOfAllRegions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})

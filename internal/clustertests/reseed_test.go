@@ -190,9 +190,7 @@ func (r *reseeding) whole() {
 				nodes = append(nodes, n)
 			}
 		}
-		require.True(r.t, within(time.Minute, func() bool {
-			return !slices.ContainsFunc(nodes, func(n *weir.Node) bool { return !n.Ready() || !sees(n, len(nodes)) })
-		}))
+		require.True(r.t, within(time.Minute, func() bool { return areWhole(nodes) }))
 	}
 }
 

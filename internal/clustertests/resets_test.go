@@ -366,31 +366,6 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-// The nodes of a cluster are replaced faster than dead members are forgotten. In the end, the
-// nodes still have the full limit.
-func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
-	race.SkipAlike(t, "TestARollingRestartResetsNothing")
-	size := full.Pick(t, 3, 5)
-	inWorldsOfGossip(t, size, weir.Config{}, func(t *testing.T, w *world) {
-		for i, name := range hosts(size) {
-			w.network.Host(name).Kill()
-			require.NoError(t, w.nodes[name].Close())
-			delete(w.nodes, name)
-			time.Sleep(20 * time.Second)
-			fresh := string(rune('f' + i)) // a host that had no node before
-			w.names = append(w.names, fresh)
-			w.network.Host(fresh)
-			w.start(t, fresh, weir.Config{})
-		}
-		last := time.Now()
-		names := slices.Sorted(maps.Keys(w.nodes))
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: 10 * time.Second})
-		require.True(t, within(forget+30*time.Second, func() bool { return w.agree(names...) }), "the dead are forgotten %v after", time.Since(last))
-		w.ready(t, names...)
-		require.Equal(t, 100, ask(t, ls, "key", 100, names...))
-	})
-}
-
 // In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
 // while the counts are sent from one node to another.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {

@@ -175,18 +175,16 @@ func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir
 	return startOn(r.t.Context(), r.t, r.network.Host(name), true, c, weir.Config{})
 }
 
-// whole waits until all nodes are ready and each of them sees all the others, and no other
-// member.
+// whole waits until all nodes are ready and see each other.
 func (r *rotation) whole() {
 	r.t.Helper()
-	require.True(r.t, within(time.Minute, func() bool {
-		for _, n := range r.nodes {
-			if !n.Ready() || !sees(n, len(r.nodes)) {
-				return false
-			}
-		}
-		return true
-	}), "all nodes see each other")
+	require.True(r.t, within(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes see each other")
+}
+
+// areWhole reports whether all these nodes are ready, and each of them sees all the others and no
+// other member.
+func areWhole(nodes []*weir.Node) bool {
+	return !slices.ContainsFunc(nodes, func(n *weir.Node) bool { return !n.Ready() || !sees(n, len(nodes)) })
 }
 
 // ask checks a key on one of the nodes.
@@ -361,7 +359,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		of := func(ca *authority, roots *x509.CertPool) func() *credentials {
-			return func() *credentials { return &credentials{ca.leaf(t, lifetime), roots} }
+			return func() *credentials { return &credentials{ca.leaf(t), roots} }
 		}
 		r, reload := reloading(t, of(before, bundle(before)))
 		nodes := maps.Clone(r.nodes)
@@ -372,37 +370,17 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 		}
 		step(before, bundle(before))
 		step(before, bundle(before, after))
-		r.joins(certified(before.leaf(t, lifetime), bundle(before)))
-		r.joins(certified(after.leaf(t, lifetime), bundle(before, after)))
+		r.joins(certified(before.leaf(t), bundle(before)))
+		r.joins(certified(after.leaf(t), bundle(before, after)))
 		step(after, bundle(before, after))
 		for range full.Pick(t, 0, 1) { // back, and on again
 			step(before, bundle(before, after))
 			step(after, bundle(before, after))
 		}
 		step(after, bundle(after))
-		r.isRefused(certified(before.leaf(t, lifetime), bundle(before, after)), "tls", "trust each other's certificates")
-		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
+		r.isRefused(certified(before.leaf(t), bundle(before, after)), "tls", "trust each other's certificates")
+		r.joins(certified(after.leaf(t), bundle(after)))
 		r.judge()
 		require.Equal(t, nodes, r.nodes)
-	})
-}
-
-func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
-	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
-	full.Only(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck, where what is open stays open, and TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse of cluster, where one that has run out is refused")
-	inBubble(t, func(t *testing.T) {
-		ca := newAuthority(t, "the only one")
-		of := func(valid time.Duration) func() *credentials {
-			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }
-		}
-		r, reload := reloading(t, of(time.Minute/2))
-		time.Sleep(75 * time.Second) // each of the nodes opens a connection for gossip every 30 s
-		require.NotZero(t, r.refused()["tls"])
-		reload(of(lifetime))
-		before := r.refused()["tls"]
-		time.Sleep(45 * time.Second)
-		require.Equal(t, before, r.refused()["tls"])
-		r.joins(certified(ca.leaf(t, lifetime), bundle(ca)))
-		r.judge()
 	})
 }

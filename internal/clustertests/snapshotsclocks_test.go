@@ -153,7 +153,7 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 				}
 				time.Sleep(5 * time.Minute)
 				refused, foreign := 0, 0
-				for i, w := range worlds {
+				for _, w := range worlds {
 					for _, n := range w.nodes {
 						stats := n.Stats().Snapshots
 						foreign += stats.Foreign
@@ -162,7 +162,6 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 							require.Contains(t, stats.Error, "another cluster or region")
 						}
 					}
-					_ = i
 				}
 				require.Positive(t, foreign)
 				require.Contains(t, logs[0].String()+logs[1].String(), "another cluster or region writes snapshots to the same place")

@@ -2,6 +2,7 @@ package clustertests
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
 )
 
 // damagedKeys is the number of keys in a snapshot.
@@ -60,15 +59,11 @@ func twoSnapshots(t *testing.T) (files [][]byte, used [][]int64) {
 	return s.of["a"], used
 }
 
+// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots damages every byte.
 func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, used := twoSnapshots(t)
 		require.Len(t, files, 2)
-		// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots flips every bit.
-		step, headerStep := len(files[1])/10, 7
-		if full.Enabled(t) {
-			step, headerStep = len(files[1])/race.Pick(40, 400), 1
-		}
 		requireRefused := func(what string, damaged []byte) {
 			for kept, before := range map[*shelf][]int64{
 				{of: map[string][][]byte{"a": {damaged}}}:           make([]int64, damagedKeys),
@@ -87,16 +82,11 @@ func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 			}
 		}
 		newest := files[1]
-		for i := 0; i < len(newest); i += step {
+		for what, at := range map[string]int{"the header": 20, "the first block": 200, "the end": len(newest) - 1} {
 			damaged := slices.Clone(newest)
-			damaged[i] ^= 1 << (i % 8)
-			requireRefused(fmt.Sprintf("bit %d of byte %d flipped", i%8, i), damaged)
-			requireRefused(fmt.Sprintf("cut to %d", i), newest[:i])
-		}
-		for i := 0; i < 100; i += headerStep { // the header
-			damaged := slices.Clone(newest)
-			damaged[i] ^= 1 << (i % 8)
-			requireRefused(fmt.Sprintf("bit %d of byte %d flipped", i%8, i), damaged)
+			damaged[at] ^= 1
+			requireRefused("a bit flipped in "+what, damaged)
+			requireRefused("cut in "+what, newest[:at])
 		}
 		requireRefused("a byte longer", append(slices.Clone(newest), 0))
 
@@ -104,6 +94,22 @@ func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 		require.Zero(t, n.Stats().Snapshots.Refused)
 		require.Equal(t, used[1], usedOfAll(t, l))
 		require.NoError(t, n.Close())
+	})
+}
+
+// A store may be unable to read a snapshot, such as a file that is not regular.
+func TestErrorsOfTheStoreAreCountedAndTheSnapshotBeforeIsLoaded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		files, used := twoSnapshots(t)
+		for _, kept := range []*shelf{{}, {of: map[string][][]byte{"a": files[:1]}}} {
+			kept.lost = errors.New("the newest is a directory")
+			var log bytes.Buffer
+			n, l := aloneOn(t, kept, &log)
+			require.Equal(t, 1, n.Stats().Snapshots.Refused)
+			require.Equal(t, append([][]int64{make([]int64, damagedKeys)}, used...)[len(kept.of["a"])], usedOfAll(t, l))
+			require.NoError(t, n.Close())
+			require.Contains(t, log.String(), "is a directory")
+		}
 	})
 }
 

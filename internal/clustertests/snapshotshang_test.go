@@ -11,27 +11,15 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// hung is a store whose methods do not return until end is closed.
-type hung struct{ end chan struct{} }
-
-func (h hung) Save(context.Context, string, func(io.Writer) error) error {
-	<-h.end
-	return nil
-}
-
-func (h hung) Load(context.Context, func(string) bool, func(string, io.Reader) error) error {
-	<-h.end
-	return nil
-}
-
-// hungSave is a store that loads snapshots, and hangs when it is asked to save one.
-type hungSave struct {
+// hung is a store whose Load does not return until end is closed.
+type hung struct {
 	shelf
-	hung hung
+	end chan struct{}
 }
 
-func (h *hungSave) Save(ctx context.Context, node string, write func(io.Writer) error) error {
-	return h.hung.Save(ctx, node, write)
+func (h *hung) Load(context.Context, func(string) bool, func(string, io.Reader) error) error {
+	<-h.end
+	return nil
 }
 
 func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
@@ -61,7 +49,7 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 	}
 	t.Run("loading", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
-			h := hung{make(chan struct{})}
+			h := &hung{end: make(chan struct{})}
 			defer close(h.end)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
@@ -80,8 +68,8 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 	})
 	t.Run("writing", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
-			h := &hungSave{hung: hung{make(chan struct{})}}
-			defer close(h.hung.end)
+			h := &shelf{stall: make(chan struct{})}
+			defer close(h.stall)
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
 			for range 25 {
 				time.Sleep(time.Minute)
@@ -96,8 +84,8 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 	})
 	t.Run("leaving", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
-			h := &hungSave{hung: hung{make(chan struct{})}}
-			defer close(h.hung.end)
+			h := &shelf{stall: make(chan struct{})}
+			defer close(h.stall)
 			w := newWorld(t, 1, true)
 			b := w.start(t, "b", weir.Config{Name: "b", Snapshots: h})
 			w.ready(t, "a", "b")
@@ -112,8 +100,8 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 	})
 	t.Run("leaving without a deadline", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
-			h := &hungSave{hung: hung{make(chan struct{})}}
-			defer close(h.hung.end)
+			h := &shelf{stall: make(chan struct{})}
+			defer close(h.stall)
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
 			check(t, l)
 			bounded(t, 62*time.Second, "Leave", func() {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -186,19 +185,6 @@ func (w *world) agree(names ...string) bool {
 func sees(n *weir.Node, members int) bool {
 	all := n.Members()
 	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
-}
-
-// rosters returns the roster of each node, for the message of a failed test.
-func (w *world) rosters() string {
-	var s strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		fmt.Fprintf(&s, "%s, ready %v:", name, w.nodes[name].Ready())
-		for _, m := range w.nodes[name].Members() {
-			fmt.Fprintf(&s, " %s %v", m.Name, m.State)
-		}
-		s.WriteByte('\n')
-	}
-	return s.String()
 }
 
 // within waits until the condition is true, and reports whether this was the case before d had

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/owner"
-	"github.com/weir-go/weir/internal/parties"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -184,7 +184,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if n.denyAll(v, s.all, n.env.At(now), s.results) {
 		return nil
 	}
-	all := parties.Of(v, s.all, began)
+	all := check.GroupByRoute(v, s.all, began)
 	var flags uint8
 	if len(all) > 1 {
 		flags = wire.FlagTentative
@@ -195,7 +195,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	}
 	n.take(ctx, v, flags, all[0])
 	wait.Wait()
-	return parties.Conclude(all, s.results)
+	return check.MergeResults(all, s.results)
 }
 
 // denyAll reports whether a pushback denies one of the asks, and so all: no member is
@@ -219,7 +219,7 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 
 // take takes from the member that answers for the party, or from this node's budget if that
 // member is not reached, in one step.
-func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *parties.Party) {
+func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *check.Group) {
 	as, now := view.AsSelf, n.env.Now()
 	switch {
 	case p.Route.Way == view.Here && !n.handover.Fenced(v, now):

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/attempt"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
@@ -47,7 +47,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 		switch {
 		case err == nil:
 			*r = results[0]
-		case op == wire.OpRefund && !attempt.Unsent(err):
+		case op == wire.OpRefund && !check.IsUnsent(err):
 			err = cancelled(ctx)
 		case (op == wire.OpHold || op == wire.OpExtend) && errors.Is(err, wire.ErrUnknownOp):
 			holds.Refuse(r) // what is granted here that member would not renew
@@ -115,7 +115,7 @@ type answerer struct {
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
-	a, sent := attempt.First(v, way, flags, n.cfg.Timeout, begun.Steady), begun
+	a, sent := check.FirstAttempt(v, way, flags, n.cfg.Timeout, begun.Steady), begun
 	if op == wire.OpHold || op == wire.OpExtend {
 		a.KeepReserve()
 	}
@@ -124,7 +124,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 		if err = n.forward(ctx, a.View, by, op, asks, results, sent, a.Wait); err == nil {
 			return by, nil
 		}
-		if op == wire.OpRefund || !attempt.Unanswered(err) {
+		if op == wire.OpRefund || !check.IsUnanswered(err) {
 			by.left = a.Left(n.env.Steady())
 			return by, err
 		}

@@ -3,7 +3,7 @@ package weir
 import (
 	"time"
 
-	"github.com/weir-go/weir/internal/calendar"
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -53,11 +53,11 @@ const (
 func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
 
 // The numbers of a Source and of a PartitionPolicy are those that travel, and those of a
-// Calendar are package calendar's: this compiles while the last ones agree.
+// Calendar are package limits's: this compiles while the last ones agree.
 var (
 	_ = [1]struct{}{}[Leased-Source(wire.Leased)]
 	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
-	_ = [1]struct{}{}[Month-Calendar(calendar.Month)]
+	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
 )
 
 // Decisions are the answers of AllowAll, in the order of its asks.

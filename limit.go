@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/calendar"
-	"github.com/weir-go/weir/internal/registry"
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -168,7 +167,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		if l.Per != 0 {
 			wrong("Per is %v and Calendar %v: leave Per zero, the calendar says how long a window is", l.Per, l.Calendar)
 		}
-		if loc, err = calendar.Zone(l.Zone); err != nil {
+		if loc, err = limits.LoadZone(l.Zone); err != nil {
 			wrong("Zone is %q: %w", l.Zone, err)
 		}
 	}
@@ -211,15 +210,15 @@ func (l *Limit) numbers() bucket.Limit {
 const sameWindows = 1
 
 // declared is the part of the limit that is compared with other limits of its Name.
-func (l *Limit) declared() registry.Limit {
-	return registry.Limit{
+func (l *Limit) declared() limits.Limit {
+	return limits.Limit{
 		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst,
 		Scope: uint8(l.Scope), Partition: wire.Policy(l.Partition), Calendar: uint8(l.Calendar), Zone: l.Zone, Varies: l.Varies,
 	}
 }
 
 // describe is what a limit's numbers are in a log.
-func describe(l registry.Limit) string {
+func describe(l limits.Limit) string {
 	text := fmt.Sprintf("%d per %s", l.Rate, spelling.Duration(l.Per))
 	if l.Algorithm == InFlight {
 		text = fmt.Sprintf("%d at once", l.Rate)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/calendar"
 	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -26,9 +26,9 @@ type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	window  *calendar.Windows // nil without a Calendar, and but for a Global FixedWindow
-	prefix  []byte            // what is hashed before each key
-	meter   *stats.Limit      // of all Limiters of this name
+	window  *limits.Windows // nil without a Calendar, and but for a Global FixedWindow
+	prefix  []byte          // what is hashed before each key
+	meter   *stats.Limit    // of all Limiters of this name
 	shadow  bool
 }
 

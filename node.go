@@ -12,18 +12,17 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
-	"github.com/weir-go/weir/internal/calendar"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/lines"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/regions"
-	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/release"
 	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/snapshots"
@@ -44,7 +43,7 @@ type Node struct {
 	handover  *handover.Handover
 	published *publish.Publisher
 	regions   *regions.Regions
-	registry  *registry.Registry // of the limits that Limiters were made of
+	registry  *limits.Registry // of the limits that Limiters were made of
 	meters    stats.Meters
 	asker     *asker.Asker
 	owner     *owner.Owner
@@ -93,7 +92,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		env:      env.Env{Clock: env.NewClock(cfg.Now)},
 		identity: identity.New(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
-		registry: registry.New(cfg.Logger, describe),
+		registry: limits.NewRegistry(cfg.Logger, describe),
 	}
 	if o, ok := cfg.Cluster.(env.Spender); ok {
 		n.counts.Observe(
@@ -152,7 +151,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.env.Go(func() {
 		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
 	})
-	n.env.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
+	n.env.Every(limits.DeclareEvery+n.handover.View().Offset(limits.DeclareEvery), limits.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
 	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
 	n.env.Go(n.asker.Run)
 	n.env.Go(n.clients.holds.Run)
@@ -219,7 +218,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
-		made.window = calendar.NewWindows(calendar.Unit(l.Calendar), loc)
+		made.window = limits.NewWindows(limits.Unit(l.Calendar), loc)
 	}
 	return made, nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/attempt"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/survey"
@@ -304,7 +304,7 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		after := n.viewAfter(v, member, err)
 		switch {
-		case stands && after.Stays() && failed && (h.Op != wire.OpRefund || attempt.Unsent(err)):
+		case stands && after.Stays() && failed && (h.Op != wire.OpRefund || check.IsUnsent(err)):
 			got = n.standsIn(after, onward)
 		case err != nil:
 			got = unreached
@@ -406,5 +406,5 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
 func (c *Config) longestWait() time.Duration {
-	return max(c.Timeout+attempt.Extension(c.Timeout, c.Timeout), survey.TopWait, handover.LocateWait)
+	return max(c.Timeout+check.Extension(c.Timeout, c.Timeout), survey.TopWait, handover.LocateWait)
 }

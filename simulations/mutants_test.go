@@ -214,7 +214,7 @@ var mutants = []mutant{
 	{
 		name: "a member that stands still is not waited for",
 		edits: []edit{{
-			"internal/attempt/attempt.go",
+			"internal/check/attempt.go",
 			"		a.Wait = firstWait(all)\n",
 			"		a.Wait = firstWait(all)\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 		}},

@@ -1,6 +1,4 @@
-// Package calendar computes the windows of limits whose windows have names: those of a
-// calendar, in a time zone, and those of all regions. Time is an argument.
-package calendar
+package limits
 
 import (
 	"errors"
@@ -21,8 +19,8 @@ const (
 	Month             // from its first day
 )
 
-// Zone is the time zone of a name. Another machine's Local is another zone.
-func Zone(name string) (*time.Location, error) {
+// LoadZone returns the time zone of a name. Another machine's Local is another zone.
+func LoadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("it differs between machines: use an IANA name such as \"Europe/Berlin\", or none for UTC")
 	}

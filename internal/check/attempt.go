@@ -1,7 +1,4 @@
-// Package attempt decides which member is asked to carry out a check, and after it which
-// other one. It is a step function: an error and the time go in, the next member and how long
-// it is waited for come out. It asks nothing, and reads no clock.
-package attempt
+package check
 
 import (
 	"errors"
@@ -15,7 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Attempt is which member is asked to carry out a check, and for how long.
+// Attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
+// step function: it asks no member and reads no clock.
 //
 // A check is asked for at one owner and one stand-in at most, as each may carry it out
 // though its answer is late: what both have done counts twice until one is refunded.
@@ -34,10 +32,10 @@ type Attempt struct {
 	reserve  time.Duration // the part of timeout that KeepReserve has set aside
 }
 
-// First returns the first attempt of a check that begins now. The check waits for timeout in
+// FirstAttempt returns the first attempt of a check that begins now. The check waits for timeout in
 // total. If a member that it asks has reported a delay, it waits longer by the Extension for
 // that delay.
-func First(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
+func FirstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
 	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
 	all := a.extend()
 	a.Wait = all / 2
@@ -140,16 +138,16 @@ func (a *Attempt) detours() bool {
 	return hop >= 0
 }
 
-// Unanswered reports whether the member that was asked has not answered: another one may.
-func Unanswered(err error) bool {
-	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, env.ErrUnreached)
+// IsUnanswered reports whether the member did not answer, so that another member may.
+func IsUnanswered(err error) bool {
+	return errors.Is(err, cluster.ErrTimeout) || isUnheard(err) || errors.Is(err, env.ErrUnreached)
 }
 
-// unheard reports whether nothing was sent, as the member that was to be asked is not
-// heard, or answers nothing now.
-func unheard(err error) bool {
+// isUnheard reports whether the request was not sent because this node does not hear the member, or
+// because the member has stalled.
+func isUnheard(err error) bool {
 	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
 }
 
-// Unsent reports whether no member has been asked.
-func Unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }
+// IsUnsent reports whether the request was not sent to any member.
+func IsUnsent(err error) bool { return isUnheard(err) || errors.Is(err, cluster.ErrBusy) }

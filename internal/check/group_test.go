@@ -1,4 +1,4 @@
-package parties
+package check
 
 import (
 	"errors"
@@ -31,9 +31,9 @@ func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	return v, asks
 }
 
-func TestAsksOfOneOwnerAreOneParty(t *testing.T) {
+func TestAsksOfOneOwnerAreOneGroup(t *testing.T) {
 	v, asks := asksOf(1, 1, 2, 1, 2, 1)
-	all := Of(v, asks, 0)
+	all := GroupByRoute(v, asks, 0)
 	require.Len(t, all, 2)
 	require.Equal(t, 1, all[0].Route.To)
 	require.Equal(t, []wire.Ask{asks[0], asks[2], asks[4]}, all[0].Asks)
@@ -55,7 +55,7 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 		about    string
 		results  []wire.Result // of asks for the members 1, 2 and 1, of 5 units each
 		shadow   bool          // the last one
-		err      error         // of the second party
+		err      error         // of the second group
 		settled  []took
 		remained []int64
 	}{
@@ -68,7 +68,7 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 		t.Run(c.about, func(t *testing.T) {
 			v, asks := asksOf(5, 1, 2, 1)
 			asks[2].Shadow = c.shadow
-			all := Of(v, asks, 0)
+			all := GroupByRoute(v, asks, 0)
 			var settled []took
 			for _, p := range all {
 				for i, at := range p.at {
@@ -85,7 +85,7 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 			}
 			all[1].Err = c.err
 			results := make([]wire.Result, len(asks))
-			err := Conclude(all, results)
+			err := MergeResults(all, results)
 			require.ErrorIs(t, err, c.err)
 			require.Equal(t, c.settled, settled)
 			for i, remaining := range c.remained {
@@ -95,11 +95,11 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 	}
 }
 
-func TestOnePartyHasNothingToSettle(t *testing.T) {
+func TestOneGroupHasNothingToSettle(t *testing.T) {
 	v, asks := asksOf(1, 2, 2)
-	all := Of(v, asks, 0)
+	all := GroupByRoute(v, asks, 0)
 	all[0].Results[0].Allowed = true // without Settle, which would panic
 	results := make([]wire.Result, 2)
-	require.NoError(t, Conclude(all, results))
+	require.NoError(t, MergeResults(all, results))
 	require.True(t, results[0].Allowed)
 }

@@ -1,4 +1,4 @@
-package calendar
+package limits
 
 import (
 	"testing"
@@ -45,7 +45,7 @@ func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
 		{"a month that gains an hour", Month, "Europe/Berlin", "2026-10-31T12:00:00Z", "2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			loc, err := Zone(test.zone)
+			loc, err := LoadZone(test.zone)
 			require.NoError(t, err)
 			at, err := time.Parse(time.RFC3339Nano, test.at)
 			require.NoError(t, err)
@@ -81,7 +81,7 @@ func named(c Unit, t time.Time) (name int) {
 
 func TestCalendarWindowsAreTheInstantsOfOneName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		loc, err := Zone(rapid.SampledFrom(oddZones).Draw(t, "zone"))
+		loc, err := LoadZone(rapid.SampledFrom(oddZones).Draw(t, "zone"))
 		require.NoError(t, err)
 		c := rapid.SampledFrom([]Unit{Day, Week, Month}).Draw(t, "calendar")
 		at := time.Unix(rapid.Int64Range(0, 4_000_000_000).Draw(t, "at"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).In(loc)
@@ -103,7 +103,7 @@ func TestCalendarWindowsAreTheInstantsOfOneName(t *testing.T) {
 }
 
 func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
-	loc, err := Zone("Europe/Berlin")
+	loc, err := LoadZone("Europe/Berlin")
 	require.NoError(t, err)
 	w := NewWindows(Day, loc)
 	whole := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 7, Version: 3}
@@ -124,7 +124,7 @@ func TestEveryNewYearHasItsWindows(t *testing.T) {
 	t.Parallel()
 	years := full.Pick(t, 57, 228) // the turn to 2197, to 2193 and so on: all such years follow a leap year
 	for _, name := range oddZones {
-		loc, err := Zone(name)
+		loc, err := LoadZone(name)
 		require.NoError(t, err)
 		for year := 2197; year >= 1970; year -= 228 / years {
 			for _, hour := range []int{-36, -12, 0, 12, 36} {

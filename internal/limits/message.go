@@ -1,4 +1,4 @@
-package registry
+package limits
 
 import (
 	"encoding/binary"

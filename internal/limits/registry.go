@@ -1,21 +1,6 @@
-// Package registry remembers which limits a node's Limiters were made of, so that two limits
-// are noticed that share each key's count and judge it differently by mistake.
-//
-// The registry compares what was declared: here as Limiters are made, and with other members
-// as they tell each other of their limits. It knows no counts and no keys, and no check
-// passes it. So a share of a limit in a split, a region's part, a calendar's window and what
-// a count was judged by before a Version rose are no conflicts. These invariants hold:
-//
-//   - Of each name it has the highest Version, and the numbers that came last.
-//   - At one Version a name has one Algorithm. Node.Limiter relies on that: a check by
-//     another one would be judged by the first.
-//   - A Version of a name is logged once for this node and once for all others, at most
-//     conflictLines in conflictPace. Without that, what members declare every few seconds
-//     fills the log.
-//   - Names, messages and their texts are bounded, whatever members declare.
-//
-// Time is an argument.
-package registry
+// Package limits has what a node knows of declared limits: a Registry of them, and the windows of
+// limits by the calendar. Time is an argument.
+package limits
 
 import (
 	"cmp"
@@ -77,7 +62,20 @@ func (l *Limit) spelled() Limit {
 	return s
 }
 
-// Registry is safe for concurrent use.
+// Registry remembers the limits of a node's Limiters. It finds limits that share the counts of keys,
+// and judge them differently by mistake. It is safe for concurrent use.
+//
+// It compares declarations: those of this node as Limiters are made, and those that other members
+// send. It knows no counts and no keys, and no check passes it. So a share of a limit in a split, the
+// part of a region, the window of a calendar, and the numbers of an older Version are no conflicts.
+// These invariants hold:
+//
+//   - It has the highest Version of each name, and the numbers that came last.
+//   - At one Version a name has one Algorithm. Node.Limiter relies on that: a check with another
+//     Algorithm would be judged by the first.
+//   - It logs a Version of a name once for this node and once for all others, at most conflictLines
+//     in conflictPace. Without that, the declarations of members would fill the log.
+//   - Names, messages and their texts are bounded, whatever members declare.
 type Registry struct {
 	log      *slog.Logger
 	describe func(Limit) string
@@ -97,9 +95,9 @@ type registered struct {
 	loggedHere, loggedThere bool
 }
 
-// New returns a Registry. describe returns the numbers of a limit as the log has them; its
+// NewRegistry returns a Registry. describe returns the numbers of a limit as the log has them; its
 // defaults are written out.
-func New(log *slog.Logger, describe func(Limit) string) *Registry {
+func NewRegistry(log *slog.Logger, describe func(Limit) string) *Registry {
 	return &Registry{log: log, describe: describe, at: make(map[string]int)}
 }
 

@@ -1,4 +1,4 @@
-package registry
+package limits
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func described(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) 
 // logged is a Registry and the lines of its log.
 func logged() (r *Registry, lines func() []string) {
 	var text strings.Builder
-	r = New(slog.New(slog.NewTextHandler(&text, nil)), described)
+	r = NewRegistry(slog.New(slog.NewTextHandler(&text, nil)), described)
 	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
 }
 
@@ -59,7 +59,7 @@ func Example() {
 		return a
 	}}))
 	describe := func(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
-	here, there := New(log, describe), New(log, describe)
+	here, there := NewRegistry(log, describe), NewRegistry(log, describe)
 	_ = here.Add(Limit{Name: "api", Rate: 10, Per: time.Minute}, 0)
 	_ = there.Add(Limit{Name: "api", Rate: 20, Per: time.Minute}, 0)
 	here.Declare(among(1, func(_ int, message []byte) {

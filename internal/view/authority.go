@@ -59,7 +59,7 @@ func (v *View) passOn(next *View, now int64) authority {
 	switch {
 	case v.MeetsApart(next):
 		a.Held, a.Abandoned = nil, countsync.All()
-	case !next.scattered(now):
+	case len(v.Abandoned) > 0 && v.Serves() && !next.scattered(now):
 		a.Abandoned = v.Abandoned.Minus(a.Held).Intersect(a.Want)
 		a.Claims = a.Abandoned
 	}

@@ -631,8 +631,8 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
 
-// Orphans end for one a moment later than for the others. If it joins meanwhile, it
-// waits for who has taken them, and takes none itself.
+// If the abandoned ranges of a joiner end later than those of the others, the joiner waits for the
+// members that have them by then. It claims none.
 func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	v := glimpse(3600, nil, "a+ b")
 	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
@@ -640,6 +640,12 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	require.Empty(t, v.Abandoned)
 	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
 	require.Empty(t, v.Held)
+	require.NotEmpty(t, v.Waits)
+
+	v = glimpse(3600, nil, "a+ b")
+	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
+	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
+	require.Empty(t, v.Claims)
 	require.NotEmpty(t, v.Waits)
 }
 

@@ -245,10 +245,13 @@ func (r *roster) merge(records []record, now time.Time) change {
 // dead: addresses may be wrong, and clocks may differ.
 func (r *roster) replace(name string, now time.Time) change {
 	e := r.entries[name]
-	if e == nil || name == r.self || e.gone() {
+	if e == nil || name == r.self || e.gone() && e.unanswered == nil {
 		return change{}
 	}
 	e.alive, e.dead, e.unanswered = false, now, nil
+	if e.gone() { // another member has buried it first
+		return change{roster: true}
+	}
 	return r.bury(e, now)
 }
 

@@ -494,6 +494,13 @@ func TestAMemberThatLivesIsInUntilItAnswersItsTombstone(t *testing.T) {
 		require.True(t, r.down("b", dawn).roster)
 		require.Equal(t, []string{"a"}, names(r))
 	})
+	t.Run("another member answers at its address", func(t *testing.T) {
+		r := serving()
+		buried := r.entries["b"].Gone
+		require.Equal(t, change{roster: true}, r.replace("b", dawn.Add(time.Second)))
+		require.Equal(t, []string{"a"}, names(r))
+		require.Equal(t, buried, r.entries["b"].Gone)
+	})
 	t.Run("it does neither for seconds", func(t *testing.T) {
 		r := serving()
 		require.False(t, r.tick(dawn, dawn.Add(unansweredTTL-1), all).roster)

@@ -94,13 +94,8 @@ func (c *checker) checkNodes() {
 			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
 			c.wrong("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
-		}
-	}
-	for i, n := range c.s.Nodes {
-		c.at = func(string) strictyaml.Value { return c.nodes[i] }
-		if n.Region != "" && slices.Contains(c.names.nodes, n.Region) {
+		case n.Region != "" && slices.Contains(c.names.nodes, n.Region) && n.Name == c.s.of(n.Region)[0]:
 			c.wrong("name", "region %q has the name of a node: give it another", n.Region)
-			break
 		}
 	}
 	c.at = c.top

@@ -153,13 +153,9 @@ func (a *asks) String() string {
 
 // bounded holds each window of Per against the row that it falls under.
 func bounded(r *trial, broken func(time.Duration, string, ...any)) {
-	type course struct {
-		limit  int16
-		region string
-	}
-	known := make(map[course]stretches)
+	known := make(map[subject]stretches)
 	for _, a := range r.asks {
-		of := course{a.limit, a.region}
+		of := subject{limit: a.limit, region: a.region}
 		if known[of] == nil {
 			known[of] = a.stretches()
 		}

@@ -31,8 +31,8 @@ type Journal struct {
 // WAN is what all nodes have sent to other regions about Global limits, until they
 // ended or the run did.
 type WAN struct {
-	Statements, Unanswered, Disputed uint64
-	Bytes                            uint64 // of statements and answers
+	Statements, Disputed uint64
+	Bytes                uint64 // of statements and answers
 }
 
 // Check is one ask and its answer. Times are virtual, since the beginning.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // A region is whole if all its nodes hear each other directly, none is frozen, and each has its counts.
@@ -39,6 +42,7 @@ type spent struct {
 	units int64
 	at    time.Duration
 	by    int
+	alone bool // the node decided without the owner, for its own caller
 	// reset is the number of the last reset that it knew of. Where no units are spent it
 	// is one that it has just heard of.
 	reset uint64
@@ -99,8 +103,18 @@ type crash struct {
 func (l *ledger) recordGrant(c Check) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.Err == "" && c.Allowed {
-		l.granted[c.Key] += c.Units
+	if c.Err != "" || !c.Allowed {
+		return
+	}
+	l.granted[c.Key] += c.Units
+	if c.Source != weir.Budget && c.Source != weir.FailedOpen {
+		return
+	}
+	for i, s := range slices.Backward(l.spends[c.Key]) {
+		if s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
+			l.spends[c.Key][i].alone = true
+			return
+		}
 	}
 }
 
@@ -154,9 +168,9 @@ func (s *stage) gone() (gone [][]bool) {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					// A check that was under way as the node said goodbye may outlast the
-					// goodbye, and its spend is told to no member.
-					late := c.orderly && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
+					// A check may outlast the goodbye of its node. If the node then decides alone, no
+					// member is told.
+					late := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
 					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || late || g.at <= c.at && unsaved
@@ -203,7 +217,7 @@ func (s *stage) copiesBefore(region int, c crash) int {
 	if c.orderly {
 		return others
 	}
-	return min(max(0, s.copies()), others)
+	return min(s.copies(), others)
 }
 
 // close adds up what was spent of a key, where these of its spends may be gone, and the
@@ -267,13 +281,8 @@ func (s *Scenario) untold(hops int) time.Duration {
 	return replicaAge + time.Duration(hops)*each
 }
 
-// copies is how many others have each count.
-func (s *stage) copies() int {
-	if s.Replicas == 0 {
-		return 1
-	}
-	return s.Replicas
-}
+// copies returns the number of copies of each count.
+func (s *stage) copies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 
 // leaseLasts is longer than the time in which callers may receive units of a lease, and its node may
 // return the other units, even on the slowest link without loss.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -33,20 +34,20 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	start := func(at time.Duration, nodes ...string) Fault {
 		return Fault{At: at, Kind: FaultStart, Nodes: nodes}
 	}
-	const last, all = 0b1000, 0b1111
+	const last, all, alone = 0b1000, 0b1111, 0b10000
 	for _, test := range []struct {
 		name     string
 		replicas int
 		faults   []Fault // before that of the last crash
-		crashes  []crash // of the spends at 1 s by b, at 11 s and at 50 ms before 12 s by a, and at 50 ms before 12 s by b
+		crashes  []crash // of the spends at 1 s by b, at 11 s and at 50 ms before 12 s by a, at 50 ms before 12 s by b, and at 50 ms after 12 s by b alone
 		lost     int64
 	}{
 		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, last},
 		{"another died long before", 0, []Fault{kill(3*s, "c")}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, last},
 		{"another died just before", 0, []Fault{kill(11*s, "c")}, []crash{{at: 11 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"no other is left to have a copy", 0, []Fault{kill(3*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, all},
-		{"the other has no counts while a member is missing", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, all},
-		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | last},
+		{"the other has no counts while a member is missing", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, all | alone},
+		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | alone},
 		{"a split", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a link that is down", 0, []Fault{{At: 10 * s, Kind: FaultCut, From: "a", To: "b"}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(7 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
@@ -56,8 +57,8 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"two at once, by two faults", 0, nil, []crash{{at: 12 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"two, of two copies", 2, nil, []crash{{at: 12 * s, hosts: []int{a, b}}}, last | 4},
 		{"no copies", -1, nil, []crash{{at: 12 * s, hosts: []int{b}}}, all},
-		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, last},
-		{"a leave of one that is alone", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, all},
+		{"a leave in order", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, alone},
+		{"a leave of one that is alone", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}, orderly: true}}, all | alone},
 	} {
 		ends := kill(12 * s)
 		for _, h := range test.crashes[len(test.crashes)-1].hosts {
@@ -77,10 +78,22 @@ func TestWhatCrashesMayTake(t *testing.T) {
 			}
 		}
 		st.witness.crashes = test.crashes
-		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 12*s - 50*time.Millisecond, by: a}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: -1, at: s, by: b}}}
+		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 12*s - 50*time.Millisecond, by: a}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: 16, at: 12*s + 50*time.Millisecond, by: b, alone: true}, {units: -1, at: s, by: b}}}
 		lost, regained := lossesOf(st)
 		require.Equal(t, []int64{test.lost}, lost, test.name)
 		require.Equal(t, []int64{test.lost & 1}, regained, test.name)
+	}
+}
+
+func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
+	const ms = time.Millisecond
+	for source, marked := range map[weir.Source]int{weir.Owner: -1, weir.Forwarded: -1, weir.Budget: 1, weir.FailedOpen: 1} {
+		l := newLedger(1)
+		l.spends[0] = []spent{{units: 2, at: 10 * ms}, {units: 2, at: 20 * ms}, {units: 1, at: 21 * ms}, {units: 2, at: 22 * ms, by: 1}}
+		l.recordGrant(Check{Asked: 15 * ms, Units: 2, Allowed: true, Source: source})
+		for n, s := range l.spends[0] {
+			require.Equal(t, n == marked, s.alone, "%v: spend %d", source, n)
+		}
 	}
 }
 

@@ -297,6 +297,15 @@ var mutants = []mutant{
 		scenario: "stopped", breaks: accounted,
 	},
 	{
+		name: "a node that leaves goes on after its last snapshot",
+		edits: []edit{{
+			"node.go",
+			"	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
+			"	if MUTANT {\n		<-time.After(90 * time.Millisecond)\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
+		}},
+		scenario: "stopped", breaks: accounted,
+	},
+	{
 		name: "snapshots have no tombstones of resets",
 		edits: []edit{{
 			"sync/snapshot.go",

@@ -8,12 +8,9 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-const (
-	// granted is how long a region may go on with units that another grants anew,
-	// because a crash lost the memory of the grant: a grant's term, and what
-	// clocks are allowed to differ by.
-	granted = 11250 * time.Millisecond
-)
+// granted is how long a region may go on with units that another grants anew, because a crash
+// lost the memory of the grant: the term of a grant, and the allowed difference between clocks.
+const granted = 11250 * time.Millisecond
 
 // planet is what happened to all regions together, from the scenario alone: Global
 // limits are judged by it.

@@ -107,11 +107,10 @@ func verdicts(w io.Writer, broken []Broken) {
 	for _, i := range invariants {
 		holds := true
 		for _, b := range broken {
-			if b.Invariant != i.name {
-				continue
+			if b.Invariant == i.name {
+				holds = false
+				b.tell(w)
 			}
-			holds = false
-			b.tell(w)
 		}
 		if holds {
 			wrap(w, fmt.Sprintf("✓ %-14s ", i.name), strings.Repeat(" ", 17), i.means)

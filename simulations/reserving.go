@@ -177,11 +177,7 @@ func (s *stage) spent(ctx context.Context) (all []Spend) {
 
 // settledOnce looks at each reservation, and at the sum of all of a key.
 func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
-	type key struct {
-		limit int16
-		key   int32
-	}
-	exact, whole := make(map[key]int64), r.undisturbed()
+	exact, whole := make(map[subject]int64), r.undisturbed()
 	for i := range r.Reserved {
 		v := &r.Reserved[i]
 		name := r.Scenario.Limits[v.Limit].Name
@@ -196,7 +192,7 @@ func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 		if !v.Allowed {
 			continue
 		}
-		k := key{v.Limit, v.Key}
+		k := subject{limit: v.Limit, key: v.Key}
 		actual := v.Units
 		if len(v.Settled) > 0 {
 			actual = v.Settled[0].Actual
@@ -204,7 +200,7 @@ func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 		exact[k] += actual
 	}
 	for _, s := range r.Spends {
-		k, l := key{s.Limit, s.Key}, &r.Scenario.Limits[s.Limit]
+		k, l := subject{limit: s.Limit, key: s.Key}, &r.Scenario.Limits[s.Limit]
 		if whole && exact[k] <= l.Rate && s.Units != exact[k] {
 			broken(r.Scenario.Lasts, "limit %q key %d: %d units are used in the end, and what was reserved and settled is %d: nothing fails", l.Name, s.Key, s.Units, exact[k])
 		}

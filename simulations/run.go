@@ -497,7 +497,6 @@ func (s *stage) wanUse() WAN {
 func (w *WAN) add(n *weir.Node) {
 	for _, r := range n.Stats().Regions {
 		w.Statements += r.Statements
-		w.Unanswered += r.Unanswered
 		w.Disputed += r.Disputed
 		w.Bytes += r.Sent
 	}

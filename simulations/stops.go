@@ -48,9 +48,6 @@ func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
 // saved is until when all that was counted in the region is in snapshots that were loaded
 // since. s.mu is held.
 func (s *stage) saved(o outage) time.Duration {
-	if s.disks == nil {
-		return math.MinInt64
-	}
 	var last []time.Duration
 	orderly, alone := true, true
 	for _, c := range s.witness.crashes {
@@ -77,7 +74,7 @@ func (s *stage) saved(o outage) time.Duration {
 	slices.Sort(last)
 	missing := 0
 	if alone && s.unmoved(o) {
-		missing = min(max(0, s.copies()), len(last)-1)
+		missing = min(s.copies(), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
 		return max(last[0], last[missing]-s.untold(len(s.hosts))) // a copy is so old

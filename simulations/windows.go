@@ -84,10 +84,6 @@ func (a *asks) sortEnds() {
 func (a *asks) windows(per time.Duration, yield func(w window)) {
 	var units int64
 	added, next := make([]bool, len(a.admits)), 0
-	position := func(check int32) int {
-		at, _ := slices.BinarySearch(a.admits, check)
-		return at
-	}
 	for first, i := range a.admits {
 		from := a.checks[i].Asked
 		for ; next < len(a.ends); next++ {
@@ -95,7 +91,7 @@ func (a *asks) windows(per time.Duration, yield func(w window)) {
 			if check.Answered >= from+per {
 				break
 			}
-			if at := position(a.ends[next]); at >= first {
+			if at, _ := slices.BinarySearch(a.admits, a.ends[next]); at >= first {
 				added[at] = true
 				units += check.Units
 			}

@@ -292,7 +292,7 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 		want["m03"] = cluster.Serving
 		within(t, 10*time.Second, "it sees who comes", func() bool { return agree(nodes, want) })
 		stays := func(nodes []cluster.Cluster, d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				require.True(t, agree(nodes, want), "%v", states(nodes))
 			}
 		}

@@ -110,10 +110,14 @@ const (
 )
 
 func testDenial(t *testing.T, f *framework) {
-	reached := 0
-	a := f.mustServe(t, handlers{"/": func(c call) error { reached++; return hello(c) }}, layer{limiter: limiter(t, 2)})
+	reached, kept := 0, new(httplimit.Outcome)
+	a := f.mustServe(t, handlers{"/": func(c call) error {
+		reached, kept = reached+1, httplimit.OutcomeOf(c.Context())
+		return hello(c)
+	}}, layer{limiter: limiter(t, 2)})
 	for range 2 {
 		r := a.get("/")
+		require.Nil(t, kept, "without KeepOutcome")
 		require.Equal(t, 200, r.status)
 		require.Equal(t, "hello", r.body)
 		require.Equal(t, `"r";q=2;w=3600`, r.header.Get("RateLimit-Policy"))

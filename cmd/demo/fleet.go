@@ -174,13 +174,11 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	if err == nil {
 		f.polls.Go(func() { f.poll(inc) })
 	}
+	links := s.Links
 	for left := false; err == nil && !left; time.Sleep(lookInterval) {
-		f.mu.Lock()
-		links := f.links(inc.gateway)
-		f.mu.Unlock()
 		var r Report
 		if err = inc.process.Call("Gateway.Report", links, &r); err == nil {
-			f.record(inc, r)
+			links = f.record(inc, r)
 		}
 		left = r.Left
 	}
@@ -194,8 +192,9 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	f.ended(inc)
 }
 
-// record adds a report of a gateway to the results of the fleet.
-func (f *fleet) record(inc *incarnation, r Report) {
+// record adds a report of a gateway to the results of the fleet. It returns the current links of the
+// gateway.
+func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range r.Still {
@@ -215,6 +214,7 @@ func (f *fleet) record(inc *incarnation, r Report) {
 		inc.condition = joining
 	}
 	f.settle(r.At)
+	return f.links(inc.gateway)
 }
 
 // drain is how long a gateway that is to leave serves on, once it is sent no more requests: what

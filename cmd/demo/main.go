@@ -23,7 +23,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -135,15 +134,10 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 
 // run executes the steps of the plan while the clients send requests.
 func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
-	traffic, end := context.WithCancel(ctx)
 	_, _ = m.act(ctx, time.Now()) // before the first request
-	var driven sync.WaitGroup
-	driven.Go(func() { m.traffic(traffic) })
-	err = watch(traffic, s, m)
-	over = time.Now().UnixNano()
-	end()
-	driven.Wait()
-	return over, err
+	defer m.startTraffic(ctx)()
+	err = watch(ctx, s, m)
+	return time.Now().UnixNano(), err
 }
 
 // watch shows what happens, and has it happen, until it is over or ctx is done.

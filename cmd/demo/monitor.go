@@ -19,8 +19,9 @@ type monitor struct {
 	*fleet
 	tally   *tally
 	options options
+	round   int                             // of a soak, from 1
 	coming  []step                          // those that have not happened yet
-	draw    func(*rand.Rand) func() account // of drive
+	draw    func(*rand.Rand) func() account // of startTraffic
 }
 
 func newMonitor(o options, told *screen) *monitor {
@@ -59,11 +60,6 @@ func (m *monitor) introduction() (texts []string) {
 // name is the number of a gateway, and its region if there are some.
 func (f *fleet) name(gateway int) string {
 	return strings.TrimSpace(f.regionName(gateway) + " " + strconv.Itoa(gateway+1))
-}
-
-// traffic sends requests until the context is done.
-func (m *monitor) traffic(ctx context.Context) {
-	drive(ctx, m.fleet, m.tally, m.options.rate, m.options.seed, m.draw)
 }
 
 // act has the next thing happen, if it is time for it.

@@ -29,11 +29,7 @@ func serve(ctx context.Context, m *monitor, s *screen) int {
 		return exitBroken
 	}
 	defer end()
-	traffic, rest := context.WithCancel(ctx)
-	var driven sync.WaitGroup
-	driven.Go(func() { m.traffic(traffic) })
-	defer driven.Wait()
-	defer rest()
+	defer m.startTraffic(ctx)()
 
 	s.say(f.instructions(url))
 

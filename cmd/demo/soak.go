@@ -67,7 +67,6 @@ type soak struct {
 	*monitor
 	assessment
 	random     *mathrand.Rand
-	round      int
 	played     map[kind]int
 	stops      bool           // in the last rounds all gateways stop
 	grown      []*incarnation // that stayed until then
@@ -80,7 +79,9 @@ type soak struct {
 }
 
 func newSoak(m *monitor) *soak {
-	return &soak{monitor: m, random: mathrand.New(mathrand.NewPCG(m.options.seed, 0)), played: make(map[kind]int)}
+	s := &soak{monitor: m, random: mathrand.New(mathrand.NewPCG(m.options.seed, 0)), played: make(map[kind]int)}
+	m.draw = s.drawAccount
+	return s
 }
 
 // run plays all rounds, and shows them on a terminal.
@@ -192,7 +193,7 @@ func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Dura
 // them, and takes the figures.
 func (s *soak) playRound(ctx context.Context, faults func(context.Context) error) error {
 	s.round++
-	s.sendTraffic(ctx)
+	s.endTraffic = s.startTraffic(ctx)
 	err := faults(ctx)
 	s.endTraffic()
 	lab.Sleep(ctx, rest)
@@ -203,19 +204,6 @@ func (s *soak) playRound(ctx context.Context, faults func(context.Context) error
 		return err
 	}
 	return s.takeFigures(ctx)
-}
-
-// sendTraffic begins to send requests. endTraffic ends that, and returns once all are answered.
-func (s *soak) sendTraffic(ctx context.Context) {
-	traffic, cancel := context.WithCancel(ctx)
-	var driven sync.WaitGroup
-	driven.Go(func() {
-		drive(traffic, s.fleet, s.tally, s.options.rate, s.options.seed+uint64(s.round)<<32, s.drawAccount)
-	})
-	s.endTraffic = func() {
-		cancel()
-		driven.Wait()
-	}
 }
 
 func (s *soak) drawAccount(random *mathrand.Rand) func() account {
@@ -302,7 +290,7 @@ func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 		return err
 	}
 	from := time.Now().UnixNano()
-	s.sendTraffic(ctx)
+	s.endTraffic = s.startTraffic(ctx)
 	for end := time.Now().Add(usedUpWithin); ctx.Err() == nil && len(s.usedUp(from)) < roundKeys && time.Now().Before(end); {
 		lab.Sleep(ctx, drain)
 	}

@@ -60,17 +60,17 @@ func (a *answer) gaveUp() bool {
 	return errors.As(a.err, &e) && e.Timeout()
 }
 
-// drive sends rate requests a second through the fleet's gateways until ctx is done, and returns when
-// all have been answered. It sends no request that cannot be sent in time, because all workers wait.
-// draw returns for each worker a function that draws the account of a request.
-func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64, draw func(*rand.Rand) func() account) {
+// startTraffic sends requests through the gateways until ctx is done or the caller calls end, which
+// returns when all have been answered. It sends no request that cannot be sent in time, because all
+// workers wait. m.draw returns for each worker a function that draws the account of a request.
+func (m *monitor) startTraffic(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
-	defer wait.Wait()
-	pause := time.Duration(workers) * time.Second / time.Duration(rate)
+	seed, pause := m.options.seed+uint64(m.round)<<32, time.Duration(workers)*time.Second/time.Duration(m.options.rate)
 	for w := range workers {
 		wait.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
-			next := draw(random)
+			next := m.draw(random)
 			lab.Sleep(ctx, pause*time.Duration(w)/workers)
 			tick := time.NewTicker(pause) // which leaves out what it cannot hand over
 			defer tick.Stop()
@@ -79,14 +79,18 @@ func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64, draw 
 				case <-ctx.Done():
 					return
 				case now := <-tick.C:
-					t.miss(max(0, int((now.Sub(last)+pause/2)/pause)-1))
+					m.tally.miss(max(0, int((now.Sub(last)+pause/2)/pause)-1))
 					last = now
 				}
-				if of, to := next(), f.pick(random); to != nil {
-					t.add(ask(to, of))
+				if of, to := next(), m.pick(random); to != nil {
+					m.tally.add(ask(to, of))
 				}
 			}
 		})
+	}
+	return func() {
+		cancel()
+		wait.Wait()
 	}
 }
 

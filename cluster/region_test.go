@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -71,14 +70,12 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 		gets   []byte
 		closed bool
 	}{
-		"a ping":                      {appendFrame(nil, kindPing, 7, nil), appendFrame(nil, kindPong, 7, nil), false},
-		"a ping of a member":          {appendFrame(nil, kindPing, 7, make([]byte, 8)), appendFrame(nil, kindPong, 7, nil), false},
-		"an ask":                      {appendFrame(nil, kindAsk, 7, nil), appendFrame(nil, kindAnswer, 7, []byte("answer")), false},
-		"what it says of itself":      {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
-		"an answer":                   {appendFrame(nil, kindAnswer, 7, nil), nil, true},
-		"a table of who hears whom":   {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
-		"a request above its bound":   {append([]byte{opening, byte(kindAsk), 255, 255, 255, 255}, make([]byte, 8)...), nil, true},
-		"what is not a frame, at all": {bytes.Repeat([]byte{0xEE}, 20), nil, true},
+		"a ping":                    {appendFrame(nil, kindPing, 7, nil), appendFrame(nil, kindPong, 7, nil), false},
+		"a ping of a member":        {appendFrame(nil, kindPing, 7, make([]byte, 8)), appendFrame(nil, kindPong, 7, nil), false},
+		"an ask":                    {appendFrame(nil, kindAsk, 7, nil), appendFrame(nil, kindAnswer, 7, []byte("answer")), false},
+		"what it says of itself":    {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
+		"an answer":                 {appendFrame(nil, kindAnswer, 7, nil), nil, true},
+		"a table of who hears whom": {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -50,7 +49,6 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		reason  string
 		after   time.Duration
 	}{
-		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, 0},
 		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, 0},
 		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, 0},
 		"a handshake of another version":  {false, append([]byte{opening + 1}, make([]byte, nonceSize)...), reasonVersion, 0},
@@ -61,7 +59,6 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		"an offer of another key":         {false, offer(secrets("0123456789abcdef")), reasonAuthentication, 0},
 		"half a handshake":                {false, []byte{opening, 1, 2, 3}, reasonTimeout, handshakeWait},
 		"silence":                         {false, nil, reasonTimeout, handshakeWait},
-		"garbage for a frame":             {true, append([]byte{opening}, bytes.Repeat([]byte{0xEE}, 100)...), reasonOversized, 0},
 		"an answer to nothing":            {true, header(opening, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, 0},
 		"a ping without its body":         {true, header(opening, byte(kindPing), 0, 0, 0, 0), reasonGarbage, 0},
 		"a ping of version 1":             {true, append(header(opening, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, 0},

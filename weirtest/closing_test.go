@@ -60,9 +60,8 @@ func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", c.cut), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					n := weirtest.NewNetwork(1, quick)
-					f := &fleet{t: t, n: n, clusters: map[string]cluster.Cluster{}, late: make(chan string, 10)}
-					defer time.Sleep(time.Minute) // Close does not wait for memberlist's last probes
-					defer f.close()
+					t.Cleanup(func() { time.Sleep(time.Minute) }) // Close does not wait for memberlist's last probes
+					f := newFleet(t, n)
 					f.start("a", start(n.Host("a")))
 					b, told := start(n.Host("b")), &log{}
 					require.NoError(t, b.Start(t.Context(), told))

@@ -12,6 +12,12 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
+func TestSoloConforms(t *testing.T) {
+	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
+		test(t, clustertest.World{Size: 1, New: func(int) cluster.Cluster { return cluster.NewSolo("alone", "r") }})
+	})
+}
+
 func TestSimulatedClusterConforms(t *testing.T) {
 	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
 		synctest.Test(t, func(t *testing.T) {

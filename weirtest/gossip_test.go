@@ -33,9 +33,8 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 		t.Run(membership, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * milli})
+				t.Cleanup(func() { time.Sleep(60 * second) }) // Close does not wait for memberlist's last probes
 				f := newFleet(t, n)
-				defer time.Sleep(60 * second) // Close does not wait for memberlist's last probes
-				defer f.close()
 				n.SetName("weir.internal", "a", "b", "c")
 				for _, h := range []string{"a", "b", "c"} {
 					f.start(h, start(n, h))

@@ -56,6 +56,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, n *weirtest.Network, hosts ...string) *fleet {
 	f := &fleet{t: t, n: n, clusters: map[string]cluster.Cluster{}, late: make(chan string, 10)}
+	t.Cleanup(f.close)
 	for _, h := range hosts {
 		f.start(h, n.Host(h).Cluster(cluster.Config{Forget: time.Minute}))
 	}
@@ -126,7 +127,6 @@ func TestSimulatedMembership(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a split is seen within 2 s, is death after 5 s more, and heals within 1 s": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c", "d", "e")
-			defer f.close()
 			whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
 			f.becomes(whole, second, "a", "b", "c", "d", "e")
 			n.Split([]string{"a", "b"}, []string{"c", "d", "e"})
@@ -139,7 +139,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"a cut between two leaves them on one side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			defer f.close()
 			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Cut("a", "b")
 			time.Sleep(10 * second)
@@ -151,7 +150,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"the larger side forgets the dead after Forget, the smaller after ten times that, and who was forgotten comes back joining": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			defer f.close()
 			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"})
 			time.Sleep(60 * second)
@@ -169,7 +167,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"who joins is joining until it says that it serves, and is known as such when it has died": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			defer f.close()
 			c := n.Host("c").Cluster(cluster.Config{})
 			require.NoError(t, c.Start(t.Context(), echoes{}))
 			f.clusters["c"], f.all = c, append(f.all, c)
@@ -183,7 +180,6 @@ func TestSimulatedMembership(t *testing.T) {
 		"members that are replaced elsewhere, one by one, are forgotten Forget after the last": func(t *testing.T, n *weirtest.Network) {
 			hosts := []string{"a", "b", "c", "d", "e"}
 			f := newFleet(t, n, hosts...)
-			defer f.close()
 			var after []string
 			for _, h := range hosts {
 				n.Host(h).Kill()
@@ -195,7 +191,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"who died before it served is forgotten after Forget on every side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			defer f.close()
 			x := n.Host("x").Cluster(cluster.Config{})
 			require.NoError(t, x.Start(t.Context(), echoes{}))
 			f.all = append(f.all, x)
@@ -206,7 +201,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"a kill is noticed at once, and a new start supersedes it": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			defer f.close()
 			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
 			n.Host("b").Kill()
 			f.becomes("a-1 serving, b-1 unheard", 20*milli, "a")
@@ -217,7 +211,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"an owner that is killed costs one missed answer": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			defer f.close()
 			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
 			time.AfterFunc(500*time.Microsecond, n.Host("b").Kill)
 			_, err := f.ask("a", "b", second)
@@ -227,7 +220,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"what is asked of a frozen host is answered late": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			defer f.close()
 			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
 			n.Host("b").Freeze()
 			start := time.Now()
@@ -253,7 +245,6 @@ func TestSimulatedMembership(t *testing.T) {
 				n.SetLink(link[0], link[1], weirtest.Link{Latency: 10 * milli})
 			}
 			f := newFleet(t, n, "b")
-			defer f.close()
 			heard := new(atomic.Int64)
 			a := n.Host("a").Cluster(cluster.Config{})
 			require.NoError(t, a.Start(t.Context(), counting{heard: heard}))
@@ -270,7 +261,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"members of other regions and seeds do not meet": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")
-			defer f.close()
 			f.start("b", n.Host("b").Cluster(cluster.Config{Region: "far"}))
 			f.start("c", n.Host("c").Cluster(cluster.Config{Seed: [16]byte{1}}))
 			time.Sleep(10 * second)
@@ -281,7 +271,6 @@ func TestSimulatedMembership(t *testing.T) {
 		"nodes that start apart find each other once they can": func(t *testing.T, n *weirtest.Network) {
 			n.Split([]string{"a"}, []string{"b"})
 			f := newFleet(t, n, "a", "b")
-			defer f.close()
 			require.Equal(t, "a-1 serving", f.roster("a"))
 			require.Equal(t, "b-1 serving", f.roster("b"))
 			n.Heal()
@@ -289,7 +278,6 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"Start ends with its context, and joining goes on": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")
-			defer f.close()
 			n.Cut("b", "a")
 			ctx, cancel := context.WithTimeout(t.Context(), 100*milli)
 			defer cancel()
@@ -324,7 +312,6 @@ func history(t *testing.T, seed uint64) (lines []string) {
 		n := weirtest.NewNetwork(seed, weirtest.Link{Latency: milli, Jitter: 2 * milli, Loss: 0.01})
 		start := time.Now()
 		f := newFleet(t, n)
-		defer f.close()
 		var hosts []string
 		for i := range 10 {
 			hosts = append(hosts, fmt.Sprintf("h%02d", i))

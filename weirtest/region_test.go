@@ -58,7 +58,6 @@ func TestSimulatedRegions(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a cut between regions holds asks, and a heal ends it": func(t *testing.T, n *weirtest.Network) {
 			f := settlers(t, n, 2)
-			defer f.close()
 			f.reachesAbroad("oslo1", "rome", second)
 			n.Split([]string{"oslo1", "oslo2"}, []string{"rome1", "rome2"})
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrTimeout)
@@ -72,7 +71,6 @@ func TestSimulatedRegions(t *testing.T) {
 		},
 		"a cut in one direction is a cut for who asks, and other pairs are not cut": func(t *testing.T, n *weirtest.Network) {
 			f := settlers(t, n, 1)
-			defer f.close()
 			f.settle("oslo2", "oslo", "rome")
 			for _, h := range []string{"oslo1", "oslo2"} {
 				f.reachesAbroad(h, "rome", second)
@@ -86,7 +84,6 @@ func TestSimulatedRegions(t *testing.T) {
 		},
 		"a node that starts again is reached again": func(t *testing.T, n *weirtest.Network) {
 			f := settlers(t, n, 1)
-			defer f.close()
 			f.reachesAbroad("oslo1", "rome", second)
 			for range 3 {
 				n.Host("rome1").Kill()
@@ -98,7 +95,6 @@ func TestSimulatedRegions(t *testing.T) {
 		},
 		"above its bound a queue to another region is full": func(t *testing.T, n *weirtest.Network) {
 			f := settlers(t, n, 1)
-			defer f.close()
 			f.reachesAbroad("oslo1", "rome", second)
 			n.Host("rome1").Freeze()
 			for range 1<<14 + 1 {

@@ -631,6 +631,40 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
 
+// A node that began alone yields to two members while another joins. The others give it what it owns
+// by then. When its abandoned ranges end, it takes no range that the newcomer got.
+func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
+	m := &moving{views: make(map[string]*View)}
+	names := []string{m.serve(), m.serve()}
+	settle := func() {
+		for range 3 {
+			for _, name := range names {
+				m.look(name)
+				m.hand(name)
+			}
+		}
+	}
+	settle()
+	began := cluster.Member{Name: "node-03", State: cluster.Serving, Announced: cluster.Serving, Born: time.Unix(1, 0)}
+	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Hears: [][]bool{{true}}}, Terms{}, nil)
+	m.members, m.born = append(m.members, began), 3
+	m.join()
+	m.now = int64(time.Minute)
+	m.look(began.Name)
+	require.Equal(t, countsync.All(), m.views[began.Name].Abandoned)
+	names = append(names, began.Name, "node-04")
+	m.announce("node-04", cluster.Serving)
+	settle()
+	m.now += int64(Patience)
+	var all countsync.Ranges
+	for _, name := range names {
+		m.look(name)
+		require.Empty(t, all.Intersect(m.views[name].Held), name)
+		all = all.Union(m.views[name].Held)
+		require.True(t, m.views[name].Settled, name)
+	}
+}
+
 // If the abandoned ranges of a joiner end later than those of the others, the joiner waits for the
 // members that have them by then. It claims none.
 func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {

@@ -40,6 +40,5 @@ func TestAStandInGoesOnDenyingAfterAFlood(t *testing.T) {
 		for _, name := range []string{"b", "c"} {
 			require.Zero(t, w.nodes[name].Stats().EvictedUsedUp)
 		}
-		w.close(t)
 	})
 }

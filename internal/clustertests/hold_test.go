@@ -255,8 +255,7 @@ func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 }
 
 func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 1, false)
+	inWorld(t, 1, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		n := w.nodes["a"]
 		for _, l := range []weir.Limit{

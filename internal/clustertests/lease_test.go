@@ -445,8 +445,7 @@ func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
 
 // A lease ends at the latest with its window.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
+	inWorld(t, 3, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // its windows begin at whole seconds
 		key := keyOf(t, ls["a"])
 		admitted := make(map[int64]int)
@@ -470,9 +469,8 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
 		for _, algorithm := range algorithms[:full.Pick(t, 2, len(algorithms))] { // TestACrashOfTheOwnerGivesNoFreshQuota has all of them
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
-				inBubbles(t, func(t *testing.T, gossip bool) {
+				inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 					const rate = 3200
-					w := newWorld(t, 4, gossip)
 					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: rate, Per: time.Hour})
 					key := keyOf(t, ls["a"])
 					admitted := 0
@@ -501,9 +499,8 @@ func TestASplitDoublesNoLease(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
 		t.Run(policy.String(), func(t *testing.T) {
-			inBubbles(t, func(t *testing.T, gossip bool) {
+			inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 				const rate = 3000
-				w := newWorld(t, 4, gossip)
 				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour, Partition: policy})
 				key := keyOf(t, ls["a"])
 				admitted := 0

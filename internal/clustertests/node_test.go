@@ -50,7 +50,6 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 		}
 		w.network.Heal()
 		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }), "now they join")
-		w.close(t)
 	})
 }
 
@@ -121,7 +120,6 @@ func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 			require.GreaterOrEqual(t, units, 2*20, "key %d", i)
 			require.LessOrEqual(t, units, 2*20+len(w.names), "key %d: more than the checks under way while authority moves", i)
 		}
-		w.close(t)
 	})
 }
 
@@ -159,7 +157,6 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		require.True(t, w.agree(w.names...), "all have joined")
-		w.close(t)
 	})
 }
 
@@ -186,7 +183,6 @@ func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 		for i := range 10 {
 			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "the units of the stand-in count")
 		}
-		w.close(t)
 	})
 }
 
@@ -259,9 +255,8 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 // A joiner serves only after it has received the counts of the ranges that it will own or stand in
 // for.
 func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys = 4000
-		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 		for i := range keys {
 			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 1, "a"))

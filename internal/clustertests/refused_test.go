@@ -88,6 +88,5 @@ func TestSurvivorDoesNotSettleACarriedReservation(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.EqualValues(t, 1, ask(t, ls, "another", 1, "a"))
 		require.ErrorIs(t, v.Settle(t.Context(), 30), weir.ErrUnavailable)
-		w.close(t)
 	})
 }

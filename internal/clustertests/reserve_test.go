@@ -38,8 +38,7 @@ func opened(t *testing.T, l *weir.Limiter, key, text string) *weir.Reservation {
 }
 
 func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
+	inWorld(t, 3, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		served := func() (all uint64) {
@@ -76,14 +75,12 @@ func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
 			require.Equal(t, c.messages, served()-was, name)
 			require.LessOrEqual(t, reserved.Sub(begun), 3*latency, name)
 		}
-		w.close(t)
 	})
 }
 
 // Units of a lease have no receipt, so a reservation does not use a lease.
 func TestAReservationIsOfNoLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
+	inWorld(t, 3, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
 		for leased := false; !leased; {
@@ -93,13 +90,11 @@ func TestAReservationIsOfNoLease(t *testing.T) {
 		v := reserve(t, ls["b"], key, 10)
 		require.Equal(t, weir.Forwarded, v.Decision().Source)
 		require.NoError(t, v.Cancel(t.Context()))
-		w.close(t)
 	})
 }
 
 func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
+	inWorld(t, 3, func(t *testing.T, w *world) {
 		for algorithm, over := range map[weir.Algorithm]time.Duration{
 			weir.FixedWindow: 10 * time.Second, weir.SlidingLog: 10 * time.Second, weir.SlidingWindow: 20 * time.Second,
 		} {
@@ -116,13 +111,11 @@ func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
 			time.Sleep(time.Minute)
 			require.ErrorIs(t, later.Settle(t.Context(), 1), weir.ErrExpired)
 		}
-		w.close(t)
 	})
 }
 
 func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
+	inWorld(t, 3, func(t *testing.T, w *world) {
 		for _, algorithm := range algorithms {
 			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
 			key := keyOf(t, ls["a"])
@@ -135,7 +128,6 @@ func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
 			time.Sleep(delivered)
 			require.EqualValues(t, 70, remaining(t, ls["a"], key), algorithm)
 		}
-		w.close(t)
 	})
 }
 
@@ -181,7 +173,6 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 				require.Equal(t, 900-r.actual, remaining(t, r.l[name], r.key), "%s of %s by %s", r.key, r.l[name].Limit().Name, r.by)
 			}
 		}
-		w.close(t)
 	})
 }
 
@@ -221,7 +212,6 @@ func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
 				require.Contains(t, []int64{1000 - r.actual, 900}, left, about)
 			}
 		}
-		w.close(t)
 	})
 }
 
@@ -268,7 +258,6 @@ func TestACarriedReservationIsSettledOnce(t *testing.T) {
 			_, err := ls["c"].OpenReservation(key, text)
 			require.ErrorIs(t, err, weir.ErrExpired)
 		}
-		w.close(t)
 	})
 }
 
@@ -306,7 +295,6 @@ func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
 		require.Zero(t, denied.Expires())
 		_, err = ls["a"].Reserve(t.Context(), "alice", 1001)
 		require.ErrorIs(t, err, weir.ErrInvalid)
-		w.close(t)
 	})
 }
 
@@ -330,7 +318,6 @@ func TestAMinorityCannotSettleACarriedReservation(t *testing.T) {
 			time.Sleep(delivered)
 			require.Equal(t, left-30, remaining(t, ls["a"], key))
 		}
-		w.close(t)
 	})
 }
 
@@ -352,6 +339,5 @@ func TestStatsCountReservations(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		want.Unsettled = 1
 		require.Equal(t, want, w.nodes["a"].Stats().Reservations)
-		w.close(t)
 	})
 }

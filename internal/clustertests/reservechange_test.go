@@ -54,7 +54,6 @@ func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
 				require.InDelta(t, c.to-c.taken-c.actual, remaining(t, new["a"], key), 1, "%v %+v", algorithm, c)
 			}
 		}
-		w.close(t)
 	})
 }
 
@@ -75,7 +74,6 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 		require.NoError(t, v.Cancel(t.Context()))
 		time.Sleep(delivered)
 		require.InDelta(t, 250, remaining(t, new["a"], key), 1)
-		w.close(t)
 	})
 }
 
@@ -115,7 +113,6 @@ func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
 				for _, r := range all {
 					require.InDelta(t, 90, remaining(t, r.l["b"], r.key), 0.5, r.l["b"].Limit().Name)
 				}
-				w.close(t)
 			})
 		})
 	}

@@ -40,7 +40,6 @@ func TestSettledTextStaysSettledAfterAStop(t *testing.T) {
 					time.Sleep(delivered)
 					require.EqualValues(t, 700, remaining(t, ls["a"], key))
 				}
-				w.close(t)
 			})
 		})
 	}
@@ -69,7 +68,6 @@ func TestLastUnitsOfASlidingWindowAreReturnedAfterACrash(t *testing.T) {
 				require.NoError(t, v.Settle(t.Context(), 1))
 				time.Sleep(delivered)
 				require.Equal(t, remaining(t, ls["b"], like), remaining(t, ls["b"], key))
-				w.close(t)
 			})
 		})
 	}

@@ -165,7 +165,6 @@ func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 			}
 			require.Equal(t, 30, ask(t, c.ls, c.key, 30, w.names...))
 		}
-		w.close(t)
 	})
 }
 
@@ -274,7 +273,7 @@ func (a *admissions) worst(per time.Duration) (worst int) {
 }
 
 // restart replaces the process on a host as a deploy does.
-func (w *world) restart(t *testing.T, ld *load, name string, gossip bool) {
+func (w *world) restart(t *testing.T, ld *load, name string) {
 	ld.down(name)
 	w.leave(t, name)
 	w.network.Host(name).Kill()
@@ -298,14 +297,13 @@ func (ld *load) judge(begun time.Time) {
 }
 
 func TestARollingRestartResetsNothing(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		w := newWorld(t, 5, gossip)
+	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		w.ready(t, w.names...)
 		begun := time.Now()
 		ld := w.load(t)
 		time.Sleep(20 * time.Second)
 		for _, name := range w.names {
-			w.restart(t, ld, name, gossip)
+			w.restart(t, ld, name)
 			time.Sleep(2 * time.Second)
 		}
 		time.Sleep(time.Minute + time.Second - time.Since(begun))
@@ -413,7 +411,6 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 			}
 			require.LessOrEqual(t, ask(t, c.ls, c.key, 60, "b", "c"), refilled, c.algorithm)
 		}
-		w.close(t)
 	})
 }
 

@@ -51,7 +51,6 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 					require.Zero(t, s.Holds.Held+s.Holds.Known+int(s.Holds.Lost), name)
 					require.Zero(t, s.Reservations.Unsettled, name)
 				}
-				w.close(t)
 			})
 		})
 	}

@@ -46,9 +46,8 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 // The owner of the counts may be disconnected from these members, and may crash before it knows
 // of the leave.
 func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys, each = 40, 6
-		w := newWorld(t, 3, gossip)
 		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)
 		fill(t, ls, make([]int, keys), each/len(w.names), w.names...)
@@ -63,7 +62,6 @@ func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
 		for i := range keys {
 			require.EqualValues(t, each, used(t, ls["c"], fmt.Sprint(i)), "key %d", i)
 		}
-		w.close(t)
 	})
 }
 
@@ -79,6 +77,5 @@ func TestNobodyTellsTheOwnerOfALeaversCopies(t *testing.T) {
 		for _, name := range []string{"a", "c", "d"} {
 			require.Zero(t, w.nodes[name].Stats().Stream.Tallies, "at %s", name)
 		}
-		w.close(t)
 	})
 }

@@ -73,7 +73,6 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 						require.Zero(t, n.Stats().Snapshots.Skipped)
 						require.Zero(t, n.Stats().Snapshots.Refused)
 					}
-					w.close(t)
 				})
 			})
 		}
@@ -117,7 +116,6 @@ func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 				require.Equal(t, 6, ask(t, w.limiters(t, limit), "k", 10, "a"), "the reset stays in force")
 				require.Equal(t, 1, w.nodes["c"].Stats().Snapshots.Skipped)
 				require.Contains(t, log.String(), "a snapshot was not loaded, as the cluster went on without its node")
-				w.close(t)
 			})
 		})
 	}
@@ -223,7 +221,6 @@ func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 				require.Zero(t, w.nodes["b"].Stats().Snapshots.Skipped)
-				w.close(t)
 			})
 		})
 	}

@@ -13,10 +13,9 @@ import (
 // A node leaves while a snapshot is being written. The other nodes continue to count, so the
 // snapshot must not replace the one that was written before the node left.
 func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, w *world) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		s := new(shelf)
-		w := newWorld(t, 1, false)
 		w.start(t, "b", weir.Config{Name: "b", Snapshots: s, SnapshotEvery: time.Second})
 		w.ready(t, "a", "b")
 		require.Equal(t, 7, ask(t, w.limiters(t, limit), "k", 7, "b"))
@@ -40,6 +39,5 @@ func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
 		s.mu.Lock()
 		require.Equal(t, before, s.of["b"])
 		s.mu.Unlock()
-		w.close(t)
 	})
 }

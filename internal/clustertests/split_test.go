@@ -50,7 +50,6 @@ func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 						}
 					}
 				}
-				w.close(t)
 			})
 		})
 	}
@@ -102,7 +101,6 @@ func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 							require.EqualValues(t, spent[a][key], limit-remaining(t, ls[a][w.names[0]], key), "%v of %s, later", a, owner)
 						}
 					}
-					w.close(t)
 				})
 			})
 		}
@@ -131,7 +129,6 @@ func TestAShareThatIsSpentBesideTheWholeCountsOnceHealed(t *testing.T) {
 		for i := range admitted {
 			require.LessOrEqual(t, admitted[i], limit, "key %d", i)
 		}
-		w.close(t)
 	})
 }
 

@@ -46,7 +46,6 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 				require.InDelta(t, 100, of[i], 1, "%v, key %d", a, i)
 			}
 		}
-		w.close(t)
 	})
 }
 
@@ -100,7 +99,6 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 		for i := range admitted {
 			require.Equal(t, 100, admitted[i], "key %d", i)
 		}
-		w.close(t)
 	})
 }
 
@@ -128,6 +126,5 @@ func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 				require.EqualValues(t, admitted[i], 1000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
 			}
 		}
-		w.close(t)
 	})
 }

@@ -252,6 +252,11 @@ func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 	bothBubbles(t, true, test)
 }
 
+// inWorld is inBubble for a test of a world with n nodes with simulated membership.
+func inWorld(t *testing.T, n int, test func(t *testing.T, w *world)) {
+	inBubble(t, func(t *testing.T) { test(t, newWorld(t, n, false)) })
+}
+
 // inWorlds is inBubbles for a test of a world with n nodes that have the same configuration.
 func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *world)) {
 	bothBubbles(t, false, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })

@@ -51,6 +51,14 @@ func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
 	return b, log
 }
 
+// openText opens a file of this text. No poll reads it again, so events must do.
+func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
+	path = filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, text)
+	b, log = open(t, path, BookOptions{Poll: never})
+	return b, log, path
+}
+
 // rated is a file of one rule with a version and a rate.
 func rated(version, rate int) string {
 	return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h}}\n", version, rate)
@@ -81,9 +89,7 @@ func rateOf(b *Book) int64 {
 const never = time.Hour // no poll, so that events must do
 
 func TestAChangedFileTakesEffect(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(1, 10))
-	b, log := open(t, path, BookOptions{Poll: never})
+	b, log, path := openText(t, rated(1, 10))
 	require.EqualValues(t, 10, rateOf(b))
 	old := b.Current()
 
@@ -130,9 +136,7 @@ func TestAConfigMapThatIsSwappedTakesEffect(t *testing.T) {
 }
 
 func TestABadFileIsRefusedAndTheLastGoodOneStays(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(1, 10))
-	b, log := open(t, path, BookOptions{Poll: never})
+	b, log, path := openText(t, rated(1, 10))
 
 	replace(t, path, rated(2, 0))
 	eventually(t, "refused", func() bool { return b.Stats().Refused == 1 })
@@ -153,9 +157,7 @@ func TestABadFileIsRefusedAndTheLastGoodOneStays(t *testing.T) {
 }
 
 func TestAFileThatIsRemovedLeavesTheLastGoodOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(1, 10))
-	b, log := open(t, path, BookOptions{Poll: never})
+	b, log, path := openText(t, rated(1, 10))
 
 	require.NoError(t, os.Remove(path))
 	eventually(t, "missed", func() bool { return b.Stats().Missing })
@@ -228,9 +230,7 @@ func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
 
 // Quiet is waited for no longer than a second.
 func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(1, 10))
-	b, _ := open(t, path, BookOptions{Poll: never})
+	b, _, path := openText(t, rated(1, 10))
 	stop, written := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(written)
@@ -275,12 +275,10 @@ func TestOpenNeedsAGoodFile(t *testing.T) {
 }
 
 func TestCountsCarryOver(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
 	file := func(version, rate int) string {
 		return fmt.Sprintf("version: %d\ntiers: {free: {}, paid: {multiply: 10}}\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h, algorithm: sliding_log}}\n", version, rate)
 	}
-	write(t, path, file(1, 10))
-	b, _ := open(t, path, BookOptions{Poll: never})
+	b, _, path := openText(t, file(1, 10))
 	spend := func(tier string, units int64) weir.Decision {
 		s := b.Current()
 		d, err := s.Limiter(&s.Rules()[0].Limits[0], tier, "k").AllowN(t.Context(), "k", units)
@@ -295,12 +293,10 @@ func TestCountsCarryOver(t *testing.T) {
 }
 
 func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
 	file := func(version int, algorithm string) string {
 		return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: 5, per: 1h, algorithm: %s}}\n", version, algorithm)
 	}
-	write(t, path, file(3, "sliding_log"))
-	b, _ := open(t, path, BookOptions{Poll: never})
+	b, _, path := openText(t, file(3, "sliding_log"))
 	replace(t, path, file(3, "fixed_window"))
 	eventually(t, "refused", func() bool { return b.Stats().Refused == 1 })
 	require.EqualError(t, b.Stats().LastError,
@@ -312,9 +308,7 @@ func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
 // Counts in use keep to the highest version that has asked for them. So a version
 // that falls would be shown as in force and not judge them.
 func TestAVersionThatFallsIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(5, 10))
-	b, _ := open(t, path, BookOptions{Poll: never})
+	b, _, path := openText(t, rated(5, 10))
 	refusals := uint64(0)
 	for text, at := range map[string]string{rated(4, 1000): ":1:10", "rules: []": ":1:1"} {
 		replace(t, path, text)

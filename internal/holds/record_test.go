@@ -144,10 +144,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 				maps.DeleteFunc(all, func(_ ref, o *oracle) bool { return now >= o.forget })
 			}
 		}
-		for shard := range shards {
-			for !table.look(shard, nil, now, 0, new(found)) {
-			}
-		}
+		table.lookAll(nil, now, 0)
 		listed := 0
 		for shard := range shards {
 			for before := math.MaxInt; before > 0; {
@@ -160,9 +157,8 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 		}
 		require.Equal(t, len(all), listed)
 		now += 1000
+		table.lookAll(nil, now, 0)
 		for i := range table.shards {
-			for !table.look(i, nil, now, 0, new(found)) {
-			}
 			s := &table.shards[i]
 			require.Empty(t, s.counts)
 			require.Empty(t, s.records)
@@ -324,19 +320,13 @@ func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 			held = append(held, number)
 		}
 	}
-	look := func() {
-		for shard := range shards {
-			for !table.look(shard, nil, 0, 0, new(found)) {
-			}
-		}
-	}
 	for key := range uint64(10) {
 		held := fill(key)
 		require.LessOrEqual(t, len(held), most)
 		for _, n := range held {
 			require.True(t, table.end(refOf(askFor(key, 1, n, 1, 1))))
 		}
-		look()
+		table.lookAll(nil, 0, 0)
 	}
 	total := 0
 	for key := range uint64(10) { // the rest of the room

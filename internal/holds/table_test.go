@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	_ "github.com/weir-go/weir/internal/drawn"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -19,6 +20,15 @@ func askFor(id, holder, number uint64, units, rate int64) *wire.Ask {
 		ID: bucket.ID{Hi: id << 60, Lo: id}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: units,
 		Receipt: bucket.Receipt(number), ResetNumber: holder,
 	}
+}
+
+// lookAll looks through all shards to their ends.
+func (t *table) lookAll(v *view.View, now, since int64) (all found) {
+	for shard := range shards {
+		for !t.look(shard, v, now, since, &all) {
+		}
+	}
+	return all
 }
 
 // The oracle is a plain list of holds, each with the time until which it stays.
@@ -43,10 +53,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			return units
 		}
 		sweep := func() {
-			for shard := range shards {
-				for !table.look(shard, nil, now, 0, new(found)) {
-				}
-			}
+			table.lookAll(nil, now, 0)
 			for r, o := range held {
 				if o.until < now {
 					delete(held, r)
@@ -181,11 +188,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 				table.put(entry{refOf(a), a.Units, now})
 				others[refOf(a)] = a.Units
 			case 5:
-				var found found
-				for shard := range shards {
-					for !table.look(shard, m.view, now, now, &found) {
-					}
-				}
+				found := table.lookAll(m.view, now, now)
 				require.Zero(t, found.lost)
 				require.Empty(t, found.stale)
 			}
@@ -212,12 +215,8 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 		for _, sum := range sums {
 			require.Zero(t, sum)
 		}
-		var found found
 		now += 2 * int64(Term)
-		for shard := range shards {
-			for !table.look(shard, m.view, now, now, &found) {
-			}
-		}
+		found := table.lookAll(m.view, now, now)
 		require.Equal(t, len(own), found.lost)
 		for _, o := range own {
 			require.True(t, o.over)
@@ -239,8 +238,7 @@ func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
 		require.True(t, table.end(refOf(a)))
 		require.LessOrEqual(t, len(s.counts), mostIdle+1)
 	}
-	for !table.look(0, nil, 0, 0, new(found)) {
-	}
+	table.lookAll(nil, 0, 0)
 	require.Empty(t, s.counts)
 	require.Empty(t, s.idle)
 }

@@ -24,7 +24,6 @@ func (c cell) String() string { return c.workload.Name + "/" + c.contender.name 
 type result struct {
 	Checks   float64 // a second
 	P50, P99 time.Duration
-	Admitted float64 // part of the checks
 	Here     float64 // part of the checks that cost no hop
 	NotExact float64 // part of the checks that no member with authority decided, or that failed
 }
@@ -62,9 +61,6 @@ func (c cell) callers(s settings) int {
 
 // callWait bounds the time of a call to a worker, besides the time that it asks.
 const callWait = time.Minute
-
-// fillTime bounds the time of Fill, in durations of a run.
-const fillTime = 10
 
 // measure runs the cell once, in new processes and on an empty server. The first process asks.
 // Where checks are forwarded, the second owns the keys.
@@ -107,32 +103,27 @@ func (c cell) measure(s settings) (f result, err error) {
 			return f, err
 		}
 	}
-	asking := all[:1]
-	if _, err := callAll[int](asking, callWait, "Worker.Prepare", 0); err != nil {
-		return f, err
-	}
-	filled, err := callAll[worker.Counts](asking, callWait+2*fillTime*s.duration, "Worker.Fill", fillTime*s.duration)
+	tallies, err := callAll[worker.Tally](all[:1], 3*(callWait+10*s.duration), "Worker.Run", s.duration)
 	if err != nil {
 		return f, err
 	}
-	tallies, err := callAll[worker.Tally](asking, callWait+2*s.duration, "Worker.Run", s.duration)
-	if err != nil {
-		return f, err
-	}
-	return sumUp(filled[0], &tallies[0])
+	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run after a Fill.
-func sumUp(filled worker.Counts, t *worker.Tally) (f result, err error) {
-	filled.Merge(t.Counts)
-	if t.Checks == 0 || filled.Failed >= t.Checks {
-		return f, fmt.Errorf("of %d checks %d failed", filled.Checks, filled.Failed)
+// sumUp computes the figures of a run. It returns an error if all checks were decided with authority and
+// the limits do not grant the number of admitted units.
+func sumUp(t *worker.Tally) (f result, err error) {
+	all, unsure := &t.All, t.All.Stray+t.All.Failed
+	switch admitted := int64(all.Admitted); {
+	case t.Checks == 0 || all.Failed >= t.Checks:
+		return f, fmt.Errorf("of %d checks %d failed", all.Checks, all.Failed)
+	case unsure == 0 && (admitted < t.Least || admitted > t.Most):
+		return f, fmt.Errorf("%d of %d checks were admitted, and the limits grant %d to %d", admitted, all.Checks, t.Least, t.Most)
 	}
 	checks := float64(t.Checks)
 	f.Checks = checks / t.Took.Seconds()
 	f.P50, f.P99 = t.Latency.Quantile(.5), t.Latency.Quantile(.99)
-	f.Admitted, f.Here = float64(t.Admitted)/checks, float64(t.Here)/checks
-	f.NotExact = float64(filled.Stray+filled.Failed) / float64(filled.Checks)
+	f.Here, f.NotExact = float64(t.Here)/checks, float64(unsure)/float64(all.Checks)
 	return f, nil
 }
 
@@ -142,7 +133,6 @@ func combine(runs []result) (f result) {
 	f.P50 = median(runs, func(f result) time.Duration { return f.P50 })
 	f.P99 = median(runs, func(f result) time.Duration { return f.P99 })
 	f.Here = median(runs, func(f result) float64 { return f.Here })
-	f.Admitted = median(runs, func(f result) float64 { return f.Admitted })
 	for _, r := range runs {
 		f.NotExact = max(f.NotExact, r.NotExact)
 	}

@@ -2,10 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"net/rpc"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/bench/internal/worker"
@@ -55,26 +56,11 @@ func endAll(rs []*lab.Service) (err error) {
 // callAll calls a method of all at once, and returns their replies. That may take as long as
 // within.
 func callAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) ([]R, error) {
-	return beginAll[R](rs, within, method, arg)()
-}
-
-// beginAll is callAll without the wait for the replies, which is for the function that it returns.
-func beginAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) (await func() ([]R, error)) {
-	replies, calls := make([]R, len(rs)), make([]*rpc.Call, len(rs))
+	replies, errs := make([]R, len(rs)), make([]error, len(rs))
+	var calls sync.WaitGroup
 	for i, r := range rs {
-		calls[i] = r.Go(method, arg, &replies[i], nil)
+		calls.Go(func() { errs[i] = r.CallWithin(context.Background(), within, method, arg, &replies[i]) })
 	}
-	late := time.After(within)
-	return func() ([]R, error) {
-		var errs []error
-		for _, c := range calls {
-			select {
-			case <-c.Done:
-				errs = append(errs, c.Error)
-			case <-late:
-				return nil, fmt.Errorf("bench: %s has not returned after %v", method, within)
-			}
-		}
-		return replies, errors.Join(errs...)
-	}
+	calls.Wait()
+	return replies, errors.Join(errs...)
 }

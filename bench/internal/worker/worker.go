@@ -26,6 +26,10 @@ type Worker struct {
 	instance  *Instance
 	keys      []string
 	draws     []string
+	drawn     []uint32  // the index of the key of each draw
+	asked     []int64   // number of checks of each key
+	begun     time.Time // when fill began
+	all       Counts    // of all checks since then
 	callers   []asker
 	measuring atomic.Bool
 }
@@ -70,43 +74,48 @@ func (w *Worker) Start(s Setup, addr *string) (err error) {
 // Meet waits until the nodes at these addresses serve, and decide by authority.
 func (w *Worker) Meet(nodes []string, _ *int) error { return w.instance.Meet(nodes) }
 
-// Prepare makes the keys, and draws from them.
-func (w *Worker) Prepare(_ int, _ *int) error {
+// prepare makes the keys, and draws from them.
+func (w *Worker) prepare() {
 	wanted := AnyKey
 	if owns := w.instance.Owns; owns != nil {
 		wanted = func(key string) bool { return owns(key) == w.setup.Owned }
 	}
 	w.keys = KeysThat(w.workload.Keys, wanted)
 	random := rand.New(rand.NewPCG(1, 0))
-	draws := drawCount / w.setup.Part
+	w.asked, w.drawn = make([]int64, len(w.keys)), make([]uint32, drawCount/w.setup.Part)
 	var text strings.Builder
-	text.Grow(draws * KeyBytes)
-	for range draws {
-		text.WriteString(w.keys[w.workload.draw(random)])
+	text.Grow(len(w.drawn) * KeyBytes)
+	for n := range w.drawn {
+		k := w.workload.draw(random)
+		w.drawn[n] = uint32(k)
+		text.WriteString(w.keys[k])
 	}
 	w.draws = split(text.String())
 	w.callers = make([]asker, w.setup.Callers)
 	for i := range w.callers {
-		w.callers[i].next = i * draws / len(w.callers)
+		w.callers[i].next = i * len(w.draws) / len(w.callers)
 	}
-	return nil
 }
 
-// Fill asks for each key as often as its workload wants it before the measurement, for at most the
-// given time. The order differs from that of the texts, and each check has a copy of its text, as
-// every request of a server has. It answers with the counts of these checks.
-func (w *Worker) Fill(within time.Duration, filled *Counts) error {
+// fill asks for keys before the measurement, each as often as the workload wants. After the given time it
+// skips the keys that are asked for once. The order differs from that of the texts, and each check
+// has a copy of its text, as every request of a server has.
+func (w *Worker) fill(within time.Duration) {
 	order := rand.New(rand.NewPCG(3, 4)).Perm(len(w.keys))
-	begun := time.Now()
-	*filled = w.runCallers(func(i int, c *asker) {
-		for at := i; at < len(order) && time.Since(begun) < within; at += len(w.callers) {
+	w.begun = time.Now()
+	w.runCallers(func(i int, c *asker) {
+		for at := i; at < len(order); at += len(w.callers) {
 			k := order[at]
-			for n := w.workload.fill(k); n > 0; n-- {
+			n := w.workload.fill(k)
+			if n == 1 && time.Since(w.begun) >= within {
+				continue
+			}
+			w.asked[k] += int64(n)
+			for range n {
 				c.add(w.instance.Allow(strings.Clone(w.keys[k])))
 			}
 		}
 	})
-	return nil
 }
 
 // Counts has the number of all checks, and of the checks with each outcome.
@@ -131,9 +140,11 @@ func (c *Counts) Merge(o Counts) {
 
 // Tally is the result of a run.
 type Tally struct {
-	Counts  // in Took
-	Took    time.Duration
-	Latency lab.Histogram
+	Counts      // in Took
+	Took        time.Duration
+	Latency     lab.Histogram
+	All         Counts // with those before the measurement
+	Least, Most int64  // bounds of the units that the limits grant to All
 }
 
 // warmUp is the part of a run that comes before it and is not measured, inverse.
@@ -143,16 +154,20 @@ const warmUp = 5
 // as half an owned check.
 const timings = 100_000
 
-// Run asks for the given time.
+// Run asks for the given time, after preparations that may take ten times as long.
 func (w *Worker) Run(d time.Duration, t *Tally) error {
+	w.prepare()
+	w.fill(10 * d)
 	warm, took := w.drive(d/warmUp, 64)
 	every := max(1, int(float64(warm.Checks)/took.Seconds()/timings))
-	for i := range w.callers {
-		w.callers[i].latency = lab.Histogram{}
-	}
 	t.Counts, t.Took = w.drive(d, every)
 	for i := range w.callers {
 		t.Latency.Merge(&w.callers[i].latency)
+	}
+	t.All = w.all
+	units, regained := w.workload.Quota.Units, int64(time.Since(w.begun)/w.workload.Quota.Interval)
+	for _, n := range w.asked {
+		t.Least, t.Most = t.Least+min(n, units), t.Most+min(n, units+regained)
 	}
 	return nil
 }
@@ -166,10 +181,18 @@ func (w *Worker) drive(d time.Duration, every int) (made Counts, took time.Durat
 	defer over.Stop()
 	made = w.runCallers(func(i int, c *asker) {
 		own := *c // in memory of its own, so that no caller waits for a cache line of another
+		own.latency = lab.Histogram{}
 		own.ask(w, every)
 		*c = own
 	})
-	return made, time.Since(begun)
+	took = time.Since(begun)
+	for i := range w.callers {
+		c, draws := &w.callers[i], len(w.drawn)
+		for n := range c.Checks {
+			w.asked[w.drawn[(c.next+draws-1-n%draws)%draws]]++
+		}
+	}
+	return made, took
 }
 
 // runCallers calls do for all callers at once, and returns the counts of their checks.
@@ -183,6 +206,7 @@ func (w *Worker) runCallers(do func(i int, c *asker)) (all Counts) {
 	for i := range w.callers {
 		all.Merge(w.callers[i].Counts)
 	}
+	w.all.Merge(all)
 	return all
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -18,8 +19,9 @@ func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
 }
 
 func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
-	w := &Worker{keys: []string{"key"}, draws: []string{"key"}, callers: make([]asker, 1)}
-	w.workload.fill = func(int) int { return 3 }
+	w := &Worker{setup: Setup{Part: drawCount, Callers: 1}, workload: Workload{
+		Keys: 2, Quota: Quota{4, time.Hour}, draw: func(*rand.Rand) int { return 1 }, fill: func(i int) int { return 3 * i },
+	}}
 	asked := 0
 	w.instance = &Instance{Allow: func(string) Outcome {
 		if asked++; asked <= 2 {
@@ -27,11 +29,11 @@ func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
 		}
 		return Admitted
 	}}
-	var filled Counts
 	var tally Tally
-	require.NoError(t, w.Fill(time.Minute, &filled))
-	require.Equal(t, Counts{Checks: 3, Admitted: 1, Failed: 2}, filled)
 	require.NoError(t, w.Run(time.Millisecond, &tally))
+	require.Equal(t, Counts{Checks: asked, Admitted: asked - 2, Failed: 2}, tally.All)
+	require.Equal(t, []int64{0, int64(asked)}, w.asked)
+	require.Equal(t, []int64{4, 4}, []int64{tally.Least, tally.Most})
 	require.Positive(t, tally.Checks)
 	require.Less(t, tally.Checks, asked-3, "the warm-up is not measured")
 	require.Equal(t, Counts{Checks: tally.Checks, Admitted: tally.Checks}, tally.Counts)

@@ -12,7 +12,6 @@ type Workload struct {
 	Says  string // a description for readers of the tables
 	Keys  int
 	Quota Quota
-	Grant float64              // the part of the checks that the limit grants, about
 	draw  func(*rand.Rand) int // returns the index of a key
 	fill  func(i int) int      // how often the key with index i is asked for before the measurement
 }
@@ -26,19 +25,19 @@ func Workloads(part int) []Workload {
 	return []Workload{
 		{
 			Name: "hot", Says: "one key, and all is admitted", Keys: 1,
-			Quota: Quota{500_000_000, 50 * time.Millisecond}, Grant: 1,
-			draw: func(*rand.Rand) int { return 0 },
-			fill: fillOnce,
+			Quota: Quota{500_000_000, 50 * time.Millisecond},
+			draw:  func(*rand.Rand) int { return 0 },
+			fill:  fillOnce,
 		},
 		{
 			Name: "uniform", Says: "a million keys, each as likely, and all is admitted", Keys: uniform,
-			Quota: Quota{10_000, 3600 * time.Millisecond}, Grant: 1,
-			draw: func(r *rand.Rand) int { return r.IntN(uniform) },
-			fill: fillOnce,
+			Quota: Quota{10_000, 3600 * time.Millisecond},
+			draw:  func(r *rand.Rand) int { return r.IntN(uniform) },
+			fill:  fillOnce,
 		},
 		{
 			Name: "flood", Says: "19 of 20 checks are of 1,000 keys that have nothing left, the others of 100,000 that have", Keys: attackers + others,
-			Quota: Quota{100, 36 * time.Second}, Grant: .05,
+			Quota: Quota{100, 36 * time.Second},
 			draw: func(r *rand.Rand) int {
 				if r.IntN(20) > 0 {
 					return r.IntN(attackers)

@@ -135,8 +135,8 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 }
 
 // A node waits for a member that does not know who has authority, as members do that did not
-// hear each other. Neither answers while each passes checks to the other. The node asks all
-// members, and stands in until they know which member has authority. Then it takes authority.
+// hear each other. Neither decides while each passes checks to the other. The node stands in
+// while a member does not know who has authority, and takes authority after that.
 func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	t.Parallel()
 	realtime.WhileHealthy(t, func(t *testing.T) decisions {

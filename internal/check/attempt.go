@@ -15,12 +15,12 @@ import (
 // Attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
 // step function: it asks no member and reads no clock.
 //
-// A check is asked for at one owner and one stand-in at most, as each may carry it out
-// though its answer is late: what both have done counts twice until one is refunded.
+// A check asks at most one owner and one stand-in. If an answer is late, both may carry out the
+// check. Then the units count twice until this node refunds the late answer.
 type Attempt struct {
-	View     *view.View // without the members that have just not answered
-	Member   int        // index in Members of the one that is to answer; this node if it is to stand in
-	Hop      int        // of the one that the request is sent to
+	View     *view.View // without the members that did not answer
+	Member   int        // index in Members of the member that decides; this node if it stands in itself
+	Hop      int        // index in Members of the member to send the request to
 	Flags    uint8      // of the request
 	Wait     time.Duration
 	way      view.Route    // of the first attempt
@@ -55,14 +55,13 @@ func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 // rest of the check's time after a first attempt at the owner. It must be called before Next.
 func (a *Attempt) KeepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
-// Next makes the attempt that follows one which ended with err, now. It reports false if
-// no other member is to be asked; Member is this node then if it is to stand in itself.
+// Next replaces an attempt that ended with err by the next attempt. It reports false if the check asks
+// no other member. In that case Member is this node if it stands in itself.
 func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
-	// Of those that stand in, a second one is asked only where the first has just
-	// died, or answers nothing now: it has the counts, and a share of this node's
-	// own would come on top of them. After one that was late it might count twice
-	// what is asked.
+	// A second stand-in is asked only if the first has just died or stalled. It has copies of the
+	// counts, whereas this node would grant a share on top of them. If the first was late, both might
+	// count the units.
 	if a.Flags&wire.FlagStandIn != 0 && !soon {
 		return false
 	}
@@ -90,7 +89,7 @@ func (a *Attempt) Left(now int64) time.Duration {
 func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
-	case left <= 0: // nobody else could answer in time, and might do it all the same
+	case left <= 0: // no answer would be in time, and the units would be counted
 		if s == a.View.Self {
 			a.Member = s
 		}
@@ -99,7 +98,7 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 		a.Member = s
 		return false
 	case a.way.Way == view.Relay && a.Hop == a.way.Hop && !errors.Is(err, env.ErrUnreached) && a.detours():
-		return true // the member that was to relay has not answered, which says nothing of the owner
+		return true // the relay did not answer, but the owner may
 	case s < 0:
 		return false
 	case s != a.View.Self:

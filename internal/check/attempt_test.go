@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// four is the view of the first of four members that serve, which hears those. The others
-// hear each other as well.
+// four returns the view of the first of four members. It hears the given members, and the other three
+// hear each other.
 func four(hears ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, 4)}
 	for i := range 4 {
@@ -28,7 +28,7 @@ func four(hears ...int) *view.View {
 	return view.New(1, c, view.Terms{}, nil)
 }
 
-// idWhere returns an ID that a member owns, whose stand-in is as wanted.
+// idWhere returns an ID that a member owns and that has the wanted stand-in.
 func idWhere(v *view.View, owner int, wanted func(standIn int) bool) (id bucket.ID) {
 	for ; v.Owner(id) != owner || !wanted(v.StandIn(id, owner)); id.Hi += 1 << 40 {
 	}

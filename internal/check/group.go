@@ -1,6 +1,6 @@
-// Package check has the steps of a check's way through a cluster: which member to ask, for how
-// long, and how the asks of an AllowAll are grouped by member and joined to one answer. It has no
-// state, asks no member, and reads no clock.
+// Package check chooses the members that a check asks, and how long it waits for each. It groups the
+// asks of an AllowAll by member, and joins their results. It has no state, asks no member, and reads no
+// clock.
 package check
 
 import (
@@ -19,13 +19,13 @@ type Group struct {
 	Route   view.Route
 	Asks    []wire.Ask
 	Results []wire.Result
-	Settle  func(takes []wire.Ask) // refunds takes; takes of no units are kept
+	Settle  func(takes []wire.Ask) // refunds takes; a take of 0 units is kept
 	Err     error
 
 	at []int // the index of each ask among all asks
 }
 
-// GroupByRoute groups asks by the member that answers for them. The argument now is of the steady clock.
+// GroupByRoute groups asks by the member that answers for them. The time now is of the steady clock.
 func GroupByRoute(v *view.View, all []wire.Ask, now int64) []*Group {
 	var groups []*Group
 	for i := range all {
@@ -77,7 +77,7 @@ func MergeResults(groups []*Group, results []wire.Result) (err error) {
 	return err
 }
 
-// allowed reports whether the group took its units: no ask that it enforces was denied.
+// allowed reports whether the group took its units. A denied shadow does not count.
 func (g *Group) allowed() bool {
 	return g.Err == nil && wire.Allowed(g.Asks, g.Results)
 }
@@ -94,7 +94,7 @@ func (g *Group) taken() []wire.Ask {
 }
 
 // kept returns the asks that were allowed and left too few units for the same ask again, so that they
-// may have denied others. Each has 0 units: as a refund it settles the take and returns nothing.
+// may have denied other checks. Each has 0 units, so that a refund settles the take and returns nothing.
 func (g *Group) kept() (kept []wire.Ask) {
 	for i, a := range g.Asks {
 		if r := &g.Results[i]; r.Allowed && r.Remaining < a.Units {

@@ -23,8 +23,8 @@ import (
 // A node asks about the ranges that it claims, too: abandoned ones that the ring gives to it. It
 // waits for a range from the member that has it. If all members that are not away answer that they
 // do not have a range, its authority was lost: the asker takes it, as it takes the ranges of a member
-// that is gone. Only the owner by the ring takes a range. A member whose ring has another owner does
-// not answer, so that no node takes a range until all agree about its owner. The
+// that is gone. Only the owner takes a range. A member answers only if its ring has the same owner, so that
+// no node takes a range until all members agree about the owner. The
 // asker may not know the member that holds a range, but the member that gave the range to that one
 // does. If the rings of two nodes differ, neither of them takes a range for which both wait.
 const (

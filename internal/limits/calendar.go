@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Unit is what part of a calendar a window is.
+// Unit is the part of a calendar that a window covers.
 type Unit uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	Month             // from its first day
 )
 
-// LoadZone returns the time zone of a name. Another machine's Local is another zone.
+// LoadZone returns the time zone of a name. It refuses Local, which differs between machines.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("it differs between machines: use an IANA name such as \"Europe/Berlin\", or none for UTC")
@@ -31,8 +31,7 @@ func LoadZone(name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// Window is where the calendar's window begins that t lies in, and where the next
-// one does.
+// Window returns the start and the end of the window that contains t.
 func (c Unit) Window(t time.Time) (start, end time.Time) {
 	year, month, day := t.Date()
 	next := func() { day++ }
@@ -54,13 +53,12 @@ func (c Unit) Window(t time.Time) (start, end time.Time) {
 	}
 }
 
-// midnight is the first instant of a date: where clocks are put forward at
-// midnight that is one o'clock, and where they are put back over it, the earlier of
-// the two, with which the date begins and does not begin again.
+// midnight returns the first instant of a date. If clocks are put forward at midnight, it is one
+// o'clock. If clocks are put back over midnight, it is the earlier of the two midnights.
 func midnight(year int, month time.Month, day int, loc *time.Location) time.Time {
 	utc := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-	// A zone's offset is well below a day. In each of the zone's stretches of one
-	// offset, the date is reached at one instant at most.
+	// The offset of a zone is below a day. While the offset does not change, a date begins at most
+	// once.
 	for t := utc.Add(-24 * time.Hour).In(loc); ; {
 		begin, end := t.ZoneBounds()
 		_, offset := t.Zone()
@@ -68,27 +66,27 @@ func midnight(year int, month time.Month, day int, loc *time.Location) time.Time
 		if !begin.IsZero() && first.Before(begin) {
 			first = begin
 		}
-		if end.IsZero() || first.Before(end) || !end.After(t) { // package time knows ends of stretches that lie before them
+		if end.IsZero() || first.Before(end) || !end.After(t) { // ZoneBounds may return an end before t
 			return first.In(loc)
 		}
 		t = end
 	}
 }
 
-// Windows is the numbers of a limit in the window that is open, by the clock
-// of this node, where windows have names: those of a Calendar, and of a Global
-// FixedWindow. No zone goes to other nodes.
+// Windows computes the numbers of a limit in the window that is open by the clock of this node. It
+// serves limits with a Calendar, and a Global FixedWindow. Requests to other nodes carry the numbers,
+// and no zone. It is safe for concurrent use.
 type Windows struct {
 	unit Unit
 	zone *time.Location
 	open atomic.Pointer[bucket.Limit]
 }
 
-// NewWindows returns the windows of a unit, None for those that begin at the multiples of Per,
-// in a zone.
+// NewWindows returns the windows of a unit in a zone. If unit is None, windows begin at the multiples
+// of Per.
 func NewWindows(unit Unit, zone *time.Location) *Windows { return &Windows{unit: unit, zone: zone} }
 
-// Numbers returns those of the window that now lies in, of a limit whose other numbers are whole.
+// Numbers returns whole with the Start and the Per of the window that contains now.
 func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	l := w.open.Load()
 	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {
@@ -104,8 +102,8 @@ func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	return l
 }
 
-// bounds sets the window's Start, and returns its end. Without a Calendar windows
-// begin at the multiples of Per, so that all regions have the same.
+// bounds sets the Start of the window, and returns its end. Without a Calendar windows begin at the
+// multiples of Per, so that they are the same in all regions.
 func (w *Windows) bounds(l *bucket.Limit, now int64) (end int64) {
 	if w.unit == None {
 		l.Start = now - now%int64(l.Per)

@@ -59,9 +59,8 @@ func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
 var oddZones = []string{"", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Australia/Lord_Howe",
 	"Pacific/Apia", "Pacific/Chatham", "Africa/Casablanca", "Asia/Tehran", "Africa/Cairo", "Antarctica/Troll", "America/Nuuk", "Asia/Gaza"}
 
-// named is what a window is called that t lies in, as one would say it: by the
-// latest date that clocks have shown until t. Every zone here changes at a whole minute and
-// shows each date for a whole number of minutes, so one look in each minute sees every date.
+// named returns the name of the window that contains t, by the latest date that clocks have shown
+// until t. It looks once a minute, because these zones change at whole minutes only.
 func named(c Unit, t time.Time) (name int) {
 	for back := time.Duration(0); back <= 3*time.Hour; back += time.Minute {
 		at := t.Add(-back)
@@ -117,8 +116,8 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 	require.EqualValues(t, 1, w.Numbers(&whole, 5).Start, "zero would be no name")
 }
 
-// At the turn of a year after a leap year, from 2041 on, ZoneBounds returns an end of a stretch
-// that lies before the instant that it was asked for.
+// At the turn of a year after a leap year, from 2041 on, ZoneBounds returns an end before its
+// argument.
 func TestEveryNewYearHasItsWindows(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	t.Parallel()

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// messageBytes bounds a message, which is looked through between checks; more limits take
-// more messages.
+// messageBytes is the size at which the next message begins. It is small, because a member compares a
+// whole message before its next check.
 const messageBytes = 8 << 10
 
-// messages are what this node tells: the limits that other members are to compare with
-// theirs. Numbers are unsigned varints.
+// messages returns the limits of this node as messages to another member. Numbers are unsigned
+// varints.
 //
 //	message  limits until the end
 //	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
@@ -44,8 +44,8 @@ func (l *Limit) append(b []byte) []byte {
 	return wire.AppendText(b, l.Zone)
 }
 
-// parseLimits reads what another member tells. The limits are to be compared and shown, and
-// not to be asked by: their numbers may be of another release.
+// parseLimits reads a message of another member. Its limits are for comparison and logs only, because
+// their numbers may be of another release.
 func parseLimits(message []byte) (limits []Limit, err error) {
 	c := wire.NewCursor(message)
 	for c.Left() > 0 {

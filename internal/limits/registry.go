@@ -1,5 +1,5 @@
-// Package limits has what a node knows of declared limits: a Registry of them, and the windows of
-// limits by the calendar. Time is an argument.
+// Package limits keeps a Registry of the limits that nodes declare, and computes the windows of a
+// calendar. Time is an argument.
 package limits
 
 import (
@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// DeclareEvery is how often a node declares its limits to the next member. It is no part
-	// of any other time, so that in virtual time no two messages of a node are of one instant.
+	// DeclareEvery is the interval at which a node declares its limits to the next member. It does not
+	// divide any other interval, so that a node sends no two messages at one instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
-	// maxNames bounds the names that are remembered. Limits whose names come later are not
-	// compared with others.
+	// maxNames is the maximum number of names in a Registry. It does not compare limits of further
+	// names.
 	maxNames = 4096
-	// conflictLines is how many lines about conflicts are logged in conflictPace.
+	// conflictLines is the maximum number of lines about conflicts in conflictPace.
 	conflictLines = 10
 	conflictPace  = 10 * time.Second
 )
 
-// Limit is the part of a weir.Limit that a count is judged by. Scope and Calendar have its
-// numbers.
+// Limit is the part of a weir.Limit that decides about a count. Scope and Calendar are the numbers of
+// the types in package weir.
 type Limit struct {
 	Name      string
 	Version   uint64
@@ -40,17 +40,17 @@ type Limit struct {
 	Partition wire.Policy
 	Calendar  uint8 // 0 for none
 	Zone      string
-	Varies    bool // other numbers are meant: only the Algorithm is compared. It is not told
+	Varies    bool // nodes may have other numbers: only the Algorithm is compared. Members do not send it
 }
 
-// conflicts reports whether two limits of one Name have one Version and judge in
-// other ways, where neither Varies.
+// conflicts reports whether two limits of one Name and Version decide differently. A limit that Varies
+// has no conflicts.
 func (l *Limit) conflicts(o *Limit) bool {
 	return l.Version == o.Version && !l.Varies && !o.Varies && l.spelled() != o.spelled()
 }
 
-// spelled is the limit with its defaults written out, so that two that judge in the
-// same way are equal.
+// spelled returns the limit with its defaults written out, so that limits are equal if they decide
+// alike.
 func (l *Limit) spelled() Limit {
 	s := *l
 	if s.Algorithm == bucket.TokenBucket || s.Algorithm == bucket.LeakyBucket {
@@ -81,12 +81,12 @@ type Registry struct {
 	describe func(Limit) string
 
 	mu        sync.Mutex
-	at        map[string]int // place in all
+	at        map[string]int // index in all by name
 	all       []registered
-	conflicts uint64 // times that one was seen
-	since     int64  // when the lines began to be counted
+	conflicts uint64 // found so far
+	since     int64  // the time from which lines counts
 	lines     int
-	turn      int // of Declare
+	turn      int // the number of calls of Declare
 }
 
 // registered is a limit of this node.
@@ -101,15 +101,15 @@ func NewRegistry(log *slog.Logger, describe func(Limit) string) *Registry {
 	return &Registry{log: log, describe: describe, at: make(map[string]int)}
 }
 
-// Conflicts is how often a conflict was seen.
+// Conflicts returns the number of conflicts found so far.
 func (r *Registry) Conflicts() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.conflicts
 }
 
-// Add registers a limit that is valid. It returns an error if the limit of this Name and
-// Version has another Algorithm. Other numbers are counted, and logged.
+// Add registers a valid limit. It returns an error if the limit of this Name and Version has another
+// Algorithm. Add counts and logs all other conflicts.
 func (r *Registry) Add(l Limit, now int64) error {
 	r.mu.Lock()
 	i, known := r.at[l.Name]
@@ -145,7 +145,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 	return nil
 }
 
-// InFlight returns the Rate of a name's limit as it was last added, if that has units in flight.
+// InFlight returns the Rate of the last limit of a name, if its Algorithm is InFlight.
 func (r *Registry) InFlight(name string) (rate int64, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,8 @@ func (r *Registry) InFlight(name string) (rate int64, known bool) {
 	return r.all[i].Rate, true
 }
 
-// Compare looks at what a member tells, and returns wire.ErrMalformed if that is nothing.
+// Compare compares the limits in a message of a member with those of this node. It returns
+// wire.ErrMalformed if the message is malformed.
 func (r *Registry) Compare(message []byte, member string, now int64) error {
 	limits, err := parseLimits(message)
 	for i := range limits {
@@ -181,8 +182,8 @@ func (r *Registry) compare(theirs *Limit, member string, now int64) {
 	}
 }
 
-// logs counts a conflict. It reports whether that is to be logged now, and if so marks it
-// as logged. r.mu is held.
+// logs counts a conflict. If the caller should log it now, logs marks it as logged and reports true.
+// The caller holds r.mu.
 func (r *Registry) logs(logged *bool, now int64) bool {
 	r.conflicts++
 	if *logged {
@@ -199,8 +200,8 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Declare tells one more of the members that are heard, in turn, which limits this node has.
-// Nobody answers: each compares what it is told.
+// Declare sends the limits of this node to the next of the members that it hears. A member compares
+// them with its own, and sends no answer.
 func (r *Registry) Declare(v *view.View) {
 	r.mu.Lock()
 	turn := r.turn

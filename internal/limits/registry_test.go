@@ -19,14 +19,14 @@ import (
 
 func described(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
 
-// logged is a Registry and the lines of its log.
+// logged returns a Registry and a function that returns the lines of its log.
 func logged() (r *Registry, lines func() []string) {
 	var text strings.Builder
 	r = NewRegistry(slog.New(slog.NewTextHandler(&text, nil)), described)
 	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
 }
 
-// peer is a member that keeps what it is told.
+// peer is a member. It calls tell with each message.
 type peer struct {
 	cluster.Peer
 	tell func(message []byte)
@@ -34,7 +34,7 @@ type peer struct {
 
 func (p peer) Tell(request []byte) { p.tell(request[wire.HeaderBytes:]) }
 
-// among is the view of a node that hears so many others.
+// among returns the view of a node that hears the given number of other members.
 func among(members int, tell func(member int, message []byte)) *view.View {
 	all := slices.Repeat([]bool{true}, members+1)
 	v := &cluster.View{Members: []cluster.Member{{Name: "self"}}, Direct: all, Hears: slices.Repeat([][]bool{all}, members+1)}
@@ -44,13 +44,13 @@ func among(members int, tell func(member int, message []byte)) *view.View {
 	return view.New(0, v, view.Terms{}, nil)
 }
 
-// told is what a Registry tells another member.
+// told returns the message of a Registry to another member.
 func told(r *Registry) (messages [][]byte) {
 	r.Declare(among(1, func(_ int, message []byte) { messages = append(messages, message) }))
 	return messages
 }
 
-// Two nodes make their limits and tell each other of them every few seconds.
+// Two nodes declare their limits to each other every few seconds.
 func Example() {
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.MessageKey {
@@ -237,8 +237,7 @@ func TestLimitsThatAreToldArriveAsTheyAre(t *testing.T) {
 	}
 }
 
-// Whatever limits a member tells, they can be compared, shown and told again, and are no
-// more than it sent.
+// A Registry can compare, log and send the limits of any message. They are no longer than the message.
 func FuzzLimits(f *testing.F) {
 	one := Limit{Name: "api", Version: 1 << 63, Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute, Calendar: 1, Zone: "Europe/Zurich"}
 	two := Limit{Algorithm: 255, Burst: 1<<63 - 1, Scope: 255, Partition: 255}

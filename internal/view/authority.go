@@ -336,8 +336,8 @@ type authority struct {
 	Held  countsync.Ranges
 	Want  countsync.Ranges // what the ring gives this node
 	Waits []Wait
-	// Abandoned are the ranges of members that ended while other members were missing. A missing
-	// member may know which node has them now. Meanwhile the owner by the ring stands in.
+	// Abandoned are ranges whose holder ended while other members were missing. A missing member may
+	// hold them by now. The owner stands in for the holder.
 	Abandoned countsync.Ranges
 	// Claims are the abandoned ranges that the ring gives to this node, once all members have been
 	// heard for a while. This node asks all members, and takes a range if no member has it.

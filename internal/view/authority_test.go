@@ -631,8 +631,8 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
 
-// A node that began alone yields to two members while another joins. The others give it what it owns
-// by then. When its abandoned ranges end, it takes no range that the newcomer got.
+// A node that began alone meets two members while another node joins. The two members give it the
+// ranges that it owns. At the end of its abandoned ranges, it takes no range of the newcomer.
 func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	names := []string{m.serve(), m.serve()}
@@ -683,7 +683,7 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	require.NotEmpty(t, v.Waits)
 }
 
-// If a missing member goes, one node alone claims its ranges: the owner by the ring. A member that
+// If a missing member goes, only the owner in the ring claims its ranges. A member that
 // stood in, because it did not hear the owner for a moment, does not claim them.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges

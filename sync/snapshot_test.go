@@ -39,7 +39,7 @@ func (n *node) load(t failer, s written) {
 // All nodes stop, each with its last snapshot, and others start, of other names. Each
 // snapshot is loaded by some of them, once or more, in any order, and older ones as well.
 func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
-	checks(t, 300, 2000)
+	checks(t, 100, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
 		if limit.Algorithm == bucket.FixedWindow && rapid.Bool().Draw(t, "calendar") {

@@ -6,14 +6,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/snapshots"
 )
 
 // s3Secret is one that nothing may print.
@@ -106,15 +102,9 @@ func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
 func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
 	t.Parallel()
 	at := bucketURL(t)
-	shared := write(t, "secret: 0123456789abcdef0123456789abcdef\n")
-	secrets, _, err := weir.ReadSecrets(shared)
-	require.NoError(t, err)
 	store, err := openBucket(at("production"))
 	require.NoError(t, err)
-	for _, node := range []string{"a", "a", "b c\n"} {
-		header := snapshots.Header{Cluster: [16]byte{0xab}, Node: node, Saved: time.Now().Add(-90 * time.Minute), Build: "v1.2.3"}
-		require.NoError(t, saveTo(store, node, snapshots.NewKeys(secrets), header))
-	}
+	shared := saveThree(t, store)
 	const newest, oldest, other = "a/00000000000000000002.snapshot", "a/00000000000000000001.snapshot", "b_20c_0a/00000000000000000001.snapshot"
 
 	code, out, errs := weirSnapshot("list", at("production"))

@@ -18,20 +18,26 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// saved returns a directory with two snapshots of one node and one of another, which a node
-// still uses, and the file of its secrets.
+// saved returns a directory that a node still uses, with snapshots as of saveThree.
 func saved(t *testing.T) (dir, shared string) {
-	dir, shared = t.TempDir(), write(t, "secret: 0123456789abcdef0123456789abcdef\n")
-	secrets, _, err := weir.ReadSecrets(shared)
-	require.NoError(t, err)
+	dir = t.TempDir()
 	d, err := snapshot.OpenDir(dir, snapshot.DirOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return dir, saveThree(t, d)
+}
+
+// saveThree saves two snapshots of one node and one of another. It returns the file of their
+// secrets.
+func saveThree(t *testing.T, to snapshot.Store) (shared string) {
+	shared = write(t, "secret: 0123456789abcdef0123456789abcdef\n")
+	secrets, _, err := weir.ReadSecrets(shared)
+	require.NoError(t, err)
 	for _, node := range []string{"a", "a", "b c\n"} {
 		header := snapshots.Header{Cluster: [16]byte{0xab}, Node: node, Saved: time.Now().Add(-90 * time.Minute), Build: "v1.2.3"}
-		require.NoError(t, saveTo(d, node, snapshots.NewKeys(secrets), header))
+		require.NoError(t, saveTo(to, node, snapshots.NewKeys(secrets), header))
 	}
-	return dir, shared
+	return shared
 }
 
 func saveTo(d snapshot.Store, node string, keys snapshots.Keys, header snapshots.Header) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -10,43 +11,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStatusShowsTheCountsHeldBesideTheirMaximum(t *testing.T) {
-	for _, c := range []struct {
-		held, most int
-		want       string
+func TestStatusHasALineForEachThingThatThereIs(t *testing.T) {
+	for about, c := range map[string]struct {
+		stats string
+		want  []string
 	}{
-		{0, 5_000_000, "counts: 0 held of 5000000 at most, 7 evicted"},
-		{999, 1000, "counts: 999 held of 1000 at most, 7 evicted"},
-		{1, 1, "counts: 1 held of 1 at most, 7 evicted"},
+		"nothing": {`{"ready":true,"keys":0,"keys_max":5000000,"evicted":7,"snapshots":{}}`, []string{"ready; ", "counts: 0 held of 5000000 at most, 7 evicted"}},
+		"counts":  {`{"keys":999,"keys_max":1000}`, []string{"counts: 999 held of 1000 at most, 0 evicted"}},
+		"holds and reservations": {`{"holds":{"held":3,"known":5,"lost":1},"reservations":{"made":9,"settled":4,"canceled":2,"unsettled":1}}`, []string{
+			"holds: 3 of this node's callers and clients; 1 were lost\n",
+			"reservations: 9 made here, 4 settled and 2 canceled here; 1 expired unsettled\n",
+		}},
+		"snapshots that are loaded": {`{"snapshots":{"loading":true}}`, []string{"NOT READY: the node loads snapshots\n"}},
+		"snapshots that are written": {`{"snapshots":{"loaded":70,"refused":1,"saved":9,"failures":2,"age_ms":61000,"took_ms":5,"bytes":3100,"counts":77}}`, []string{
+			"snapshots: 70 counts loaded at the start; 1 snapshots were refused\n",
+			"snapshots: the last is 1m1s old, with 77 counts in 3100 bytes, and took 5 ms; 2 failed\n",
+		}},
+		"snapshots that are not written": {`{"snapshots":{"failures":2,"error":"no space left on device"}}`, []string{"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"}},
 	} {
 		var of cluster
-		of.Stats.Keys, of.Stats.MaxKeys, of.Stats.Evicted = c.held, c.most, 7
+		require.NoError(t, json.Unmarshal([]byte(c.stats), &of.Stats), about)
 		var text strings.Builder
 		of.print(&text, time.Now())
-		require.Contains(t, text.String(), c.want)
+		for _, line := range c.want {
+			require.Contains(t, text.String(), line, about)
+		}
+		for _, begins := range []string{"holds: ", "reservations: ", "snapshots: "} {
+			require.Equal(t, strings.Count(strings.Join(c.want, ""), begins), strings.Count(text.String(), begins), about)
+		}
 	}
 }
 
-func TestStatusShowsHoldsAndReservationsWhereThereAreAny(t *testing.T) {
-	var of cluster
-	var text strings.Builder
-	of.print(&text, time.Now())
-	require.NotContains(t, text.String(), "holds:")
-	require.NotContains(t, text.String(), "reservations:")
-	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"holds":{"held":3,"known":5,"lost":1},"reservations":{"made":9,"settled":4,"canceled":2,"unsettled":1}}}`), &of))
-	of.print(&text, time.Now())
-	require.Contains(t, text.String(), "holds: 3 of this node's callers and clients; 1 were lost\n")
-	require.Contains(t, text.String(), "reservations: 9 made here, 4 settled and 2 canceled here; 1 expired unsettled\n")
-}
-
-func TestStatusShowsWhatIsHeldByKey(t *testing.T) {
-	var of cluster
-	require.NoError(t, json.Unmarshal([]byte(`{"top":{"missing":["b"],
+func TestStatusTabulatesAnswers(t *testing.T) {
+	for about, c := range map[string]struct {
+		answer string
+		print  func(*cluster, io.Writer)
+		want   string
+	}{
+		"what is held, by key": {`{"top":{"missing":["b"],
 "denied":[{"limit":"api","id":"01","key":"user 1","denials":7}],
-"held":[{"limit":"streams","id":"02","key":"…cdef","masked":true,"denials":7,"held":3,"held_most":4},{"limit":"jobs","id":"03","held":1,"held_most":10}]}}`), &of))
-	var text strings.Builder
-	of.printTop(&text)
-	require.Equal(t, `
+"held":[{"limit":"streams","id":"02","key":"…cdef","masked":true,"denials":7,"held":3,"held_most":4},{"limit":"jobs","id":"03","held":1,"held_most":10}]}}`, (*cluster).printTop, `
 DENIED MOST  KEY     DENIALS, ABOUT
 api          user 1  7
 
@@ -54,71 +58,43 @@ HELD NOW  KEY       UNITS    DENIALS, ABOUT
 streams   …cdef 02  3 of 4   7
 jobs      03        1 of 10  0
 without b, which did not answer
-`, text.String())
-}
-
-func TestStatusShowsSnapshotsWhereThereAreAny(t *testing.T) {
-	for answer, want := range map[string][]string{
-		`{"ready":true,"snapshots":{}}`:  {"ready; "},
-		`{"snapshots":{"loading":true}}`: {"NOT READY: the node loads snapshots\n"},
-		`{"ready":true,"snapshots":{"loaded":70,"refused":1,"saved":9,"failures":2,"age_ms":61000,"took_ms":5,"bytes":3100,"counts":77}}`: {
-			"snapshots: 70 counts loaded at the start; 1 snapshots were refused\n",
-			"snapshots: the last is 1m1s old, with 77 counts in 3100 bytes, and took 5 ms; 2 failed\n",
-		},
-		`{"ready":true,"snapshots":{"failures":2,"error":"no space left on device"}}`: {"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"},
-	} {
-		var of cluster
-		require.NoError(t, json.Unmarshal([]byte(answer), &of.Stats))
-		var text strings.Builder
-		of.print(&text, time.Now())
-		for _, line := range want {
-			require.Contains(t, text.String(), line)
-		}
-		require.Equal(t, strings.Count(strings.Join(want, ""), "snapshots: "), strings.Count(text.String(), "snapshots: "), answer)
-	}
-}
-
-func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
-	var of cluster
-	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[
+`},
+		"what shadows would have denied": {`{"stats":{"rules":{"outcomes":[
 {"limit":"quiet"},{"limit":"login/day"},{"limit":"trial","shadow":true},{"limit":"idle","shadow":true}]}},
 "totals":{"limits":{"quiet":{"enforced":{"allowed":5}},"login/day":{"enforced":{"allowed":5,"denied":2}},
-"trial":{"shadowed":{"allowed":1,"denied":7}},"of another node":{"enforced":{"allowed":1,"denied":1}}}}}`), &of))
-	var text strings.Builder
-	of.printLimits(&text)
-	require.Equal(t, `
+"trial":{"shadowed":{"allowed":1,"denied":7}},"of another node":{"enforced":{"allowed":1,"denied":1}}}}}`, (*cluster).printLimits, `
 LIMIT            DENIED  WOULD HAVE DENIED  OF CHECKS
 trial (shadow)   0       7                  8
 login/day        2       0                  7
 of another node  1       0                  2
 idle (shadow)    0       0                  0
-`, text.String())
-
-	for i := range limitsShown {
-		of.Totals.Limits[fmt.Sprint("limit ", i)] = of.Totals.Limits["login/day"]
-	}
-	text.Reset()
-	of.printLimits(&text)
-	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
-	require.Contains(t, text.String(), "and 4 more: GET /v1/totals has them\n")
-}
-
-func TestStatusNamesMembersThatItsSumsLack(t *testing.T) {
-	for answer, want := range map[string]string{
-		`{"answered":["a","b"],"missing":[],"decisions":{"owner":{"allowed":3,"denied":1}}}`: `
+`},
+		"checks of all members": {`{"totals":{"answered":["a","b"],"missing":[],"decisions":{"owner":{"allowed":3,"denied":1}}}}`, (*cluster).printDecisions, `
 checks of 2 of 2 members since each started
 DECIDED BY  ALLOWED  DENIED
 owner       3        1
-`,
-		`{"answered":["a"],"missing":["b","c"]}`: `
+`},
+		"members that the sums lack": {`{"totals":{"answered":["a"],"missing":["b","c"]}}`, (*cluster).printDecisions, `
 checks of 1 of 3 members since each started; without b, c, which did not answer
 DECIDED BY  ALLOWED  DENIED
-`,
+`},
 	} {
 		var of cluster
-		require.NoError(t, json.Unmarshal([]byte(answer), &of.Totals))
+		require.NoError(t, json.Unmarshal([]byte(c.answer), &of), about)
 		var text strings.Builder
-		of.printDecisions(&text)
-		require.Equal(t, want, text.String())
+		c.print(&of, &text)
+		require.Equal(t, c.want, text.String(), about)
 	}
+}
+
+func TestStatusShowsTheLimitsThatDenyMostAlone(t *testing.T) {
+	var of cluster
+	require.NoError(t, json.Unmarshal([]byte(`{"totals":{"limits":{"first":{"enforced":{"allowed":5,"denied":2}}}}}`), &of))
+	for i := range limitsShown + 3 {
+		of.Totals.Limits[fmt.Sprint("limit ", i)] = of.Totals.Limits["first"]
+	}
+	var text strings.Builder
+	of.printLimits(&text)
+	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
+	require.Contains(t, text.String(), "and 4 more: GET /v1/totals has them\n")
 }

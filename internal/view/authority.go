@@ -67,6 +67,7 @@ func (v *View) passOn(next *View, now int64) authority {
 	w.all(theirs)
 	a = w.authority
 	a.Held = a.Held.Union(w.missing).Union(w.unclaimed)
+	a.Abandoned, a.Claims = a.Abandoned.Minus(a.Held), a.Claims.Minus(a.Held)
 	a.Gave = slices.DeleteFunc(slices.Clone(v.Gave), func(w Wait) bool { return now >= w.Until })
 	a.Settled = a.Held.Equal(a.Want)
 	return a
@@ -340,7 +341,8 @@ type authority struct {
 	// hold them by now. The owner stands in for the holder.
 	Abandoned countsync.Ranges
 	// Claims are the abandoned ranges that the ring gives to this node, once all members have been
-	// heard for a while. This node asks all members, and takes a range if no member has it.
+	// heard for a while. This node asks all members, and takes a range if no member has it. No node
+	// joins until then.
 	Claims countsync.Ranges
 	// Gave is the members that this node gave authority to lately, the last first: one that joined
 	// at that moment, and owns it by now, may take this node for its holder.

@@ -110,9 +110,10 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 			nowhere = nil // it may have what the others have not
 		}
 	}
+	claimed := v.Claims
 	for _, w := range v.Waits {
 		if w.From == "" {
-			nowhere = nowhere.Minus(w.Ranges) // that is known
+			nowhere, claimed = nowhere.Minus(w.Ranges), claimed.Minus(w.Ranges) // that is known
 		}
 	}
 	if unclear { // the owner stands in, and asks again
@@ -120,7 +121,7 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 	}
 	next, changed := *v, len(nowhere) > 0
 	next.Waits, next.Recalls = nil, len(nowhere) > 0
-	for _, w := range append(slices.Clone(v.Waits), Wait{Ranges: v.Claims}) {
+	for n, w := range append(slices.Clone(v.Waits), Wait{Ranges: claimed}) {
 		w.Ranges = w.Ranges.Minus(nowhere)
 		elsewhere := w.Ranges.Intersect(v.Want)
 		if l := of[NameHash(w.From)]; l != nil {
@@ -136,7 +137,7 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 			next.Abandoned, next.Claims = next.Abandoned.Minus(part), next.Claims.Minus(part)
 			w.Ranges, elsewhere, changed = w.Ranges.Minus(part), elsewhere.Minus(part), true
 		}
-		if w.Ranges = w.Ranges.Minus(v.Claims); len(w.Ranges) > 0 {
+		if len(w.Ranges) > 0 && n < len(v.Waits) {
 			next.Waits = append(next.Waits, w)
 		}
 	}
@@ -149,7 +150,6 @@ func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View 
 			next.Claims = next.Claims.Union(nowhere)
 		}
 	case len(nowhere) > 0:
-		next.Abandoned, next.Claims = next.Abandoned.Minus(nowhere), next.Claims.Minus(nowhere)
 		next.Waits = append(next.Waits, Wait{Ranges: nowhere, Until: now + int64(HoldDown)})
 	}
 	next.Gave = nil

@@ -134,9 +134,9 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 	}
 }
 
-// A node waits for a member that does not know who has authority, as members do that did not
-// hear each other. Neither decides while each passes checks to the other. The node stands in
-// while a member does not know who has authority, and takes authority after that.
+// A node waits for authority from a member that does not have it. If both passed checks to each other,
+// no node would decide. The node stands in until all members have answered that they do not have
+// authority. Then it takes authority.
 func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	t.Parallel()
 	realtime.WhileHealthy(t, func(t *testing.T) decisions {

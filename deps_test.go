@@ -150,7 +150,8 @@ func required(t *testing.T, dir string) (direct []string) {
 	return direct
 }
 
-// packages finds the directories of this module, or of all modules below it, that have Go code outside tests.
+// packages returns the directories that contain Go files other than tests. It includes the directories
+// of other modules if allModules is set.
 func packages(t *testing.T, allModules bool) (dirs []string) {
 	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {

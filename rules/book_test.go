@@ -51,7 +51,7 @@ func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
 	return b, log
 }
 
-// openText opens a file of this text. No poll reads it again, so events must do.
+// openText writes text to a file and opens it. The book does not poll the file, and depends on events.
 func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
 	path = filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, text)

@@ -39,7 +39,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		name     string
 		replicas int
 		faults   []Fault // before that of the last crash
-		crashes  []crash // of the spends at 1 s by b, at 11 s and at 50 ms before 12 s by a, at 50 ms before 12 s by b, and at 50 ms after 12 s by b alone
+		crashes  []crash // the spends are at 1 s by b, at 11 s by a, 50 ms before 12 s by a and by b, and 50 ms after 12 s by b alone
 		lost     int64
 	}{
 		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, last},
@@ -97,8 +97,8 @@ func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
 	}
 }
 
-// If packets are lost, units that were counted after the last ping may have no copy. A message is
-// late by at most the latency of the link and the pauses of both nodes.
+// If a link loses packets, the units since the last ping may have no copy. The delay of a message is at
+// most the latency of the link and the pauses of both nodes.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond
 	link := func(to string, l weirtest.Link) Fault { return Fault{Kind: FaultLink, To: to, Link: l} }

@@ -242,8 +242,8 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls loads for each limit. The value of left is the number of checks that remain for the
-// limit. The function add ignores a load that needs more checks.
+// spend calls the function loads for each limit. The value of *left is the number of checks that
+// remain. The function add ignores a load if it needs more.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -509,7 +509,7 @@ func (d *dice) ask(l weir.Limit, load Load) {
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks makes each cut and each split close connections. Without it they only drop packets.
+// breaks sets Breaks of each cut and each split, so that they close connections.
 func (d *dice) breaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/race"
 )
 
-// The test resets one ID every second, and another ID every minute. After the clock has been set back,
-// tombstones with later times precede tombstones with earlier times.
+// The test resets an ID every second, and a second ID every minute. It also sets the clock back, so
+// that the times of tombstones are not in order.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	const perHour = 3600 + 60

@@ -207,7 +207,7 @@ func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 		r.Page = inc.report.Page
 	}
 	inc.report = r
-	if f.settledSince(healed+statsInterval, r.At) { // a gateway that comes back has all to catch up with
+	if f.settledSince(healed+statsInterval, r.At) { // a gateway that comes back has no counts
 		f.lag = max(f.lag, r.Stream.Lag)
 	}
 	if inc.condition == starting {

@@ -15,7 +15,7 @@ import (
 // link is what is between a gateway and another.
 type link struct {
 	Cut   bool
-	Delay time.Duration // added latency of connections, in each direction
+	Delay time.Duration // added to the latency of connections in each direction
 }
 
 // network is the machine's own, but that what a gateway and another say to each other can
@@ -197,7 +197,7 @@ func (n *network) close() {
 	n.wait.Wait()
 }
 
-// packets is a net.PacketConn that drops packets to gateways whose link is cut.
+// packets is a net.PacketConn. It drops a packet if the link to its destination is cut.
 type packets struct {
 	net.PacketConn
 	network *network

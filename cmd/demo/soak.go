@@ -159,7 +159,7 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	if err := s.disturb(ctx, k, gateway, pause); err != nil {
 		return err
 	}
-	lab.Sleep(ctx, soakAftermath+s.per) // then each client has its whole limit again
+	lab.Sleep(ctx, soakAftermath+s.per) // the windows of all clients are empty by then
 	from := time.Now().UnixNano()
 	lab.Sleep(ctx, calm)
 	s.judgeCalm(from)

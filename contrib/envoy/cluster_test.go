@@ -24,7 +24,7 @@ func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: ds}
 }
 
-// secrets encrypts the reservations that clients carry between nodes.
+// secrets are the Secrets of each node. They encrypt reservations.
 var secrets = [][]byte{[]byte("secret for tests")}
 
 // virtually runs a cluster with a Service on each of its three nodes.

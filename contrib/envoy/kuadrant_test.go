@@ -73,7 +73,8 @@ func (g gateway) remaining(d *ratelimit.RateLimitDescriptor) int {
 	return int(r.Statuses[0].LimitRemaining)
 }
 
-// leaves waits until commits have reached all nodes, and requires that each returns want units left.
+// leaves waits for the commits to reach all nodes. It fails the test unless each node has want units
+// left.
 func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	time.Sleep(3 * time.Second)

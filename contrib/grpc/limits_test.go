@@ -319,7 +319,7 @@ func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
 	require.Equal(t, []string{"OK", "OK", "ResourceExhausted", "ResourceExhausted", "OK"}, answers)
 }
 
-// A client with a spoofed address neither escapes its limit nor uses the limit of another client. A proxy on a Unix socket has no
+// A client that sends a false address has its own limit, and spends no units of another client. A proxy on a Unix socket has no
 // address: it is trusted by name, or warned of once.
 func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
 	node := start(t, weir.Config{})

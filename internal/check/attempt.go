@@ -15,10 +15,10 @@ import (
 // Attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
 // step function: it asks no member and reads no clock.
 //
-// A check asks at most one owner and one stand-in. If an answer is late, both may carry out the
-// check. Then the units count twice until this node refunds the late answer.
+// A check asks at most one owner and one stand-in. Both count the units if the answer of the first is
+// late. In that case the node refunds the late answer.
 type Attempt struct {
-	View     *view.View // without the members that did not answer
+	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if it stands in itself
 	Hop      int        // index in Members of the member to send the request to
 	Flags    uint8      // of the request
@@ -55,8 +55,8 @@ func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 // rest of the check's time after a first attempt at the owner. It must be called before Next.
 func (a *Attempt) KeepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
-// Next replaces an attempt that ended with err by the next attempt. It reports false if the check asks
-// no other member. In that case Member is this node if it stands in itself.
+// Next sets a to the next attempt after a has failed with err. It reports false if there is no other
+// member to ask. In that case Member is this node if it stands in itself.
 func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
 	// A second stand-in is asked only if the first has just died or stalled. It has copies of the

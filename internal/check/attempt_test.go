@@ -188,7 +188,7 @@ func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	}
 }
 
-// A second stand-in would carry out the check once more: the first may yet do it.
+// A second stand-in may count the units that the first has already counted.
 func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(1, 2, 3)

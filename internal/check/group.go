@@ -19,13 +19,13 @@ type Group struct {
 	Route   view.Route
 	Asks    []wire.Ask
 	Results []wire.Result
-	Settle  func(takes []wire.Ask) // refunds takes; a take of 0 units is kept
+	Settle  func(takes []wire.Ask) // refunds the units of takes, if any, and ends each take
 	Err     error
 
 	at []int // the index of each ask among all asks
 }
 
-// GroupByRoute groups asks by the member that answers for them. The time now is of the steady clock.
+// GroupByRoute groups asks by the member that answers for them. The argument now is a time of the steady clock.
 func GroupByRoute(v *view.View, all []wire.Ask, now int64) []*Group {
 	var groups []*Group
 	for i := range all {
@@ -77,7 +77,7 @@ func MergeResults(groups []*Group, results []wire.Result) (err error) {
 	return err
 }
 
-// allowed reports whether the group took its units. A denied shadow does not count.
+// allowed reports whether the owner took the units of the group. It ignores shadows.
 func (g *Group) allowed() bool {
 	return g.Err == nil && wire.Allowed(g.Asks, g.Results)
 }

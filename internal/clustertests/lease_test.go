@@ -275,7 +275,8 @@ type resetClients struct {
 	leased          atomic.Int64 // decisions of leases
 }
 
-// add starts a client of a limiter. It pauses before each check, and for longer after a denial.
+// add starts a goroutine that takes units from a limiter. It pauses before each check, and for longer
+// after a denial.
 func (c *resetClients) add(t *testing.T, l *weir.Limiter, key string, pause time.Duration) {
 	c.asking.Go(func() {
 		for {

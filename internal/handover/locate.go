@@ -20,13 +20,13 @@ import (
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
 //
-// A node asks about the ranges that it claims, too: abandoned ones that the ring gives to it. It
-// waits for a range from the member that has it. If all members that are not away answer that they
-// do not have a range, its authority was lost: the asker takes it, as it takes the ranges of a member
-// that is gone. Only the owner takes a range. A member answers only if its ring has the same owner, so that
-// no node takes a range until all members agree about the owner. The
-// asker may not know the member that holds a range, but the member that gave the range to that one
-// does. If the rings of two nodes differ, neither of them takes a range for which both wait.
+// A node also asks about the abandoned ranges that it owns (View.Claims). If a member has a range,
+// the asker waits for that member. If no member that is not away has the range, its authority was
+// lost, and the asker takes it a second later. The asker may not know the member that holds a range,
+// but it knows the member that gave the range away, and that one answers for it.
+//
+// A member answers only if the asker owns the ranges in its own ring. So a node takes a range only if
+// all members agree about the owner, and two nodes with different rings do not take the same range.
 const (
 	// locateEvery is the time between two rounds of asking, unless one takes longer.
 	// A hand-over in good health takes less.
@@ -115,7 +115,7 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	}
 	dst = wire.AppendAnswer(dst, wire.Done, 0)
 	unclear := byte(0)
-	if v.Unclear(ranges, now) {
+	if v.Unclear(now) {
 		unclear = 1
 	}
 	return AppendRanges(append(dst, unclear), has)

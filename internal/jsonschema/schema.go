@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Schema is a schema, or a part of one. Check applies each keyword but those that describe. Read
-// refuses other keywords.
+// Schema is a schema, or a part of one. Check ignores the
+// title and the description. Read returns an error for an unknown keyword.
 type Schema struct {
 	Schema               string             `json:"$schema"`
 	ID                   string             `json:"$id"`

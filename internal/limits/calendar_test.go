@@ -59,8 +59,8 @@ func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
 var oddZones = []string{"", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Australia/Lord_Howe",
 	"Pacific/Apia", "Pacific/Chatham", "Africa/Casablanca", "Asia/Tehran", "Africa/Cairo", "Antarctica/Troll", "America/Nuuk", "Asia/Gaza"}
 
-// named returns the name of the window that contains t, by the latest date that clocks have shown
-// until t. It looks once a minute, because these zones change at whole minutes only.
+// named returns the number of the window that contains t. It depends on the latest date in the zone
+// during the three hours before t, in steps of a minute.
 func named(c Unit, t time.Time) (name int) {
 	for back := time.Duration(0); back <= 3*time.Hour; back += time.Minute {
 		at := t.Add(-back)

@@ -13,8 +13,7 @@ import (
 // whole message before its next check.
 const messageBytes = 8 << 10
 
-// messages returns the limits of this node as messages to another member. Numbers are unsigned
-// varints.
+// messages returns messages with the limits of this node. Numbers are unsigned varints.
 //
 //	message  limits until the end
 //	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
@@ -44,8 +43,8 @@ func (l *Limit) append(b []byte) []byte {
 	return wire.AppendText(b, l.Zone)
 }
 
-// parseLimits reads a message of another member. Its limits are for comparison and logs only, because
-// their numbers may be of another release.
+// parseLimits reads a message of another member. Their values may be of a later release,
+// so that no check may use them.
 func parseLimits(message []byte) (limits []Limit, err error) {
 	c := wire.NewCursor(message)
 	for c.Left() > 0 {

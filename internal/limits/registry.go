@@ -43,8 +43,8 @@ type Limit struct {
 	Varies    bool // nodes may have other numbers: only the Algorithm is compared. Members do not send it
 }
 
-// conflicts reports whether two limits of one Name and Version decide differently. A limit that Varies
-// has no conflicts.
+// conflicts reports whether two limits with the same Name have the same Version and different numbers.
+// A limit that Varies has no conflicts.
 func (l *Limit) conflicts(o *Limit) bool {
 	return l.Version == o.Version && !l.Varies && !o.Varies && l.spelled() != o.spelled()
 }
@@ -108,8 +108,8 @@ func (r *Registry) Conflicts() uint64 {
 	return r.conflicts
 }
 
-// Add registers a valid limit. It returns an error if the limit of this Name and Version has another
-// Algorithm. Add counts and logs all other conflicts.
+// Add adds a valid limit. It returns an error if the limit with the same Name and Version has a
+// different Algorithm. If other fields differ, it counts and logs a conflict.
 func (r *Registry) Add(l Limit, now int64) error {
 	r.mu.Lock()
 	i, known := r.at[l.Name]

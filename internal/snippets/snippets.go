@@ -139,7 +139,7 @@ func (d *document) snippets() (all []Snippet) {
 // code is what stands in a line as code.
 var code = regexp.MustCompile("`([^`]+)`")
 
-// Inline returns the code that stands within the lines of every document.
+// Inline returns the code spans of all documents.
 func Inline() (all []Snippet, err error) {
 	docs, err := documents()
 	for _, d := range docs {

@@ -337,8 +337,8 @@ type authority struct {
 	Held  countsync.Ranges
 	Want  countsync.Ranges // what the ring gives this node
 	Waits []Wait
-	// Abandoned are ranges whose holder ended while other members were missing. A missing member may
-	// hold them by now. The owner stands in for the holder.
+	// Abandoned is the set of hashes without a known holder. The holder ended while other members were
+	// missing, and a missing member may have them. The owner stands in.
 	Abandoned countsync.Ranges
 	// Claims are the abandoned ranges that the ring gives to this node, once all members have been
 	// heard for a while. This node asks all members, and takes a range if no member has it. No node

@@ -17,7 +17,7 @@ const movingFor = 3 * time.Second
 type Location struct {
 	Member  countsync.Member
 	Has     countsync.Ranges
-	Unclear bool // of the rest it does not know whether a member has it that was missing until just now
+	Unclear bool // see View.Unclear
 }
 
 // Awaited returns the ranges that this node owns and waits for, or claims.
@@ -70,14 +70,12 @@ func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.
 	return has.Intersect(ranges)
 }
 
-// Unclear reports whether a member that this node did not hear until just now may have
-// what it has not.
-func (v *View) Unclear(ranges countsync.Ranges, now int64) bool {
-	return v.scattered(now) || len(v.Abandoned.Intersect(ranges)) > 0
-}
+// Unclear reports whether a range that this node does not have may be held by a member that it does
+// not hear, or did not hear until just now.
+func (v *View) Unclear(now int64) bool { return v.scattered(now) }
 
-// Unclaimed is the view in which this node does not take ranges, in a moment or when
-// it is clear that nobody has them.
+// Unclaimed returns the view in which this node does not take ranges at the end of the HoldDown,
+// because they belong to another member.
 func (v *View) Unclaimed(ranges countsync.Ranges) *View {
 	next, changed := *v, false
 	next.Waits, next.Recalls = nil, false

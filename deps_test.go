@@ -221,7 +221,7 @@ func callsOf(t *testing.T, dir, imported string) map[string]string {
 		require.NoError(t, err)
 		for _, i := range file.Imports {
 			if i.Name != nil && i.Path.Value == strconv.Quote(imported) {
-				used["by the name "+i.Name.Name] = files.Position(i.Pos()).String() // its calls would not be found
+				t.Errorf("%s: package %s is %s here: import it under its own name, so that its calls are found", files.Position(i.Pos()), imported, i.Name.Name)
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {

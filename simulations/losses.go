@@ -42,7 +42,7 @@ type spent struct {
 	units int64
 	at    time.Duration
 	by    int
-	alone bool // the node decided without the owner, for its own caller
+	alone bool // the node spent from its own share for its caller, because no member answered
 	// reset is the number of the last reset that it knew of. Where no units are spent it
 	// is one that it has just heard of.
 	reset uint64
@@ -111,7 +111,7 @@ func (l *ledger) recordGrant(c Check) {
 		return
 	}
 	for i, s := range slices.Backward(l.spends[c.Key]) {
-		if s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
+		if !s.alone && s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
 			l.spends[c.Key][i].alone = true
 			return
 		}

@@ -34,12 +34,12 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	start := func(at time.Duration, nodes ...string) Fault {
 		return Fault{At: at, Kind: FaultStart, Nodes: nodes}
 	}
-	const last, all, alone = 0b1000, 0b1111, 0b10000
+	const last, all, alone = 0b1000, 0b1101111, 0b110000
 	for _, test := range []struct {
 		name     string
 		replicas int
 		faults   []Fault // before that of the last crash
-		crashes  []crash // the spends are at 1 s by b, at 11 s by a, 50 ms before 12 s by a and by b, and 50 ms after 12 s by b alone
+		crashes  []crash
 		lost     int64
 	}{
 		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, last},
@@ -47,7 +47,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"another died just before", 0, []Fault{kill(11*s, "c")}, []crash{{at: 11 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"no other is left to have a copy", 0, []Fault{kill(3*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"the other has no counts while a member is missing", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, all | alone},
-		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(5*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | alone},
+		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(4*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | alone},
 		{"a split", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a link that is down", 0, []Fault{{At: 10 * s, Kind: FaultCut, From: "a", To: "b"}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(7 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
@@ -72,13 +72,19 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		}
 		for i := range test.crashes {
 			c := &test.crashes[i]
-			c.began = c.at
+			if c.began = c.at; c.orderly {
+				c.began = 11*s + s/2
+			}
 			for _, h := range c.hosts {
 				st.witness.moves = append(st.witness.moves, move{h, c.at})
 			}
 		}
 		st.witness.crashes = test.crashes
-		st.witness.spends = [][]spent{{{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 12*s - 50*time.Millisecond, by: a}, {units: 8, at: 12*s - 50*time.Millisecond, by: b}, {units: 16, at: 12*s + 50*time.Millisecond, by: b, alone: true}, {units: -1, at: s, by: b}}}
+		st.witness.spends = [][]spent{{
+			{units: 1, at: s, by: b}, {units: 2, at: 11 * s, by: a}, {units: 4, at: 12*s - 50*time.Millisecond, by: a}, {units: 8, at: 12*s - 50*time.Millisecond, by: b},
+			{units: 16, at: 12*s + 50*time.Millisecond, by: b, alone: true}, {units: 32, at: 11*s + 3*s/4, by: b, alone: true},
+			{units: 64, at: 11*s + s/5, by: b, alone: true}, {units: 128, at: 12*s + s/5, by: b, alone: true}, {units: -1, at: s, by: b},
+		}}
 		lost, regained := lossesOf(st)
 		require.Equal(t, []int64{test.lost}, lost, test.name)
 		require.Equal(t, []int64{test.lost & 1}, regained, test.name)
@@ -87,12 +93,14 @@ func TestWhatCrashesMayTake(t *testing.T) {
 
 func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
 	const ms = time.Millisecond
-	for source, marked := range map[weir.Source]int{weir.Owner: -1, weir.Forwarded: -1, weir.Budget: 1, weir.FailedOpen: 1} {
+	for source, marks := range map[weir.Source]bool{weir.Owner: false, weir.Forwarded: false, weir.Budget: true, weir.FailedOpen: true} {
 		l := newLedger(1)
-		l.spends[0] = []spent{{units: 2, at: 10 * ms}, {units: 2, at: 20 * ms}, {units: 1, at: 21 * ms}, {units: 2, at: 22 * ms, by: 1}}
-		l.recordGrant(Check{Asked: 15 * ms, Units: 2, Allowed: true, Source: source})
+		l.spends[0] = []spent{{units: 2, at: 10 * ms}, {units: 2, at: 19 * ms}, {units: 2, at: 20 * ms}, {units: 1, at: 21 * ms}, {units: 2, at: 22 * ms, by: 1}}
+		for range 2 { // each check marks a spend of its own
+			l.recordGrant(Check{Asked: 15 * ms, Units: 2, Allowed: true, Source: source})
+		}
 		for n, s := range l.spends[0] {
-			require.Equal(t, n == marked, s.alone, "%v: spend %d", source, n)
+			require.Equal(t, marks && (n == 1 || n == 2), s.alone, "%v: spend %d", source, n)
 		}
 	}
 }

@@ -19,22 +19,31 @@ func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
 }
 
 func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
-	w := &Worker{setup: Setup{Part: drawCount, Callers: 1}, workload: Workload{
-		Keys: 2, Quota: Quota{4, time.Hour}, draw: func(*rand.Rand) int { return 1 }, fill: func(i int) int { return 3 * i },
-	}}
-	asked := 0
-	w.instance = &Instance{Allow: func(string) Outcome {
-		if asked++; asked <= 2 {
-			return Failed
+	for _, interval := range []time.Duration{time.Hour, 1} {
+		w := &Worker{setup: Setup{Part: drawCount / 64, Callers: 1}, workload: Workload{
+			Keys: 3, Quota: Quota{4, interval}, draw: func(r *rand.Rand) int { return r.IntN(2) + 1 }, fill: func(i int) int { return 3 * i },
+		}}
+		asked, all := make(map[string]int64), 0
+		w.instance = &Instance{Allow: func(key string) Outcome {
+			asked[key]++
+			if all++; all <= 2 {
+				return Failed
+			}
+			return Admitted
+		}}
+		var tally Tally
+		require.NoError(t, w.Run(time.Millisecond, &tally))
+		require.Equal(t, Counts{Checks: all, Admitted: all - 2, Failed: 2}, tally.All)
+		for i, n := range w.asked {
+			require.Equal(t, asked[string(AppendKey(nil, i))], n, "key %d", i)
 		}
-		return Admitted
-	}}
-	var tally Tally
-	require.NoError(t, w.Run(time.Millisecond, &tally))
-	require.Equal(t, Counts{Checks: asked, Admitted: asked - 2, Failed: 2}, tally.All)
-	require.Equal(t, []int64{0, int64(asked)}, w.asked)
-	require.Equal(t, []int64{4, 4}, []int64{tally.Least, tally.Most})
-	require.Positive(t, tally.Checks)
-	require.Less(t, tally.Checks, asked-3, "the warm-up is not measured")
-	require.Equal(t, Counts{Checks: tally.Checks, Admitted: tally.Checks}, tally.Counts)
+		most := int64(8)
+		if interval == 1 {
+			most = int64(all) // all units that were asked for are regained
+		}
+		require.Equal(t, []int64{8, most}, []int64{tally.Least, tally.Most})
+		require.Positive(t, tally.Checks)
+		require.Less(t, tally.Checks, all-9, "the warm-up is not measured")
+		require.Equal(t, Counts{Checks: tally.Checks, Admitted: tally.Checks}, tally.Counts)
+	}
 }

@@ -90,6 +90,13 @@ func (o *outbound) any() bool {
 	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.gives) > 0
 }
 
+// acknowledged reports whether the member has acknowledged all that was to be sent at a time.
+func (o *outbound) acknowledged(at int64) bool {
+	f := o.flight.items // in order of their time, those of bulk last
+	flies := len(f) > 0 && (f[0].at <= at || f[len(f)-1].bulk)
+	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.giving() && o.due(at)
+}
+
 func (o *outbound) giving() bool { return len(o.gives)+len(o.flight.gives) > 0 }
 
 func (o *outbound) owe(ranges Ranges, at int64) {

@@ -513,6 +513,23 @@ func (s *Stream) Idle(to Member) bool {
 	return o == nil || o.flight.number == 0 && !o.ready() && !s.reviewing
 }
 
+// Time returns the time of the stream, for Acknowledged. Items that are collected later have a later
+// time.
+func (s *Stream) Time() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock
+}
+
+// Acknowledged reports whether a member has acknowledged all that was owed to it, queued for it or
+// in flight at a time of the stream, and no review is under way.
+func (s *Stream) Acknowledged(to Member, at int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	return o == nil || o.acknowledged(at) && !s.reviewing
+}
+
 // Giving reports whether authority that was given has not been taken yet.
 func (s *Stream) Giving() bool {
 	s.mu.Lock()

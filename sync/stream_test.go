@@ -702,3 +702,42 @@ func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 		require.False(t, s.Idle(3), "what it has spent itself")
 	}
 }
+
+// A member that always has something to send may still learn what another has acknowledged.
+func TestAcknowledgedIgnoresLaterItems(t *testing.T) {
+	limit := limitOf(bucket.SlidingWindow)
+	store, other := bucket.NewStore(1<<12, bucket.Salt{}), bucket.NewStore(1<<12, bucket.Salt{})
+	s, o := New(1, store), New(3, other)
+	store.Track(1, int64(time.Hour), nil)
+	s.Meet([]Member{3})
+	now := int64(time.Hour)
+	spend := func() (at int64) {
+		store.Take(someID(0), &limit, now, 1)
+		s.Collect(now, false, leaver{})
+		return s.Time()
+	}
+	deliver := func(frame []byte) {
+		answer, _, err := o.Serve(now, frame, leaver{}, nil)
+		require.NoError(t, err)
+		_, err = s.Answered(3, now, answer, leaver{})
+		require.NoError(t, err)
+	}
+	for range 10 {
+		first := spend()
+		require.False(t, s.Acknowledged(3, first), "queued")
+		frame := s.Next(3, now, leaver{}, nil, 4<<10)
+		second := spend()
+		require.False(t, s.Acknowledged(3, first), "in flight")
+		deliver(frame)
+		require.True(t, s.Acknowledged(3, first))
+		require.False(t, s.Acknowledged(3, second))
+		require.False(t, s.Idle(3))
+		deliver(s.Next(3, now, leaver{}, nil, 4<<10))
+		require.True(t, s.Acknowledged(3, second))
+	}
+	s.Owe(3, All())
+	require.False(t, s.Acknowledged(3, s.Time()), "owed")
+	deliver(s.Next(3, now, leaver{}, nil, 4<<10))
+	s.Give(3, 1, All(), now)
+	require.False(t, s.Acknowledged(3, s.Time()), "authority")
+}

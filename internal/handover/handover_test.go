@@ -104,3 +104,34 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 		require.Equal(t, len(ids), holds(second))
 	})
 }
+
+// On a slow link an item waits for its acknowledgement longer than for the next item. A member that
+// leaves waits for those alone that it has queued by then.
+func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})
+		limit := &bucket.Limit{Rate: 1 << 30, Per: time.Hour}
+		first, second := join(t, network.Host("a")), join(t, network.Host("b"))
+		time.Sleep(10 * time.Second)
+
+		begun, spent, told := time.Now(), int64(0), int64(0)
+		left := make(chan error, 1)
+		go func() { left <- first.Leave(context.Background()) }()
+		for over := false; !over; {
+			first.counts.Take(bucket.ID{Hi: 1 << 63}, limit, first.clock.Now(), 1) // in the stead of a late owner
+			spent++
+			if time.Since(begun) < 600*time.Millisecond {
+				told = spent
+			}
+			select {
+			case err := <-left:
+				require.NoError(t, err)
+				over = true
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		require.Less(t, time.Since(begun), 2*time.Second)
+		used, _, _ := second.counts.Used(bucket.ID{Hi: 1 << 63}, second.clock.Now())
+		require.GreaterOrEqual(t, used, told)
+	})
+}

@@ -149,30 +149,38 @@ func (h *Handover) Leave(ctx context.Context) error {
 	h.cfg.Leaving()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	var idle time.Time   // since when nothing is left that anyone may yet take
-	var copies time.Time // until when copies are given, once nothing else is left
-	told := false        // what was spent until then is told, too
+	var (
+		stage  leaveStage
+		fence  int64     // the time of the stream at which the stage began
+		idle   time.Time // since when no member is still to receive anything, though this node has authority
+		copies time.Time // until when copies are given
+	)
 	for {
-		if !copies.IsZero() && time.Now().After(copies) {
-			h.stream.Forgo()
-		}
-		if !h.handedOver() {
-			idle = time.Time{}
-		} else if v := h.View(); !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) {
-			switch {
-			case told:
-				return nil
-			case copies.IsZero():
+		v := h.View()
+		switch {
+		case !h.isFree(v):
+			if h.receives(v) || !h.allIdle(v) {
+				idle = time.Time{}
+			} else if idle.IsZero() {
+				idle = time.Now()
+			} else if time.Since(idle) > lastCopies {
+				return ErrUnfinished
+			}
+		case stage != handing && !h.acknowledged(v, fence):
+			if stage == copying && time.Now().After(copies) {
+				h.stream.Forgo()
+			}
+		case stage == telling:
+			return nil
+		default:
+			switch stage++; stage {
+			case copying:
 				copies = h.giveCopies(ctx, v)
-			default:
-				told = true
+			case telling:
 				h.tellRest()
 			}
+			fence = h.stream.Time()
 			continue
-		} else if idle.IsZero() {
-			idle = time.Now()
-		} else if time.Since(idle) > lastCopies {
-			return ErrUnfinished
 		}
 		select {
 		case <-tick.C:
@@ -185,6 +193,18 @@ func (h *Handover) Leave(ctx context.Context) error {
 		}
 	}
 }
+
+// leaveStage is a stage of Leave. Each ends once the other members have acknowledged all that waited
+// for them when it began. What is queued later does not count: a node that decides checks in the
+// stead of a late owner always has more to send.
+type leaveStage uint8
+
+const (
+	handing  leaveStage = iota // this node has authority to give away; nothing need be acknowledged
+	settling                   // it sends what it has queued
+	copying                    // it sends the copies that others are to have in its place
+	telling                    // it sends what it has spent until then
+)
 
 // giveCopies has members sent those that they come to have as this node leaves, and says
 // until when: half of what time is left, copiesFor at most.
@@ -244,18 +264,40 @@ func (h *Handover) tellRest() {
 	h.Wake(ready)
 }
 
-// handedOver reports whether nothing is left to hand over to a member that may yet take it.
-func (h *Handover) handedOver() bool {
-	v := h.View()
+// isFree reports whether this node has no authority left to give away, and its receivers have
+// taken what it gave.
+func (h *Handover) isFree(v *view.View) bool {
+	return !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) && !h.receives(v)
+}
+
+// receives reports whether a member is still to receive authority from this node.
+func (h *Handover) receives(v *view.View) bool {
 	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
-		return false // what nobody gives in a moment is this node's to give
+		return true // this node is to give what no other member gives
 	}
 	held := v.Answerers(v.Held)
-	for i, m := range v.Hashes {
-		receives := len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
-		if i != v.Self && !v.Away[i] && (!h.stream.Idle(m) || receives) {
-			return false
+	return anyOther(v, func(i int) bool {
+		return len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
+	})
+}
+
+// allIdle reports whether nothing waits for the other members.
+func (h *Handover) allIdle(v *view.View) bool {
+	return !anyOther(v, func(i int) bool { return !h.stream.Idle(v.Hashes[i]) })
+}
+
+// acknowledged reports whether the other members have acknowledged what waited for them at a time
+// of the stream.
+func (h *Handover) acknowledged(v *view.View, at int64) bool {
+	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], at) })
+}
+
+// anyOther reports whether f returns true for another member that is not away.
+func anyOther(v *view.View, f func(i int) bool) bool {
+	for i := range v.Hashes {
+		if i != v.Self && !v.Away[i] && f(i) {
+			return true
 		}
 	}
-	return true
+	return false
 }

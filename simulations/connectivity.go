@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/patience"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -142,7 +143,25 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		i = next
 	}
 	w.era(at, max(end, at)+1)
+	for i := range c.events {
+		if e := &c.events[i]; e.kind == changed || e.kind == timedOut {
+			e.to += unnoticed(c.pauses(e.from, e.to, c.members...))
+		}
+	}
 	return c
+}
+
+// unnoticed bounds how much longer than others a node that is paused for so long at a time takes
+// until it finds a silent member missing. Of the time between two looks, which are 100 ms and a pause
+// apart, the node counts 120 ms: it was not there for the rest. It counts up to 800 ms and, for each
+// millisecond of a pause, one more, at most a second.
+func unnoticed(pause time.Duration) time.Duration {
+	const every, silent = 100 * time.Millisecond, 800 * time.Millisecond
+	if pause < patience.LateBy {
+		return 0
+	}
+	looks := (silent+min(pause, time.Second))/(every+patience.LateBy) + 2 // rounded up, and the last one must not be late
+	return max(0, looks*(every+pause)-time.Second)
 }
 
 func roundTrip(there, back weirtest.Link) time.Duration {

@@ -22,7 +22,7 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"internal/clamp", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/pace", "internal/patience",
+		"internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/pace", "internal/patience",
 		"internal/release", "internal/roundtrip", "internal/sealed", "internal/spelling", "ring", "snapshot",
 	},
 	{"bucket", "cluster", "internal/strictyaml"},
@@ -184,7 +184,6 @@ func TestThePureFloorsReadNoClock(t *testing.T) {
 		"sync",
 		"internal/bounds",
 		"internal/check",
-		"internal/clamp",
 		"internal/httpread",
 		"internal/identity",
 		"internal/jsonscan",

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/clamp"
 	"github.com/weir-go/weir/internal/patience"
 )
 
@@ -146,7 +145,7 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
 	version := binary.BigEndian.Uint64(f.body)
-	late := clamp.Duration(binary.BigEndian.Uint32(f.body[8:]), time.Millisecond, maxSaid)
+	late := min(time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond, maxSaid)
 	var t table
 	if len(f.body) > pongSize {
 		if t, err = decodeTable(f.body[pongSize:]); err != nil {

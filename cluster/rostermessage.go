@@ -3,8 +3,6 @@ package cluster
 import (
 	"fmt"
 	"time"
-
-	"github.com/weir-go/weir/internal/clamp"
 )
 
 // rosterMessage carries records, in a push/pull or as a broadcast.
@@ -78,7 +76,7 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 			Epoch: w.Epoch, Turn: w.Turn, Announced: w.State,
 		}
 		if w.Gone {
-			r.Gone = now.Add(-clamp.Duration(int64(w.Age), 1, maxAge))
+			r.Gone = now.Add(-min(w.Age, maxAge))
 		}
 		records[i] = r
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/weir-go/weir/internal/clamp"
 	"github.com/weir-go/weir/internal/patience"
 )
 
@@ -155,7 +154,7 @@ func (c *incoming) judge(f frame) error {
 		if len(f.body) < pingSize {
 			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
-		c.peers.answered(c.batch.From, clamp.Duration(binary.BigEndian.Uint32(f.body[8:]), time.Millisecond, maxSaid))
+		c.peers.answered(c.batch.From, min(time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond, maxSaid))
 		c.pong = c.peers.pong(c.pong[:0], binary.BigEndian.Uint64(f.body))
 		c.replies = appendFrame(c.replies, kindPong, f.id, c.pong)
 	case kindNews:

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/clamp"
 )
 
 // Statement is what one region says to another of an id.
@@ -122,7 +121,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		for _, n := range st.numbers() {
 			*n = r.number()
 		}
-		st.Retry = clamp.Duration(r.uvarint(), 1, 366*24*time.Hour)
+		st.Retry = time.Duration(min(r.uvarint(), uint64(366*24*time.Hour)))
 		if st.Number > 0 {
 			st.From = r.uint64()
 		}

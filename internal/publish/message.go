@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-go/weir/internal/clamp"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -51,7 +50,7 @@ func readEntries(c *wire.Cursor, now int64) (list []entry, err error) {
 		if n := c.Number(MaxValue); n > 0 {
 			p.Value = slices.Clone(c.Bytes(int(n)))
 		} else {
-			p.since = now - int64(clamp.Duration(c.Number(math.MaxUint64), 1, tombstoneFor))
+			p.since = now - int64(min(c.Number(math.MaxUint64), uint64(tombstoneFor)))
 		}
 		list = append(list, p)
 	}

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/clamp"
 )
 
 // A check between nodes is fixed binary, little-endian: a header, then one
@@ -245,7 +244,7 @@ func (l Lease) Append(b []byte) []byte {
 }
 
 func ParseLease(b []byte) Lease {
-	term := clamp.Duration(binary.LittleEndian.Uint16(b[8:]), time.Millisecond, LongestLease)
+	term := clampDuration(binary.LittleEndian.Uint16(b[8:]), time.Millisecond, LongestLease)
 	return Lease{Units: binary.LittleEndian.Uint32(b), Until: binary.LittleEndian.Uint32(b[4:]), Term: uint16(term / time.Millisecond)}
 }
 
@@ -336,7 +335,7 @@ func ParseHeader(b []byte) (Header, error) {
 	}
 	h := Header{
 		Op: Op(b[0]), Flags: b[1], Hops: b[2], Asks: b[3],
-		Wait: clamp.Duration(binary.LittleEndian.Uint32(b[4:]), time.Microsecond, MaxTimeout),
+		Wait: clampDuration(binary.LittleEndian.Uint32(b[4:]), time.Microsecond, MaxTimeout),
 		To:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	size := HeaderBytes + int(h.Asks)*AskBytes
@@ -522,8 +521,8 @@ func ParseResult(answer []byte, i int) (r Result) {
 	}
 	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
 	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
-	r.RetryAfter = clamp.Duration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
-	r.ResetAfter = clamp.Duration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
+	r.RetryAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
+	r.ResetAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
 	if !r.Allowed {
 		r.RetryAfter = max(1, r.RetryAfter)
 	}

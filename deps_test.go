@@ -27,11 +27,11 @@ var floors = [][]string{
 	},
 	{"bucket", "cluster", "internal/strictyaml"},
 	{"internal/wire", "sync"},
-	{"internal/identity", "internal/stats", "internal/view"},
+	{"internal/identity", "internal/view"},
 	{"internal/env"},
 	{ // the parts of a node
 		"internal/asker", "internal/check", "internal/epoch", "internal/handover", "internal/holds", "internal/lines",
-		"internal/owner", "internal/limits", "internal/publish", "internal/regions", "internal/survey",
+		"internal/owner", "internal/limits", "internal/publish", "internal/regions", "internal/stats",
 	},
 	{"internal/reserve", "internal/snapshots"},
 	{"."},
@@ -197,7 +197,6 @@ func TestThePureFloorsReadNoClock(t *testing.T) {
 		"internal/sealed",
 		"internal/spelling",
 		"internal/stats",
-		"internal/survey",
 		"internal/view",
 		"internal/wire",
 	} {

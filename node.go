@@ -27,7 +27,6 @@ import (
 	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/survey"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -65,7 +64,7 @@ type clients struct {
 	lines        *lines.Lines
 	holds        *holds.Holds
 	reservations *reserve.Reservations
-	survey       *survey.Survey
+	survey       *stats.Survey
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -121,7 +120,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
 	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
-	n.clients.survey = survey.New(survey.Config{
+	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
 		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.decide,
 	})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
-	"github.com/weir-go/weir/internal/survey"
+	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -406,5 +406,5 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
 func (c *Config) longestWait() time.Duration {
-	return max(c.Timeout+check.Extension(c.Timeout, c.Timeout), survey.TopWait, handover.LocateWait)
+	return max(c.Timeout+check.Extension(c.Timeout, c.Timeout), stats.TopWait, handover.LocateWait)
 }

@@ -1,4 +1,4 @@
-package survey
+package stats
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -21,7 +20,7 @@ import (
 type member struct {
 	*Survey
 	view   *view.View
-	meters stats.Meters
+	meters Meters
 	mute   bool             // it answers nothing
 	held   map[string]int64 // units in flight, by key
 }
@@ -31,12 +30,12 @@ func members(n, keys int) []*member {
 	for i := range all {
 		m := &member{held: make(map[string]int64)}
 		m.meters.TopKeys.Start(keys, 0)
-		m.Survey = New(Config{
+		m.Survey = NewSurvey(SurveyConfig{
 			Clock: env.OneClock(func() int64 { return 1 }), View: func() *view.View { return m.view }, Meters: &m.meters, TellsKeys: true,
 			InFlight: func(limit string) (rate int64, known bool) { return 10, limit == "in flight" },
 			Decide: func(_ context.Context, _ wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
 				for key, held := range m.held {
-					if idOf(a.Name, key) == a.ID {
+					if surveyID(a.Name, key) == a.ID {
 						r.Limit, r.Remaining = a.Limit.Rate, a.Limit.Rate-held
 						return nil
 					}
@@ -80,11 +79,13 @@ func (m *member) Tell([]byte) {}
 func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
-func idOf(limit, key string) bucket.ID { return identity.Identity{}.ID(identity.Prefix(limit), key) }
+func surveyID(limit, key string) bucket.ID {
+	return identity.Identity{}.ID(identity.Prefix(limit), key)
+}
 
 // ask counts a check of a member's callers.
 func (m *member) ask(limit, key string, secret, allowed bool) {
-	id := idOf(limit, key)
+	id := surveyID(limit, key)
 	m.meters.TopKeys.Add(identity.Bytes(id), limit, key, secret, allowed, 1, 1)
 	m.meters.Limits.Of(limit).Decided(id, &wire.Result{Result: bucket.Result{Allowed: allowed}, Source: wire.Owner}, false)
 }
@@ -99,9 +100,9 @@ func TestTheTopKeysAreThoseOfAllMembers(t *testing.T) {
 	all[2].ask("limit", "sk_live_0123456789abcdef", true, true)
 	top, err := all[0].Top(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, []TopKey{
-		{Limit: "limit", ID: identity.Bytes(idOf("limit", "one")), Key: "one", Known: true, Asks: 6, Denials: 3},
-		{Limit: "limit", ID: identity.Bytes(idOf("limit", "another")), Key: "another", Known: true, Asks: 3},
+	require.Equal(t, []NamedKey{
+		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "one")), Key: "one", Known: true, Asks: 6, Denials: 3},
+		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "another")), Key: "another", Known: true, Asks: 3},
 	}, top.Asked, "no more than are asked for")
 	require.Len(t, top.Denied, 1)
 	top, err = all[0].Top(t.Context(), 3)
@@ -130,7 +131,7 @@ func TestMembersThatDoNotAnswerAreNamed(t *testing.T) {
 func TestAMemberThatRemembersNoKeysIsSilent(t *testing.T) {
 	top, err := members(2, -1)[0].Top(t.Context(), 1)
 	require.NoError(t, err)
-	require.Equal(t, TopKeys{Silent: []string{"a", "b"}}, top)
+	require.Equal(t, ClusterTop{Silent: []string{"a", "b"}}, top)
 }
 
 func TestKeysOfUnitsInFlightHaveWhatIsHeldNow(t *testing.T) {

@@ -1,6 +1,4 @@
-// Package survey asks all members of a cluster what each has decided and which keys it was asked
-// for most, and answers the same for this node. It changes nothing, and no check passes it.
-package survey
+package stats
 
 import (
 	"bytes"
@@ -14,7 +12,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -28,11 +25,11 @@ const (
 	atOnce = 16
 )
 
-// Config is what a Survey needs of the node that it is of.
-type Config struct {
+// SurveyConfig has the parts of a node that its Survey needs.
+type SurveyConfig struct {
 	Clock     env.Clock
 	View      func() *view.View // the present one
-	Meters    *stats.Meters
+	Meters    *Meters
 	Identity  identity.Identity
 	TellsKeys bool // the text of keys may go to other members
 	// InFlight returns the Rate of a known limit of units in flight.
@@ -41,22 +38,24 @@ type Config struct {
 	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
 }
 
-// Survey asks the members of one node's cluster. It has no state of its own.
-type Survey struct{ cfg Config }
+// Survey asks all members of a cluster for their decisions and for the keys that they are asked for
+// most, and answers the same requests for this node. It changes nothing, and no check passes it. It
+// has no state of its own.
+type Survey struct{ cfg SurveyConfig }
 
-// New returns the Survey of a node.
-func New(cfg Config) *Survey { return &Survey{cfg} }
+// NewSurvey returns the Survey of a node.
+func NewSurvey(cfg SurveyConfig) *Survey { return &Survey{cfg} }
 
-// TopKeys are the keys that are asked for most, denied most, and of which most is held.
-type TopKeys struct {
-	Asked, Denied []TopKey
+// ClusterTop are the keys that are asked for most, denied most, and of which most is held.
+type ClusterTop struct {
+	Asked, Denied []NamedKey
 	Held          []HeldKey
 	Missing       []string // names of members that did not answer
 	Silent        []string // and of those that remember no keys
 }
 
-// TopKey is a key of one limit, and how often it was asked for and denied.
-type TopKey struct {
+// NamedKey is a key of one limit, and how often it was asked for and denied.
+type NamedKey struct {
 	Limit                string
 	ID                   [16]byte
 	Key                  string
@@ -68,12 +67,9 @@ type TopKey struct {
 
 // HeldKey is a key of which Held of Most units are held.
 type HeldKey struct {
-	TopKey
+	NamedKey
 	Held, Most int64
 }
-
-// Totals are what one member has decided.
-type Totals = stats.Totals
 
 // AppendTop appends what this node answers that is asked for its top keys.
 func (s *Survey) AppendTop(b []byte) []byte {
@@ -87,12 +83,12 @@ func (s *Survey) AppendTotals(b []byte) []byte {
 	return t.Append(b)
 }
 
-func (s *Survey) own() stats.Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Clock.Steady()) }
+func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Clock.Steady()) }
 
 // Totals returns what each member has decided, by its name, and the names of those that did not
 // answer. The error is the context's.
 func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing []string, err error) {
-	v, all, errs := askAll(ctx, s, wire.OpTotals, totalsWait, stats.ParseTotals, s.cfg.Meters.Limits.Totals)
+	v, all, errs := askAll(ctx, s, wire.OpTotals, totalsWait, ParseTotals, s.cfg.Meters.Limits.Totals)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -108,8 +104,8 @@ func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing
 }
 
 // Top returns at most so many keys of each list. The error is the context's.
-func (s *Survey) Top(ctx context.Context, most int) (t TopKeys, err error) {
-	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, stats.ParseTop, s.own)
+func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
+	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.own)
 	for i := range all {
 		switch {
 		case errs[i] != nil:
@@ -121,10 +117,10 @@ func (s *Survey) Top(ctx context.Context, most int) (t TopKeys, err error) {
 	if v.Self < 0 { // it has left
 		all = append(all, s.own())
 	}
-	asked, denied := stats.MergeTop(all, stats.MaxTop)
+	asked, denied := MergeTop(all, MaxTop)
 	held := s.held(ctx, slices.Concat(asked, denied))
 	if err := ctx.Err(); err != nil {
-		return TopKeys{}, err
+		return ClusterTop{}, err
 	}
 	t.Asked, t.Denied = s.named(asked[:min(len(asked), most)]), s.named(denied[:min(len(denied), most)])
 	t.Held = held[:min(len(held), most)]
@@ -132,13 +128,13 @@ func (s *Survey) Top(ctx context.Context, most int) (t TopKeys, err error) {
 }
 
 // held looks at what is held of the keys of units in flight among all, for TopWait at most.
-func (s *Survey) held(ctx context.Context, all []stats.TopKey) []HeldKey {
+func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	ctx, cancel := context.WithTimeout(ctx, TopWait)
 	defer cancel()
-	slices.SortFunc(all, func(a, b stats.TopKey) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	all = slices.CompactFunc(all, func(a, b stats.TopKey) bool { return a.ID == b.ID })
+	slices.SortFunc(all, func(a, b TopKey) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	all = slices.CompactFunc(all, func(a, b TopKey) bool { return a.ID == b.ID })
 	var asks []wire.Ask
-	all = slices.DeleteFunc(all, func(k stats.TopKey) bool {
+	all = slices.DeleteFunc(all, func(k TopKey) bool {
 		rate, known := s.cfg.InFlight(k.Limit)
 		if !known {
 			return true
@@ -163,7 +159,7 @@ func (s *Survey) held(ctx context.Context, all []stats.TopKey) []HeldKey {
 	return held
 }
 
-func (s *Survey) named(all []stats.TopKey) (top []TopKey) {
+func (s *Survey) named(all []TopKey) (top []NamedKey) {
 	for _, k := range all {
 		top = append(top, s.name(k))
 	}
@@ -171,10 +167,10 @@ func (s *Survey) named(all []stats.TopKey) (top []TopKey) {
 }
 
 // name finds out whether the key is masked: its text has another id.
-func (s *Survey) name(k stats.TopKey) TopKey {
+func (s *Survey) name(k TopKey) NamedKey {
 	id := s.cfg.Identity.ID(identity.Prefix(k.Limit), k.Key)
 	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
-	return TopKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
 // askAll asks every member what op asks for, each for wait at most, and takes this node's answer

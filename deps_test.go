@@ -37,8 +37,8 @@ var floors = [][]string{
 	{"."},
 	{"audit", "internal/adminapi", "internal/bounds", "internal/ratelimit", "weirtest"},
 	{"rules"},
-	{"httplimit", "internal/metrics", "page", "service"},
-	{"examples/gateway", "examples/login", "examples/modelgateway", "internal/framework"},
+	{"httplimit", "contrib/internal/metrics", "page", "service"},
+	{"examples/gateway", "examples/login", "examples/modelgateway", "contrib/internal/framework"},
 }
 
 // testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
@@ -59,7 +59,7 @@ var reaches = map[string][]string{
 	"github.com/hashicorp/memberlist": {"cluster"},
 	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "weirtest"},
 	"net/http": {
-		"examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "internal/framework", "page", "rules", "service",
+		"examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},
 }
 

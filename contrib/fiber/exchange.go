@@ -8,8 +8,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/utils/v2"
 
+	"github.com/weir-go/weir/contrib/internal/framework"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/rules"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weir-go/weir/contrib/internal/framework"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/rules"
 )

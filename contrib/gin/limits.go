@@ -8,8 +8,8 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/contrib/internal/framework"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/framework"
 	"github.com/weir-go/weir/rules"
 )
 

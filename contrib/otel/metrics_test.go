@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/contrib/internal/metrics"
 	"github.com/weir-go/weir/rules"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/contrib/internal/metrics"
 )
 
 // texts is what Prometheus and Grafana are given.

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/contrib/internal/metrics"
 	"github.com/weir-go/weir/rules"
 )
 

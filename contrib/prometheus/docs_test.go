@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/contrib/internal/metrics"
 	"github.com/weir-go/weir/internal/snippets"
 )
 

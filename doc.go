@@ -65,10 +65,10 @@
 // The parts of a node are packages under internal: wire has the formats of messages, view
 // what a node knows at one moment, handover the present view and the moves of authority,
 // owner the counts that the node holds, asker the denials and the units that other owners
-// gave it, holds the units in flight, lines the waiters on LeakyBuckets, reserve the
+// gave it, holds the units in flight, queue the waiters on LeakyBuckets, reserve the
 // reservations, regions the exchange with other regions, publish the published values,
-// registry the declared limits, stats the counters, survey what all members say of theirs,
-// outage the outage under way, and env the clocks and the lifetime. This package assembles them, and has the path of a check.
+// limits the declared limits, stats the counters, outage the outage under way, and env the
+// clocks and the lifetime. This package assembles them, and has the path of a check.
 // docs/architecture.md follows a check, a change and a hand-over through them.
 //
 // Package weirtest runs clusters in virtual time.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/limits"
-	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -219,7 +219,7 @@ func (l *Limit) declared() limits.Limit {
 
 // describe is what a limit's numbers are in a log.
 func describe(l limits.Limit) string {
-	text := fmt.Sprintf("%d per %s", l.Rate, spelling.Duration(l.Per))
+	text := fmt.Sprintf("%d per %s", l.Rate, enum.Duration(l.Per))
 	if l.Algorithm == InFlight {
 		text = fmt.Sprintf("%d at once", l.Rate)
 	}

@@ -1,14 +1,14 @@
 package weir
 
-import "github.com/weir-go/weir/internal/spelling"
+import "github.com/weir-go/weir/internal/enum"
 
 // The names that files, the admin API, metrics and logs have of what is a constant
 // in Go. An Algorithm's are in package bucket.
 var (
-	scopeNames     = spelling.Table[Scope]{What: "scope", Names: []string{"regional", "global"}}
-	partitionNames = spelling.Table[PartitionPolicy]{What: "partition policy", Names: []string{"majority_share", "fair_share", "fail_open", "fail_closed"}}
-	calendarNames  = spelling.Table[Calendar]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
-	sourceNames    = spelling.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
+	scopeNames     = enum.Table[Scope]{What: "scope", Names: []string{"regional", "global"}}
+	partitionNames = enum.Table[PartitionPolicy]{What: "partition policy", Names: []string{"majority_share", "fair_share", "fail_open", "fail_closed"}}
+	calendarNames  = enum.Table[Calendar]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
+	sourceNames    = enum.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
 )
 
 // String returns the name that rules files have, "regional" or "global".

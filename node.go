@@ -12,18 +12,18 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
+	"github.com/weir-go/weir/internal/buildinfo"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
-	"github.com/weir-go/weir/internal/lines"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
+	"github.com/weir-go/weir/internal/queue"
 	"github.com/weir-go/weir/internal/regions"
-	"github.com/weir-go/weir/internal/release"
 	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
@@ -61,7 +61,7 @@ type pools struct {
 
 // clients are what this node does for its callers beside checks.
 type clients struct {
-	lines        *lines.Lines
+	queues       *queue.Queues
 	holds        *holds.Holds
 	reservations *reserve.Reservations
 	survey       *stats.Survey
@@ -118,7 +118,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Old: snapshots.GraceFor, Exact: cfg.Timeout})
 	box := cfg.box()
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
-	n.clients.lines = lines.New(lines.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
+	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
 		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.decide,
@@ -130,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
-		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: release.Version(),
+		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
 		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
 		SaveValues: n.published.Save, LoadValues: n.published.Load,
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/lines"
+	"github.com/weir-go/weir/internal/queue"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -368,14 +368,14 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.ErrorIs(t, <-second, context.Canceled)
 		cancelFourth()
 		require.ErrorIs(t, <-fourth, context.Canceled)
-		time.Sleep(2 * lines.Tick)
+		time.Sleep(2 * queue.Tick)
 		nobodyPasses()
 		require.NoError(t, <-third)
 		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
 		require.Zero(t, n.owner.Lines())
-		require.Zero(t, n.clients.lines.Len())
+		require.Zero(t, n.clients.queues.Len())
 	})
 }
 
@@ -388,7 +388,7 @@ func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
 	placed := func(key string) int64 {
 		var a wire.Ask
 		require.NoError(t, l.ask(t.Context(), key, 1, &a))
-		return n.clients.lines.Placed(&a)
+		return n.clients.queues.Placed(&a)
 	}
 	for try := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())

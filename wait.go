@@ -42,7 +42,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		begun := l.node.observedSince()
 		var err error
 		if queue {
-			r, err = l.node.clients.lines.Wait(ctx, &a)
+			r, err = l.node.clients.queues.Wait(ctx, &a)
 		} else {
 			err = l.node.decide(ctx, wire.OpTake, 0, &a, &r)
 		}

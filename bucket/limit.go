@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 // Algorithm says how a limit counts. The zero value is SlidingWindow.
@@ -31,7 +31,7 @@ const (
 )
 
 // algorithmNames are those that files, metrics and logs have.
-var algorithmNames = spelling.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight"}}
+var algorithmNames = enum.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight"}}
 
 // String returns the name that rules files have, like "sliding_window".
 func (a Algorithm) String() string { return algorithmNames.String(a) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 )
 
 // gossipLog hands what memberlist logs to slog. What it calls an error is a
@@ -16,7 +16,7 @@ import (
 type gossipLog struct {
 	log  *slog.Logger
 	ctx  context.Context // done once the cluster is closed
-	pace pace.Pace       // of what it calls an error
+	pace loglimit.Line   // of what it calls an error
 }
 
 func (l *gossipLog) Write(line []byte) (int, error) {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 )
 
 // The reasons in Stats.Refused.
@@ -29,7 +29,7 @@ const (
 )
 
 // logPace is how often one kind of trouble is logged, whatever causes it.
-const logPace = pace.Every
+const logPace = loglimit.Every
 
 // refusals counts by reason what is turned away, connections above all, and logs the first of each
 // reason and then at most one in logPace. Reasons are a fixed few, so neither

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pace"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -89,7 +89,7 @@ type admin struct {
 	rulesOf  *Middleware // decides by book on requests that are described; nil without one
 	gate     *adminGate
 	log      *slog.Logger
-	failed   pace.Pace // of the line that says so
+	failed   loglimit.Line // of the line that says so
 	patience time.Duration
 	routes   map[string]map[string]adminRoute // by path, then by method
 	csrf     http.CrossOriginProtection       // a browser may have a certificate
@@ -337,7 +337,7 @@ func adminLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
 				known = append(known, r.Limits[i].Name)
 			}
 		}
-		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, spelling.Meant(name, known))
+		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, enum.Suggest(name, known))
 	}
 	return l, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adminapi"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 // What a hold may last without a renewal.
@@ -55,7 +55,7 @@ func (a *admin) hold(r *adminRequest) (int, any, error) {
 // holdTTL returns an error for a ttl that no hold may have.
 func holdTTL(ttl time.Duration) error {
 	if ttl < adminLeastHoldTTL || ttl > adminMostHoldTTL {
-		return adminRefusal(http.StatusBadRequest, "ttl is %s: use %s to %s", spelling.Duration(ttl), spelling.Duration(adminLeastHoldTTL), spelling.Duration(adminMostHoldTTL))
+		return adminRefusal(http.StatusBadRequest, "ttl is %s: use %s to %s", enum.Duration(ttl), enum.Duration(adminLeastHoldTTL), enum.Duration(adminMostHoldTTL))
 	}
 	return nil
 }

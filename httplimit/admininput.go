@@ -19,7 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -81,7 +81,7 @@ func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) 
 	slices.Sort(given)
 	for _, name := range given {
 		if !slices.Contains(known, name) {
-			w.add("unknown %s %q: %s", kind, name, spelling.Meant(name, known))
+			w.add("unknown %s %q: %s", kind, name, enum.Suggest(name, known))
 		}
 	}
 }
@@ -307,7 +307,7 @@ func (f *adminField) read(wrong *adminWrongs, text string) {
 		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
 			like := "1m30s or 250ms"
 			if meant, ok := strictyaml.TimeMeant(text); err != nil && ok {
-				like = spelling.Duration(meant)
+				like = enum.Duration(meant)
 			}
 			wrong.add("%s is %s: use a duration above 0, like %s", f.name, told, like)
 		}

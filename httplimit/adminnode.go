@@ -6,8 +6,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adminapi"
-	"github.com/weir-go/weir/internal/release"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/buildinfo"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -33,7 +33,7 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 	}
 	switch {
 	case found == nil:
-		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, spelling.Meant(r.rest, names))
+		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, enum.Suggest(r.rest, names))
 	case found.State != weir.Dead:
 		return 0, nil, adminRefusal(http.StatusConflict, "%q is %v: only a dead member can be forgotten", r.rest, found.State)
 	}
@@ -130,7 +130,7 @@ func outageOf(o weir.OutageStats) adminapi.Outage {
 func (a *admin) stats(*adminRequest) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, adminapi.Stats{
-		Version: release.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), Shadows: adminapi.Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
+		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), Shadows: adminapi.Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: shown(s.Unheard, time.Duration.Milliseconds), Leases: adminapi.Leases(s.Leases),

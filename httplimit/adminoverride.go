@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -29,7 +29,7 @@ type overrideAnswer struct {
 func answerOf(o rules.Override) *overrideAnswer {
 	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, By: o.By, At: o.At.UTC()}
 	if o.Per != 0 {
-		a.Per = spelling.Duration(o.Per)
+		a.Per = enum.Duration(o.Per)
 	}
 	if !o.Until.IsZero() {
 		until := o.Until.UTC()
@@ -114,11 +114,11 @@ func (w *adminWrongs) numbers(l weir.Limit, o rules.Override) {
 	switch {
 	case o.Per == 0:
 	case l.Algorithm == weir.InFlight:
-		w.add("per is %s, and %s is in_flight: leave it out, because its units come back as holds end", spelling.Duration(o.Per), l.Name)
+		w.add("per is %s, and %s is in_flight: leave it out, because its units come back as holds end", enum.Duration(o.Per), l.Name)
 	case l.Calendar != weir.NoCalendar:
-		w.add("per is %s, and %s has windows of a calendar %v: leave it out", spelling.Duration(o.Per), l.Name, l.Calendar)
+		w.add("per is %s, and %s has windows of a calendar %v: leave it out", enum.Duration(o.Per), l.Name, l.Calendar)
 	case o.Per < shortest || o.Per > longest:
-		w.add("per is %s: use %s to %s", spelling.Duration(o.Per), spelling.Duration(shortest), spelling.Duration(longest))
+		w.add("per is %s: use %s to %s", enum.Duration(o.Per), enum.Duration(shortest), enum.Duration(longest))
 	default:
 		l.Per = o.Per
 	}
@@ -129,7 +129,7 @@ func (w *adminWrongs) numbers(l weir.Limit, o rules.Override) {
 		w.add("burst is %d, and %s is a %v: leave it out, because only token_bucket and leaky_bucket have one", o.Burst, l.Name, l.Algorithm)
 	case isGood:
 		if l.Burst = o.Burst; l.Validate() != nil {
-			w.add("burst is %d: at %d per %s it takes more than 100 years to refill; lower it", o.Burst, o.Rate, spelling.Duration(l.Per))
+			w.add("burst is %d: at %d per %s it takes more than 100 years to refill; lower it", o.Burst, o.Rate, enum.Duration(l.Per))
 		}
 	}
 }

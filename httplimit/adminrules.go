@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -92,10 +92,10 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, answerOfHeaders(e.Headers), e.Tiers})
 	}
 	if r.Soft.Over > 0 {
-		a.Soft = &softAnswer{r.Soft.Over, spelling.Duration(r.Soft.For)}
+		a.Soft = &softAnswer{r.Soft.Over, enum.Duration(r.Soft.For)}
 	}
 	if r.Queue > 0 {
-		a.Queue = spelling.Duration(r.Queue)
+		a.Queue = enum.Duration(r.Queue)
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/ratelimit"
-	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -261,7 +261,7 @@ func tellRetry(h http.Header, d *weir.Decision) {
 // tier notes a tier that the rules do not have.
 func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
 	if tier != "" && !slices.Contains(s.Tiers(), tier) {
-		w.add("there is no tier %q: %s", tier, spelling.Meant(tier, s.Tiers()))
+		w.add("there is no tier %q: %s", tier, enum.Suggest(tier, s.Tiers()))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -111,8 +111,8 @@ type Middleware struct {
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 
-	uncounted, unsettling pace.Pace   // paces of log lines
-	addressless           atomic.Bool // the line about requests without an address is logged
+	uncounted, unsettling loglimit.Line // paces of log lines
+	addressless           atomic.Bool   // the line about requests without an address is logged
 	unsettled             atomic.Uint64
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/ratelimit"
-	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -181,7 +181,7 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 		}
 	}
 	if only != "" && !slices.Contains(known, only) {
-		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, spelling.Meant(only, known))
+		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, enum.Suggest(only, known))
 	}
 	return peeks, nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/release"
+	"github.com/weir-go/weir/internal/buildinfo"
 )
 
 //go:embed files
@@ -90,7 +90,7 @@ func New(o Options) (*Page, error) {
 	}
 	p := &Page{
 		source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, closed: make(chan struct{}),
-		viewers: cmp.Or(o.Viewers, defaultViewers), runbook: cmp.Or(o.Runbook, defaultRunbook), version: cmp.Or(o.Version, release.Version()),
+		viewers: cmp.Or(o.Viewers, defaultViewers), runbook: cmp.Or(o.Runbook, defaultRunbook), version: cmp.Or(o.Version, buildinfo.Version()),
 	}
 	p.actor, _ = o.Source.(Actor)
 	return p, nil

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -39,7 +39,7 @@ type Book struct {
 	grants   map[string]*grant // by the name that they are published under
 	nextPast time.Time         // when the next override ends; zero if none does
 
-	unread, unfit, unwatched pace.Pace // of lines about overrides, and about the file's directory
+	unread, unfit, unwatched loglimit.Line // of lines about overrides, and about the file's directory
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup

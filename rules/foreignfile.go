@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -26,7 +26,7 @@ func isForeign(root strictyaml.Value) bool {
 		if slices.Contains(fileFields, e.Field) {
 			continue
 		}
-		if meant := spelling.Meant(e.Field, fileFields); strings.HasPrefix(meant, "did you mean") {
+		if meant := enum.Suggest(e.Field, fileFields); strings.HasPrefix(meant, "did you mean") {
 			e.Key.Errorf("unknown field %q: %s", e.Field, meant)
 		} else {
 			unknown++

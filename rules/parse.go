@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -256,7 +256,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 		} else if from := slices.Index(keyNames, text); from >= 0 {
 			new.from = source(from)
 		} else {
-			item.Errorf("unknown key %q: %s", text, spelling.Meant(text, keyNames))
+			item.Errorf("unknown key %q: %s", text, enum.Suggest(text, keyNames))
 			continue
 		}
 		if new.from == fromNothing && len(parts) > 1 {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -163,7 +163,7 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 		_, err := time.ParseDuration(text)
 		meant, _ := strictyaml.TimeMeant(text)
 		if calendar, ok := calendarLengths[meant]; ok && err != nil {
-			v.Errorf("per is %q: write %s, or calendar: %v for the calendar's %v", text, spelling.Duration(meant), calendar, calendar)
+			v.Errorf("per is %q: write %s, or calendar: %v for the calendar's %v", text, enum.Duration(meant), calendar, calendar)
 			return 0
 		}
 	}
@@ -176,7 +176,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	own := make(map[string]strictyaml.Value)
 	for _, e := range tiers.Entries() {
 		if !slices.Contains(p.set.tiers, e.Field) {
-			e.Key.Errorf("unknown tier %q: %s", e.Field, spelling.Meant(e.Field, p.set.tiers))
+			e.Key.Errorf("unknown tier %q: %s", e.Field, enum.Suggest(e.Field, p.set.tiers))
 			continue
 		}
 		own[e.Field] = e.Value

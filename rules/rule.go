@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 // Rule is one rule of a Set. It is shared, and must not be changed.
@@ -203,7 +203,7 @@ func Describe(l weir.Limit) string {
 	case l.Algorithm == weir.InFlight:
 		fmt.Fprintf(&b, "%d ", l.Rate)
 	case l.Calendar == weir.NoCalendar:
-		fmt.Fprintf(&b, "%d per %s, ", l.Rate, spelling.Duration(l.Per))
+		fmt.Fprintf(&b, "%d per %s, ", l.Rate, enum.Duration(l.Per))
 	default:
 		fmt.Fprintf(&b, "%d per calendar %v of %s, ", l.Rate, l.Calendar, cmp.Or(l.Zone, "UTC"))
 	}

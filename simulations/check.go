@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -165,9 +165,9 @@ func (c *checker) load(l Load) {
 	case l.Burst != 0 && l.Ends != 0:
 		c.wrong("ends", "ends is of a steady load: a burst comes at once")
 	case l.Begins >= c.s.Lasts:
-		c.wrong(begins, "%s is %s: the scenario ends at %s", begins, spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
+		c.wrong(begins, "%s is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
 	case l.Ends != 0 && (l.Ends <= l.Begins || l.Ends > c.s.Lasts):
-		c.wrong("ends", "ends is %s: use a time after the load begins, and up to %s", spelling.Duration(l.Ends), spelling.Duration(c.s.Lasts))
+		c.wrong("ends", "ends is %s: use a time after the load begins, and up to %s", enum.Duration(l.Ends), enum.Duration(c.s.Lasts))
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *state) apply(faults ...Fault) *state {
 func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At >= c.s.Lasts {
-		c.wrong("at", "%s at %s: the scenario ends at %s", field, spelling.Duration(f.At), spelling.Duration(c.s.Lasts))
+		c.wrong("at", "%s at %s: the scenario ends at %s", field, enum.Duration(f.At), enum.Duration(c.s.Lasts))
 		return
 	}
 	switch f.Kind {
@@ -314,7 +314,7 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
-		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", spelling.Duration(f.Pauses), spelling.Duration(f.Every))
+		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", enum.Duration(f.Pauses), enum.Duration(f.Every))
 	}
 	if (f.Kind == FaultLose || f.Kind == FaultRevert) && c.s.Snapshots == 0 {
 		c.wrong(field, "%s is of snapshots: say how often they are written with snapshots in the settings", field)
@@ -329,7 +329,7 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 		}
 		if f.Kind == FaultSkew {
 			if stepped[name] += f.By; f.By == 0 || stepped[name].Abs() > maxClock {
-				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, spelling.Duration(stepped[name]), spelling.Duration(maxClock))
+				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, enum.Duration(stepped[name]), enum.Duration(maxClock))
 			}
 			continue
 		}
@@ -338,7 +338,7 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 		}
 		is := hosts[name]
 		if m := may[f.Kind]; !slices.Contains(m.needs, is) {
-			c.wrong(field, "%s of %q at %s: it is %v then", field, name, spelling.Duration(f.At), is)
+			c.wrong(field, "%s of %q at %s: it is %v then", field, name, enum.Duration(f.At), is)
 			continue
 		}
 		hosts[name] = may[f.Kind].makes

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 const columns = 96 // that reports keep to
@@ -33,7 +33,7 @@ func heading(w io.Writer, s *Scenario) {
 	}
 	fmt.Fprintf(w, "%d nodes, %v, membership %s, seed %d\n", len(s.Nodes), s.Lasts, membership, s.Seed)
 	for _, l := range s.Limits {
-		fmt.Fprintf(w, "limit %s: %d per %s, burst %d, %v, %v, %v\n", l.Name, l.Rate, spelling.Duration(l.Per), l.Burst, l.Algorithm, l.Partition, l.Scope)
+		fmt.Fprintf(w, "limit %s: %d per %s, burst %d, %v, %v, %v\n", l.Name, l.Rate, enum.Duration(l.Per), l.Burst, l.Algorithm, l.Partition, l.Scope)
 	}
 }
 
@@ -41,7 +41,7 @@ func heading(w io.Writer, s *Scenario) {
 // asked most.
 func table(w io.Writer, s *Scenario, a *asks) {
 	samples := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second))
-	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", spelling.Duration(a.l.Per), "second")
+	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", enum.Duration(a.l.Per), "second")
 	for side := range samples[0].sides {
 		name := fmt.Sprintf("side %d", side+1)
 		if a.planet != nil {
@@ -53,7 +53,7 @@ func table(w io.Writer, s *Scenario, a *asks) {
 	faults := s.Faults
 	for _, at := range samples[1:] {
 		for ; len(faults) > 0 && faults[0].At < at.at; faults = faults[1:] {
-			wrap(w, fmt.Sprintf("%7s ─ ", spelling.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
+			wrap(w, fmt.Sprintf("%7s ─ ", enum.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
 		}
 		fmt.Fprintf(w, "%7.4g ", at.at.Seconds())
 		for _, units := range at.sides {
@@ -84,7 +84,7 @@ func (f *Fault) says() string {
 		fmt.Fprintf(b, " %s → %s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
 	}
 	if f.Kind == FaultLink {
-		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", spelling.Duration(f.Link.Latency), spelling.Duration(f.Link.Jitter), percent(f.Link.Loss))
+		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", enum.Duration(f.Link.Latency), enum.Duration(f.Link.Jitter), percent(f.Link.Loss))
 	}
 	if f.Breaks {
 		b.WriteString(", and connections break")
@@ -93,9 +93,9 @@ func (f *Fault) says() string {
 		fmt.Fprintf(b, " by %v", f.By)
 	}
 	if f.Kind == FaultSlow {
-		fmt.Fprintf(b, ": paused for %s", spelling.Duration(f.Pauses))
+		fmt.Fprintf(b, ": paused for %s", enum.Duration(f.Pauses))
 		if f.Pauses > 0 {
-			fmt.Fprintf(b, " of each %s", spelling.Duration(f.Every))
+			fmt.Fprintf(b, " of each %s", enum.Duration(f.Every))
 		}
 	}
 	return b.String()
@@ -120,7 +120,7 @@ func verdicts(w io.Writer, broken []Broken) {
 
 // tell prints what is broken.
 func (b *Broken) tell(w io.Writer) {
-	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", spelling.Duration(b.At), b.Says))
+	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Says))
 }
 
 // wrap prints text in lines of no more than the columns, after first and then

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -163,7 +163,7 @@ func node(value any) *yaml.Node {
 	case *yaml.Node:
 		return v
 	case time.Duration:
-		return plain(spelling.Duration(v))
+		return plain(enum.Duration(v))
 	case float64:
 		return plain(decimal(v))
 	case countsync.Caps:

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -180,9 +180,9 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	case rule.Shadow:
 		fmt.Fprintln(w, "  shadow: counted, and never enforced")
 	case rule.Queue > 0:
-		fmt.Fprintf(w, "  queue: waits up to %s for its turn\n", spelling.Duration(rule.Queue))
+		fmt.Fprintf(w, "  queue: waits up to %s for its turn\n", enum.Duration(rule.Queue))
 	case rule.Soft.Over > 0:
-		fmt.Fprintf(w, "  soft:  %.4g%% more in %s, marked, once a limit is exhausted\n", rule.Soft.Over*100, spelling.Duration(rule.Soft.For))
+		fmt.Fprintf(w, "  soft:  %.4g%% more in %s, marked, once a limit is exhausted\n", rule.Soft.Over*100, enum.Duration(rule.Soft.For))
 	}
 	if units == 0 {
 		fmt.Fprintln(w, "  spends nothing")

@@ -15,7 +15,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -204,7 +204,7 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 		}
 	}
 	if l.current.Unit == rls.RateLimitResponse_RateLimit_UNKNOWN && unit.IsText() {
-		unit.Errorf("unknown unit %q: %s", name, spelling.Meant(name, unitNames()))
+		unit.Errorf("unknown unit %q: %s", name, enum.Suggest(name, unitNames()))
 	}
 	return l
 }
@@ -225,7 +225,7 @@ func (d *domain) unreplaced(report func(i int, why string)) {
 	for i, p := range d.replaces {
 		if !known[p.name] && reported < maxUnreplaced {
 			reported++
-			report(i, fmt.Sprintf("no rate_limit of this domain has the name %q: %s", p.name, spelling.Meant(p.name, names)))
+			report(i, fmt.Sprintf("no rate_limit of this domain has the name %q: %s", p.name, enum.Suggest(p.name, names)))
 		}
 	}
 }

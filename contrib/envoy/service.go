@@ -17,7 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/httpread"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 )
 
 // Options say how a Service counts and answers. The zero Options are valid. Sliding,
@@ -91,8 +91,8 @@ type Service struct {
 	node    *weir.Node
 	o       Options
 	retry   time.Duration // of Follow
-	refused pace.Pace     // of the line that a configuration was
-	large   pace.Pace     // of the line that a request was
+	refused loglimit.Line // of the line that a configuration was
+	large   loglimit.Line // of the line that a request was
 	drained chan struct{} // closed by Drain
 	drain   sync.Once
 

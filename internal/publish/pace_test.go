@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 )
 
 func TestALineIsLoggedAtOnceAndThenAtItsPaceWithHowManyWereNot(t *testing.T) {
-	var p pace.Pace
+	var p loglimit.Line
 	at := time.Unix(1000, 0)
 	for i, step := range []struct {
 		later    time.Duration
 		unlogged uint64
 		due      bool
 	}{
-		{0, 0, true}, {0, 0, false}, {pace.Every - 1, 0, false}, {pace.Every, 2, true}, {2*pace.Every - 1, 0, false}, {5 * pace.Every, 1, true},
+		{0, 0, true}, {0, 0, false}, {loglimit.Every - 1, 0, false}, {loglimit.Every, 2, true}, {2*loglimit.Every - 1, 0, false}, {5 * loglimit.Every, 1, true},
 		{0, 0, true}, // the clock was set back
 		{time.Second, 0, false},
 	} {

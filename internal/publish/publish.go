@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -50,7 +50,7 @@ type Config struct {
 type Publisher struct {
 	Store
 	cfg       Config
-	farAhead  pace.Pace     // of the line about a version that is refused
+	farAhead  loglimit.Line // of the line about a version that is refused
 	newcomers chan struct{} // Run is to look at the members
 }
 

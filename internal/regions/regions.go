@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -71,7 +71,7 @@ type link struct {
 	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
-	disputes                       pace.Pace
+	disputes                       loglimit.Line
 	quota                          quota
 	sentBytes, receivedBytes       atomic.Uint64
 }

@@ -29,7 +29,7 @@ import (
 
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/snapshot"
 	countsync "github.com/weir-go/weir/sync"
@@ -87,7 +87,7 @@ type Snapshots struct {
 	leaving atomic.Bool   // what is being written takes no more pauses
 	taken   atomic.Int64  // when the store took something last, by the steady clock
 
-	failures pace.Pace // of the lines about them
+	failures loglimit.Line // of the lines about them
 
 	shut atomic.Pointer[error] // why nothing is written, nil if all may be
 

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 // Value is a place in a file and what is there: a map, a list, or a text, number
@@ -73,7 +73,7 @@ func (v Value) Map(known ...string) Map {
 	m := Map{in: v, fields: make(map[string]Value)}
 	for _, e := range v.Entries() {
 		if !slices.Contains(known, e.Field) {
-			e.Key.Errorf("unknown field %q: %s", e.Field, spelling.Meant(e.Field, known))
+			e.Key.Errorf("unknown field %q: %s", e.Field, enum.Suggest(e.Field, known))
 			continue
 		}
 		m.fields[e.Field] = e.Value
@@ -207,7 +207,7 @@ func (v Value) Any() any {
 func (v Value) OneOf(what string, known []string) string {
 	text, ok := v.text()
 	if ok && !slices.Contains(known, text) {
-		v.Errorf("unknown %s %q: %s", what, text, spelling.Meant(text, known))
+		v.Errorf("unknown %s %q: %s", what, text, enum.Suggest(text, known))
 		return ""
 	}
 	return text
@@ -293,9 +293,9 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 		if _, ok := number(text); ok {
 			v.Errorf("%s is %s: add a unit, like %ss or %sms", v.called(), text, text, text)
 		} else if meant, ok := TimeMeant(text); ok && meant >= low && meant <= high {
-			v.Errorf("%s is %q: write %s", v.called(), text, spelling.Duration(meant))
+			v.Errorf("%s is %q: write %s", v.called(), text, enum.Duration(meant))
 		} else if ok {
-			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, spelling.Duration(meant), low, high)
+			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, enum.Duration(meant), low, high)
 		} else {
 			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
 		}

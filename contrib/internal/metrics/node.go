@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/release"
+	"github.com/weir-go/weir/internal/buildinfo"
 )
 
 // NodeStats is one reading of a node.
@@ -36,7 +36,7 @@ func OfNode() []Family[NodeStats] { return ofNode }
 var ofNode = []Family[NodeStats]{
 	{Name: "weir_build_info", Help: "Always 1; the version of Weir in this program, and the version of Go that built it.",
 		Kind: Gauge, Labels: []string{"version", "goversion"}, Read: func(_ *NodeStats, emit Emit) {
-			emit(1, release.Version(), runtime.Version())
+			emit(1, buildinfo.Version(), runtime.Version())
 		}},
 	{Name: "weir_decisions_total", Help: "Decisions for checks of this node, by source and outcome.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/loglimit"
 )
 
 // Port is a net.Listener whose connections are bounded by a Budget. It is served by a
@@ -22,7 +22,7 @@ type Port struct {
 	pool        *pool
 	mostNew     int
 	writeWithin time.Duration // bounds each write; 0 where the server bounds answers
-	paced       pace.Pace
+	paced       loglimit.Line
 	rpcs        rpcs
 
 	resting   atomic.Bool

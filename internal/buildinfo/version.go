@@ -1,5 +1,5 @@
-// Package release knows which version of Weir a program was built with.
-package release
+// Package buildinfo returns the version of Weir that a program was built with.
+package buildinfo
 
 import "runtime/debug"
 

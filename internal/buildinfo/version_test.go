@@ -1,4 +1,4 @@
-package release
+package buildinfo
 
 import (
 	"runtime/debug"

@@ -1,11 +1,11 @@
-// Package lines owns the lines of a node: the waiters of each key of a LeakyBucket, in order of
+// Package queue owns the lines of a node: the waiters of each key of a LeakyBucket, in order of
 // arrival.
 //
 // A waiter holds nothing at the owner. The first of a line asks there for all, and what the
 // line is granted goes to its first waiter when its turn comes. So a waiter that leaves takes
 // nothing along, and the others move up. What is done under a lock does not grow with the
 // waiters.
-package lines
+package queue
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 	Tick = 20 * time.Millisecond
 )
 
-// Config is what Lines need of the node that they are of.
+// Config is what Queues need of the node that they are of.
 type Config struct {
 	Clock env.Clock
 	Life  *env.Life
@@ -37,8 +37,8 @@ type Config struct {
 	Full, Closed error
 }
 
-// Lines are those of one node. Its methods are safe for concurrent use.
-type Lines struct {
+// Queues are those of one node. Its methods are safe for concurrent use.
+type Queues struct {
 	cfg    Config
 	shards [shards]shard
 }
@@ -49,12 +49,12 @@ type shard struct {
 	of map[key]*line
 }
 
-// New returns Lines in which nothing waits.
-func New(cfg Config) *Lines { return &Lines{cfg: cfg} }
+// New returns Queues in which nothing waits.
+func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
 // Wait waits for the turn of a's units, and returns what they were granted. With an error, which
 // is Full, Closed, or the context's, the result is a denial.
-func (l *Lines) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
+func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
 	w.by, _ = ctx.Deadline()
 	x := l.enter(a, w)
@@ -73,7 +73,7 @@ func (l *Lines) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error
 }
 
 // enter has a waiter join the line of what it asks for, which it begins if there is none.
-func (l *Lines) enter(a *wire.Ask, one *waiter) *line {
+func (l *Queues) enter(a *wire.Ask, one *waiter) *line {
 	s, of := l.of(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,12 +96,12 @@ func (l *Lines) enter(a *wire.Ask, one *waiter) *line {
 }
 
 // of returns the shard and the key of an ask's line.
-func (l *Lines) of(a *wire.Ask) (*shard, key) {
+func (l *Queues) of(a *wire.Ask) (*shard, key) {
 	return &l.shards[a.ID.Lo%shards], key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 }
 
 // quit has a waiter leave, unless it was served just now.
-func (l *Lines) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
+func (l *Queues) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
 	x.shard.mu.Lock()
 	defer x.shard.mu.Unlock()
 	if w.at == nil {
@@ -118,7 +118,7 @@ func (l *Lines) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, e
 
 // pass has the first of a line drive it, or ends the line where nobody waits: what was
 // granted and nobody has got goes back.
-func (l *Lines) pass(x *line, a *wire.Ask) {
+func (l *Queues) pass(x *line, a *wire.Ask) {
 	if w := x.head(); w != nil {
 		env.Signal(w.first)
 		return
@@ -141,7 +141,7 @@ func (l *Lines) pass(x *line, a *wire.Ask) {
 }
 
 // drive serves the line for as long as w is its first waiter.
-func (l *Lines) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
+func (l *Queues) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 	s := x.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *Lines) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 
 // askFor asks the owner for units and for places. The answer is the line's, also where its
 // first waiter has left by then. It reports false if too much is under way.
-func (l *Lines) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
+func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).Pack(), x.ticket
 	started := l.cfg.Life.Try(func(context.Context) {
@@ -192,7 +192,7 @@ func (l *Lines) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int
 
 // await waits for so long, or until it is woken, and reports whether ctx or the node has
 // ended.
-func (l *Lines) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
+func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -208,7 +208,7 @@ func (l *Lines) await(ctx context.Context, wait time.Duration, woken <-chan stru
 
 // Placed returns the units of the waiters of an ask's line that have a place, 0 while one of
 // them has none.
-func (l *Lines) Placed(a *wire.Ask) int64 {
+func (l *Queues) Placed(a *wire.Ask) int64 {
 	s, of := l.of(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +220,7 @@ func (l *Lines) Placed(a *wire.Ask) int64 {
 }
 
 // Len returns how many lines there are.
-func (l *Lines) Len() (n int) {
+func (l *Queues) Len() (n int) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()

@@ -1,4 +1,4 @@
-package spelling
+package enum
 
 import (
 	"strconv"
@@ -10,9 +10,9 @@ const (
 	maxListed   = 20 // names that a message lists
 )
 
-// Meant ends a message about a name that is not one of those known: with the one
-// that it is nearest to, or else with all of them.
-func Meant(name string, known []string) string {
+// Suggest returns the end of an error message about an unknown name. It names the most similar of
+// the known names, or else lists all of them.
+func Suggest(name string, known []string) string {
 	best, least := "", (len(name)+1)/3+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {

@@ -1,4 +1,4 @@
-package lines
+package queue
 
 import (
 	"container/list"
@@ -17,7 +17,7 @@ import (
 // key is what the waiters of a line have in common.
 type key struct{ hi, lo, numbers uint64 }
 
-// line is the waiters of one key. The first of them drives it (Lines.drive): it asks the
+// line is the waiters of one key. The first of them drives it (Queues.drive): it asks the
 // owner, and serves the others. The shard's lock is held for all of it.
 type line struct {
 	shard   *shard

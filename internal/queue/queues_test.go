@@ -1,4 +1,4 @@
-package lines
+package queue
 
 import (
 	"context"
@@ -26,7 +26,7 @@ var (
 
 // queue is the lines of one node, and the owner that they ask.
 type queue struct {
-	*Lines
+	*Queues
 	life  env.Life
 	owner *owner.Owner
 	limit bucket.Limit
@@ -44,7 +44,7 @@ func newQueue() *queue {
 	do := func(op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) {
 		q.owner.Do(v, view.AsOwner, op, flags, a, clock.Now(), r)
 	}
-	q.Lines = New(Config{
+	q.Queues = New(Config{
 		Clock: clock, Life: &q.life, Full: errFull, Closed: errClosed,
 		Decide: func(_ context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
 			q.asks.Add(1)

@@ -1,8 +1,7 @@
-// Package spelling spells the values of enumerations. A type has one Table, of which
-// its String, MarshalText and UnmarshalText are made, and with them all that reads
-// or writes such a value: rules files, scenario files, the admin API, metrics and
-// logs. So a name has one spelling, and the other one is refused with the right one.
-package spelling
+// Package enum names the values of enumerations. A type has one Table, which its String, MarshalText
+// and UnmarshalText use. So rules files, scenario files, the admin API, metrics and logs spell a
+// value alike, and an error about another spelling suggests the right one.
+package enum
 
 import (
 	"fmt"
@@ -37,7 +36,7 @@ func (t *Table[T]) MarshalText(value T) ([]byte, error) {
 func (t *Table[T]) UnmarshalText(value *T, name []byte) error {
 	i := slices.Index(t.Names, string(name))
 	if i < 0 {
-		return fmt.Errorf("unknown %s %q: %s", t.What, name, Meant(string(name), t.Names))
+		return fmt.Errorf("unknown %s %q: %s", t.What, name, Suggest(string(name), t.Names))
 	}
 	*value = T(i)
 	return nil

@@ -1,0 +1,31 @@
+// Package loglimit limits how often a log line is written that traffic or a loop could repeat.
+package loglimit
+
+import (
+	"sync"
+	"time"
+)
+
+// Every is the least time between two lines of one kind.
+const Every = 10 * time.Second
+
+// Line limits one kind of log line. The first line of the zero Line is due. It is safe for
+// concurrent use.
+type Line struct {
+	mu       sync.Mutex
+	last     time.Time
+	unlogged uint64
+}
+
+// Due reports whether the line is due at now, and how many lines were dropped since the last one. If
+// now is before the last line, the line is due.
+func (p *Line) Due(now time.Time) (unlogged uint64, due bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if since := now.Sub(p.last); !p.last.IsZero() && since >= 0 && since < Every {
+		p.unlogged++
+		return 0, false
+	}
+	unlogged, p.unlogged, p.last = p.unlogged, 0, now
+	return unlogged, true
+}

@@ -25,7 +25,7 @@ var fuzzedElsewhere = map[string]string{
 	"internal/handover": ". FuzzHashes",
 	"internal/sealed":   "internal/reserve FuzzOpen",
 	"internal/identity": ". FuzzParseSecrets",
-	"internal/spelling": "rules FuzzParse",
+	"internal/enum":     "rules FuzzParse",
 }
 
 // notFuzzed are packages that need no target, and why.

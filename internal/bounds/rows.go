@@ -40,7 +40,7 @@ func Rows() []Row {
 		},
 		{
 			"a member is missing from this side",
-			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which nobody comes or goes; each change of connectivity c in it, or in the 2 s before, adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
+			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which nobody comes or goes; each change of connectivity c in it, or in the 2 s before (longer before if [a node is paused](partitions.md#timeouts-and-failure-detection) for 20 ms or more at a time), adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
 		},
 		{
 			"all missing members have ended",

@@ -48,6 +48,7 @@ var testTools = [][]string{
 		"internal/race", "internal/snippets",
 	},
 	{"internal/realtime"},
+	{"internal/testnode"},
 }
 
 // toolPrograms are the directories, with all below them, of programs that test and measure Weir.

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/audit"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -58,19 +59,11 @@ func open(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 	return l
 }
 
-func solo(t *testing.T, cfg weir.Config) *weir.Node {
+// audited opens a Log of a node, and returns the node's Limiter of perHour.
+func audited(t *testing.T, sink audit.Sink, o audit.Options) (*audit.Log, *weir.Limiter) {
 	t.Helper()
-	n, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = n.Close() })
-	return n
-}
-
-func limiter(t *testing.T, n *weir.Node, l weir.Limit) *weir.Limiter {
-	t.Helper()
-	limiter, err := n.Limiter(l)
-	require.NoError(t, err)
-	return limiter
+	log := open(t, sink, o)
+	return log, testnode.Limiter(t, testnode.Start(t, weir.Config{Observer: log}), perHour)
 }
 
 func allow(t *testing.T, l *weir.Limiter, key string, times int) {
@@ -87,8 +80,8 @@ func TestADenialIsRecordedOnceAndAnAdmissionIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
 		log := open(t, sink, audit.Options{})
-		n := solo(t, weir.Config{Name: "api-1", Region: "eu", Observer: log})
-		l := limiter(t, n, perHour)
+		n := testnode.Start(t, weir.Config{Name: "api-1", Region: "eu", Observer: log})
+		l := testnode.Limiter(t, n, perHour)
 		allow(t, l, "user 1", 2)
 		time.Sleep(time.Minute)
 		begun := time.Now()
@@ -108,8 +101,8 @@ func TestADenialIsRecordedOnceAndAnAdmissionIsNot(t *testing.T) {
 func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{})
-	n := solo(t, weir.Config{Region: "eu", Observer: log})
-	l := limiter(t, n, perHour)
+	n := testnode.Start(t, weir.Config{Region: "eu", Observer: log})
+	l := testnode.Limiter(t, n, perHour)
 	allow(t, l, "k", 1) // admitted: nothing to record
 	name := n.Members()[0].Name
 	require.NoError(t, n.Leave(t.Context()))
@@ -138,7 +131,7 @@ func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
 					name = m.Name
 				}
 			}
-			l := limiter(t, c.Node(host), perHour)
+			l := testnode.Limiter(t, c.Node(host), perHour)
 			for i := range 10 {
 				for range 3 {
 					key := fmt.Sprint("user ", i)
@@ -168,8 +161,8 @@ func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
 func TestAnErrorAShadowAndAnAskOfManyAreRecordedAndAPeekIsNot(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{})
-	n := solo(t, weir.Config{Observer: log})
-	l, other := limiter(t, n, perHour), limiter(t, n, weir.Limit{Name: "other", Rate: 10, Per: time.Hour})
+	n := testnode.Start(t, weir.Config{Observer: log})
+	l, other := testnode.Limiter(t, n, perHour), testnode.Limiter(t, n, weir.Limit{Name: "other", Rate: 10, Per: time.Hour})
 	allow(t, l, "k", 2)
 	_, err := l.Peek(t.Context(), "k")
 	require.NoError(t, err)
@@ -198,7 +191,7 @@ func TestAnErrorAShadowAndAnAskOfManyAreRecordedAndAPeekIsNot(t *testing.T) {
 func TestWhatARecordKeepsOfWhatACallerGivesIsBounded(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{Keys: true})
-	l := limiter(t, solo(t, weir.Config{Observer: log}), weir.Limit{Name: strings.Repeat("n", 255), Rate: 1, Per: time.Hour})
+	l := testnode.Limiter(t, testnode.Start(t, weir.Config{Observer: log}), weir.Limit{Name: strings.Repeat("n", 255), Rate: 1, Per: time.Hour})
 	for _, size := range []int{1024, 1025, 1 << 20} {
 		_, err := l.AllowN(t.Context(), strings.Repeat("k", size), 2)
 		require.ErrorIs(t, err, weir.ErrInvalid)
@@ -223,7 +216,7 @@ func TestAKeyIsInTheSampleOfEveryNodeOrOfNone(t *testing.T) {
 	sampled := func(o audit.Options) (allowed, denied map[audit.ID]int) {
 		sink := new(kept)
 		log := open(t, sink, o)
-		l := limiter(t, solo(t, weir.Config{Seed: seed, Observer: log}), perHour)
+		l := testnode.Limiter(t, testnode.Start(t, weir.Config{Seed: seed, Observer: log}), perHour)
 		for i := range keys {
 			allow(t, l, fmt.Sprint("user ", i), 3)
 		}
@@ -266,12 +259,11 @@ func TestAKeyIsInTheSampleOfEveryNodeOrOfNone(t *testing.T) {
 func TestARecordHasTheTraceOfItsCheckAndOthersAreNotAskedFor(t *testing.T) {
 	type span struct{}
 	traced, sink := 0, new(kept)
-	log := open(t, sink, audit.Options{Trace: func(ctx context.Context) string {
+	log, l := audited(t, sink, audit.Options{Trace: func(ctx context.Context) string {
 		traced++
 		id, _ := ctx.Value(span{}).(string)
 		return id
 	}})
-	l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
 	allow(t, l, "k", 3)
 	for _, id := range []string{"4bf92f3577b34da6a3ce929d0e0e4736", strings.Repeat("x", 1000)} {
 		_, err := l.Allow(context.WithValue(t.Context(), span{}, id), "k")
@@ -294,8 +286,7 @@ func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
 			<-free
 			return len(batch), nil
 		}}
-		log := open(t, sink, audit.Options{Queue: 16, Batch: 4})
-		l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+		log, l := audited(t, sink, audit.Options{Queue: 16, Batch: 4})
 		allow(t, l, "k", 2+1)
 		time.Sleep(time.Second) // the first has gone, alone, and hangs
 		synctest.Wait()
@@ -317,8 +308,7 @@ func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
 func TestABatchIsWrittenWhenItIsFullOrSinceOneHasWaitedLongEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := open(t, sink, audit.Options{Batch: 4, Every: time.Minute})
-		l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+		log, l := audited(t, sink, audit.Options{Batch: 4, Every: time.Minute})
 		allow(t, l, "k", 2+3)
 		synctest.Wait()
 		require.Empty(t, sink.records())
@@ -353,8 +343,7 @@ func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testin
 		var said lab.Text
 		calls := 0
 		sink := &kept{answer: func(ctx context.Context, _ []audit.Record) (int, error) { calls++; return answers[calls-1](ctx) }}
-		log := open(t, sink, audit.Options{Batch: 4, Timeout: time.Second, Logger: slog.New(slog.NewTextHandler(&said, nil))})
-		l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+		log, l := audited(t, sink, audit.Options{Batch: 4, Timeout: time.Second, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 		allow(t, l, "k", 2)
 		for _, want := range []audit.Stats{
 			{Failed: 4}, {Failed: 5, Written: 3}, {Failed: 5, Written: 7}, {Failed: 9, Written: 7}, {Failed: 13, Written: 7}, {Failed: 13, Written: 11},
@@ -378,8 +367,7 @@ func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testin
 func TestCloseWritesWhatIsQueuedAndDropsWhatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := open(t, sink, audit.Options{Queue: 1000, Batch: 7, Every: time.Hour})
-		l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+		log, l := audited(t, sink, audit.Options{Queue: 1000, Batch: 7, Every: time.Hour})
 		allow(t, l, "k", 2+20)
 		require.NoError(t, log.Close(t.Context()))
 		require.Len(t, sink.records(), 20)
@@ -401,8 +389,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 				return 0, ctx.Err()
 			}}
 			var said lab.Text
-			log := open(t, sink, audit.Options{Batch: 4, Timeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&said, nil))})
-			l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+			log, l := audited(t, sink, audit.Options{Batch: 4, Timeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 			allow(t, l, "k", 2+10)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			begun := time.Now()
@@ -432,9 +419,7 @@ func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
 				}
 				return len(batch), nil
 			}}
-			log := open(t, sink, audit.Options{Queue: queue, Keys: true, Every: time.Millisecond})
-			n := solo(t, weir.Config{Observer: log})
-			l := limiter(t, n, perHour)
+			log, l := audited(t, sink, audit.Options{Queue: queue, Keys: true, Every: time.Millisecond})
 			var wait sync.WaitGroup
 			for a := range askers {
 				wait.Go(func() {
@@ -468,8 +453,7 @@ func TestARecordedCheckAllocatesNothing(t *testing.T) {
 			o.Every = time.Hour
 			o.Queue, o.Batch = 128, 64
 			sink := new(kept)
-			log := open(t, sink, o)
-			l := limiter(t, solo(t, weir.Config{Observer: log}), perHour)
+			log, l := audited(t, sink, o)
 			allow(t, l, "203.0.113.7", 2)
 			for range 4 { // the queue twice over, so that texts have their room
 				allow(t, l, "203.0.113.7", o.Batch)

@@ -12,56 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // quiet is a logger that nobody reads.
 var quiet = slog.New(slog.DiscardHandler)
 
 var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
-
-// fleet starts nodes on loopback sockets, and waits until each knows that all serve.
-// Timeout is so long that only a fault makes a check time out.
-func fleet(t *testing.T, n int) (nodes []*weir.Node) {
-	var join []string
-	for i := range n {
-		node, err := weir.Start(t.Context(), weir.Config{
-			Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: time.Minute, Logger: quiet,
-		})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, node.Close()) })
-		for _, m := range node.Members() {
-			if m.Self {
-				join = append(join, m.Addr)
-			}
-		}
-		nodes = append(nodes, node)
-	}
-	require.Eventually(t, func() bool {
-		for _, node := range nodes {
-			members := node.Members()
-			for _, m := range members {
-				if m.State != weir.Serving {
-					return false
-				}
-			}
-			if !node.Ready() || len(members) != n {
-				return false
-			}
-		}
-		return true
-	}, 10*time.Second, 5*time.Millisecond)
-	return nodes
-}
-
-// limiters are one limit on every node.
-func limiters(t *testing.T, nodes []*weir.Node, l weir.Limit) (ls []*weir.Limiter) {
-	for _, n := range nodes {
-		one, err := n.Limiter(l)
-		require.NoError(t, err)
-		ls = append(ls, one)
-	}
-	return ls
-}
 
 // op is what is asked of a count.
 type op int
@@ -109,10 +66,10 @@ func testLinearizable(t *testing.T, refunds bool) {
 			}
 		},
 	}
-	nodes := fleet(t, 3)
+	nodes := testnode.Fleet(t, 3, func(_ int, cfg *weir.Config) { cfg.Timeout = time.Minute })
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			ls := limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
+			ls := testnode.Limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
 			const runs, attempts = 10, 30
 			judged := 0
 			for run := 0; judged < runs; run++ {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -51,34 +52,20 @@ func TestFrameworksKeepTheSamePromises(t *testing.T) {
 	}
 }
 
-func start(t testing.TB) *weir.Node {
-	node, err := weir.Start(t.Context(), weir.Config{Logger: quiet})
-	require.NoError(t, err)
-	t.Cleanup(func() { node.Close() })
-	return node
-}
-
 // limiter returns a Limiter of a fixed window of an hour, of a node of its own.
 func limiter(t testing.TB, rate int64) *weir.Limiter {
-	l, err := start(t).Limiter(weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour})
-	require.NoError(t, err)
-	return l
+	return limiterOf(t, weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour})
 }
 
-// staticBook returns a Book of rules that do not change.
-func staticBook(t testing.TB, node *weir.Node, file string) *rules.Book {
-	set, err := rules.Parse("rules.yaml", []byte(file))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { book.Close() })
-	return book
+// limiterOf returns a Limiter of a node of its own.
+func limiterOf(t testing.TB, l weir.Limit) *weir.Limiter {
+	return testnode.Limiter(t, testnode.Start(t, weir.Config{}), l)
 }
 
 // ruled returns a layer by rules, and the Limiter of the rule r.
 func ruled(t testing.TB, file string, o options) (layer, *weir.Limiter) {
-	node := start(t)
-	book := staticBook(t, node, file)
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, file)
 	limit, _, _ := book.Current().Limit("r")
 	return layer{node: node, book: book, options: o}, book.Current().Limiter(limit, "", "192.0.2.1")
 }
@@ -201,8 +188,7 @@ default_tier: free
 }
 
 func testHold(t *testing.T, f *framework) {
-	l, err := start(t).Limiter(weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1})
-	require.NoError(t, err)
+	l := limiterOf(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1})
 	byRules, _ := ruled(t, oneAtOnce, options{})
 	for about, by := range map[string]layer{"by rules": byRules, "by a Limiter": {limiter: l}} {
 		t.Run(about, func(t *testing.T) {
@@ -449,7 +435,7 @@ func testTwice(t *testing.T, f *framework) { requireOnce(t, f.askBehind) }
 
 // A client that reads the fields behind two middlewares can rely on the strictest numbers.
 func requireStrictest(t *testing.T, serve askBehind) {
-	n := start(t)
+	n := testnode.Start(t, weir.Config{})
 	for _, order := range [][]string{{"wide", "narrow"}, {"narrow", "wide"}} {
 		var limits []*weir.Limiter
 		for _, name := range order {
@@ -457,9 +443,7 @@ func requireStrictest(t *testing.T, serve askBehind) {
 			if name == "narrow" {
 				l.Rate, l.Per = 3, time.Minute
 			}
-			limiter, err := n.Limiter(l)
-			require.NoError(t, err)
-			limits = append(limits, limiter)
+			limits = append(limits, testnode.Limiter(t, n, l))
 		}
 		ask := serve(t, limits...)
 		for i, remaining := range []string{"2", "1", "0", "0"} {
@@ -486,8 +470,7 @@ func requireStrictest(t *testing.T, serve askBehind) {
 
 // A limit that two middlewares ask is one item, with the units that the second one has left.
 func requireOnce(t *testing.T, serve askBehind) {
-	l, err := start(t).Limiter(weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
-	require.NoError(t, err)
+	l := limiterOf(t, weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
 	_, h := serve(t, l, l)()
 	require.Equal(t, []string{"8"}, h["X-Ratelimit-Remaining"])
 	require.Len(t, h["Ratelimit"], 1)

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 var proxied = flag.Int("proxied", 300, "how many targets go through each proxy")
@@ -45,8 +46,8 @@ var policy = regexp.MustCompile(`"([a-z]+)";q=`)
 
 // checks answers a proxy by the rules of the routes.
 func (a *answers) checks(t *testing.T) *httptest.Server {
-	node := start(t)
-	h, err := httplimit.Checks(node, staticBook(t, node, ruleFile()), httplimit.CheckOptions{Open: true, Logger: quiet})
+	node := testnode.Start(t, weir.Config{})
+	h, err := httplimit.Checks(node, testnode.Book(t, node, ruleFile()), httplimit.CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)

@@ -13,8 +13,10 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 var (
@@ -45,8 +47,8 @@ type routed struct {
 // serveRoutes serves the routes on a framework.
 func (f *framework) serveRoutes(t testing.TB, refuse bool) routed {
 	w := new(witness)
-	node := start(t)
-	book := staticBook(t, node, ruleFile())
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, ruleFile())
 	s := &site{handlers: make(map[string]func(call) error), layers: []layer{{node: node, book: book, options: options{
 		RefuseAmbiguousPaths: refuse, OnDecision: func(_ call, o *httplimit.Outcome) { w.decided(o) },
 	}}}}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -71,16 +72,12 @@ func usage(response any) (int64, bool) {
 
 func limiter(t *testing.T, l weir.Limit) *weir.Limiter {
 	t.Helper()
-	limiter, err := start(t, weir.Config{}).Limiter(l)
-	require.NoError(t, err)
-	return limiter
+	return testnode.Limiter(t, testnode.Start(t, weir.Config{}), l)
 }
 
 func serveModel(t *testing.T, m *model, l *weir.Limiter, o Options) pb.TestServiceClient {
 	t.Helper()
-	limits, err := ByLimiter(l, o)
-	require.NoError(t, err)
-	return serve(t, m, limits)
+	return serve(t, m, byLimiter(t, l, o))
 }
 
 func ask(ctx context.Context, c pb.TestServiceClient, units int32) error {
@@ -193,19 +190,13 @@ func TestACallThatFailsKeepsItsEstimate(t *testing.T) {
 }
 
 func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
-	node := start(t, weir.Config{})
-	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 5, per: 1m}}]")
-	tokens, err := node.Limiter(weir.Limit{Name: "tokens", Rate: 9, Per: time.Hour})
-	require.NoError(t, err)
-	calls, err := node.Limiter(inFlight)
-	require.NoError(t, err)
-	holds, err := ByLimiter(calls, Options{})
-	require.NoError(t, err)
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 5, per: 1m}}]")
+	tokens := testnode.Limiter(t, node, weir.Limit{Name: "tokens", Rate: 9, Per: time.Hour})
+	calls := testnode.Limiter(t, node, inFlight)
+	holds := byLimiter(t, calls, Options{})
 	estimate := func(context.Context, any) int64 { return 1 }
-	perMessage, err := ByLimiter(tokens, Options{})
-	require.NoError(t, err)
-	nested, err := ByLimiter(tokens, Options{Messages: perMessage})
-	require.NoError(t, err)
+	nested := byLimiter(t, tokens, Options{Messages: byLimiter(t, tokens, Options{})})
 	for want, o := range map[string]Options{
 		"nothing settles it":    {Estimate: estimate},
 		"is not a name of text": {SettleTrailer: "Cost-Bin"},
@@ -216,7 +207,7 @@ func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, weir.ErrInvalid)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = ByLimiter(calls, Options{Settle: usage})
+	_, err := ByLimiter(calls, Options{Settle: usage})
 	require.ErrorContains(t, err, "is in_flight")
 	for _, o := range []Options{{Settle: usage}, {SettleTrailer: "x-cost"}, {Estimate: estimate}} {
 		_, err = New(node, book, o)

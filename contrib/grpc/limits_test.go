@@ -26,6 +26,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -76,32 +77,28 @@ func serve(t *testing.T, s pb.TestServiceServer, limits *Limits) pb.TestServiceC
 	return pb.NewTestServiceClient(conn)
 }
 
-func start(t *testing.T, cfg weir.Config) *weir.Node {
-	t.Helper()
-	cfg.Logger = slog.New(slog.DiscardHandler)
-	node, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	return node
-}
-
-func booked(t *testing.T, node *weir.Node, text string) *rules.Book {
-	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(text))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, book.Close()) })
-	return book
-}
-
 // byRules are Limits of a node of its own.
 func byRules(t *testing.T, text string, o Options) *Limits {
 	t.Helper()
-	node := start(t, weir.Config{})
-	limits, err := New(node, booked(t, node, text), o)
+	node := testnode.Start(t, weir.Config{})
+	limits, err := New(node, testnode.Book(t, node, text), o)
 	require.NoError(t, err)
 	return limits
+}
+
+func byLimiter(t *testing.T, l *weir.Limiter, o Options) *Limits {
+	t.Helper()
+	limits, err := ByLimiter(l, o)
+	require.NoError(t, err)
+	return limits
+}
+
+// byBoth are Limits of one node, by a rule and by a Limiter. The rule is called r.
+func byBoth(t *testing.T, node *weir.Node, rule string, l weir.Limit, o Options) []*Limits {
+	t.Helper()
+	limits, err := New(node, testnode.Book(t, node, "rules: [{name: r, "+rule+"}]"), o)
+	require.NoError(t, err)
+	return []*Limits{limits, byLimiter(t, testnode.Limiter(t, node, l), o)}
 }
 
 // call calls once, with metadata, and returns the header and the status.
@@ -183,14 +180,9 @@ func TestACallThatCostsTooMuchIsNotToBeTriedAgain(t *testing.T) {
 }
 
 func TestWhatFailsClosedIsUnavailable(t *testing.T) {
-	node := start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
-	limits, err := New(node, booked(t, node, "rules: [{name: r, key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}}]"), Options{})
-	require.NoError(t, err)
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed})
-	require.NoError(t, err)
-	one, err := ByLimiter(l, Options{})
-	require.NoError(t, err)
-	for _, limits := range []*Limits{limits, one} {
+	node := testnode.Start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
+	closed := weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed}
+	for _, limits := range byBoth(t, node, "key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}", closed, Options{}) {
 		s := new(service)
 		header, st := call(t, serve(t, s, limits))
 		require.Equal(t, codes.Unavailable, st.Code(), st.Message())
@@ -203,8 +195,8 @@ func TestWhatFailsClosedIsUnavailable(t *testing.T) {
 }
 
 func TestAClosedNodeIsUnavailable(t *testing.T) {
-	node := start(t, weir.Config{})
-	limits, err := New(node, booked(t, node, twoCalls), Options{})
+	node := testnode.Start(t, weir.Config{})
+	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{})
 	require.NoError(t, err)
 	c := serve(t, new(service), limits)
 	require.NoError(t, node.Close())
@@ -215,15 +207,11 @@ func TestAClosedNodeIsUnavailable(t *testing.T) {
 }
 
 func TestAClosedNodeLetsCallsPassThatFailOpen(t *testing.T) {
-	node := start(t, weir.Config{})
-	byRules, err := New(node, booked(t, node, "rules: [{name: r, key: global, partition: fail_open, limit: {rate: 1, per: 1h}}]"), Options{})
-	require.NoError(t, err)
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen})
-	require.NoError(t, err)
-	byOne, err := ByLimiter(l, Options{})
-	require.NoError(t, err)
+	node := testnode.Start(t, weir.Config{})
+	open := weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen}
+	both := byBoth(t, node, "key: global, partition: fail_open, limit: {rate: 1, per: 1h}", open, Options{})
 	require.NoError(t, node.Close())
-	for _, limits := range []*Limits{byRules, byOne} {
+	for _, limits := range both {
 		c := serve(t, new(service), limits)
 		for range 3 {
 			header, st := call(t, c)
@@ -234,18 +222,13 @@ func TestAClosedNodeLetsCallsPassThatFailOpen(t *testing.T) {
 }
 
 func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
-	node := start(t, weir.Config{})
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen})
-	require.NoError(t, err)
+	node := testnode.Start(t, weir.Config{})
+	open := weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	var seen []int
 	o := Options{OnDecision: func(_ context.Context, _ *rules.Request, o *httplimit.Outcome) { seen = append(seen, o.Status) }}
-	byRules, err := New(node, booked(t, node, "rules: [{name: r, key: global, limit: {rate: 1, per: 1h}}]"), o)
-	require.NoError(t, err)
-	byOne, err := ByLimiter(l, o)
-	require.NoError(t, err)
-	for _, limits := range []*Limits{byRules, byOne} {
+	for _, limits := range byBoth(t, node, "key: global, limit: {rate: 1, per: 1h}", open, o) {
 		f := &fields{header: make(http.Header)}
 		_, err := limits.admit(gone, limits.request(gone, "/a.S/M"), nil, f)
 		require.Equal(t, codes.Canceled, status.Code(err))
@@ -255,12 +238,9 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 }
 
 func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
-	node := start(t, weir.Config{})
-	l, err := node.Limiter(weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
-	require.NoError(t, err)
-	messages, err := ByLimiter(l, Options{})
-	require.NoError(t, err)
-	limits, err := New(node, booked(t, node, twoCalls), Options{Messages: messages})
+	node := testnode.Start(t, weir.Config{})
+	l := testnode.Limiter(t, node, weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
+	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{Messages: byLimiter(t, l, Options{})})
 	require.NoError(t, err)
 	s := &service{}
 	c := serve(t, s, limits)
@@ -296,14 +276,9 @@ func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
 }
 
 func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
-	node := start(t, weir.Config{})
-	l, err := node.Limiter(weir.Limit{Name: "messages", Rate: 2, Per: time.Hour})
-	require.NoError(t, err)
-	messages, err := ByLimiter(l, Options{})
-	require.NoError(t, err)
-	limits, err := ByLimiter(l, Options{Messages: messages, Key: func(context.Context, *rules.Request) (string, bool) { return "", false }})
-	require.NoError(t, err)
-	c := serve(t, &service{goesOn: true}, limits)
+	l := limiter(t, weir.Limit{Name: "messages", Rate: 2, Per: time.Hour})
+	noKey := func(context.Context, *rules.Request) (string, bool) { return "", false }
+	c := serve(t, &service{goesOn: true}, byLimiter(t, l, Options{Messages: byLimiter(t, l, Options{}), Key: noKey}))
 	stream, err := c.FullDuplexCall(t.Context())
 	require.NoError(t, err)
 	var answers []string
@@ -322,10 +297,7 @@ func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
 // A client that sends a false address has its own limit, and spends no units of another client. A proxy on a Unix socket has no
 // address: it is trusted by name, or warned of once.
 func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
-	node := start(t, weir.Config{})
-	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 99, per: 1h}}]")
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 99, Per: time.Hour})
-	require.NoError(t, err)
+	node := testnode.Start(t, weir.Config{})
 	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}
 	forwarded := []string{"x-forwarded-for", "192.0.2.1"}
 	for _, c := range []struct {
@@ -344,24 +316,21 @@ func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
 		{"a Unix socket that is trusted", unix, httplimit.RightmostUntrusted("X-Forwarded-For").TrustUnix(), forwarded, "192.0.2.1", 0},
 		{"a Unix socket that is not", unix, httplimit.RemoteAddr(), forwarded, "invalid IP", 1},
 	} {
-		for _, byRules := range []bool{true, false} {
-			var seen []string
-			log := new(bytes.Buffer)
-			o := Options{
-				Client: c.client, Logger: slog.New(slog.NewTextHandler(log, nil)),
-				OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) {
-					seen = append(seen, r.Client.String())
-				},
-			}
-			limits, err := New(node, book, o)
-			if !byRules {
-				limits, err = ByLimiter(l, o)
-			}
-			require.NoError(t, err)
-			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: c.peer})
-			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(c.pairs...))
+		var seen []string
+		log := new(bytes.Buffer)
+		o := Options{
+			Client: c.client, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) {
+				seen = append(seen, r.Client.String())
+			},
+		}
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: c.peer})
+		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(c.pairs...))
+		for _, limits := range byBoth(t, node, "key: ip, limit: {rate: 99, per: 1h}", weir.Limit{Name: "l", Rate: 99, Per: time.Hour}, o) {
+			seen = nil
+			log.Reset()
 			for range 2 {
-				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil, nil)
+				_, err := limits.admit(ctx, limits.request(ctx, "/a.S/M"), nil, nil)
 				require.NoError(t, err)
 			}
 			require.Equal(t, []string{c.want, c.want}, seen, c.about)
@@ -405,32 +374,25 @@ rules:
 }
 
 func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
-	node := start(t, weir.Config{})
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
-	require.NoError(t, err)
-	limits, err := ByLimiter(l, Options{NoMetadata: true})
-	require.NoError(t, err)
-	c := serve(t, new(service), limits)
+	l := limiter(t, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
+	c := serve(t, new(service), byLimiter(t, l, Options{NoMetadata: true}))
 	header, st := call(t, c)
 	require.Equal(t, codes.OK, st.Code())
 	require.Empty(t, header.Get("x-ratelimit-limit"))
 	_, st = call(t, c)
 	require.Equal(t, codes.ResourceExhausted, st.Code())
 
-	limits, err = ByLimiter(l, Options{Skip: func(method string) bool { return method == "/grpc.testing.TestService/EmptyCall" }})
-	require.NoError(t, err)
-	header, st = call(t, serve(t, new(service), limits))
+	skip := func(method string) bool { return method == "/grpc.testing.TestService/EmptyCall" }
+	header, st = call(t, serve(t, new(service), byLimiter(t, l, Options{Skip: skip})))
 	require.Equal(t, codes.OK, st.Code())
 	require.Empty(t, header.Get("x-ratelimit-limit"))
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {
-	node := start(t, weir.Config{})
-	book := booked(t, node, twoCalls)
-	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
-	require.NoError(t, err)
-	odd, err := node.Limiter(weir.Limit{Name: "a\"\n", Rate: 1, Per: time.Minute})
-	require.NoError(t, err)
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, twoCalls)
+	l := testnode.Limiter(t, node, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
+	odd := testnode.Limiter(t, node, weir.Limit{Name: "a\"\n", Rate: 1, Per: time.Minute})
 	for _, c := range []struct {
 		want string
 		make func() (*Limits, error)
@@ -451,6 +413,5 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, weir.ErrInvalid)
 		require.Nil(t, limits)
 	}
-	_, err = ByLimiter(odd, Options{NoMetadata: true})
-	require.NoError(t, err)
+	byLimiter(t, odd, Options{NoMetadata: true})
 }

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
 
 // oneInFlight returns Limits of one call at once, by rules and by a Limiter.
 func oneInFlight(t *testing.T) map[string]*Limits {
-	byOne, err := ByLimiter(limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
-	require.NoError(t, err)
+	byOne := byLimiter(t, limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
 	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
 }
 
@@ -102,8 +102,8 @@ func TestRulesSettleByTheTrailer(t *testing.T) {
 // ofRule are Limits of one rule, and its Limiter.
 func ofRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
 	t.Helper()
-	node := start(t, weir.Config{})
-	book := booked(t, node, "rules: ["+rule+"]")
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: ["+rule+"]")
 	limits, err := New(node, book, Options{User: func(context.Context) string { return "ada" }})
 	require.NoError(t, err)
 	limit, _, ok := book.Current().Limit("r")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/internal/metrics"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -95,16 +96,13 @@ func wanted[S any](series map[string]float64, all []metrics.Family[S], s S) map[
 }
 
 func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	defer node.Close()
+	node := testnode.Start(t, weir.Config{})
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("rules:\n- {name: logins, key: ip, limit: {rate: 2, per: 1h}}\n"), 0o600))
 	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{})
 	require.NoError(t, err)
 	defer book.Close()
-	limit, err := node.Limiter(weir.Limit{Name: "exports", Rate: 3, Per: time.Hour})
-	require.NoError(t, err)
+	limit := testnode.Limiter(t, node, weir.Limit{Name: "exports", Rate: 3, Per: time.Hour})
 	for range 5 {
 		_, err := limit.Allow(t.Context(), "key")
 		require.NoError(t, err)

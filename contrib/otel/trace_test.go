@@ -3,9 +3,6 @@ package weirotel_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,9 +16,8 @@ import (
 
 	"github.com/weir-go/weir"
 	weirotel "github.com/weir-go/weir/contrib/otel"
+	"github.com/weir-go/weir/internal/testnode"
 )
-
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // provider samples what a parent has sampled, and what has no parent.
 func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
@@ -32,55 +28,9 @@ func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace
 }
 
 // pair starts two nodes on loopback that know each other; the first asks.
-func pair(t testing.TB, tracers ...weir.Tracer) (nodes []*weir.Node) {
+func pair(t testing.TB, tracers ...weir.Tracer) []*testnode.Node {
 	t.Helper()
-	var join []string
-	for i := range 2 {
-		cfg := weir.Config{Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: time.Minute, Logger: quiet}
-		if tracers != nil {
-			cfg.Tracer = tracers[i]
-		}
-		n, err := weir.Start(t.Context(), cfg)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, n.Close()) })
-		nodes = append(nodes, n)
-		join = []string{self(n).Addr}
-	}
-	require.Eventually(t, func() bool {
-		for _, n := range nodes {
-			members := n.Members()
-			if !n.Ready() || len(members) != 2 || slices.ContainsFunc(members, func(m weir.Member) bool { return m.State != weir.Serving }) {
-				return false
-			}
-		}
-		return true
-	}, 20*time.Second, 5*time.Millisecond)
-	return nodes
-}
-
-func self(n *weir.Node) weir.Member {
-	members := n.Members()
-	return members[slices.IndexFunc(members, func(m weir.Member) bool { return m.Self })]
-}
-
-func limiter(t testing.TB, n *weir.Node, l weir.Limit) *weir.Limiter {
-	t.Helper()
-	made, err := n.Limiter(l)
-	require.NoError(t, err)
-	return made
-}
-
-// ownedBy finds a key that a node owns.
-func ownedBy(t testing.TB, l *weir.Limiter, owner *weir.Node) string {
-	t.Helper()
-	name := self(owner).Name
-	for i := range 10_000 {
-		if key := fmt.Sprintf("secret key %d", i); l.Owner(key).Name == name {
-			return key
-		}
-	}
-	t.Fatal("no key of 10,000 is owned by ", name)
-	return ""
+	return testnode.Fleet(t, 2, func(i int, cfg *weir.Config) { cfg.Timeout, cfg.Tracer = time.Minute, tracers[i] })
 }
 
 // of has the attributes of a span or an event by name.
@@ -96,8 +46,8 @@ func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
 	asking, asked := provider(t)
 	serving, served := provider(t)
 	nodes := pair(t, weirotel.NewTracer(asking), weirotel.NewTracer(serving))
-	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1, Per: time.Hour})
-	key := ownedBy(t, l, nodes[1])
+	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1, Per: time.Hour})
+	key := testnode.KeyOf(t, l, nodes[1])
 	for _, outcome := range []string{"allowed", "denied"} {
 		asked.Reset()
 		served.Reset()
@@ -114,12 +64,12 @@ func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
 		require.Equal(t, root.SpanContext().SpanID(), check.Parent.SpanID())
 		require.Equal(t, map[string]any{
 			"weir.operation": "take", "weir.outcome": outcome, "weir.limit": "logins", "weir.source": "forwarded",
-			"weir.units": int64(1), "weir.member": self(nodes[1]).Name, "weir.hops": int64(1),
+			"weir.units": int64(1), "weir.member": nodes[1].Self().Name, "weir.hops": int64(1),
 		}, of(check.Attributes))
 		require.Len(t, check.Events, 1)
 		require.Equal(t, "weir.hop", check.Events[0].Name)
 		hop := of(check.Events[0].Attributes)
-		require.Equal(t, self(nodes[1]).Name, hop["weir.member"])
+		require.Equal(t, nodes[1].Self().Name, hop["weir.member"])
 		require.Positive(t, hop["weir.took_seconds"])
 
 		theirs := served.GetSpans()
@@ -134,9 +84,9 @@ func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
 		require.False(t, serve.EndTime.After(check.EndTime))
 		require.Equal(t, map[string]any{
 			"weir.operation": "take", "weir.outcome": outcome, "weir.source": "owner",
-			"weir.units": int64(1), "weir.member": self(nodes[0]).Name, "weir.hops": int64(0),
+			"weir.units": int64(1), "weir.member": nodes[0].Self().Name, "weir.hops": int64(0),
 		}, of(serve.Attributes))
-		require.NotContains(t, fmt.Sprint(mine, theirs), "secret", "a key")
+		require.NotContains(t, fmt.Sprint(mine, theirs), key)
 	}
 }
 
@@ -144,11 +94,11 @@ func TestWhatNobodySampledMakesNoSpan(t *testing.T) {
 	p, exported := provider(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	tracer := weirotel.NewTracer(p)
 	nodes := pair(t, tracer, tracer)
-	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour, NoLeases: true})
+	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour, NoLeases: true})
 	unsampled, root := p.Tracer("test").Start(t.Context(), "request")
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
 		for _, owner := range nodes {
-			_, err := l.Allow(ctx, ownedBy(t, l, owner))
+			_, err := l.Allow(ctx, testnode.KeyOf(t, l, owner))
 			require.NoError(t, err)
 		}
 	}
@@ -162,9 +112,9 @@ func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
 	always, exported := provider(t)
 	never, none := provider(t, sdktrace.WithSampler(sdktrace.NeverSample()))
 	nodes := pair(t, weirotel.NewTracer(never), weirotel.NewTracer(always))
-	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour})
+	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour})
 	ctx, root := always.Tracer("test").Start(t.Context(), "request")
-	_, err := l.Allow(ctx, ownedBy(t, l, nodes[1]))
+	_, err := l.Allow(ctx, testnode.KeyOf(t, l, nodes[1]))
 	require.NoError(t, err)
 	root.End()
 	require.Empty(t, none.GetSpans())
@@ -177,8 +127,8 @@ func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
 	p, exported := provider(t)
 	tracer := weirotel.NewTracer(p)
 	nodes := pair(t, tracer, tracer)
-	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1e6, Per: time.Hour, NoLeases: true})
-	key := ownedBy(t, l, nodes[1])
+	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1e6, Per: time.Hour, NoLeases: true})
+	key := testnode.KeyOf(t, l, nodes[1])
 	roots := make(map[trace.SpanID]bool)
 	var (
 		mu  sync.Mutex
@@ -225,10 +175,10 @@ func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
 func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
 	p, exported := provider(t)
 	nodes := pair(t, weirotel.NewTracer(p), nil)
-	narrow := limiter(t, nodes[0], weir.Limit{Name: "narrow", Rate: 1, Per: time.Hour})
-	wide := limiter(t, nodes[0], weir.Limit{Name: "wide", Rate: 10, Per: time.Hour})
+	narrow := testnode.Limiter(t, nodes[0], weir.Limit{Name: "narrow", Rate: 1, Per: time.Hour})
+	wide := testnode.Limiter(t, nodes[0], weir.Limit{Name: "wide", Rate: 10, Per: time.Hour})
 	asks := []weir.Ask{
-		{Limiter: wide, Key: ownedBy(t, wide, nodes[1]), Units: 3}, {Limiter: narrow, Key: ownedBy(t, narrow, nodes[1])},
+		{Limiter: wide, Key: testnode.KeyOf(t, wide, nodes[1]), Units: 3}, {Limiter: narrow, Key: testnode.KeyOf(t, narrow, nodes[1])},
 	}
 	ctx, root := p.Tracer("test").Start(t.Context(), "request")
 	for range 2 {
@@ -240,7 +190,7 @@ func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
 	require.Len(t, spans, 3)
 	require.Equal(t, map[string]any{
 		"weir.operation": "take", "weir.outcome": "denied", "weir.limits": []string{"wide", "narrow"}, "weir.denied_by": []string{"narrow"},
-		"weir.source": "forwarded", "weir.units": int64(4), "weir.member": self(nodes[1]).Name, "weir.hops": int64(1),
+		"weir.source": "forwarded", "weir.units": int64(4), "weir.member": nodes[1].Self().Name, "weir.hops": int64(1),
 	}, of(spans[1].Attributes))
 	require.NotContains(t, of(spans[0].Attributes), "weir.denied_by")
 }
@@ -248,8 +198,8 @@ func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
 func TestASpanOfAnOutageSaysWhatWentWrong(t *testing.T) {
 	p, exported := provider(t)
 	nodes := pair(t, weirotel.NewTracer(p), nil)
-	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 10, Per: time.Hour})
-	key := ownedBy(t, l, nodes[1])
+	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 10, Per: time.Hour})
+	key := testnode.KeyOf(t, l, nodes[1])
 	ctx, root := p.Tracer("test").Start(t.Context(), "request")
 	defer root.End()
 	cancelled, cancel := context.WithCancel(ctx)

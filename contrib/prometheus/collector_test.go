@@ -12,29 +12,12 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/internal/metrics"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
-func solo(t testing.TB) *weir.Node {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { node.Close() })
-	return node
-}
-
-func staticBook(t testing.TB, node *weir.Node, text string) *rules.Book {
-	set, err := rules.Parse("rules.yaml", []byte(text))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { book.Close() })
-	return book
-}
-
 func limiter(t testing.TB, node *weir.Node, name string, rate int64) *weir.Limiter {
-	l, err := node.Limiter(weir.Limit{Name: name, Algorithm: weir.FixedWindow, Rate: rate, Per: 24 * time.Hour})
-	require.NoError(t, err)
-	return l
+	return testnode.Limiter(t, node, weir.Limit{Name: name, Algorithm: weir.FixedWindow, Rate: rate, Per: 24 * time.Hour})
 }
 
 func registry(t testing.TB, c prometheus.Collector) *prometheus.Registry {
@@ -72,7 +55,7 @@ func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
 }
 
 func TestAScrapeHasWhatTheNodeDecided(t *testing.T) {
-	node := solo(t)
+	node := testnode.Start(t, weir.Config{})
 	limit, trial := limiter(t, node, "limit", 3), limiter(t, node, "trial", 1)
 	for range 5 {
 		_, err := limit.Allow(t.Context(), "a-secret-key")
@@ -121,8 +104,8 @@ func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
 func TestWhatIsNilHasNoMetrics(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(New(nil, nil)))
 
-	node := solo(t)
-	book := staticBook(t, node, "version: 3\nrules: [{name: a, key: ip, limit: {rate: 1, per: 1s}}]")
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "version: 3\nrules: [{name: a, key: ip, limit: {rate: 1, per: 1s}}]")
 	for name := range series(t, registry(t, New(nil, book))) {
 		require.True(t, strings.HasPrefix(name, "weir_rules"), name)
 	}
@@ -136,8 +119,8 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 }
 
 func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
-	node := solo(t)
-	book := staticBook(t, node, `{version: 1, rules: [
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, `{version: 1, rules: [
   {name: one, key: ip, limit: {rate: 1, per: 1h}},
   {name: two, key: user, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 3, per: 24h}]},
   {name: trial, key: ip, shadow: true, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 4, per: 24h}]},
@@ -171,7 +154,7 @@ func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
 
 // crowded is a node that has been given all names that it counts apart.
 func crowded(t testing.TB) *weir.Node {
-	node := solo(t)
+	node := testnode.Start(t, weir.Config{})
 	for i := range 4096 {
 		limiter(t, node, fmt.Sprint("limit ", i), 1)
 	}
@@ -180,7 +163,7 @@ func crowded(t testing.TB) *weir.Node {
 
 func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 	node := crowded(t)
-	book := staticBook(t, node, `{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`)
+	book := testnode.Book(t, node, `{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`)
 	late, _, _ := book.Current().Limit("late")
 	for _, l := range []*weir.Limiter{
 		limiter(t, node, "limit 4095", 1),
@@ -210,7 +193,7 @@ func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 }
 
 func TestAScrapeAfterCloseHasTheLastNumbers(t *testing.T) {
-	node := solo(t)
+	node := testnode.Start(t, weir.Config{})
 	_, err := limiter(t, node, "limit", 3).Allow(t.Context(), "key")
 	require.NoError(t, err)
 	r := registry(t, New(node, nil))

@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -31,18 +30,13 @@ type site struct {
 func start(t *testing.T) *site {
 	text, err := os.ReadFile("rules.yaml")
 	require.NoError(t, err)
-	set, err := rules.Parse("rules.yaml", text)
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
-	network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	s := new(site)
-	for i := range s.replicas {
-		node, err := weir.Start(t.Context(), weir.Config{
-			Cluster: network.Host(fmt.Sprint("login", i)).Cluster(cluster.Config{}), Logger: slog.New(slog.DiscardHandler),
-		})
-		require.NoError(t, err)
-		book, err := rules.Static(node, set)
-		require.NoError(t, err)
-		t.Cleanup(func() { book.Close(); node.Close() })
+	for i, name := range c.Names() {
+		node := c.Node(name)
+		book := testnode.Book(t, node, string(text))
 		s.replicas[i], err = login(node, book, func(_, password string) bool {
 			s.tries.Add(1)
 			time.Sleep(100 * time.Millisecond) // a hash takes its time
@@ -50,7 +44,6 @@ func start(t *testing.T) *site {
 		})
 		require.NoError(t, err)
 	}
-	time.Sleep(3 * time.Second) // the replicas meet
 	return s
 }
 

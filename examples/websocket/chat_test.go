@@ -16,20 +16,14 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
 // serveChat serves by a rules file, so many open connections for each address.
 func serveChat(t *testing.T, file string, open int) (url string) {
-	node, err := weir.Start(t.Context(), weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { node.Close() })
-	set, err := rules.Parse("rules.yaml", []byte(file))
-	require.NoError(t, err)
-	book, err := rules.Static(node, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { book.Close() })
-	limit, err := httplimit.New(node, book, httplimit.Options{User: httplimit.HeaderValue("X-User")})
+	node := testnode.Start(t, weir.Config{})
+	limit, err := httplimit.New(node, testnode.Book(t, node, file), httplimit.Options{User: httplimit.HeaderValue("X-User")})
 	require.NoError(t, err)
 	server := httptest.NewServer(chat(limit, newDoors(open)))
 	t.Cleanup(server.Close)

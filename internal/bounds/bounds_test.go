@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/bounds"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and docs/guarantees.md")
@@ -46,9 +47,7 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	var now atomic.Int64
 	now.Store(midnight.Add(-time.Hour).UnixNano())
-	n, err := weir.Start(t.Context(), weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, n.Close()) }()
+	n := testnode.Start(t, weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }})
 	for _, limit := range []weir.Limit{
 		{Algorithm: weir.SlidingWindow, Rate: 1, Per: time.Hour},
 		{Algorithm: weir.FixedWindow, Rate: 1, Per: time.Hour},
@@ -58,8 +57,7 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 		{Algorithm: weir.FixedWindow, Rate: 1, Calendar: weir.Day},
 	} {
 		limit.Name = limit.Algorithm.String() + limit.Scope.String() + limit.Calendar.String()
-		l, err := n.Limiter(limit)
-		require.NoError(t, err)
+		l := testnode.Limiter(t, n, limit)
 		admitted := int64(0)
 		for _, at := range []time.Time{midnight.Add(-1), midnight, midnight.Add(1)} {
 			now.Store(at.UnixNano())

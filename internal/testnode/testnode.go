@@ -1,0 +1,143 @@
+// Package testnode starts nodes for tests, and closes each of them at the end of its test.
+package testnode
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/rules"
+)
+
+// Node is a node whose view and counts a test can read.
+type Node struct {
+	*weir.Node
+	env.Inside
+}
+
+// Open starts a node that the caller must close.
+func Open(ctx context.Context, cfg weir.Config) (*Node, error) {
+	n := new(Node)
+	var err error
+	n.Node, err = weir.Start(env.WithInside(ctx, &n.Inside), cfg)
+	return n, err
+}
+
+// Self returns the member that this node is.
+func (n *Node) Self() cluster.Member { v := n.View(); return v.Members[v.Self] }
+
+// Start starts a node. If cfg has no Logger, the node logs nothing.
+func Start(t testing.TB, cfg weir.Config) *weir.Node {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	n, err := weir.Start(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+	return n
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Fleet starts nodes on loopback sockets, and waits until all nodes are ready and hear each other.
+// Timeout is two seconds, so that only a fault makes a check time out. If edit is not nil, it
+// changes the Config of each node.
+func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node {
+	t.Helper()
+	var fleet []*Node
+	for i := range nodes {
+		cfg := weir.Config{Name: fmt.Sprintf("node%d", i), Bind: "127.0.0.1:0", Timeout: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+		for _, n := range fleet {
+			cfg.Join = append(cfg.Join, n.Self().Addr)
+		}
+		if edit != nil {
+			edit(i, &cfg)
+		}
+		n, err := Open(t.Context(), cfg)
+		must(t, err)
+		t.Cleanup(func() { must(t, n.Close()) })
+		fleet = append(fleet, n)
+	}
+	realtime.Eventually(t, "all are ready and hear each other", func() bool {
+		for _, n := range fleet {
+			if !n.Ready() || !n.hearsAll(nodes) {
+				return false
+			}
+		}
+		return true
+	})
+	return fleet
+}
+
+// hearsAll reports whether so many members serve and hear each other, according to this node.
+func (n *Node) hearsAll(members int) bool {
+	v := n.View()
+	if len(v.Members) != members {
+		return false
+	}
+	for i, m := range v.Members {
+		for j := range v.Members {
+			if m.State != cluster.Serving || !v.Hears[i][j] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Limiter starts a limiter, of the name "test" if l has no name.
+func Limiter(t testing.TB, n interface {
+	Limiter(weir.Limit) (*weir.Limiter, error)
+}, l weir.Limit) *weir.Limiter {
+	t.Helper()
+	l.Name = cmp.Or(l.Name, "test")
+	limiter, err := n.Limiter(l)
+	must(t, err)
+	return limiter
+}
+
+// Limiters returns a limiter for l on each node.
+func Limiters(t testing.TB, nodes []*Node, l weir.Limit) (all []*weir.Limiter) {
+	t.Helper()
+	for _, n := range nodes {
+		all = append(all, Limiter(t, n, l))
+	}
+	return all
+}
+
+// KeyOf returns a key that the owner owns.
+func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
+	t.Helper()
+	name := owner.Self().Name
+	for i := range 10_000 {
+		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {
+			return key
+		}
+	}
+	t.Fatal("no key of 10,000 is owned by ", name)
+	return ""
+}
+
+// Book returns a Book of rules that do not change.
+func Book(t testing.TB, n *weir.Node, text string) *rules.Book {
+	t.Helper()
+	set, err := rules.Parse("rules.yaml", []byte(text))
+	must(t, err)
+	book, err := rules.Static(n, set)
+	must(t, err)
+	t.Cleanup(func() { must(t, book.Close()) })
+	return book
+}

@@ -45,7 +45,7 @@ var floors = [][]string{
 var testTools = [][]string{
 	{
 		"cluster/clustertest", "internal/drawn", "internal/freeport", "internal/full", "internal/jsonschema", "internal/lab",
-		"internal/race", "internal/snippets",
+		"internal/pipes", "internal/race", "internal/snippets",
 	},
 	{"internal/realtime"},
 	{"internal/testnode"},
@@ -58,7 +58,7 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster"},
-	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "weirtest"},
+	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "internal/pipes", "weirtest"},
 	"net/http": {
 		"examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},

@@ -2,7 +2,6 @@ package page
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -19,19 +18,15 @@ func FuzzAct(f *testing.F) {
 	f.Add("text/plain", `{"member": "a", "action": "kill"}`)
 	f.Add("application/json", `{"member": "`+strings.Repeat("a", maxAct)+`", "action": "kill"}`)
 	source := new(fake)
-	p, err := New(Options{Source: source})
-	require.NoError(f, err)
-	f.Cleanup(func() { require.NoError(f, p.Close()) })
-	server := httptest.NewServer(p)
-	f.Cleanup(server.Close)
+	_, url := serve(f, Options{Source: source})
 	f.Fuzz(func(t *testing.T, kind, body string) {
 		source.mu.Lock()
 		source.acted = nil
 		source.mu.Unlock()
-		r, err := http.NewRequest(http.MethodPost, server.URL+"/act", strings.NewReader(body))
+		r, err := http.NewRequest(http.MethodPost, url+"/act", strings.NewReader(body))
 		require.NoError(t, err)
 		r.Header["Content-Type"] = []string{kind}
-		answer, err := server.Client().Do(r)
+		answer, err := http.DefaultClient.Do(r)
 		if err != nil {
 			require.ErrorContains(t, err, "invalid header field value")
 			return

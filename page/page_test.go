@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/internal/pipes"
 )
 
 // fake is a Source that counts how often it is looked at, and an Actor.
@@ -77,12 +77,32 @@ func (f *fake) Act(_ context.Context, member, action string) error {
 // mute is a Source without buttons.
 type mute struct{ Source }
 
-func newPage(t *testing.T, o Options) *Page {
+func newPage(t testing.TB, o Options) *Page {
 	t.Helper()
 	p, err := New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p
+}
+
+// serve serves a page, which ends what viewers are sent before the server ends.
+func serve(t testing.TB, o Options) (p *Page, url string) {
+	t.Helper()
+	p = newPage(t, o)
+	server := httptest.NewServer(p)
+	t.Cleanup(func() { p.Close(); server.Close() })
+	return p, server.URL
+}
+
+// kill posts an act.
+func kill(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	response, err := http.Post(url+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
+	require.NoError(t, err)
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(b)
 }
 
 // reader reads events from a page.
@@ -126,15 +146,11 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
 		defer p.Close()
-		l := &pipes{make(chan net.Conn), make(chan struct{})}
+		l := pipes.Listen()
 		server := &http.Server{Handler: p}
 		go server.Serve(l)
 		defer server.Close()
-		client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			l.conns <- there
-			return here, nil
-		}}}
+		client := &http.Client{Transport: &http.Transport{DialContext: l.DialContext}}
 		defer client.CloseIdleConnections()
 		v, response := lookBy(t, client, "http://page/events?limit=per+user&key=alice")
 		require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
@@ -211,57 +227,33 @@ func TestASlowViewerIsSentTheLatestAlone(t *testing.T) {
 	})
 }
 
-// pipes is a listener whose connections are pipes, whose deadlines are those of a bubble.
-type pipes struct {
-	conns chan net.Conn
-	over  chan struct{}
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.over:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipes) Close() error   { close(l.over); return nil }
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 func TestMoreViewersThanMayAreAskedToTryLater(t *testing.T) {
-	p := newPage(t, Options{Source: &fake{}, Viewers: 2})
-	server := httptest.NewServer(p)
-	defer server.Close()
-	defer p.Close()
+	_, url := serve(t, Options{Source: &fake{}, Viewers: 2})
 	for range 2 {
-		_, response := look(t, server.URL+"/events")
+		_, response := look(t, url+"/events")
 		require.Equal(t, http.StatusOK, response.StatusCode)
 	}
-	_, response := look(t, server.URL+"/events")
+	_, response := look(t, url+"/events")
 	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	require.Equal(t, "5", response.Header.Get("Retry-After"))
 }
 
 func TestCloseEndsWhatViewersAreSent(t *testing.T) {
-	p := newPage(t, Options{Source: &fake{}})
-	server := httptest.NewServer(p)
-	defer server.Close()
-	v, _ := look(t, server.URL+"/events")
+	p, url := serve(t, Options{Source: &fake{}})
+	v, _ := look(t, url+"/events")
 	v.next(eventSnapshot, new(shownSnapshot))
 	require.NoError(t, p.Close())
 	for v.lines.Scan() {
 	}
 	require.NoError(t, v.lines.Err(), "an orderly end")
-	_, response := look(t, server.URL+"/events")
+	_, response := look(t, url+"/events")
 	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	require.NoError(t, p.Close(), "twice is once")
 }
 
 func TestAViewersEndIsSeen(t *testing.T) {
-	p := newPage(t, Options{Source: &fake{}})
-	server := httptest.NewServer(p)
-	defer server.Close()
-	v, response := look(t, server.URL+"/events")
+	p, url := serve(t, Options{Source: &fake{}})
+	v, response := look(t, url+"/events")
 	v.next(eventSnapshot, new(shownSnapshot))
 	response.Body.Close()
 	require.Eventually(t, func() bool { return p.watched() == 0 }, 5*time.Second, time.Millisecond)
@@ -291,10 +283,8 @@ func TestOnlyThePageItselfMayAct(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			f := &fake{}
-			p := newPage(t, Options{Source: f, Hosts: []string{"page.test"}})
-			server := httptest.NewServer(p)
-			defer server.Close()
-			r, err := http.NewRequest(c.method, server.URL+c.path, strings.NewReader(c.body))
+			_, url := serve(t, Options{Source: f, Hosts: []string{"page.test"}})
+			r, err := http.NewRequest(c.method, url+c.path, strings.NewReader(c.body))
 			require.NoError(t, err)
 			r.Host = "page.test"
 			r.Header.Set("Content-Type", "application/json")
@@ -319,40 +309,29 @@ func TestOnlyThePageItselfMayAct(t *testing.T) {
 
 func TestWhatCannotBeDoneIsSaid(t *testing.T) {
 	f := &fake{refuse: errors.New("a is dead already")}
-	server := httptest.NewServer(newPage(t, Options{Source: f}))
-	defer server.Close()
-	response, err := http.Post(server.URL+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusConflict, response.StatusCode)
-	require.Equal(t, "a is dead already\n", string(text))
+	_, url := serve(t, Options{Source: f})
+	status, text := kill(t, url)
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, "a is dead already\n", text)
 }
 
 func TestASourceWithoutButtonsHasNone(t *testing.T) {
-	p := newPage(t, Options{Source: mute{&fake{}}})
-	server := httptest.NewServer(p)
-	defer server.Close()
-	defer p.Close()
-	v, _ := look(t, server.URL+"/events")
+	_, url := serve(t, Options{Source: mute{&fake{}}})
+	v, _ := look(t, url+"/events")
 	var s shownSnapshot
 	v.next(eventSnapshot, &s)
 	require.Empty(t, s.Members[0].Actions)
-	response, err := http.Post(server.URL+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
-	require.NoError(t, err)
-	response.Body.Close()
-	require.Equal(t, http.StatusNotFound, response.StatusCode)
+	status, _ := kill(t, url)
+	require.Equal(t, http.StatusNotFound, status)
 }
 
 func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
-	server := httptest.NewServer(newPage(t, Options{Source: &fake{}}))
-	defer server.Close()
+	_, url := serve(t, Options{Source: &fake{}})
 	require.NoError(t, fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		response, err := http.Get(server.URL + "/" + strings.TrimPrefix(name, "files/"))
+		response, err := http.Get(url + "/" + strings.TrimPrefix(name, "files/"))
 		require.NoError(t, err)
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/pipes"
 )
 
 // A buffered connection takes all that is written, as buffers of a system do for a while
@@ -21,15 +23,14 @@ func (b buffered) Write(p []byte) (int, error) { return len(p), nil }
 
 // inBubble serves a page by pipes, and returns what asks it over a new one.
 func inBubble(t *testing.T, p *Page, configure func(*http.Server), wrap func(net.Conn) net.Conn) (ask func() net.Conn) {
-	l := &pipes{make(chan net.Conn), make(chan struct{})}
+	l := pipes.Listen()
 	server := &http.Server{Handler: p}
 	configure(server)
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
 	return func() net.Conn {
-		here, there := net.Pipe()
+		here := l.Dial(wrap)
 		t.Cleanup(func() { here.Close() })
-		l.conns <- wrap(there)
 		_, err := here.Write([]byte("GET /events HTTP/1.1\r\nHost: page\r\n\r\n"))
 		require.NoError(t, err)
 		synctest.Wait()
@@ -49,7 +50,7 @@ func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
 		wrap func(net.Conn) net.Conn
 		then func(*testing.T, *Page)
 	}{
-		{"by a write, if nothing holds what they do not read", func(c net.Conn) net.Conn { return c }, func(t *testing.T, p *Page) {
+		{"by a write, if nothing holds what they do not read", nil, func(t *testing.T, p *Page) {
 			time.Sleep(writeWithin + time.Second)
 			require.Zero(t, p.watched())
 		}},
@@ -92,7 +93,7 @@ func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
 func TestEventsGoOnBeyondTheTimeoutsOfAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
-		ask := inBubble(t, p, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*time.Second, 2*time.Second }, func(c net.Conn) net.Conn { return c })
+		ask := inBubble(t, p, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*time.Second, 2*time.Second }, nil)
 		conn := ask()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

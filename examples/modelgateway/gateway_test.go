@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,7 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -86,38 +86,12 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// pipes is a listener in memory, so that connections are in virtual time, too.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 // serve returns the way to a handler, until the test ends.
 func serve(t *testing.T, h http.Handler) http.RoundTripper {
-	p := &pipes{make(chan net.Conn), make(chan struct{})}
+	p := pipes.Listen() // so that connections are in virtual time, too
 	server := &http.Server{Handler: h}
 	go server.Serve(p)
-	way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		here, there := net.Pipe()
-		select {
-		case p.conns <- there:
-			return here, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}}
+	way := &http.Transport{DialContext: p.DialContext}
 	t.Cleanup(func() { server.Close(); way.CloseIdleConnections() })
 	return way
 }
@@ -135,24 +109,18 @@ func start(t *testing.T, m *fakeModel, numbers ...string) *fleet {
 	for i := 0; i < len(numbers); i += 2 {
 		require.Contains(t, string(text), numbers[i])
 	}
-	set, err := rules.Parse("rules.yaml", []byte(strings.NewReplacer(numbers...).Replace(string(text))))
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	to := model{&url.URL{Scheme: "http", Host: "model"}, "of the model", serve(t, m)}
-	network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 	f := new(fleet)
-	for i := range f.replicas {
-		node, err := weir.Start(t.Context(), weir.Config{
-			Cluster: network.Host(fmt.Sprint("gateway", i)).Cluster(cluster.Config{}), Logger: slog.New(slog.DiscardHandler),
-		})
-		require.NoError(t, err)
-		f.book, err = rules.Static(node, set)
-		require.NoError(t, err)
-		t.Cleanup(func(book *rules.Book) func() { return func() { book.Close(); node.Close() } }(f.book))
+	for i, name := range c.Names() {
+		node := c.Node(name)
+		f.book = testnode.Book(t, node, strings.NewReplacer(numbers...).Replace(string(text)))
 		h, err := gateway(node, f.book, []string{"ada"}, to)
 		require.NoError(t, err)
 		f.replicas[i] = serve(t, h)
 	}
-	time.Sleep(3 * time.Second) // the replicas meet
 	return f
 }
 

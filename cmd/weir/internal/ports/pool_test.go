@@ -5,57 +5,27 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/pipes"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// pipes is a listener whose connections are pipes, whose deadlines are those of a bubble.
-type pipes struct {
-	conns chan net.Conn
-	over  chan struct{}
-	close func()
-}
-
-func listenPipes() *pipes {
-	over := make(chan struct{})
-	return &pipes{make(chan net.Conn), over, sync.OnceFunc(func() { close(over) })}
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.over:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipes) Close() error   { l.close(); return nil }
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 // dial connects from an address, and sends first.
-func (l *pipes) dial(t *testing.T, from, first string) net.Conn {
+func dial(t *testing.T, l *pipes.Listener, from, first string) net.Conn {
 	t.Helper()
-	here, there := net.Pipe()
+	here := l.Dial(func(there net.Conn) net.Conn { return pipes.From(there, from) })
 	t.Cleanup(func() { here.Close() })
-	l.conns <- pipe{there, from}
 	go io.WriteString(here, first)
 	synctest.Wait()
 	return here
 }
-
-type pipe struct {
-	net.Conn
-	from string
-}
-
-func (p pipe) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(p.from), Port: 1} }
 
 // opened counts the connections of a port.
 func opened(p *Port) int {
@@ -123,13 +93,13 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 		{"none of those that work", []c{{name: "works", works: true}, {name: "too", works: true, proven: true}}, ""},
 	} {
 		b := NewBudget(256, quiet)
-		p := b.Clients(listenPipes(), "test")
+		p := b.Clients(pipes.Listen(), "test")
 		named := make(map[*conn]string)
 		for _, of := range row.conns {
 			if of.from == "" {
 				of.from = "192.0.2.1"
 			}
-			c := &conn{Conn: pipe{from: of.from}, port: p, at: -1}
+			c := &conn{Conn: pipes.From(nil, of.from), port: p, at: -1}
 			c.since.Store(of.since)
 			if of.reads {
 				c.reads.Store(1)
@@ -146,7 +116,7 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 			named[c] = of.name
 		}
 		p.pool.most = len(row.conns)
-		next := &conn{Conn: pipe{from: "10.0.0.2"}, port: p, at: -1}
+		next := &conn{Conn: pipes.From(nil, "10.0.0.2"), port: p, at: -1}
 		next.since.Store(now)
 		out, in := p.pool.enter(next, now)
 		if row.goes == "" {
@@ -167,10 +137,10 @@ func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Microsecond, time.Microsecond} {
 			b := NewBudget(256, quiet)
-			flooded, other := b.Clients(listenPipes(), "flooded"), b.Clients(listenPipes(), "other")
+			flooded, other := b.Clients(pipes.Listen(), "flooded"), b.Clients(pipes.Listen(), "other")
 			now := int64(time.Hour)
 			enter := func(p *Port, from string) *conn {
-				c := &conn{Conn: pipe{from: from}, port: p, at: -1}
+				c := &conn{Conn: pipes.From(nil, from), port: p, at: -1}
 				c.since.Store(now)
 				for {
 					out, in := p.pool.enter(c, now)
@@ -212,14 +182,14 @@ func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1<<30, quiet)
-		p := b.Clients(listenPipes(), "test")
+		p := b.Clients(pipes.Listen(), "test")
 		for i := range maxKept + 10 {
 			if i == maxKept {
 				time.Sleep(stall) // from then on the first ones stall
 			}
 			here, there := net.Pipe()
 			defer here.Close()
-			c := &conn{Conn: pipe{there, "192.0.2.1"}, port: p, at: -1}
+			c := &conn{Conn: pipes.From(there, "192.0.2.1"), port: p, at: -1}
 			c.since.Store(b.now())
 			_, in := p.pool.enter(c, b.now())
 			require.True(t, in)
@@ -241,7 +211,7 @@ func TestWithoutFileDescriptorsAStalledConnectionMakesRoom(t *testing.T) {
 		b := NewBudget(256, quiet)
 		p := b.Clients(outOfFiles{}, "test")
 		here, there := net.Pipe()
-		c := &conn{Conn: pipe{there, "192.0.2.1"}, port: p, at: -1}
+		c := &conn{Conn: pipes.From(there, "192.0.2.1"), port: p, at: -1}
 		_, in := p.pool.enter(c, b.now())
 		require.True(t, in)
 		time.Sleep(stall)

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/internal/pipes"
 )
 
 // checker is a health whose Check waits.
@@ -33,8 +35,8 @@ func (c checker) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*he
 	return c.Server.Check(ctx, r)
 }
 
-func serveRPC(t *testing.T, takes time.Duration) (*pipes, *Port) {
-	l := listenPipes()
+func serveRPC(t *testing.T, takes time.Duration) (*pipes.Listener, *Port) {
+	l := pipes.Listen()
 	p := NewBudget(1024, quiet).Clients(l, "test")
 	server := p.NewRPC(insecure.NewCredentials(), func(s *grpc.Server) {
 		healthpb.RegisterHealthServer(s, checker{health.NewServer(), takes})
@@ -45,11 +47,9 @@ func serveRPC(t *testing.T, takes time.Duration) (*pipes, *Port) {
 }
 
 // client is of a server of serveRPC.
-func client(t *testing.T, l *pipes) healthpb.HealthClient {
+func client(t *testing.T, l *pipes.Listener) healthpb.HealthClient {
 	conn, err := grpc.NewClient("passthrough:test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		l.conns <- pipe{there, "192.0.2.1"}
-		return here, nil
+		return l.Dial(func(there net.Conn) net.Conn { return pipes.From(there, "192.0.2.1") }), nil
 	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
@@ -85,7 +85,7 @@ func TestConnectionsOfGRPCThatStallEndInTime(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, p := serveRPC(t, 0)
-				conn := l.dial(t, "192.0.2.1", c.first)
+				conn := dial(t, l, "192.0.2.1", c.first)
 				if c.read {
 					go io.Copy(io.Discard, conn)
 				} else if strings.Contains(c.first, ping) {
@@ -122,7 +122,7 @@ func TestAnIdleClientOfGRPCConnectsAnew(t *testing.T) {
 func TestHalfARequestOfGRPCEndsInTimeAndIsNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
-		conn := l.dial(t, "192.0.2.1", preface+header(1, "Check")+header(3, "None"))
+		conn := dial(t, l, "192.0.2.1", preface+header(1, "Check")+header(3, "None"))
 		go io.Copy(io.Discard, conn)
 		synctest.Wait()
 		require.EqualValues(t, 1, p.rpcs.half.Load(), "a method that is not there is answered at once")
@@ -163,7 +163,7 @@ func TestHalfRequestsOfGRPCAreBounded(t *testing.T) {
 			for i := range callsAtOnce {
 				first += header(uint32(2*i+1), "Check")
 			}
-			go io.Copy(io.Discard, l.dial(t, "192.0.2.1", first))
+			go io.Copy(io.Discard, dial(t, l, "192.0.2.1", first))
 			synctest.Wait()
 			require.LessOrEqual(t, p.rpcs.half.Load(), int64(maxHalf))
 			_, err := honest.Check(t.Context(), &healthpb.HealthCheckRequest{})

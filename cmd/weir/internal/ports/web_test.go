@@ -14,17 +14,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/pipes"
 )
 
 // serveWeb serves at a port that has room for minProbes connections if few, and many
 // otherwise.
-func serveWeb(t *testing.T, few bool) (*pipes, *Port) {
+func serveWeb(t *testing.T, few bool) (*pipes.Listener, *Port) {
 	l, p, _ := serveWebOf(t, few)
 	return l, p
 }
 
-func serveWebOf(t *testing.T, few bool) (*pipes, *Port, *http.Server) {
-	l := listenPipes()
+func serveWebOf(t *testing.T, few bool) (*pipes.Listener, *Port, *http.Server) {
+	l := pipes.Listen()
 	b := NewBudget(8, quiet)
 	p := b.Probes(l, "test")
 	if !few {
@@ -86,7 +88,7 @@ func TestConnectionsThatStallEndInTime(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, p := serveWeb(t, false)
-				conn := l.dial(t, "192.0.2.1", c.first)
+				conn := dial(t, l, "192.0.2.1", c.first)
 				if c.read {
 					go io.Copy(io.Discard, conn)
 				}
@@ -113,7 +115,7 @@ func TestAHandlerMayTakeLongerThanARequestToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := serveWeb(t, false)
 		for _, request := range []string{"GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", post("/long", "a", 1)} {
-			conn := l.dial(t, "192.0.2.1", request)
+			conn := dial(t, l, "192.0.2.1", request)
 			a, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
 			text, err := io.ReadAll(a.Body)
@@ -128,13 +130,13 @@ func TestARefusalNamesItsReasonAndEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := serveWeb(t, false)
 		begun := time.Now()
-		a, err := http.ReadResponse(bufio.NewReader(l.dial(t, "192.0.2.1", post("/closed", "a", 99))), nil)
+		a, err := http.ReadResponse(bufio.NewReader(dial(t, l, "192.0.2.1", post("/closed", "a", 99))), nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 		require.True(t, a.Close)
 		require.Zero(t, time.Since(begun))
 
-		a, err = http.ReadResponse(bufio.NewReader(l.dial(t, "192.0.2.1", "GET /closed HTTP/1.1\r\nHost: weir\r\n\r\n")), nil)
+		a, err = http.ReadResponse(bufio.NewReader(dial(t, l, "192.0.2.1", "GET /closed HTTP/1.1\r\nHost: weir\r\n\r\n")), nil)
 		require.NoError(t, err)
 		require.False(t, a.Close, "a request that was read leaves its connection open")
 	})
@@ -156,9 +158,9 @@ func TestConnectionsThatWorkAreNotClosedForOthers(t *testing.T) {
 		}
 		var works []*bufio.Reader
 		for range minProbes {
-			works = append(works, bufio.NewReader(l.dial(t, "192.0.2.1", long)))
+			works = append(works, bufio.NewReader(dial(t, l, "192.0.2.1", long)))
 		}
-		late := bufio.NewReader(l.dial(t, "192.0.2.2", long))
+		late := bufio.NewReader(dial(t, l, "192.0.2.2", long))
 		time.Sleep(time.Second)
 		require.Equal(t, minProbes, opened(p))
 		require.EqualValues(t, 1, p.pool.waits.Load())
@@ -177,9 +179,9 @@ func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveWeb(t, true)
 		for range minProbes {
-			l.dial(t, "192.0.2.1", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n")
+			dial(t, l, "192.0.2.1", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n")
 		}
-		waits := l.dial(t, "192.0.2.2", "")
+		waits := dial(t, l, "192.0.2.2", "")
 		require.NoError(t, p.Close())
 		_, err := waits.Read(make([]byte, 1))
 		require.Error(t, err)
@@ -210,7 +212,7 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 				begun, conns := time.Now(), make([]net.Conn, len(c.used))
 				for i := len(c.used) - 1; i >= 0; i-- { // the longest ago is the last
 					time.Sleep(time.Until(begun.Add(time.Minute/2 - c.used[i])))
-					conns[i] = l.dial(t, "192.0.2.1", kept)
+					conns[i] = dial(t, l, "192.0.2.1", kept)
 					a, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
 					require.NoError(t, err)
 					require.False(t, a.Close)
@@ -260,7 +262,7 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, p, server := serveWebOf(t, false)
-				conn := l.dial(t, "192.0.2.1", c.first)
+				conn := dial(t, l, "192.0.2.1", c.first)
 				at, answered := make(chan time.Time, 1), make(chan bool, 1)
 				go func() {
 					in := bufio.NewReader(conn)
@@ -273,7 +275,7 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 				begun := time.Now()
 				time.AfterFunc(c.after, func() { _, _ = io.WriteString(conn, c.later) })
 				closed := make(chan time.Time, 1)
-				go func() { <-l.over; closed <- time.Now() }()
+				go func() { <-l.Over(); closed <- time.Now() }()
 				p.Rest(canceled(t))
 				require.NoError(t, p.Shutdown(t.Context(), server))
 				require.Equal(t, begun, <-closed, "nobody connects any more")
@@ -297,7 +299,7 @@ func canceled(t *testing.T) context.Context {
 func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, server := serveWebOf(t, false)
-		l.dial(t, "192.0.2.1", "")
+		dial(t, l, "192.0.2.1", "")
 		const patience = shortly / 2
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -310,12 +312,12 @@ func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
 
 // late is a listener that has one more connection in its hands when it is closed.
 type late struct {
-	*pipes
+	*pipes.Listener
 	last net.Conn
 }
 
 func (l *late) Accept() (net.Conn, error) {
-	c, err := l.pipes.Accept()
+	c, err := l.Listener.Accept()
 	if err != nil && l.last != nil {
 		c, l.last = l.last, nil
 		return c, nil
@@ -326,7 +328,7 @@ func (l *late) Accept() (net.Conn, error) {
 func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		l := &late{listenPipes(), pipe{there, "192.0.2.1"}}
+		l := &late{pipes.Listen(), pipes.From(there, "192.0.2.1")}
 		p := NewBudget(1024, quiet).Clients(l, "test")
 		server := NewWeb(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}), log.New(io.Discard, "", 0))
 		go server.Serve(p)

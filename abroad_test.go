@@ -64,7 +64,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	key := l.id("key")
 	numbers := bucket.Limit{Rate: 10, Per: time.Hour}
 	one := func(o wire.Op, units int64) []byte {
-		a := wire.Ask{ID: key, Limit: &numbers, Units: units}
+		a := wire.Ask{ID: key, Limit: &numbers, Units: units, Reset: uint64(units)}
 		return a.Append(wire.Header{Op: o, Asks: 1}.Append(nil))
 	}
 	with := func(o wire.Op, body []byte) []byte { return append(wire.Header{Op: o}.Append(nil), body...) }
@@ -172,7 +172,7 @@ func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limi
 
 // resetting is a reset of a limit's key under a number.
 func resetting(l *Limiter, key string, number int64) []byte {
-	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: number}
+	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Reset: uint64(number)}
 	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
 
@@ -269,7 +269,7 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 		st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
 		answered := served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))
-		if st, err := wire.ParseAnswer(answered, 0); err != nil || st != wire.Done {
+		if st, err := wire.ParseAnswer(answered, wire.OpExchange, 0); err != nil || st != wire.Done {
 			return unanswered()
 		}
 		answer, err := countsync.ParseExchange(answered[wire.AnswerHeaderBytes:])
@@ -481,7 +481,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	for i, p := range pairs {
 		one := func(o wire.Op, id bucket.ID, units int64) []byte {
 			h := wire.Header{Op: o, Asks: 1, Hops: wire.MaxHops, Wait: 50 * time.Millisecond}
-			a := wire.Ask{ID: id, Limit: &numbers[i], Units: units}
+			a := wire.Ask{ID: id, Limit: &numbers[i], Units: units, Reset: uint64(units)}
 			return a.Append(h.Append(nil))
 		}
 		for _, id := range []bucket.ID{p.regional, p.global, countsync.Elsewhere(p.regional)} {

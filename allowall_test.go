@@ -85,8 +85,8 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 		for i, allowed := range []bool{enforced, false, true} {
 			a := wire.Ask{ID: bucket.ID{Hi: uint64(i)}, Limit: &limit, Units: int64(i + 1), Shadow: i > 0}
 			request = a.Append(request)
-			r := wire.Result{Result: bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Source: wire.Owner, StoodIn: i > 0, Firm: false, Lease: wire.Lease{}, ResetNumber: uint64(i + 1), Ahead: 0}
-			answer = r.Append(answer)
+			r := wire.Result{Result: bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Source: wire.Owner, StoodIn: i > 0, ResetNumber: uint64(i + 1)}
+			answer = r.Append(wire.OpTake, answer)
 		}
 		var to told
 		inbound{n}.Late(&to, request, answer)
@@ -97,8 +97,8 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 			for i := range int(h.Asks) {
 				a, err := wire.ParseAsk(refund, i, new(bucket.Limit))
 				require.NoError(t, err)
-				require.EqualValues(t, a.Units+6, a.Receipt)
-				require.Equal(t, a.Units > 1, a.StoodIn, "who granted it without authority is told so")
+				require.EqualValues(t, a.Units+6, a.Spent.Receipt)
+				require.Equal(t, a.Units > 1, a.Spent.StoodIn, "who granted it without authority is told so")
 				units = append(units, a.Units)
 			}
 		}

@@ -127,7 +127,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			edit(n, func(v *view.View) { *v = *v.Given(countsync.All()) })
 			synctest.Wait()
 			require.Len(t, answers, 1)
-			got, err := wire.ParseAnswer(<-answers, 1)
+			got, err := wire.ParseAnswer(<-answers, h.Op, 1)
 			require.NoError(t, err)
 			require.Equal(t, status, got)
 		})
@@ -224,7 +224,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	v := n.handover.View()
 	var a wire.Ask
 	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
-	held := wire.Ask{ID: a.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 1, Per: time.Minute}, Units: 1}
+	held := wire.Ask{ID: a.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 1}, Units: 1, Hold: wire.Hold{TTL: time.Minute}}
 	serve := func(request []byte) (s wire.Status, fenced bool) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))

@@ -74,7 +74,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, l
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
-	if op == wire.OpHold && flags&wire.FlagTentative != 0 && ctx.Err() != nil {
+	if op == wire.OpHold && a.Hold.Waits && ctx.Err() != nil {
 		return ctx.Err() // a waiter that runs out of time has not been served, and gets no share
 	}
 	if (op == wire.OpHold || op == wire.OpExtend) && as == view.AsStandIn {
@@ -129,7 +129,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 			return by, err
 		}
 		for i := range asks {
-			asks[i].Lease = wire.Lease{} // only an owner lends, to the node that asks it itself
+			asks[i].Take.Want = wire.Want{} // only an owner lends, to the node that asks it itself
 		}
 		sent = n.env.Time()
 		again := a.Next(err, asks[0].ID, sent.Steady)
@@ -163,7 +163,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 	defer n.pools.exchanges.Put(x)
 	if op == wire.OpTake {
 		for i := range asks {
-			asks[i].Receipt = bucket.Receipt(sent.Steady) // for Late
+			asks[i].Take.Sent = sent.Steady // for Late
 		}
 	}
 	x.request = requestOf(x.request[:0], v, by, op, wait, asks)
@@ -175,7 +175,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 		return err
 	}
 	for i := range results {
-		r := wire.ParseResult(x.answer, i)
+		r := wire.ParseResult(x.answer, op, i)
 		switch {
 		case r.Source == wire.Owner && relayed:
 			r.Source = wire.Relayed
@@ -225,7 +225,7 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 		return err
 	}
 	x.answer = answer
-	switch s, err := wire.ParseAnswer(answer, int(x.request[3])); {
+	switch s, err := wire.ParseAnswer(answer, wire.Op(x.request[0]), int(x.request[3])); {
 	case err != nil:
 		return err
 	case s == wire.Unreached:

@@ -38,7 +38,7 @@ func (h *Hold) granted() bool { return h.held.Holds() || h.client.Number != 0 }
 // without holds. Errors are those of AllowN. The Hold is
 // never nil, and with an error it is a denial.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
-	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, 0}, key, units)
+	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)
 }
 
 // WaitHold is Hold, and waits until the units are held or ctx is done. On one node callers
@@ -51,7 +51,7 @@ func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold,
 
 func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl time.Duration) (*Hold, error) {
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
-	ask := holdAsk{l.node.clients.holds.Number(), wire.FlagTentative, ttl}
+	ask := holdAsk{l.node.clients.holds.Number(), true, ttl}
 	if len(key) > wire.MaxKeyBytes {
 		return l.hold(ctx, ask, key, units) // which says what is wrong
 	}
@@ -83,13 +83,14 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 // holdAsk is how a hold is asked for.
 type holdAsk struct {
 	number uint64
-	flags  uint8
+	waits  bool          // in the queue
 	ttl    time.Duration // of a client's; 0 for one of this process
 }
 
 // name makes a the ask.
 func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	n.clients.holds.Name(a, h.number)
+	a.Hold.Waits = h.waits
 	if h.ttl > 0 {
 		n.clients.holds.NameClient(a, holds.ClientOf(a), h.ttl)
 	}
@@ -136,7 +137,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		if ask.ttl > 0 {
 			asked = n.env.Steady()
 		}
-		if sent, err = l.decideHold(ctx, wire.OpHold, ask.flags, &a, &r); err == nil {
+		if sent, err = l.decideHold(ctx, wire.OpHold, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
 			}
@@ -151,7 +152,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent)
 			}
 		}
-		if !h.granted() && ask.flags&wire.FlagTentative == 0 { // WaitHold asks again, and gives up itself
+		if !h.granted() && !ask.waits { // WaitHold asks again, and gives up itself
 			n.clients.holds.GiveUp(&a)
 		}
 	}
@@ -167,7 +168,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 
 // decideHold is decide, and first learns all holds of the count where this node owns it and does
 // not know them. It returns when the ask was sent.
-func (l *Limiter) decideHold(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) (sent int64, err error) {
+func (l *Limiter) decideHold(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (sent int64, err error) {
 	n := l.node
 	var (
 		deadline context.CancelFunc
@@ -176,7 +177,7 @@ func (l *Limiter) decideHold(ctx context.Context, op wire.Op, flags uint8, a *wi
 	for tries := 0; ; tries++ { // authority may come and go meanwhile
 		v := n.handover.View()
 		*r = wire.Result{}
-		err = n.decide(ctx, op, flags, a, r)
+		err = n.decide(ctx, op, 0, a, r)
 		if sent = a.Began; tries == 0 {
 			began = sent
 		}
@@ -230,7 +231,7 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
 	}
-	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), 0, ttl}, key, units)
+	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, ttl}, key, units)
 	return h.text(), h.decision, err
 }
 
@@ -260,11 +261,11 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	defer cancel()
 	for {
 		var r wire.Result
-		switch _, err := l.decideHold(within, wire.OpExtend, 0, &a, &r); {
+		switch _, err := l.decideHold(within, wire.OpExtend, &a, &r); {
 		case err != nil:
 			return err
 		case r.Allowed:
-			a.Units = r.Limit
+			a.Units = r.Held
 			l.node.clients.holds.Keep(within, &a, &r)
 			return nil
 		case r.Firm:

@@ -33,7 +33,7 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 	case wire.OpHold:
 		r := wire.Result{Source: wire.Owner}
 		r.Allowed = true
-		return r.Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+		return r.Append(wire.Op(request[0]), wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 	case wire.OpRenew:
 		return append(wire.AppendAnswer(answer[:0], wire.Done, 0), make([]byte, 32)...), nil
 	}

@@ -18,13 +18,13 @@ const resetsAtOnce = 64
 // it tells one node of each other region as well, which has the others know.
 func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 	v, now := n.handover.View(), n.env.Now()
-	a.Units = int64(n.handover.Stream().Reset(a.ID, now))
+	a.Reset = n.handover.Stream().Reset(a.ID, now)
 	asks := []wire.Ask{*a}
 	var regions []string
 	if a.Global && n.regions.Holdings != nil {
 		others := *a
 		others.ID = countsync.Elsewhere(a.ID)
-		others.Units = int64(n.handover.Stream().Reset(others.ID, now))
+		others.Reset = n.handover.Stream().Reset(others.ID, now)
 		asks = append(asks, others)
 		regions = n.regions.Names()
 	}
@@ -73,7 +73,7 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 // one that was not reached.
 func resetsInTime(h wire.Header, request []byte, now int64) bool {
 	for i := range int(h.Asks) {
-		if a, err := wire.ParseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(uint64(a.Units), now) {
+		if a, err := wire.ParseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(a.Reset, now) {
 			return false
 		}
 	}

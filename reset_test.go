@@ -72,7 +72,7 @@ func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duratio
 	if wait < c.forgets {
 		return nil, cluster.ErrTimeout
 	}
-	return new(wire.Result).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+	return new(wire.Result).Append(wire.Op(request[0]), wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 }
 
 // count counts a reset that begins, or one that ends.
@@ -133,7 +133,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 		answer, err := n.owner.Answer(v, h, request, nil, at)
 		require.NoError(t, err)
 		for i := range asks {
-			results = append(results, wire.ParseResult(answer, i))
+			results = append(results, wire.ParseResult(answer, op, i))
 		}
 		return results
 	}
@@ -175,7 +175,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	t.Run("units that were lent are kept from no refund", func(t *testing.T) {
 		n, v := lender()
 		borrows := ask1(id, limit, 1)
-		borrows.Lease = wire.Lease{Units: 10, Term: 500}
+		borrows.Take.Want = wire.Want{Units: 10, Term: 500}
 		require.EqualValues(t, 10, serves(t, n, v, wire.OpTake, begun, borrows)[0].Lease.Units)
 		lent := n.owner.LentUnits(begun + 1)
 		require.Equal(t, 10, lent)
@@ -226,8 +226,7 @@ func lender() (*Node, *view.View) {
 }
 
 // A lease is for the member that has sent the request to the owner. If a member forwards a
-// request, it must not ask for a lease. The age of a receipt is in the same place as the lease,
-// and must be kept.
+// request, it must not ask for a lease. All else is kept.
 func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
@@ -241,12 +240,10 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				request := h.Append(nil)
 				for i := range asks {
 					a := ask1(bucket.ID{Hi: uint64(i), Lo: 2}, limit, int64(i+1))
-					a.Receipt, a.ResetNumber, a.Shadow, a.Partition = 5, 6, true, wire.FailClosed
-					if op == wire.OpDebit {
-						a.ReceiptAge = time.Second
-					}
-					want = append(want, a.Append(nil))
-					a.Lease = wire.Lease{Units: 1<<32 - 1, Term: 1<<16 - 2, Until: 1<<32 - 1}
+					a.Spent = wire.Spent{Receipt: 5, Age: time.Second, ResetNumber: 6, StoodIn: true, OnlyLast: true}
+					a.Take.Sent, a.Shadow, a.Partition = 7, true, wire.FailClosed
+					want = append(want, a.Append(h.Append(nil))[wire.HeaderBytes:])
+					a.Take.Want = wire.Want{Units: 1<<32 - 1, Term: 1<<16 - 2}
 					request = a.Append(request)
 				}
 				n, v := lender()
@@ -258,7 +255,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				require.NoError(t, n.env.Close(func() error { return nil }))
 				require.Len(t, to.requests, 1)
 				for i := range asks {
-					require.Equal(t, want[i], to.requests[0][wire.HeaderBytes+i*wire.AskBytes:][:wire.AskBytes], "ask %d", i)
+					require.Equal(t, want[i], to.requests[0][wire.HeaderBytes+i*op.AskBytes():][:op.AskBytes()], "ask %d", i)
 				}
 			})
 		}

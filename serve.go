@@ -288,7 +288,7 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 	}
 	onward := append(h.Append(nil), request[wire.HeaderBytes:]...)
 	for i := range int(h.Asks) {
-		wire.WantNoLease(onward, i) // it would not know whose it is
+		wire.ClearWant(onward, i) // it would not know whose it is
 	}
 	peer := v.Members[hop].Peer
 	n.meters.Passed.Add(uint64(h.Asks))
@@ -309,7 +309,7 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		case err != nil:
 			got = unreached
 		case passes:
-			wire.UnmarkStoodIn(got)
+			wire.UnmarkStoodIn(h.Op, got)
 		}
 		answer(got)
 	})
@@ -338,10 +338,10 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 // remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := wire.ParseHeader(request)
-	if err != nil || h.Op != wire.OpTake && h.Op != wire.OpDebit && h.Op != wire.OpWait && h.Op != wire.OpLend && h.Op != wire.OpHold {
+	if err != nil || !h.Op.GrantsUnits() && !h.Op.LearnsLeases() {
 		return
 	}
-	if s, err := wire.ParseAnswer(answer, int(h.Asks)); err != nil || s != wire.Done {
+	if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil || s != wire.Done {
 		return
 	}
 	var (
@@ -351,21 +351,21 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	)
 	for i := range int(h.Asks) {
 		a, err := wire.ParseAsk(request, i, new(bucket.Limit))
-		r := wire.ParseResult(answer, i)
-		if err == nil && (h.Op == wire.OpTake || h.Op == wire.OpLend) && h.Hops == wire.MaxHops {
-			in.n.asker.Learn(&a, &r, h.To, in.n.asker.SentAt(int64(a.Receipt)))
+		r := wire.ParseResult(answer, h.Op, i)
+		if err == nil && h.Op.LearnsLeases() && h.Hops == wire.MaxHops {
+			in.n.asker.Learn(&a, &r, h.To, in.n.asker.SentAt(a.Take.Sent))
 		}
 		switch {
 		case err != nil:
 			return
-		case h.Op == wire.OpLend:
+		case !h.Op.GrantsUnits():
 		case !r.Allowed:
 			denied = denied || !a.Shadow
 		case h.Op == wire.OpHold:
 			in.n.clients.holds.Late(from, h.To, &a)
 		default:
 			if h.Op == wire.OpWait {
-				a.Units = int64(r.Lease.Units)
+				a.Units = r.Granted
 			}
 			units += uint64(a.Units)
 			taken = append(taken, a.Taken(&r))

@@ -63,7 +63,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 	for _, request := range [][]byte{good, with(func(h *wire.Header, a *wire.Ask, _ *bucket.Limit) {
 		h.Hops, a.Units, a.Partition = wire.MaxHops, 0, wire.FailClosed
 	})} {
-		s, err := wire.ParseAnswer(served(n, "", request), 1)
+		s, err := wire.ParseAnswer(served(n, "", request), wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
@@ -72,7 +72,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	for _, op := range []wire.Op{wire.OpSince + 1, 255} {
-		_, err := wire.ParseAnswer(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), 0)
+		_, err := wire.ParseAnswer(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
 		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}
 }
@@ -94,7 +94,7 @@ func FuzzServe(f *testing.F) {
 	f.Cleanup(func() { n.Close() })
 	limit := bucket.Limit{Rate: 10, Per: time.Second}
 	for _, op := range []wire.Op{wire.OpTake, wire.OpDebit, wire.OpRefund, wire.OpPeek, wire.OpLend, wire.OpReturn, wire.OpReset} {
-		one := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &limit, Units: 1, Lease: wire.Lease{Units: 5, Term: 100, Until: 7}}
+		one := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &limit, Units: 1, Take: wire.Take{Want: wire.Want{Units: 5, Term: 100}}, Lent: wire.Lent{Until: 7}}
 		f.Add(one.Append(wire.Header{Op: op, Asks: 1}.Append(nil)))
 		two := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 3}, Limit: &limit, Units: 1}
 		f.Add(two.Append(one.Append(wire.Header{Op: op, Asks: 2}.Append(nil))))
@@ -110,7 +110,7 @@ func FuzzServe(f *testing.F) {
 		all := s.taken(t)
 		h, err := wire.ParseHeader(request)
 		if errors.Is(err, wire.ErrUnknownOp) {
-			_, told := wire.ParseAnswer(got[0], 0)
+			_, told := wire.ParseAnswer(got[0], h.Op, 0)
 			require.ErrorIs(t, told, wire.ErrUnknownOp)
 			require.Empty(t, all)
 			return
@@ -121,7 +121,7 @@ func FuzzServe(f *testing.F) {
 			return
 		}
 		if len(got[0]) > 0 {
-			_, err := wire.ParseAnswer(got[0], int(h.Asks))
+			_, err := wire.ParseAnswer(got[0], h.Op, int(h.Asks))
 			require.NoError(t, err)
 		}
 		inbound{n}.Late(nobody{}, request, got[0])
@@ -155,11 +155,11 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	}
 	inbound{n}.Serve(b)
 
-	s, err := wire.ParseAnswer(got[0], 1)
+	s, err := wire.ParseAnswer(got[0], wire.OpTake, 1)
 	require.NoError(t, err)
 	require.Equal(t, wire.Unreached, s)
 	for _, i := range []int{1, 2, 3, 4} {
-		s, err := wire.ParseAnswer(got[i], 1)
+		s, err := wire.ParseAnswer(got[i], wire.Op(b.Requests[i][0]), 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
@@ -207,7 +207,7 @@ func (p promptPeer) Ask(ctx context.Context, request, answer []byte, wait time.D
 	if wire.Op(request[0]) > wire.OpPeek {
 		return p.crowd.Ask(ctx, request, answer, wait)
 	}
-	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.OpTake, wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 }
 
 // openRequests counts the requests of a batch that do not have a response yet.
@@ -335,20 +335,5 @@ func FuzzHashes(f *testing.F) {
 		again, err := handover.ParseRanges(handover.AppendRanges(nil, ranges))
 		require.NoError(t, err)
 		require.Equal(t, ranges, again)
-	})
-}
-
-// Any ten bytes are a valid lease, but the term is not longer than LongestLease.
-func FuzzLease(f *testing.F) {
-	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		if len(body) != 10 {
-			return // FuzzServe and FuzzAnswer test that a message of another length is refused
-		}
-		lease := wire.ParseLease(body)
-		require.LessOrEqual(t, lease.Term, uint16(wire.LongestLease/time.Millisecond))
-		again := lease.Append(nil)
-		require.Equal(t, body[:8], again[:8])
-		require.Equal(t, lease, wire.ParseLease(again))
 	})
 }

@@ -100,7 +100,7 @@ func (n *Node) arrive(b *cluster.Batch, h wire.Header, request []byte) (*trip, [
 	if n.cfg.Tracer == nil {
 		return nil, request
 	}
-	parent := TraceContext(wire.TraceOf(request, int(h.Asks)))
+	parent := TraceContext(wire.TraceOf(request))
 	if !parent.Valid() || !parent.Sampled() {
 		return nil, request
 	}
@@ -152,13 +152,13 @@ func (t *trip) answered(h wire.Header, request, answer []byte) {
 	e := TraceEvent{Operation: h.Op.Traced(), Outcome: outcomeUnanswered, From: t.from}
 	if len(answer) == 0 {
 		e.Err = wire.ErrMalformed
-	} else if s, err := wire.ParseAnswer(answer, int(h.Asks)); err != nil {
+	} else if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil {
 		e.Err = err
 	} else if s == wire.Done {
 		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)
 		for i := range asks {
 			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
-			r := wire.ParseResult(answer, i)
+			r := wire.ParseResult(answer, h.Op, i)
 			results[i] = r
 			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].Units, Shadow: asks[i].Shadow, Allowed: r.Allowed, Source: Source(r.Source)})
 		}

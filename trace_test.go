@@ -232,10 +232,10 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	b.Requests = requests
 	inbound{n}.Serve(b)
 	for i := range requests {
-		st, err := wire.ParseAnswer(got[i], 1)
+		st, err := wire.ParseAnswer(got[i], wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, st)
-		require.EqualValues(t, 99-i, wire.ParseResult(got[i], 0).Remaining)
+		require.EqualValues(t, 99-i, wire.ParseResult(got[i], wire.OpTake, 0).Remaining)
 	}
 	all := s.taken(t)
 	require.Len(t, all, 2)
@@ -275,13 +275,13 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 				return unanswered()
 			}
 			require.NoError(t, err)
-			st, err := wire.ParseAnswer(answer, 1)
+			st, err := wire.ParseAnswer(answer, wire.OpTake, 1)
 			require.NoError(t, err)
 			if st == wire.Unreached {
 				return unanswered()
 			}
 			require.Equal(t, wire.Done, st)
-			result := wire.ParseResult(answer, 0)
+			result := wire.ParseResult(answer, wire.OpTake, 0)
 			byOwners(t, Decision{Source: Source(result.Source)})
 			require.EqualValues(t, 9, result.Remaining)
 
@@ -369,7 +369,7 @@ func (failing) Protocol() cluster.Protocol { return cluster.Protocol{Version: cl
 func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
-	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.AppendAnswer(nil, wire.Done, 1))
+	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
 	var told toldTo
 	inbound{n}.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
 	require.Len(t, told.requests, 1)
@@ -395,7 +395,7 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
 	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(wire.OpTake, nil, nil, nil) }))
-	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.AskBytes, "nor a byte on the wire")
+	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "nor a byte on the wire")
 }
 
 // Whatever stands where a trace's context does, the check is answered as it is without,
@@ -428,10 +428,10 @@ func FuzzTraceContext(f *testing.F) {
 			require.Empty(t, all)
 			return
 		}
-		st, err := wire.ParseAnswer(got[0], 1)
+		st, err := wire.ParseAnswer(got[0], wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, st)
-		c := TraceContext(wire.TraceOf(request, 1))
+		c := TraceContext(wire.TraceOf(request))
 		require.Equal(t, context, wire.Trace(c).Append(nil))
 		require.Equal(t, c.Valid() && c.Sampled(), len(all) == 1)
 	})

@@ -57,7 +57,7 @@ func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 type Limit struct {
 	Algorithm Algorithm
 	Rate      int64         // units ...
-	Per       time.Duration // ... per this long; of InFlight how long a hold lasts that is not renewed
+	Per       time.Duration // ... per this long; 0 of InFlight
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
@@ -77,7 +77,6 @@ const (
 	maxLogged = 100_000           // of a SlidingLog's Rate, which costs memory for each unit
 	minPer    = time.Millisecond
 	maxPer    = 366 * 24 * time.Hour
-	maxTerm   = time.Hour // of an InFlight limit
 	maxStart  = 1 << 62
 	maxRefill = 100 * 365 * 24 * time.Hour // of a whole Burst: twice it, and the year 2026, fit in int64 nanoseconds
 )
@@ -88,7 +87,7 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 
 // Validate reports everything that is wrong with the limit at once, each with
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
-// SlidingLog, to 100,000), a Per outside 1 ms to 366 days (of InFlight, 0 to an hour), a Burst outside 0 to
+// SlidingLog, to 100,000), a Per outside 1 ms to 366 days (of InFlight, but 0), a Burst outside 0 to
 // 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
 // years to refill, a Whole outside 0 to 10¹², and a Start for any but FixedWindow and
 // SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
@@ -106,8 +105,8 @@ func (l *Limit) Validate() error {
 		report("Rate is %d: a sliding_log remembers every admission, and takes at most %d; use sliding_window", l.Rate, maxLogged)
 	}
 	if l.Algorithm == InFlight {
-		if l.Per < 0 || l.Per > maxTerm {
-			report("Per is %v: a hold that is not renewed lasts from 0 to %v", l.Per, time.Duration(maxTerm))
+		if l.Per != 0 {
+			report("Per is %v: an in_flight limit has none; leave it zero", l.Per)
 		}
 	} else if l.Per < minPer || l.Per > maxPer {
 		report("Per is %v: it must be from %v to %v", l.Per, minPer, maxPer)

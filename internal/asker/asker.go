@@ -64,7 +64,7 @@ func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.
 
 // LearnLease takes in the lease that an ask wanted, if it wanted one.
 func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
-	if a.Lease.Units > 0 {
+	if a.Take.Want.Units > 0 {
 		k.leases.learn(a, r, owner, sent, k.clock.Time())
 	}
 }
@@ -189,7 +189,6 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
 			if a := &errands[i].ask; a.Units > 0 {
-				a.Lease = wire.Lease{}
 				k.tell(wire.OpRefund, 0, a)
 			}
 		}
@@ -220,12 +219,12 @@ func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) 
 			return
 		}
 		x.answer = answer
-		if s, err := wire.ParseAnswer(answer, len(errands)); err != nil || s != wire.Done {
+		if s, err := wire.ParseAnswer(answer, wire.OpLend, len(errands)); err != nil || s != wire.Done {
 			return
 		}
 		t := k.clock.Time()
 		for i := range errands {
-			r := wire.ParseResult(answer, i)
+			r := wire.ParseResult(answer, wire.OpLend, i)
 			k.leases.learn(&errands[i].ask, &r, owner, sent, t)
 		}
 	})

@@ -31,7 +31,7 @@ func Example() {
 			return r, false
 		}
 		k.Want(&v, &a, at())
-		wants = a.Lease.Units > 0
+		wants = a.Take.Want.Units > 0
 		if wants && owners.Allowed {
 			owners.Lease = wire.Lease{Units: 1, Term: 100, Until: 1}
 		}

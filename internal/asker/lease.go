@@ -85,10 +85,11 @@ type leaseSet struct {
 // lease is one key's, by one set of numbers. Without units it is what is known of a key
 // that had some, or is to have some.
 type lease struct {
-	ask     wire.Ask // what it is of; its lease and reset number are as granted, its receipt finds it
-	numbers uint64   // of its limit
-	owner   uint64   // the hash of the name of who lent it
-	rest    int64    // units that are left
+	ask     wire.Ask   // of which it is; its Spent has the receipt and the reset number as granted
+	lent    wire.Lease // as granted
+	numbers uint64     // of its limit
+	owner   uint64     // the hash of the name of who lent it
+	rest    int64      // units that are left
 	sent    countsync.Time
 	pace    float64 // units spent in a second, as last known
 	used    int64   // when it was last asked for, by the steady clock
@@ -108,7 +109,7 @@ func (e *lease) past(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Steady-e.sent.Steady, t.Now-e.sent.Now))
 }
 
-func (e *lease) term() time.Duration { return time.Duration(e.ask.Lease.Term) * time.Millisecond }
+func (e *lease) term() time.Duration { return time.Duration(e.lent.Term) * time.Millisecond }
 
 // ends is when it is over at the latest, by the steady clock.
 func (e *lease) ends() int64 { return e.sent.Steady + int64(e.term()) }
@@ -136,7 +137,7 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 		}
 		e.rest -= a.Units
 		e.used = t.Steady
-		if 2*e.rest < int64(e.ask.Lease.Units) && !e.hurries && t.Steady >= e.again {
+		if 2*e.rest < int64(e.lent.Units) && !e.hurries && t.Steady >= e.again {
 			e.hurries, hurries = true, true
 		}
 		r.Allowed = true
@@ -169,9 +170,9 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 	defer s.mu.Unlock()
 	e := s.find(a, false)
 	switch {
-	case e == nil || e.ask.Lease.Units == 0:
+	case e == nil || e.lent.Units == 0:
 		return false, left, false
-	case e.past(t) < e.term() && int64(e.ask.Lease.Units)-e.rest >= a.Units:
+	case e.past(t) < e.term() && int64(e.lent.Units)-e.rest >= a.Units:
 		e.rest += a.Units
 		return true, left, false
 	}
@@ -197,7 +198,7 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 	if e == nil {
 		return left, false
 	}
-	if e.ask.Lease.Units > 0 {
+	if e.lent.Units > 0 {
 		left, over = e.close(t), true
 	}
 	if pace *= float64(a.Units); t.Steady-e.used < int64(leaseIdle) {
@@ -206,7 +207,7 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 	e.used = t.Steady
 	if pace > 0 && t.Steady >= e.again {
 		e.again = t.Steady + int64(wait)
-		a.Lease = wanted(pace)
+		a.Take.Want = wanted(pace)
 	}
 	return left, over
 }
@@ -219,7 +220,7 @@ func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 		if e.is(a) {
 			return e
 		}
-		if make && e.ask.Lease.Units == 0 && (found == nil || e.used < found.used) {
+		if make && e.lent.Units == 0 && (found == nil || e.used < found.used) {
 			found = e
 		}
 	}
@@ -230,10 +231,10 @@ func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 }
 
 // wanted is the lease for so many units a second.
-func wanted(pace float64) wire.Lease {
+func wanted(pace float64) wire.Want {
 	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), wire.LongestLease)
 	units := math.Ceil(pace*term.Seconds()*5/4) + 1
-	return wire.Lease{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
+	return wire.Want{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
 }
 
 // close ends a lease: left is what is to be said of it.
@@ -241,15 +242,15 @@ func (e *lease) close(t countsync.Time) (left leaseErrand) {
 	e.measure(t)
 	left = leaseErrand{e.owner, e.ask}
 	left.ask.Units = e.rest
-	left.ask.Lease.Units -= uint32(e.rest)
-	e.rest, e.ask.Lease, e.hurries = 0, wire.Lease{}, false
+	left.ask.Lent = wire.Lent{Units: e.lent.Units - uint32(e.rest), Until: e.lent.Until}
+	e.rest, e.lent, e.hurries = 0, wire.Lease{}, false
 	return left
 }
 
 // measure takes note of the pace at which a lease is spent.
 func (e *lease) measure(t countsync.Time) {
 	past := max(min(e.past(t), e.term()), time.Millisecond)
-	pace := float64(int64(e.ask.Lease.Units)-e.rest) / past.Seconds()
+	pace := float64(int64(e.lent.Units)-e.rest) / past.Seconds()
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
@@ -270,14 +271,14 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 		return
 	case e == nil || r.ResetNumber < l.number(a.ID, t.Now) || l.stops.Load():
 		left := leaseErrand{owner, a.Taken(r)}
-		left.ask.Units, left.ask.Lease = int64(r.Lease.Units), wire.Lease{Units: 0, Term: r.Lease.Term, Until: r.Lease.Until}
+		left.ask.Units, left.ask.Lent = int64(r.Lease.Units), wire.Lent{Until: r.Lease.Until}
 		l.giveBack(left)
 		return
-	case e.ask.Lease.Units > 0:
+	case e.lent.Units > 0:
 		l.giveBack(e.close(t))
 	}
 	e.ask, e.owner, e.sent = a.Taken(r), owner, sent
-	e.ask.Lease, e.rest = r.Lease, int64(r.Lease.Units)
+	e.lent, e.rest = r.Lease, int64(r.Lease.Units)
 	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
 	e.again, e.hurries = 0, false
 	if e.ends() > s.until.Load() {
@@ -320,7 +321,7 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.of {
-		if e := &s.of[i]; e.ask.ID == id && e.ask.ResetNumber < number {
+		if e := &s.of[i]; e.ask.ID == id && e.ask.Spent.ResetNumber < number {
 			*e = lease{}
 		}
 	}
@@ -334,16 +335,16 @@ func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wi
 	defer s.mu.Unlock()
 	for i := range s.of {
 		e := &s.of[i]
-		if e.ask.Lease.Units == 0 {
+		if e.lent.Units == 0 {
 			continue
 		}
 		past, term := e.past(t), e.term()
 		if l.stops.Load() {
 			past = term
-		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.ask.Lease.Units) {
+		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.lent.Units) {
 			e.measure(t)
 			a := e.ask
-			a.Units, a.Lease, a.Receipt = 0, wanted(e.pace), bucket.Receipt(t.Steady) // for Late
+			a.Units, a.Take = 0, wire.Take{Sent: t.Steady, Want: wanted(e.pace)} // Sent is for Late
 			e.again = t.Steady + int64(wait)
 			renew = append(renew, a)
 		}
@@ -396,7 +397,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 		}
 		s.mu.Lock()
 		for j := range s.of {
-			if e := &s.of[j]; e.ask.Lease.Units > 0 && e.past(t) < e.term() {
+			if e := &s.of[j]; e.lent.Units > 0 && e.past(t) < e.term() {
 				units += int(e.rest)
 			}
 		}

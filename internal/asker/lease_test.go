@@ -89,7 +89,7 @@ func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 	require.True(t, l.spend(someAsk(2), instant(at), r))
 	_, left, over := l.refund(someAsk(4), instant(at))
 	require.True(t, over, "three were spent: it ends")
-	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.Lease.Units), left.ask.Units})
+	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.Lent.Units), left.ask.Units})
 	require.False(t, l.spend(someAsk(1), instant(at), r))
 	not(refunds(1, at))
 }
@@ -111,7 +111,7 @@ func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 			back := l.returns(nil)
 			require.Len(t, back, c.back)
 			for _, left := range back {
-				require.Equal(t, c.owner, left.ask.ResetNumber, "its owner sees which count it is of")
+				require.Equal(t, c.owner, left.ask.Spent.ResetNumber, "its owner sees which count it is of")
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
 	l.sweep(int(wants.ID.Lo%leaseSets), instant(at+1), time.Second, nil)
 	back := l.returns(nil)
 	require.Len(t, back, 1)
-	require.EqualValues(t, 7, back[0].ask.ResetNumber)
+	require.EqualValues(t, 7, back[0].ask.Spent.ResetNumber)
 	require.EqualValues(t, 4, back[0].ask.Units)
 }
 
@@ -138,7 +138,7 @@ func TestOneAskAtATimeWantsALease(t *testing.T) {
 		a := someAsk(1)
 		_, over := l.want(a, 100, instant(at), time.Second)
 		require.False(t, over)
-		return a.Lease.Units > 0
+		return a.Take.Want.Units > 0
 	}
 	require.True(t, wants(at))
 	require.False(t, wants(at+1))
@@ -149,7 +149,7 @@ func TestOneAskAtATimeWantsALease(t *testing.T) {
 }
 
 func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
-	for pace, want := range map[float64]wire.Lease{
+	for pace, want := range map[float64]wire.Want{
 		1:      {Units: 2, Term: 500},
 		16:     {Units: 11, Term: 500},
 		40:     {Units: 11, Term: 200},
@@ -188,7 +188,7 @@ func TestARefundEndsALeaseThatIsOver(t *testing.T) {
 	require.False(t, done, "its units may not be spent any more")
 	require.True(t, over)
 	require.EqualValues(t, 1, left.ask.Units)
-	require.EqualValues(t, 3, left.ask.Lease.Units)
+	require.EqualValues(t, 3, left.ask.Lent.Units)
 }
 
 func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {

@@ -61,7 +61,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			send(node, func() {
 				r := new(wire.Result)
 				a.Units = units
-				if a.Lease.Units > 0 {
+				if a.Take.Want.Units > 0 {
 					lender.Do(v, view.AsOwner, wire.OpTake, 0, &a, now, r)
 				} else {
 					counts.TakeInto(id, limit, now, units, &r.Result)
@@ -69,7 +69,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 				if r.Allowed {
 					spent += units
 				}
-				if a.Lease.Units > 0 {
+				if a.Take.Want.Units > 0 {
 					send(-node-1, func() { nodes[node].learn(&a, r, 1, instant(sent), instant(now)) })
 				}
 			})

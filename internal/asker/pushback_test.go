@@ -181,6 +181,6 @@ func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
 	r.Firm = false
 	p.learn(&a, r, instant(1000))
 	require.False(t, p.deny(&a, instant(1001), r))
-	answer := r.Append(wire.AppendAnswer(nil, wire.Done, 1))
-	require.False(t, wire.ParseResult(answer, 0).Firm, "as of a node of before")
+	answer := r.Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
+	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "as of a node of before")
 }

@@ -77,7 +77,7 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 				p.Settle = func(takes []wire.Ask) {
 					var units []int64
 					for _, a := range takes {
-						require.EqualValues(t, 7, a.Receipt)
+						require.EqualValues(t, 7, a.Spent.Receipt)
 						units = append(units, a.Units)
 					}
 					settled = append(settled, took{p.Route.To, units})

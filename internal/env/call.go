@@ -22,7 +22,7 @@ func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wa
 	if err != nil {
 		return nil, err
 	}
-	switch s, err := wire.ParseAnswer(answer, 0); {
+	switch s, err := wire.ParseAnswer(answer, h.Op, 0); {
 	case err != nil:
 		return nil, err
 	case s == wire.Unreached:

@@ -4,23 +4,17 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // LongestTerm is the longest time for which a client's hold is renewed.
-const LongestTerm = time.Hour
+const LongestTerm = wire.LongestTTL
 
 // NameClient makes a an ask for a client's hold, or its renewal or release. Its term is ttl.
 func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
-	limit := *a.Limit
-	limit.Per = ttl
-	a.Limit, a.Receipt, a.ResetNumber, a.ReceiptAge = &limit, bucket.Receipt(c.Number), c.Origin, h.cfg.Date()
+	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Date()
 }
-
-// receipt names the renewal of a record in a result.
-func (r *record) receipt() bucket.Receipt { return bucket.Receipt(r.renewal) }
 
 // Keep keeps the record of a client's hold that was granted or renewed, as r says, and waits until
 // a second member has it: this node, if another one has answered; otherwise another, as long as ctx
@@ -28,11 +22,11 @@ func (r *record) receipt() bucket.Receipt { return bucket.Receipt(r.renewal) }
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.View(), h.cfg.Clock.Steady()
 	h.table.asked(of)
-	if decided, known := h.table.recordOf(of); known && decided.receipt() == r.Receipt {
+	if decided, known := h.table.recordOf(of); known && uint64(decided.renewal) == r.Renewal {
 		h.secure(ctx, of)
 		return
 	}
-	kept := record{ref: of, units: a.Units, renewal: renewal(r.Receipt), expires: a.Began + int64(a.Limit.Per)}
+	kept := record{ref: of, units: a.Units, renewal: renewal(r.Renewal), expires: a.Began + int64(a.Hold.TTL)}
 	kept.forget = kept.expires
 	if way := v.Route(of.id, now); way.To >= 0 && !r.StoodIn {
 		kept.copied = kept.copyState([]uint64{v.Hashes[way.To]})

@@ -128,7 +128,7 @@ func (h *Holds) Number() uint64 { return h.number.Add(1) }
 // Name makes a an ask for the hold of this node that has the number. To ask again by the same
 // number, until it is granted, is to wait in line.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
-	a.Receipt, a.ResetNumber = bucket.Receipt(number), h.self()
+	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
 
 // Has makes o the hold of this process that was granted to an ask of Name. The ask was sent at that
@@ -173,7 +173,7 @@ func (h *Holds) release(o *Hold, at uint64) {
 // ask is what releases a hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
-		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units, Receipt: bucket.Receipt(o.number), ResetNumber: o.holder,
+		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units, Hold: wire.Hold{Holder: o.holder, Number: o.number},
 	}
 }
 
@@ -213,11 +213,11 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	}
 	switch {
 	case op == wire.OpRelease && isClients(a):
-		ttl := tombstoneTTL{known: cutFound, unknown: int64(a.Limit.Per)}
+		ttl := tombstoneTTL{known: cutFound, unknown: int64(a.Hold.TTL)}
 		if as != view.AsOwner || !h.knowsAll(a.ID, now) {
-			ttl.known = int64(a.Limit.Per) // another member may have renewed it
+			ttl.known = int64(a.Hold.TTL) // another member may have renewed it
 		}
-		if flags&wire.FlagTentative != 0 {
+		if a.Hold.Denied {
 			ttl.unknown = 0 // it was not granted, unless this member knows of it
 		}
 		h.table.bury(refOf(a), ttl, now)
@@ -226,10 +226,10 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		h.table.end(refOf(a))
 	case denied:
 		Refuse(r)
-	case h.isLate(a.ReceiptAge, h.cfg.Timeout): // its asker has given up
+	case h.isLate(a.Hold.ClusterAge, h.cfg.Timeout): // its asker has given up
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
-		h.table.peek(a, most, flags&wire.FlagTentative != 0, now, r)
+		h.table.peek(a, most, a.Peek.Latest, now, r)
 	case !h.Knows(v, as, a.ID):
 		r.RetryAfter = denyFor // authority has come just now, or no member has been asked in time
 	case op == wire.OpExtend:
@@ -239,7 +239,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		}
 		h.table.extend(a, certain && v.HasMajority(), now, r)
 	default:
-		h.table.hold(a, most, flags&wire.FlagTentative != 0, now, r)
+		h.table.hold(a, most, a.Hold.Waits, now, r)
 	}
 }
 
@@ -252,7 +252,7 @@ func Refuse(r *wire.Result) {
 func (h *Holds) Answer(v *view.View, header wire.Header, a *wire.Ask, dst []byte, now int64) []byte {
 	var r wire.Result
 	h.Do(v, v.Standing(a.ID), header.Op, header.Flags, a, now, &r)
-	return r.Append(wire.AppendAnswer(dst, wire.Done, 1))
+	return r.Append(header.Op, wire.AppendAnswer(dst, wire.Done, 1))
 }
 
 // Run renews what this node holds, and forgets what others have not renewed, until the
@@ -325,4 +325,4 @@ func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late
 func (h *Holds) self() uint64 { return selfOf(h.cfg.View()) }
 
 // refOf names the hold of an ask.
-func refOf(a *wire.Ask) ref { return ref{a.ID, a.ResetNumber, uint64(a.Receipt)} }
+func refOf(a *wire.Ask) ref { return ref{a.ID, a.Hold.Holder, a.Hold.Number} }

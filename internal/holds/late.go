@@ -54,7 +54,9 @@ func (h *Holds) GiveUp(a *wire.Ask) {
 // need not wait for its silence.
 func (h *Holds) LeaveLine(a *wire.Ask) {
 	h.GiveUp(a)
-	h.cfg.Tell(wire.OpRelease, wire.FlagTentative, a)
+	left := *a
+	left.Hold.Denied = true
+	h.cfg.Tell(wire.OpRelease, 0, &left)
 }
 
 // Late takes in that a member granted an ask of Name after its asker had given up waiting, and

@@ -63,7 +63,7 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			late()
 		}, 1, 1, 0},
 		{"it was asked for another node", func(_ *Holds, a *wire.Ask, late func()) {
-			a.ResetNumber++
+			a.Hold.Holder++
 			late()
 		}, 0, 0, 0},
 	} {

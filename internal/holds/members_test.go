@@ -257,7 +257,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 		origin := 1 + successor%3
 		other := 6 - successor - origin
 		a := clientAsk(0, 1, 1, 10, time.Minute)
-		a.ID, a.ResetNumber = owner.id(), all[origin].self()
+		a.ID, a.Hold.Holder = owner.id(), all[origin].self()
 		change := func(op wire.Op) {
 			var r wire.Result
 			owner.Do(owner.view, view.AsOwner, op, 0, a, owner.now(), &r)
@@ -271,10 +271,10 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 			released bool
 		}{
 			{"grant", func() { change(wire.OpHold); copied() }, time.Minute, false},
-			{"renewal", func() { a.Limit.Per = time.Hour; change(wire.OpExtend); copied() }, time.Hour, false},
+			{"renewal", func() { a.Hold.TTL = time.Hour; change(wire.OpExtend); copied() }, time.Hour, false},
 			{"release", func() { change(wire.OpRelease); copied() }, 0, true},
 			{"grant, as the owner ends at once", func() {
-				a.Receipt++
+				a.Hold.Number++
 				change(wire.OpHold)
 				owner.ReleaseAll()
 			}, time.Hour, false},
@@ -379,11 +379,11 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				granted, _ := m.table.recordOf(refOf(a))
 				if c.renewed {
 					other.table.merge(granted, other.now())
-					a.Limit.Per = longer
+					a.Hold.TTL = longer
 					other.table.extend(a, true, other.now(), &r)
 					require.True(t, r.Allowed)
 				}
-				a.Limit.Per = LongestTerm
+				a.Hold.TTL = LongestTerm
 				whole := m.view
 				findSplit := func(at time.Duration) {
 					if at == c.split {
@@ -432,7 +432,7 @@ func TestLateMessagesAreRefused(t *testing.T) {
 				m := members(t, 2)[0]
 				m.Learn(t.Context(), view.AsOwner, m.id())
 				a := clientAsk(0, 1, 1, 10, ttl)
-				a.ID, a.ReceiptAge = m.id(), c.date
+				a.ID, a.Hold.ClusterAge = m.id(), c.date
 				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {
 					m.age = date + c.ask
 					var r wire.Result
@@ -472,7 +472,7 @@ func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
 		a := clientAsk(0, 1, 1, 10, 10*time.Second)
 		a.Began = m.now()
 		time.Sleep(4 * time.Second)
-		m.Keep(t.Context(), a, &wire.Result{Result: bucket.Result{Receipt: 1 << tagBits}})
+		m.Keep(t.Context(), a, &wire.Result{Renewal: 1 << tagBits})
 		kept, _ := m.table.recordOf(refOf(a))
 		require.Equal(t, a.Began+int64(10*time.Second), kept.expires)
 	})

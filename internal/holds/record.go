@@ -89,11 +89,11 @@ func mix(x uint64) uint64 {
 }
 
 // isClients reports whether an ask is of a client's hold, whose term it has.
-func isClients(a *wire.Ask) bool { return a.Limit.Per > 0 }
+func isClients(a *wire.Ask) bool { return a.Hold.TTL > 0 }
 
 // grant adds the record of an ask for a hold of which nothing is known. s.mu is held.
 func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
-	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(age), expires: now + int64(a.Limit.Per)}
+	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(age), expires: now + int64(a.Hold.TTL)}
 	r.forget = r.expires
 	return s.insert(r, now)
 }
@@ -115,9 +115,8 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 		r.Firm, r.RetryAfter = certain || known != nil, denyFor
 		return
 	}
-	s.renew(known, int64(a.Limit.Per), t.age(), now)
-	r.Allowed, r.Limit = true, known.units
-	r.Receipt = known.receipt()
+	s.renew(known, int64(a.Hold.TTL), t.age(), now)
+	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
 }
 
 // bury releases a client's hold. Its record stays for ttl at least.

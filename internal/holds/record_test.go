@@ -18,7 +18,7 @@ import (
 // clientAsk is an ask for a client's hold.
 func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.Ask {
 	a := askFor(id, 1, number, units, rate)
-	a.Limit.Per = ttl
+	a.Hold.TTL = ttl
 	return a
 }
 
@@ -126,7 +126,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 				require.Equal(t, isLive(o), r.Allowed)
 				require.Equal(t, !r.Allowed, r.Firm)
 				if r.Allowed {
-					require.Equal(t, o.units, r.Limit)
+					require.Equal(t, o.units, r.Held)
 					extended()
 				}
 			case 3:
@@ -186,8 +186,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 		{"released", func(table *table) { table.bury(refOf(a), tombstoneTTL{unknown: int64(time.Hour)}, 1) }, 2},
 		{"shortened", func(table *table) {
 			short := *a
-			limit := *a.Limit
-			short.Limit, limit.Per = &limit, time.Second
+			short.Hold.TTL = time.Second
 			table.extend(&short, true, 1, new(wire.Result))
 		}, 2 * int64(time.Second)},
 	} {

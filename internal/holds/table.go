@@ -181,8 +181,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		s.entries[i].renewed = now
 		r.Allowed = true
 	case recorded != nil && recorded.live: // its asker has not heard so, and counts its term from now
-		s.renew(recorded, int64(a.Limit.Per), t.age(), now)
-		r.Allowed, r.Receipt = true, recorded.receipt()
+		s.renew(recorded, int64(a.Hold.TTL), t.age(), now)
+		r.Allowed, r.Renewal = true, uint64(recorded.renewal)
 	case recorded != nil: // it has ended
 		r.RetryAfter = denyFor
 	case !s.lines.first(of, now) || c.units+a.Units > most || !s.fits():
@@ -194,7 +194,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		s.lines.leave(of)
 		r.Allowed = true
 		if isClients(a) {
-			r.Receipt = s.grant(a, t.age(), now).receipt()
+			r.Renewal = uint64(s.grant(a, t.age(), now).renewal)
 		} else {
 			s.add(c, entry{of, a.Units, now})
 		}

@@ -18,7 +18,7 @@ import (
 func askFor(id, holder, number uint64, units, rate int64) *wire.Ask {
 	return &wire.Ask{
 		ID: bucket.ID{Hi: id << 60, Lo: id}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: units,
-		Receipt: bucket.Receipt(number), ResetNumber: holder,
+		Hold: wire.Hold{Holder: holder, Number: number},
 	}
 }
 
@@ -84,15 +84,15 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			case 3: // a holder renews what it has in a shard, or has another idea of it
 				var sum uint64
 				for r, o := range held {
-					if r.holder == a.ResetNumber && shardOf(r.id) == shardOf(a.ID) {
+					if r.holder == a.Hold.Holder && shardOf(r.id) == shardOf(a.ID) {
 						sum ^= r.hash(o.units)
 					}
 				}
 				if rapid.Bool().Draw(t, "differs") {
-					require.False(t, table.renew(a.ResetNumber, shardOf(a.ID), sum+1, now))
-				} else if table.renew(a.ResetNumber, shardOf(a.ID), sum, now) {
+					require.False(t, table.renew(a.Hold.Holder, shardOf(a.ID), sum+1, now))
+				} else if table.renew(a.Hold.Holder, shardOf(a.ID), sum, now) {
 					for r, o := range held {
-						if r.holder == a.ResetNumber && shardOf(r.id) == shardOf(a.ID) {
+						if r.holder == a.Hold.Holder && shardOf(r.id) == shardOf(a.ID) {
 							held[r] = oracle{o.units, now + int64(Term)}
 						}
 					}
@@ -184,7 +184,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 				require.False(t, table.end(some))
 				table.endStale(some, now+1)
 			case 4:
-				a.ResetNumber = other
+				a.Hold.Holder = other
 				table.put(entry{refOf(a), a.Units, now})
 				others[refOf(a)] = a.Units
 			case 5:

@@ -23,7 +23,7 @@ type Client struct {
 }
 
 // ClientOf returns the name of the hold of an ask.
-func ClientOf(a *wire.Ask) Client { return Client{a.ID, a.ResetNumber, uint64(a.Receipt)} }
+func ClientOf(a *wire.Ask) Client { return Client{a.ID, a.Hold.Holder, a.Hold.Number} }
 
 // Text returns the sealed text of a hold, empty for none.
 func (h *Holds) Text(c Client) string {

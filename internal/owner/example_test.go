@@ -22,20 +22,20 @@ func Example() {
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
-	take := func(units int64, lease wire.Lease) (r wire.Result) {
-		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: units, Lease: lease}
+	take := func(units int64, want wire.Want) (r wire.Result) {
+		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: units, Take: wire.Take{Want: want}}
 		o.Do(v, view.AsOwner, wire.OpTake, 0, &a, now, &r)
 		fmt.Println("allowed:", r.Allowed, "remaining:", r.Remaining, "lent:", r.Lease.Units, "firm:", o.Firm(&a, &r, now))
 		return r
 	}
-	take(20, wire.Lease{})
-	lent := take(1, wire.Lease{Units: 5, Term: 500})
+	take(20, wire.Want{})
+	lent := take(1, wire.Want{Units: 5, Term: 500})
 	fmt.Println("lent units:", o.LentUnits(now))
 
-	lent.Lease.Units = 1 // what was spent of it; 4 are left
-	o.Reclaim(v, &wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 4, Receipt: lent.Receipt, Lease: lent.Lease, ResetNumber: owner.NoReset}, now)
-	take(78, wire.Lease{})
-	take(1, wire.Lease{})
+	// 1 unit was spent of the lease; 4 are left.
+	o.Reclaim(v, &wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 4, Spent: wire.Spent{Receipt: lent.Receipt, ResetNumber: owner.NoReset}, Lent: wire.Lent{Units: 1, Until: lent.Lease.Until}}, now)
+	take(78, wire.Want{})
+	take(1, wire.Want{})
 	// Output:
 	// allowed: true remaining: 80 lent: 0 firm: false
 	// allowed: true remaining: 74 lent: 5 firm: false

@@ -134,8 +134,8 @@ func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 			continue
 		}
 		c.turn(steady)
-		left := time.Duration(a.Lease.Until-stamp(steady)) * stampTick // to within a tick
-		units := int64(a.Lease.Units) + a.Units
+		left := time.Duration(a.Lent.Until-stamp(steady)) * stampTick // to within a tick
+		units := int64(a.Lent.Units) + a.Units
 		if steady >= c.until || left == 0 || left > lentFor+stampTick || // over, as a stamp that is past is far ahead
 			units < 0 || units > c.now+c.before {
 			return false
@@ -194,9 +194,9 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	r.ResetNumber = o.ResetNumber(a.ID, now)
 	var want, other, granted bucket.Lease
 	if c != nil && !o.lent.ceases.Load() {
-		want, other = bucket.Lease{Units: int64(a.Lease.Units), Term: lentFor}, c.lease(steady)
+		want, other = bucket.Lease{Units: int64(a.Take.Want.Units), Term: lentFor}, c.lease(steady)
 	}
-	term := min(time.Duration(a.Lease.Term)*time.Millisecond, wire.LongestLease)
+	term := min(time.Duration(a.Take.Want.Term)*time.Millisecond, wire.LongestLease)
 	least := term * 3 / 2 // in which the asker has it for term
 	if l == nil {
 		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.At(now), a.Units, want, least, other, &r.Result)
@@ -223,12 +223,12 @@ func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.ResetNumber < o.ResetNumber(a.ID, now) {
+	if a.Spent.ResetNumber < o.ResetNumber(a.ID, now) {
 		return
 	}
 	steady := o.clock.SteadyAt(now)
 	if s.close(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
-		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Receipt, s.open(a.ID, steady).lease(steady))
+		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Spent.Receipt, s.open(a.ID, steady).lease(steady))
 	}
 }
 

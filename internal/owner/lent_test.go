@@ -28,7 +28,7 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			owner, _ := lends()
 			a := askFor(bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0)
-			a.Lease = wire.Lease{Units: 100, Term: c.wanted}
+			a.Take.Want = wire.Want{Units: 100, Term: c.wanted}
 			var r wire.Result
 			owner.takeLending(&a, &c.limit, 0, &r)
 			require.Equal(t, c.lent, r.Lease)
@@ -42,14 +42,13 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	const begun, term, ms = int64(time.Hour), 100 * time.Millisecond, time.Millisecond
 	lend := func(t *testing.T, owner *Owner, now int64) (left wire.Ask) {
 		left = askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-		left.Lease = wire.Lease{Units: 10, Term: uint16(term / ms)}
+		left.Take.Want = wire.Want{Units: 10, Term: uint16(term / ms)}
 		var r wire.Result
 		owner.takeLending(&left, limit, now, &r)
 		require.EqualValues(t, 10, r.Lease.Units)
 		require.EqualValues(t, term/ms, r.Lease.Term)
 		left = left.Taken(&r)
-		left.Units, left.Lease = 10, r.Lease
-		left.Lease.Units = 0 // none of it was spent
+		left.Units, left.Lent.Until = 10, r.Lease.Until // none of it was spent
 		return left
 	}
 	for _, c := range []struct {
@@ -97,7 +96,7 @@ func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
 	n, _ := lends()
 	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-	a.Lease = wire.Lease{Units: 50, Term: 500}
+	a.Take.Want = wire.Want{Units: 50, Term: 500}
 	n.takeLending(&a, limit, now, new(wire.Result))
 	a.Limit = soon
 	var r wire.Result
@@ -114,7 +113,7 @@ func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 	n, _ := lends()
 	lends := func(i int, now int64) uint32 {
 		a := askFor(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, limit, 1)
-		a.Lease = wire.Lease{Units: 10, Term: 500}
+		a.Take.Want = wire.Want{Units: 10, Term: 500}
 		var r wire.Result
 		n.takeLending(&a, limit, now, &r)
 		require.True(t, r.Allowed)
@@ -136,7 +135,7 @@ func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	n, _ := lends()
 	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 1)
-	a.Lease = wire.Lease{Units: 10, Term: 500}
+	a.Take.Want = wire.Want{Units: 10, Term: 500}
 	var r wire.Result
 	require.True(t, n.Cease(true, now))
 	n.takeLending(&a, limit, now, &r)
@@ -178,12 +177,12 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
 			a := askFor(id, limit, 0)
-			a.Lease = wire.Lease{Units: lent, Term: 500}
+			a.Take.Want = wire.Want{Units: lent, Term: 500}
 			var r wire.Result
 			n.takeLending(&a, limit, now, &r)
 			require.EqualValues(t, lent, r.Lease.Units)
 			back := a.Taken(&r)
-			back.Units, back.Lease = c.left, wire.Lease{Units: uint32(c.spent), Term: r.Lease.Term, Until: r.Lease.Until}
+			back.Units, back.Lent = c.left, wire.Lent{Units: uint32(c.spent), Until: r.Lease.Until}
 			for range c.times {
 				n.Reclaim(v, &back, now)
 			}
@@ -202,7 +201,7 @@ func TestARefundTakesNothingThatIsLent(t *testing.T) {
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
 			a := askFor(id, limit, 0)
-			a.Lease = wire.Lease{Units: lent, Term: 500}
+			a.Take.Want = wire.Want{Units: lent, Term: 500}
 			n.takeLending(&a, limit, now, new(wire.Result))
 			refund := askFor(id, limit, refunded)
 			n.apply(wire.OpRefund, 0, &refund, limit, now, new(wire.Result))

@@ -47,7 +47,7 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		r.Source = wire.Owner
 		return
 	}
-	a.Lease = wire.Lease{}
+	a.Take.Want = wire.Want{}
 	s, source := v.Share(as, a.ID, a.Partition)
 	r.Source = source
 	switch {
@@ -99,7 +99,7 @@ func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now
 	case wire.OpWait:
 		o.applyWait(a, l, now, r)
 	case wire.OpTake:
-		if a.Lease.Units > 0 {
+		if a.Take.Want.Units > 0 {
 			o.takeLending(a, l, now, r)
 		} else {
 			o.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
@@ -113,7 +113,7 @@ func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now
 	case wire.OpRefund:
 		o.refund(flags, a, l, now)
 	case wire.OpReset:
-		o.stream.ResetTo(a.ID, uint64(a.Units), 0, now)
+		o.stream.ResetTo(a.ID, a.Reset, 0, now)
 	}
 }
 
@@ -125,7 +125,7 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 	}
 	switch op {
 	case wire.OpTake:
-		if a.Lease.Units > 0 {
+		if a.Take.Want.Units > 0 {
 			o.takeLending(a, nil, now, r)
 		} else {
 			o.holdings.Take(a.ID, a.Limit, t, a.Units, &r.Result)
@@ -135,7 +135,7 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.applyWait(a, &held, now, r)
 	case wire.OpDebit:
-		if a.Receipt == 0 {
+		if a.Spent.Receipt == 0 {
 			r.Result = o.holdings.Debit(a.ID, a.Limit, t, a.Units)
 			return
 		}
@@ -168,10 +168,10 @@ func (o *Owner) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
 		return
 	}
 	var gave bool
-	if a.ReceiptAge != 0 {
+	if a.Spent.Age != 0 {
 		gave = o.counts.RefundSpent(a.ID, l, now, a.Units, spentAt(a, now), lent)
 	} else {
-		gave = o.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
+		gave = o.counts.RefundBeside(a.ID, l, now, a.Units, a.Spent.Receipt, a.Spent.OnlyLast, lent)
 	}
 	if !gave && amongNewest(a, l, now) {
 		o.counts.Refund(a.ID, l, now, a.Units, 0, false)
@@ -182,7 +182,7 @@ func (o *Owner) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
 // comes too late for that spends nothing, and is not Allowed. As refund, it finds what was
 // granted without authority among the newest units.
 func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	if a.Receipt == 0 {
+	if a.Spent.Receipt == 0 {
 		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
 		return
 	}
@@ -205,22 +205,22 @@ func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 // is not reset while the caller has the lock, which is nil where the ask says nothing of
 // resets.
 func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool) {
-	if a.ResetNumber == 0 {
+	if a.Spent.ResetNumber == 0 {
 		return nil, false
 	}
 	lock = o.lent.lock(a.ID)
-	return lock, a.ResetNumber < o.ResetNumber(a.ID, now)
+	return lock, a.Spent.ResetNumber < o.ResetNumber(a.ID, now)
 }
 
 // spentAt returns the units that the receipt of an ask names, by the time now. A receipt that was
 // given without authority is by a share, and that of a Global limit by the units of the region:
 // the ask has neither.
 func spentAt(a *wire.Ask, now int64) bucket.Spent {
-	at := bucket.Spent{Receipt: a.Receipt}
-	if a.ReceiptAge != 0 {
-		at.Near = now - int64(a.ReceiptAge)
+	at := bucket.Spent{Receipt: a.Spent.Receipt}
+	if a.Spent.Age != 0 {
+		at.Near = now - int64(a.Spent.Age)
 	}
-	if !a.StoodIn && !a.Global {
+	if !a.Spent.StoodIn && !a.Global {
 		at.By = a.Limit
 	}
 	return at
@@ -229,11 +229,11 @@ func spentAt(a *wire.Ask, now int64) bucket.Spent {
 // amongNewest reports whether the units that a receipt was given for are among the newest
 // of a count, which has none by that receipt.
 func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
-	age := now - int64(a.Receipt)
-	if a.ReceiptAge != 0 {
-		age = int64(a.ReceiptAge)
+	age := now - int64(a.Spent.Receipt)
+	if a.Spent.Age != 0 {
+		age = int64(a.Spent.Age)
 	}
-	return a.StoodIn && !l.IsBucket() && uint64(age) < uint64(l.Per)
+	return a.Spent.StoodIn && !l.IsBucket() && uint64(age) < uint64(l.Per)
 }
 
 // Answer carries out a request here and appends the answer.
@@ -269,7 +269,7 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 			o.tentative.conclude(a.ID)
 		}
 		r.Firm = h.Op == wire.OpTake && o.Firm(&a, &r, steady)
-		dst = r.Append(dst)
+		dst = r.Append(h.Op, dst)
 	}
 	return dst, nil
 }

@@ -126,8 +126,8 @@ func (q *queues) count(s *queueShard, more int) {
 // wire.QueueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	said, steady := wire.UnpackQueued(a.Receipt), o.clock.SteadyAt(now)
-	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.Waiting), arrived: steady - int64(said.Age), seen: steady}
+	steady := o.clock.SteadyAt(now)
+	self := lineSeen{ticket: a.Wait.Ticket, waiting: int64(a.Wait.Waiting), arrived: steady - int64(a.Wait.Age), seen: steady}
 	s := o.queues.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 		o.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}
 	if r.Allowed {
-		r.Lease.Units = uint32(units)
+		r.Granted = units
 		self.waiting = max(0, self.waiting-units)
 		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
 	} else {

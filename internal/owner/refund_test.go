@@ -81,7 +81,7 @@ func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
 			second.counts.Import(id, state, now+ahead, 0)
 			now += int64(time.Second)
 			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
-			a.ReceiptAge = time.Duration(now - int64(a.Receipt))
+			a.Spent.Age = time.Duration(now - int64(a.Spent.Receipt))
 			second.Do(v, view.AsOwner, op, 0, &a, now+ahead, new(wire.Result))
 			used, _, _ := second.counts.Used(id, now+ahead)
 			want := int64(15)

@@ -59,7 +59,7 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 	o.TakeTogether(v, v.Standing(asks[0].ID), h.Flags, asks, now, &b.room, results)
 	for i := range results {
 		results[i].Firm = o.Firm(&asks[i], &results[i], steady)
-		dst = results[i].Append(dst)
+		dst = results[i].Append(h.Op, dst)
 	}
 	return dst, nil
 }

@@ -77,7 +77,7 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *requestCounte
 // resetRequest returns a request that resets a key of l. The receiver does not use the Rate and
 // Per of the request.
 func resetRequest(l *weir.Limiter, key string, at time.Time) []byte {
-	a := wire.Ask{ID: identity.FromBytes(l.ID(key)), Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Units: at.UnixNano()}
+	a := wire.Ask{ID: identity.FromBytes(l.ID(key)), Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Reset: uint64(at.UnixNano())}
 	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
 

@@ -120,7 +120,8 @@ func (x *line) serve(now int64) {
 }
 
 // says is what the line tells the owner of the waiters that nothing was granted for yet.
-func (x *line) says(now int64) (q wire.Queued) {
+func (x *line) says(now int64) (q wire.Wait) {
+	q.Ticket = x.ticket
 	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
 	for e := x.waiters.Front(); e != nil; e = e.Next() { // no more of them than were granted for
@@ -179,7 +180,7 @@ func (x *line) next(now int64) (units int64, wait time.Duration) {
 func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
-		units = int64(r.Lease.Units)
+		units = r.Granted
 	}
 	// In an outage no queue is full: the owner is not reached, and may be back at any time.
 	outage := r.Source == wire.FailedClosed || r.Source.IsShare()

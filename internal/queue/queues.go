@@ -126,16 +126,17 @@ func (l *Queues) pass(x *line, a *wire.Ask) {
 	if x.shard.of[x.of] == x {
 		delete(x.shard.of, x.of)
 	}
-	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as FlagOnlyLast wants it
+	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as OnlyLast wants it
 		back := a.Taken(&x.grants[i].r)
 		back.Units = x.grants[i].units
-		l.cfg.Tell(wire.OpRefund, wire.FlagOnlyLast, &back)
+		back.Spent.OnlyLast = true
+		l.cfg.Tell(wire.OpRefund, 0, &back)
 	}
 	x.grants, x.granted = nil, 0
 	if x.told && !x.asking {
 		x.told = false
 		leaves := *a
-		leaves.Units, leaves.Receipt, leaves.ResetNumber = 0, wire.Queued{}.Pack(), x.ticket
+		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
 		l.cfg.Tell(wire.OpWait, 0, &leaves)
 	}
 }
@@ -171,7 +172,7 @@ func (l *Queues) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 // first waiter has left by then. It reports false if too much is under way.
 func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
-	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).Pack(), x.ticket
+	asked.Units, asked.Wait = units, x.says(now)
 	started := l.cfg.Life.Try(func(context.Context) {
 		var r wire.Result
 		err := l.cfg.Decide(ctx, wire.OpWait, 0, &asked, &r)

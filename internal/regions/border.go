@@ -103,7 +103,7 @@ func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 				return err
 			case !wire.IsGlobal(a.ID):
 				return fmt.Errorf("%w: a reset of a Regional count from another region", wire.ErrMalformed)
-			case a.Units-int64(SlackAbroad) > now:
+			case a.Reset > uint64(now+int64(SlackAbroad)):
 				return fmt.Errorf("%w: a reset from another region, made later than now", wire.ErrMalformed)
 			}
 		}

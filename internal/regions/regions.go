@@ -341,7 +341,7 @@ func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) err
 	if err != nil {
 		return err
 	}
-	if s, err := wire.ParseAnswer(answer, len(asks)); err != nil || s != wire.Done {
+	if s, err := wire.ParseAnswer(answer, wire.OpReset, len(asks)); err != nil || s != wire.Done {
 		return env.ErrUnreached
 	}
 	return nil

@@ -112,7 +112,6 @@ const (
 // Make fills v with the units that a was just granted.
 func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 	v.of, v.ask = m, a.Taken(r)
-	v.ask.Lease = wire.Lease{}
 	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Steady())
 	v.by = judgedBy(v.ask.Limit, r)
 	v.life = lifeOf(v.ask.Limit)
@@ -210,8 +209,8 @@ func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 	if op == wire.OpRefund && numbers.IsBucket() && v.by.Rate > 0 {
 		a.Limit = &v.by
 	}
-	if a.ReceiptAge = time.Duration(v.of.cfg.Clock.Steady() - v.spent); a.ReceiptAge == 0 {
-		a.ReceiptAge = 1
+	if a.Spent.Age = time.Duration(v.of.cfg.Clock.Steady() - v.spent); a.Spent.Age == 0 {
+		a.Spent.Age = 1
 	}
 	v.of.cfg.Apart(op, &a)
 }

@@ -38,13 +38,13 @@ func (v *Reservation) Text() string {
 	b := make([]byte, 0, bucketTextBytes)
 	now := m.cfg.Clock.Steady()
 	for _, x := range [...]uint64{
-		v.marker.Hi, v.marker.Lo, uint64(v.ask.Receipt), v.ask.ResetNumber, uint64(v.ask.Units),
+		v.marker.Hi, v.marker.Lo, uint64(v.ask.Spent.Receipt), v.ask.Spent.ResetNumber, uint64(v.ask.Units),
 		uint64(now - v.spent), uint64(v.expires - now), uint64(v.life),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, x)
 	}
 	stoodIn := byte(0)
-	if v.ask.StoodIn {
+	if v.ask.Spent.StoodIn {
 		stoodIn = 1
 	}
 	b = append(b, stoodIn)
@@ -91,9 +91,9 @@ func (v *Reservation) parse(plain []byte) bool {
 	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(plain[8*i:]) }
 	v.marker = bucket.ID{Hi: word(0), Lo: word(1)}
-	v.ask.Receipt, v.ask.ResetNumber, v.ask.Units = bucket.Receipt(word(2)), word(3), int64(word(4))
+	v.ask.Spent.Receipt, v.ask.Spent.ResetNumber, v.ask.Units = bucket.Receipt(word(2)), word(3), int64(word(4))
 	v.spent, v.expires, v.life = int64(word(5)), int64(word(6)), time.Duration(word(7))
-	v.ask.StoodIn = plain[64] == 1
+	v.ask.Spent.StoodIn = plain[64] == 1
 	at := plain[65:]
 	v.sealed.day = int64(binary.LittleEndian.Uint64(at))
 	v.sealed.run = epoch.Moment{Epoch: binary.LittleEndian.Uint64(at[8:]), Age: int64(binary.LittleEndian.Uint64(at[16:]))}

@@ -141,7 +141,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 		}
 		id := bucket.ID{Hi: binary.BigEndian.Uint64(k.ID[:]), Lo: binary.BigEndian.Uint64(k.ID[8:])}
 		// FailOpen, as what is held is asked for, and not the part of it that this side may grant.
-		asks = append(asks, wire.Ask{ID: id, Name: k.Limit, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: 1, Partition: wire.FailOpen})
+		asks = append(asks, wire.Ask{ID: id, Name: k.Limit, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: 1, Partition: wire.FailOpen, Peek: wire.Peek{Latest: true}})
 		return false
 	})
 	if len(asks) == 0 {
@@ -150,7 +150,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	held := make([]HeldKey, len(asks))
 	env.Gather(len(asks), atOnce, func(i int) {
 		var r wire.Result
-		if s.cfg.Decide(ctx, wire.OpPeek, wire.FlagTentative, &asks[i], &r) == nil {
+		if s.cfg.Decide(ctx, wire.OpPeek, 0, &asks[i], &r) == nil {
 			held[i] = HeldKey{s.name(all[i]), r.Limit - r.Remaining, r.Limit}
 		}
 	})

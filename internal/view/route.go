@@ -108,10 +108,10 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 	}
 	stands := h.Flags&wire.FlagStandIn != 0
 	switch {
-	case !h.Op.Moves(), h.Flags&wire.PassBits >= wire.MaxPasses:
+	case !h.Op.Passes(), h.Flags&wire.PassBits >= wire.MaxPasses:
 		return -1, 0
 	case h.Op == wire.OpRefund:
-		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
+		if receipt, stoodIn := wire.SpentBy(request); receipt != 0 && (stoodIn || !stands) {
 			return -1, 0 // a receipt without an age means nothing but where it was given
 		}
 	}

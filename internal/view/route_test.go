@@ -257,7 +257,7 @@ func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.Asks = 1
-			a.Receipt, a.StoodIn = c.receipt, c.stoodIn
+			a.Spent.Receipt, a.Spent.StoodIn = c.receipt, c.stoodIn
 			member, flags := c.v.Onward(c.h, a.Append(c.h.Append(nil)), 10)
 			require.Equal(t, c.member, member)
 			require.Equal(t, c.flags, flags)

@@ -12,13 +12,19 @@ import (
 	_ "github.com/weir-go/weir/internal/drawn"
 )
 
+// drawOp draws an operation whose requests have asks.
+func drawOp(t *rapid.T) Op {
+	return Op(rapid.IntRange(1, int(lastOp)).Filter(func(op int) bool { return Op(op).properties().isAsked }).Draw(t, "op"))
+}
+
 func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limit := bucket.Limit{
-			Algorithm: rapid.SampledFrom([]bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}).Draw(t, "algorithm"),
-			Rate:      rapid.Int64Range(1, 100_000).Draw(t, "rate"),
-			Per:       time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "per")),
-			Version:   rapid.Uint64().Draw(t, "version"),
+		op := drawOp(t)
+		p := op.properties()
+		limit := bucket.Limit{Algorithm: bucket.InFlight, Rate: rapid.Int64Range(1, 100_000).Draw(t, "rate"), Version: rapid.Uint64().Draw(t, "version")}
+		if !p.ofHold {
+			limit.Algorithm = rapid.SampledFrom([]bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}).Draw(t, "algorithm")
+			limit.Per = time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "per"))
 		}
 		if limit.Algorithm == bucket.TokenBucket || limit.Algorithm == bucket.LeakyBucket {
 			limit.Burst = rapid.Int64Range(0, 100_000).Draw(t, "burst")
@@ -27,32 +33,25 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
 		}
 		h := Header{
-			Op: Op(rapid.IntRange(int(OpTake), int(OpReset)).Draw(t, "op")), Flags: rapid.Byte().Draw(t, "flags") &^ FlagTraced,
+			Op: op, Flags: rapid.Byte().Draw(t, "flags") &^ FlagTraced,
 			Hops: rapid.ByteRange(0, MaxHops).Draw(t, "hops"), Asks: rapid.ByteRange(1, 5).Draw(t, "asks"),
 			Wait: time.Duration(rapid.Uint32Range(0, 60_000_000).Draw(t, "wait")) * time.Microsecond, To: rapid.Uint64().Draw(t, "to"),
 		}
+		if p.ofHold {
+			h.Asks = 1
+		}
 		var within Trace
-		if h.Op <= OpPeek && rapid.Bool().Draw(t, "traced") {
+		if op.Traced() != "" && rapid.Bool().Draw(t, "traced") {
 			h.Flags |= FlagTraced
 			copy(within.TraceID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trace"))
 			copy(within.SpanID[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "span"))
 			within.Flags = rapid.Byte().Draw(t, "trace flags")
 		}
 		request := h.Append(nil)
-		var asks []Ask
-		for range h.Asks {
-			a := Ask{
-				ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
-				Limit: &limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-				Shadow: rapid.Bool().Draw(t, "shadow"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-				StoodIn: rapid.Bool().Draw(t, "granted without authority"), Lease: drawLease(t), ResetNumber: rapid.Uint64().Draw(t, "reset number"),
-			}
-			if (h.Op == OpRefund || h.Op == OpDebit) && rapid.Bool().Draw(t, "has an age") {
-				a.Lease, a.ReceiptAge = Lease{}, time.Duration(rapid.Int64Range(-int64(longestReset), int64(longestReset)).Draw(t, "age"))
-			}
-			a.Global = IsGlobal(a.ID)
-			asks = append(asks, a)
-			request = a.Append(request)
+		asks := make([]Ask, h.Asks)
+		for i := range asks {
+			asks[i] = drawAsk(t, p.ask, &limit)
+			request = asks[i].Append(request)
 		}
 		if h.Flags&FlagTraced != 0 {
 			request = within.Append(request)
@@ -61,7 +60,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		if err != nil || got != h {
 			t.Fatalf("%+v came as %+v, %v", h, got, err)
 		}
-		if c := TraceOf(request, len(asks)); c != within {
+		if c := TraceOf(request); c != within {
 			t.Fatalf("%+v came as %+v", within, c)
 		}
 		for i := range asks {
@@ -79,36 +78,94 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		answer := AppendAnswer(nil, Done, len(asks))
 		var results []Result
 		for range asks {
-			positive := rapid.Int64Range(1, 1<<62)
-			r := Result{bucket.Result{
-				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
-				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
-				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(1, int(Sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t), rapid.Uint64().Draw(t, "reset number"), 0}
-			r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
+			r := drawResult(t, p.result)
 			results = append(results, r)
-			answer = r.Append(answer)
+			answer = r.Append(op, answer)
 		}
-		if s, err := ParseAnswer(answer, len(asks)); err != nil || s != Done {
+		if s, err := ParseAnswer(answer, op, len(asks)); err != nil || s != Done {
 			t.Fatal(s, err)
 		}
 		for i := range results {
-			if r := ParseResult(answer, i); r != results[i] {
+			if r := ParseResult(answer, op, i); r != results[i] {
 				t.Fatalf("%+v came as %+v", results[i], r)
 			}
 		}
 	})
 }
 
-func drawLease(t *rapid.T) Lease {
-	return Lease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16Range(0, 500).Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
+// drawAsk draws an ask that has these parts.
+func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
+	a := Ask{
+		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
+		Limit: limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
+		Shadow: rapid.Bool().Draw(t, "shadow"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
+	}
+	a.Global = IsGlobal(a.ID)
+	age := func() time.Duration {
+		return time.Duration(rapid.Int64Range(-int64(longestReset), int64(longestReset)).Draw(t, "age"))
+	}
+	if p&takePart != 0 {
+		a.Take = Take{rapid.Int64().Draw(t, "sent"), Want{rapid.Uint32().Draw(t, "wanted"), rapid.Uint16Range(0, 500).Draw(t, "term")}}
+	}
+	if p&spentPart != 0 {
+		a.Spent = Spent{
+			bucket.Receipt(rapid.Int64().Draw(t, "receipt")), age(), rapid.Uint64().Draw(t, "reset number"),
+			rapid.Bool().Draw(t, "stood in"), rapid.Bool().Draw(t, "only last"),
+		}
+	}
+	if p&lentPart != 0 {
+		a.Lent = Lent{rapid.Uint32().Draw(t, "lent"), rapid.Uint32().Draw(t, "until")}
+	}
+	if p&peekPart != 0 {
+		a.Peek.Latest = rapid.Bool().Draw(t, "latest")
+	}
+	if p&waitPart != 0 {
+		a.Wait = Wait{rapid.Uint64().Draw(t, "ticket"), rapid.Uint32().Draw(t, "waiting"), ageTick * time.Duration(rapid.Uint32().Draw(t, "waited"))}
+	}
+	if p&holdPart != 0 {
+		a.Hold = Hold{
+			rapid.Uint64().Draw(t, "holder"), rapid.Uint64().Draw(t, "number"), time.Duration(rapid.Int64Range(0, int64(LongestTTL)).Draw(t, "ttl")),
+			age(), rapid.Bool().Draw(t, "waits"), rapid.Bool().Draw(t, "denied"),
+		}
+	}
+	if p&resetPart != 0 {
+		a.Reset = rapid.Uint64().Draw(t, "reset")
+	}
+	return a
+}
+
+// drawResult draws a result that has these parts.
+func drawResult(t *rapid.T, p parts) Result {
+	positive := rapid.Int64Range(1, 1<<62)
+	r := Result{Result: bucket.Result{
+		Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
+		RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
+	}, Source: Source(rapid.IntRange(1, int(Sources)-1).Draw(t, "source")), StoodIn: rapid.Bool().Draw(t, "without authority")}
+	r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
+	if p&receiptPart != 0 {
+		r.Receipt, r.ResetNumber = bucket.Receipt(rapid.Int64().Draw(t, "receipt")), rapid.Uint64().Draw(t, "reset number")
+	}
+	if p&leasePart != 0 {
+		r.Lease = Lease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16Range(0, 500).Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
+	}
+	if p&grantedPart != 0 {
+		r.Granted = int64(rapid.Uint32().Draw(t, "granted"))
+	}
+	if p&renewalPart != 0 {
+		r.Renewal = rapid.Uint64().Draw(t, "renewal")
+	}
+	if p&unitsPart != 0 {
+		r.Held = positive.Draw(t, "held")
+	}
+	return r
 }
 
 // A time less such a duration, or more by it, is a time that a clock can show.
 func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	limit := bucket.Limit{Rate: 1, Per: time.Second}
 	request := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpTake, Asks: 1}.Append(nil))
-	answer := new(Result).Append(AppendAnswer(nil, Done, 1))
+	refund := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpRefund, Asks: 1}.Append(nil))
+	answer := new(Result).Append(OpTake, AppendAnswer(nil, Done, 1))
 	wait := func(b []byte) time.Duration {
 		h, err := ParseHeader(b)
 		require.NoError(t, err)
@@ -123,22 +180,21 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 		most  time.Duration
 	}{
 		{"how long an asker waits", request, 4, 4, wait, time.Minute},
-		{"the age of a receipt", request, HeaderBytes + 72, 10, func(b []byte) time.Duration {
-			b[0], b[HeaderBytes+79] = byte(OpDebit), 0x7f
+		{"the age of a receipt", refund, HeaderBytes + subjectBytes + 8, 8, func(b []byte) time.Duration {
 			a, err := ParseAsk(b, 0, new(bucket.Limit))
 			require.NoError(t, err)
-			return a.ReceiptAge
+			return a.Spent.Age
 		}, longestReset},
-		{"the term of a lease that is asked for", request, HeaderBytes + 81, 1, func(b []byte) time.Duration {
+		{"the term of a lease that is asked for", request, HeaderBytes + subjectBytes + 12, 2, func(b []byte) time.Duration {
 			a, err := ParseAsk(b, 0, new(bucket.Limit))
 			require.NoError(t, err)
-			return time.Duration(a.Lease.Term) * time.Millisecond
+			return time.Duration(a.Take.Want.Term) * time.Millisecond
 		}, LongestLease},
-		{"the term of a lease that is granted", answer, AnswerHeaderBytes + 58, 2, func(b []byte) time.Duration {
-			return time.Duration(ParseResult(b, 0).Lease.Term) * time.Millisecond
+		{"the term of a lease that is granted", answer, len(answer) - 2, 2, func(b []byte) time.Duration {
+			return time.Duration(ParseResult(b, OpTake, 0).Lease.Term) * time.Millisecond
 		}, LongestLease},
-		{"RetryAfter", answer, AnswerHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, 0).RetryAfter }, longestReset},
-		{"ResetAfter", answer, AnswerHeaderBytes + 26, 8, func(b []byte) time.Duration { return ParseResult(b, 0).ResetAfter }, longestReset},
+		{"RetryAfter", answer, AnswerHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).RetryAfter }, longestReset},
+		{"ResetAfter", answer, AnswerHeaderBytes + 26, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).ResetAfter }, longestReset},
 	} {
 		b := slices.Clone(c.in)
 		for i := range c.bytes {
@@ -156,7 +212,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
 		b := AppendAnswer(nil, Done, counted)
 		for range results {
-			b = new(Result).Append(b)
+			b = new(Result).Append(OpTake, b)
 		}
 		return append(b, make([]byte, more)...)
 	}
@@ -175,7 +231,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 		"fewer than were asked":        {done(1, 1, 0), 2, false},
 		"more than were asked":         {done(2, 2, 0), 1, false},
 		"counted wrong":                {done(2, 1, 0), 1, false},
-		"half a result":                {done(1, 1, 0)[:AnswerHeaderBytes+resultBytes-1], 1, false},
+		"half a result":                {done(1, 1, 0)[:AnswerHeaderBytes+OpTake.properties().resultBytes-1], 1, false},
 		"more than the results":        {done(1, 1, 1), 1, false},
 		"results of what is no check":  {done(1, 1, 0), 0, false},
 		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
@@ -183,7 +239,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 		"a status of another release":  {AppendAnswer(nil, Unknown+1, 0), 0, false},
 		"a status that is none at all": {AppendAnswer(nil, 0, 0), 0, false},
 	} {
-		_, err := ParseAnswer(c.answer, c.asks)
+		_, err := ParseAnswer(c.answer, OpTake, c.asks)
 		require.Equal(t, c.good, err == nil, about)
 	}
 }
@@ -191,14 +247,14 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []Source{0, Owner, FailedClosed, Sources, 255} {
-		r := Result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, s, false, s == Owner, Lease{uint32(s), 1, 2}, 3, 0}
-		f.Add(r.Append(AppendAnswer(nil, Done, 1)))
+		r := Result{Result: bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, Source: s, Firm: s == Owner, Lease: Lease{uint32(s), 1, 2}, ResetNumber: 3}
+		f.Add(r.Append(OpTake, AppendAnswer(nil, Done, 1)))
 	}
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		if s, err := ParseAnswer(answer, 1); err != nil || s != Done {
+		if s, err := ParseAnswer(answer, OpTake, 1); err != nil || s != Done {
 			return
 		}
-		r := ParseResult(answer, 0)
+		r := ParseResult(answer, OpTake, 0)
 		require.True(t, r.Source > 0 && r.Source < Sources)
 		require.GreaterOrEqual(t, min(r.Limit, r.Remaining, int64(r.RetryAfter), int64(r.ResetAfter)), int64(0))
 		require.True(t, r.Allowed || r.RetryAfter > 0)
@@ -209,13 +265,13 @@ func TestARelayedAnswerGrantsNothingOfTheRelay(t *testing.T) {
 	answer := AppendAnswer(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}
-		answer = r.Append(answer)
+		answer = r.Append(OpTake, answer)
 	}
-	require.True(t, ParseResult(answer, 1).StoodIn)
-	UnmarkStoodIn(answer)
+	require.True(t, ParseResult(answer, OpTake, 1).StoodIn)
+	UnmarkStoodIn(OpTake, answer)
 	for i, source := range []Source{StandIn, Budget} {
-		r := ParseResult(answer, i)
+		r := ParseResult(answer, OpTake, i)
 		require.Equal(t, Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}, r)
 	}
-	UnmarkStoodIn(AppendAnswer(nil, Unreached, 0))
+	UnmarkStoodIn(OpTake, AppendAnswer(nil, Unreached, 0))
 }

@@ -1,0 +1,289 @@
+package wire
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// An ask on the wire is a subject and the parts of its operation, in this order:
+//
+//	subject  id 16 | version 8 | rate 8 | per 8 | burst or start 8 | algorithm 1 | partition 1 | units 8
+//	take     sent 8 | units 4 | term 2 (ms)
+//	spent    receipt 8 | age 8 | reset number 8 | marks 1
+//	lent     units 4 | until 4
+//	peek     marks 1
+//	wait     ticket 8 | waiting 4 | age 4
+//	hold     holder 8 | number 8 | ttl 8 | cluster age 8 | marks 1
+//	reset    number 8
+//
+// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow. The
+// ID shows whether the limit is Global (GlobalIDBit).
+const (
+	subjectBytes  = 58
+	algorithmByte = 48
+
+	shadowBit = 1 << 7
+
+	stoodInMark  = 1 << 0 // of spent
+	onlyLastMark = 1 << 1
+	latestMark   = 1 << 0 // of peek
+	waitsMark    = 1 << 0 // of hold
+	deniedMark   = 1 << 1
+)
+
+// LongestLease bounds the term of a lease.
+const LongestLease = 500 * time.Millisecond
+
+// LongestTTL bounds the time for which a client's hold is renewed.
+const LongestTTL = time.Hour
+
+// Ask is one (limit, key) of a request. The first fields are of each operation. The operation decides
+// which of the parts below are sent with it; the others are zero where it is read.
+type Ask struct {
+	ID        bucket.ID
+	Limit     *bucket.Limit
+	Partition Policy
+	Shadow    bool   // of several that are taken together: it has no say
+	Global    bool   // as its ID shows: this region judges it by its part of the limit
+	Leases    bool   // its limit has leases; not on the wire
+	Name      string // of the limit, empty if another member asks; not on the wire
+	Units     int64
+	Began     int64 // when its decision began, by the monotonic clock; not on the wire
+
+	Take  Take   // of OpTake and OpLend
+	Spent Spent  // of OpDebit, OpRefund and OpReturn
+	Lent  Lent   // of OpReturn
+	Peek  Peek   // of OpPeek
+	Wait  Wait   // of OpWait
+	Hold  Hold   // of OpHold, OpExtend and OpRelease
+	Reset uint64 // of OpReset: the number of the reset
+}
+
+// Take is the part of a take. OpLend has it as well.
+type Take struct {
+	Sent int64 // when it was sent, by the monotonic clock of the asking node, which alone reads it
+	Want Want
+}
+
+// Want is the lease that a node wants on top of a take. The zero Want is none.
+type Want struct {
+	Units uint32
+	Term  uint16 // in ms, LongestLease at most, counted from when the ask was sent
+}
+
+// Spent names units that were spent before. The zero Spent names none.
+type Spent struct {
+	Receipt bucket.Receipt // of the take that spent them
+	// Age is how long ago the time of Receipt was, below zero if it is to come, and 0 if that is not
+	// known. With it any member finds the units, not only the one that gave the receipt.
+	Age time.Duration
+	// ResetNumber is that of the result that granted the units. 0 names no reset.
+	ResetNumber uint64
+	StoodIn     bool // the units were granted without authority
+	OnlyLast    bool // of a refund: only if nothing was taken since
+}
+
+// Lent is the part that returns a lease.
+type Lent struct {
+	Units uint32 // that were spent of the lease
+	Until uint32 // when the owner has it for over: a stamp of the owner
+}
+
+// Peek is the part of a peek.
+type Peek struct {
+	Latest bool // of an InFlight limit: judge by the Rate that the count was last asked by
+}
+
+// Wait is the part of an ask for the waiters of one key on one node.
+type Wait struct {
+	Ticket  uint64        // names the waiters of this node
+	Waiting uint32        // their units, those included that are asked for
+	Age     time.Duration // for how long the first of them has waited, in steps of 16.4 µs
+}
+
+// Hold names a hold, and has its terms.
+type Hold struct {
+	Holder, Number uint64        // the node that asked first, and its number there
+	TTL            time.Duration // of a client's hold; 0 for one of a process
+	// ClusterAge is the age of the cluster at which the hold was asked for, 0 if that is not known.
+	ClusterAge time.Duration
+	Waits      bool // of OpHold: its asker waits in the queue
+	Denied     bool // of OpRelease: it was not granted, and leaves the queue
+}
+
+// Taken returns the ask that gives back the units of r.
+func (a Ask) Taken(r *Result) Ask {
+	a.Take, a.Spent = Take{}, Spent{Receipt: r.Receipt, ResetNumber: r.ResetNumber, StoodIn: r.StoodIn}
+	return a
+}
+
+// Append appends a to a request, which has its Header and so its operation already.
+func (a *Ask) Append(request []byte) []byte {
+	b, p := request, Op(request[0]).properties().ask
+	b = binary.LittleEndian.AppendUint64(b, a.ID.Hi)
+	b = binary.LittleEndian.AppendUint64(b, a.ID.Lo)
+	b = binary.LittleEndian.AppendUint64(b, a.Limit.Version)
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Limit.Rate))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Limit.Per))
+	capacity := a.Limit.Burst
+	if !a.Limit.IsBucket() {
+		capacity = a.Limit.Start
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
+	partition := byte(a.Partition)
+	if a.Shadow {
+		partition |= shadowBit
+	}
+	b = append(b, a.Limit.Code(), partition)
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
+	if p&takePart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.Take.Sent))
+		b = binary.LittleEndian.AppendUint32(b, a.Take.Want.Units)
+		b = binary.LittleEndian.AppendUint16(b, a.Take.Want.Term)
+	}
+	if p&spentPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.Spent.Receipt))
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.Spent.Age))
+		b = binary.LittleEndian.AppendUint64(b, a.Spent.ResetNumber)
+		b = append(b, mark(a.Spent.StoodIn, stoodInMark)|mark(a.Spent.OnlyLast, onlyLastMark))
+	}
+	if p&lentPart != 0 {
+		b = binary.LittleEndian.AppendUint32(b, a.Lent.Units)
+		b = binary.LittleEndian.AppendUint32(b, a.Lent.Until)
+	}
+	if p&peekPart != 0 {
+		b = append(b, mark(a.Peek.Latest, latestMark))
+	}
+	if p&waitPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, a.Wait.Ticket)
+		b = binary.LittleEndian.AppendUint32(b, a.Wait.Waiting)
+		b = binary.LittleEndian.AppendUint32(b, ticksOf(a.Wait.Age))
+	}
+	if p&holdPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, a.Hold.Holder)
+		b = binary.LittleEndian.AppendUint64(b, a.Hold.Number)
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.Hold.TTL))
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.Hold.ClusterAge))
+		b = append(b, mark(a.Hold.Waits, waitsMark)|mark(a.Hold.Denied, deniedMark))
+	}
+	if p&resetPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, a.Reset)
+	}
+	return b
+}
+
+func mark(set bool, bit byte) byte {
+	if set {
+		return bit
+	}
+	return 0
+}
+
+// ParseAsk reads ask i of a request that ParseHeader has accepted, and its
+// numbers into limit. What it returns is as sane as a Limiter would have made it.
+func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
+	op := Op(request[0])
+	p := op.properties()
+	b := request[HeaderBytes+i*p.askBytes:]
+	a.ID.Hi = binary.LittleEndian.Uint64(b)
+	a.ID.Lo = binary.LittleEndian.Uint64(b[8:])
+	a.Limit = limit
+	a.Limit.Version = binary.LittleEndian.Uint64(b[16:])
+	a.Limit.Rate = int64(binary.LittleEndian.Uint64(b[24:]))
+	a.Limit.Per = time.Duration(binary.LittleEndian.Uint64(b[32:]))
+	capacity := int64(binary.LittleEndian.Uint64(b[40:]))
+	a.Limit.SetCode(b[algorithmByte])
+	a.Limit.Burst, a.Limit.Start = capacity, 0
+	if !a.Limit.IsBucket() {
+		a.Limit.Burst, a.Limit.Start = 0, capacity
+	}
+	a.Partition = Policy(b[49] &^ shadowBit)
+	a.Shadow = b[49]&shadowBit != 0
+	a.Global = IsGlobal(a.ID)
+	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
+	a.parse(p.ask, b[subjectBytes:])
+	holds := p.ofHold || op == OpPeek && a.Limit.Algorithm == bucket.InFlight
+	if a.Units < 0 || a.Partition > FailClosed || a.Limit.Validate() != nil || holds != (a.Limit.Algorithm == bucket.InFlight) ||
+		a.Hold.TTL < 0 || a.Hold.TTL > LongestTTL {
+		return Ask{}, ErrMalformed
+	}
+	return a, nil
+}
+
+// parse reads the parts of an ask.
+func (a *Ask) parse(p parts, b []byte) {
+	if p&takePart != 0 {
+		a.Take.Sent = int64(binary.LittleEndian.Uint64(b))
+		a.Take.Want = Want{Units: binary.LittleEndian.Uint32(b[8:]), Term: parseTerm(b[12:])}
+		b = b[14:]
+	}
+	if p&spentPart != 0 {
+		a.Spent.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b))
+		a.Spent.Age = clampAge(binary.LittleEndian.Uint64(b[8:]))
+		a.Spent.ResetNumber = binary.LittleEndian.Uint64(b[16:])
+		a.Spent.StoodIn, a.Spent.OnlyLast = b[24]&stoodInMark != 0, b[24]&onlyLastMark != 0
+		b = b[25:]
+	}
+	if p&lentPart != 0 {
+		a.Lent = Lent{Units: binary.LittleEndian.Uint32(b), Until: binary.LittleEndian.Uint32(b[4:])}
+	}
+	if p&peekPart != 0 {
+		a.Peek.Latest = b[0]&latestMark != 0
+	}
+	if p&waitPart != 0 {
+		a.Wait.Ticket = binary.LittleEndian.Uint64(b)
+		a.Wait.Waiting = binary.LittleEndian.Uint32(b[8:])
+		a.Wait.Age = time.Duration(binary.LittleEndian.Uint32(b[12:])) * ageTick
+	}
+	if p&holdPart != 0 {
+		a.Hold.Holder = binary.LittleEndian.Uint64(b)
+		a.Hold.Number = binary.LittleEndian.Uint64(b[8:])
+		a.Hold.TTL = time.Duration(binary.LittleEndian.Uint64(b[16:]))
+		a.Hold.ClusterAge = clampAge(binary.LittleEndian.Uint64(b[24:]))
+		a.Hold.Waits, a.Hold.Denied = b[32]&waitsMark != 0, b[32]&deniedMark != 0
+	}
+	if p&resetPart != 0 {
+		a.Reset = binary.LittleEndian.Uint64(b)
+	}
+}
+
+func clampAge(n uint64) time.Duration { return min(max(time.Duration(n), -longestReset), longestReset) }
+
+func parseTerm(b []byte) uint16 {
+	return uint16(clampDuration(binary.LittleEndian.Uint16(b), time.Millisecond, LongestLease) / time.Millisecond)
+}
+
+// OfHolds reports whether a request that ParseHeader has accepted is of a hold: of one ask,
+// for a limit that is InFlight.
+func OfHolds(h Header, request []byte) bool {
+	return h.Op.IsOfHold() || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+algorithmByte]) == bucket.InFlight
+}
+
+// IDOf is the id of ask i of a request that ParseHeader has accepted.
+func IDOf(request []byte, i int) bucket.ID {
+	b := request[HeaderBytes+i*Op(request[0]).AskBytes():]
+	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
+}
+
+// ClearWant makes ask i of such a request want no lease.
+func ClearWant(request []byte, i int) {
+	if p := Op(request[0]).properties(); p.ask&takePart != 0 {
+		clear(request[HeaderBytes+i*p.askBytes+subjectBytes+8:][:6])
+	}
+}
+
+// SpentBy returns the receipt of the first ask of a request that ParseHeader has accepted, if only the
+// member that gave it finds the units by it, and whether it gave it without authority.
+func SpentBy(request []byte) (r bucket.Receipt, stoodIn bool) {
+	p := Op(request[0]).properties()
+	if p.ask&spentPart == 0 {
+		return 0, false
+	}
+	b := request[HeaderBytes+subjectBytes:]
+	if binary.LittleEndian.Uint64(b[8:]) != 0 {
+		return 0, false // its age is known
+	}
+	return bucket.Receipt(binary.LittleEndian.Uint64(b)), b[24]&stoodInMark != 0
+}

@@ -1,0 +1,134 @@
+package wire
+
+// Op is the operation of a request.
+type Op uint8
+
+const (
+	OpTake     Op = iota + 1 // spends units if there is room
+	OpDebit                  // spends units in any case
+	OpRefund                 // returns units
+	OpPeek                   // reports what a take would return
+	OpWait                   // takes units for the waiters of one node on a LeakyBucket
+	OpLend                   // asks for leases, and takes no units
+	OpReturn                 // returns the rest of leases
+	OpReset                  // deletes a count
+	OpStream                 // a frame of the stream follows: when the sender's ring began (8 bytes), and the frame
+	OpPublish                // published values follow
+	OpCompare                // digests of published values follow
+	OpExchange               // statements between regions follow
+	OpDeclare                // declared limits follow
+	OpLocate                 // ranges follow: which of them does the receiver have authority over?
+	OpTop                    // nothing follows: which keys is the receiver asked for most?
+	OpTotals                 // nothing follows: what has the receiver decided?
+	OpHold                   // holds units of an InFlight limit
+	OpRelease                // ends a hold
+	OpRenew                  // digests of holds, a list of holds, or records of clients' holds follow
+	OpHeld                   // ranges follow: which holds of them does the receiver know?
+	OpExtend                 // renews a client's hold
+	OpSince                  // nothing follows: for how long has the cluster run?
+
+	lastOp = OpSince
+)
+
+// parts is a set of the parts that a record can have.
+type parts uint16
+
+const (
+	// Parts of an Ask.
+	takePart parts = 1 << iota
+	spentPart
+	lentPart
+	peekPart
+	waitPart
+	holdPart
+	resetPart
+	// Parts of a Result.
+	receiptPart
+	leasePart
+	grantedPart
+	renewalPart
+	unitsPart
+)
+
+// bytes returns the length of the parts on the wire.
+func (p parts) bytes() (n int) {
+	for i, length := range [...]int{14, 25, 8, 1, 16, 33, 8, 16, leaseBytes, 4, 8, 8} {
+		if p&(1<<i) != 0 {
+			n += length
+		}
+	}
+	return n
+}
+
+// properties are what the rest of Weir has to know of an operation.
+type properties struct {
+	// name is the name of the operation in traces. If it is empty, the operation is not traced.
+	name string
+	// isAsked reports whether asks follow the header: records of these parts, which are answered by
+	// results of those. The other operations have a body of their own.
+	isAsked      bool
+	ask, result  parts
+	askBytes     int
+	resultBytes  int
+	ofHold       bool // the operation is about one hold
+	checks       bool // the member that answers for the count executes it
+	passes       bool // a member that does not answer for the count passes it on
+	givesBack    bool // it returns units or ends a hold, and its sender never sends it again
+	grantsUnits  bool // if the sender has given up, it returns what the late response grants
+	learnsLeases bool // its results may lend units, and its late results are learned
+}
+
+// table has the properties of each operation. It never changes.
+var table = func() (t [lastOp + 1]properties) {
+	t[OpTake] = properties{name: "take", ask: takePart, result: receiptPart | leasePart, checks: true, passes: true, grantsUnits: true, learnsLeases: true}
+	t[OpDebit] = properties{name: "debit", ask: spentPart, result: receiptPart, checks: true, passes: true, grantsUnits: true}
+	t[OpRefund] = properties{name: "refund", ask: spentPart, checks: true, passes: true, givesBack: true}
+	t[OpPeek] = properties{name: "peek", ask: peekPart, checks: true, passes: true}
+	t[OpWait] = properties{name: "wait", ask: waitPart, result: receiptPart | grantedPart, checks: true, passes: true, grantsUnits: true}
+	t[OpLend] = properties{ask: takePart, result: receiptPart | leasePart, checks: true, learnsLeases: true}
+	t[OpReturn] = properties{ask: spentPart | lentPart, checks: true, givesBack: true}
+	t[OpReset] = properties{ask: resetPart}
+	t[OpHold] = properties{ask: holdPart, result: renewalPart, ofHold: true, checks: true, passes: true, grantsUnits: true}
+	t[OpRelease] = properties{ask: holdPart, ofHold: true, checks: true, passes: true, givesBack: true}
+	t[OpExtend] = properties{ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
+	for op := range t {
+		p := &t[op]
+		if p.isAsked = p.ask != 0; p.isAsked {
+			p.askBytes, p.resultBytes = subjectBytes+p.ask.bytes(), outcomeBytes+p.result.bytes()
+		}
+	}
+	return t
+}()
+
+// properties returns those of op, none of an operation that this release does not know.
+func (o Op) properties() *properties {
+	if o > lastOp {
+		return &table[0]
+	}
+	return &table[o]
+}
+
+// Checks reports whether the member that answers for the count executes op.
+func (o Op) Checks() bool { return o.properties().checks }
+
+// Passes reports whether a member that does not answer for the count passes op on.
+func (o Op) Passes() bool { return o.properties().passes }
+
+// GivesBack reports whether op returns units or ends a hold. Its sender never sends it again.
+func (o Op) GivesBack() bool { return o.properties().givesBack }
+
+// GrantsUnits reports whether a response that arrives after its sender has given up may have granted
+// units, which the sender then returns.
+func (o Op) GrantsUnits() bool { return o.properties().grantsUnits }
+
+// LearnsLeases reports whether results of op have leases and firm denials for the asking node.
+func (o Op) LearnsLeases() bool { return o.properties().learnsLeases }
+
+// IsOfHold reports whether op is about one hold.
+func (o Op) IsOfHold() bool { return o.properties().ofHold }
+
+// Traced returns the name of op in traces.
+func (o Op) Traced() string { return o.properties().name }
+
+// AskBytes returns the length of each ask of op, 0 if op has none.
+func (o Op) AskBytes() int { return o.properties().askBytes }

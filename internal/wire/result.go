@@ -1,0 +1,163 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// A result on the wire is an outcome and the parts of its operation, in this order:
+//
+//	outcome  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8
+//	receipt  receipt 8 | reset number 8
+//	lease    units 4 | until 4 | term 2 (ms)
+//	granted  units 4
+//	renewal  number 8
+//	units    units 8
+//
+// A result that is not allowed may be firm, which is 2. The highest bit of source marks units that
+// were granted without authority.
+const (
+	outcomeBytes = 34
+	leaseBytes   = 10
+
+	sourceStoodInBit = 1 << 7
+)
+
+// Lease is a lease as it is granted. The zero Lease is none.
+type Lease struct {
+	Units uint32
+	Term  uint16 // in ms, as the asker counts it: from when it has sent the ask
+	Until uint32 // when the owner has it for over: a stamp of its own
+}
+
+// Result is one ask's answer. The operation decides which of the fields after Firm are sent.
+type Result struct {
+	bucket.Result
+	Source  Source
+	StoodIn bool // the member that was asked has decided it itself, without authority
+	Firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
+	Lease   Lease
+	// ResetNumber is that of the count's last reset that the answering member knew of, never
+	// 0 (Owner.ResetNumber). A member that knows of a later one takes no lease, remembers no
+	// denial and gives nothing back of the count that this result is of.
+	ResetNumber uint64
+	Granted     int64  // of OpWait: the units that were granted
+	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
+	Held        int64  // of OpExtend: the units of the hold
+	Ahead       int64  // Units that wait, in Owner.TakeAll; not on the wire
+}
+
+// AppendAnswer appends the header of an answer.
+func AppendAnswer(b []byte, s Status, asks int) []byte { return append(b, byte(s), byte(asks)) }
+
+// Append appends r as the result of an ask of op.
+func (r *Result) Append(op Op, b []byte) []byte {
+	var allowed byte
+	if r.Allowed {
+		allowed = 1
+	} else if r.Firm {
+		allowed = 2
+	}
+	source := byte(r.Source)
+	if r.StoodIn {
+		source |= sourceStoodInBit
+	}
+	b = append(b, allowed, source)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Limit))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
+	p := op.properties().result
+	if p&receiptPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+		b = binary.LittleEndian.AppendUint64(b, r.ResetNumber)
+	}
+	if p&leasePart != 0 {
+		b = binary.LittleEndian.AppendUint32(b, r.Lease.Units)
+		b = binary.LittleEndian.AppendUint32(b, r.Lease.Until)
+		b = binary.LittleEndian.AppendUint16(b, r.Lease.Term)
+	}
+	if p&grantedPart != 0 {
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.Granted))
+	}
+	if p&renewalPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, r.Renewal)
+	}
+	if p&unitsPart != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Held))
+	}
+	return b
+}
+
+// UnmarkStoodIn corrects an answer to a request of op that a member has got from another one: it has
+// granted nothing without authority itself.
+func UnmarkStoodIn(op Op, answer []byte) {
+	stride := op.properties().resultBytes
+	for at := AnswerHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {
+		answer[at+1] &^= sourceStoodInBit
+	}
+}
+
+// ParseAnswer checks that an answer fits a request of op with so many asks, none for a request that is
+// no check.
+func ParseAnswer(b []byte, op Op, asks int) (Status, error) {
+	if len(b) < AnswerHeaderBytes {
+		return 0, ErrMalformed
+	}
+	s := Status(b[0])
+	switch {
+	case s == Unreached && len(b) == AnswerHeaderBytes:
+		return s, nil
+	case s == Done && asks == 0 && b[1] == 0: // the body follows
+		return s, nil
+	case s == Done && asks > 0 && int(b[1]) == asks && len(b) == AnswerHeaderBytes+asks*op.properties().resultBytes:
+		return s, nil
+	case s == Unknown && len(b) == AnswerHeaderBytes:
+		return s, ErrUnknownOp
+	}
+	return 0, ErrMalformed
+}
+
+// ParseResult reads result i of an answer to a request of op that ParseAnswer has found done. A
+// source that this release does not know is the owner's word all the same; what
+// no count answers is brought into range, so that nobody waits for less than no
+// time.
+func ParseResult(answer []byte, op Op, i int) (r Result) {
+	p := op.properties()
+	b := answer[AnswerHeaderBytes+i*p.resultBytes:]
+	r.Allowed, r.Firm = b[0] == 1, b[0] == 2
+	r.StoodIn = b[1]&sourceStoodInBit != 0
+	if r.Source = Source(b[1] &^ sourceStoodInBit); r.Source == 0 || r.Source >= Sources {
+		r.Source = Owner
+	}
+	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
+	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
+	r.RetryAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
+	r.ResetAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
+	if !r.Allowed {
+		r.RetryAfter = max(1, r.RetryAfter)
+	}
+	b = b[outcomeBytes:]
+	if p.result&receiptPart != 0 {
+		r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b))
+		r.ResetNumber = binary.LittleEndian.Uint64(b[8:])
+		b = b[16:]
+	}
+	if p.result&leasePart != 0 {
+		r.Lease = Lease{Units: binary.LittleEndian.Uint32(b), Until: binary.LittleEndian.Uint32(b[4:]), Term: parseTerm(b[8:])}
+		b = b[leaseBytes:]
+	}
+	if p.result&grantedPart != 0 {
+		r.Granted = int64(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+	}
+	if p.result&renewalPart != 0 {
+		r.Renewal = binary.LittleEndian.Uint64(b)
+		b = b[8:]
+	}
+	if p.result&unitsPart != 0 {
+		r.Held = max(0, int64(binary.LittleEndian.Uint64(b)))
+	}
+	return r
+}

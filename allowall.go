@@ -170,7 +170,7 @@ func indexOf(all []wire.Ask, id bucket.ID) int {
 // takeAll takes from every owner at once, and gives back if any denied.
 func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
-		return n.decide(ctx, wire.OpTake, 0, &s.all[0], &s.results[0])
+		return n.decide(ctx, wire.OpTake, &s.all[0], &s.results[0])
 	}
 	v, now := n.handover.View(), n.env.Now()
 	began := n.env.SteadyAt(now)
@@ -259,7 +259,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *check.Gro
 	n.owner.TakeTogether(v, as, flags, p.Asks, now, &s.room, p.Results)
 	p.Settle = func(takes []wire.Ask) {
 		for _, a := range takes {
-			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.env.Now(), new(wire.Result))
+			n.owner.Do(v, as, wire.OpRefund, &a, n.env.Now(), new(wire.Result))
 			n.owner.Conclude(a.ID)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // decide carries out one op on one count, wherever it has to be done: the way of
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
-func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
+func (n *Node) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	v, now := n.handover.View(), n.env.Now()
 	t := n.env.At(now)
 	a.Began = t.Steady
@@ -27,7 +27,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 	as := view.AsSelf
 	switch {
 	case way.Way == view.Here && !n.handover.Fenced(v, now):
-		n.do(v, view.AsOwner, op, flags, a, now, r)
+		n.do(v, view.AsOwner, op, a, now, r)
 		return nil
 	case way.Way == view.StandIn && way.To == v.Self:
 		as = view.AsStandIn
@@ -43,7 +43,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			n.asker.Want(v, &asks[0], t)
 		}
 		trip := n.depart(ctx)
-		by, err := n.reach(ctx, trip, v, t, way, op, flags, asks[:], results[:])
+		by, err := n.reach(ctx, trip, v, t, way, op, 0, asks[:], results[:])
 		switch {
 		case err == nil:
 			*r = results[0]
@@ -57,7 +57,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			if by.member == v.Self && after.Stays() {
 				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, after, as, by.left, op, flags, a, n.env.Now(), r)
+			err = n.decideHere(ctx, after, as, by.left, op, a, n.env.Now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -65,12 +65,12 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 		}
 		return err
 	}
-	return n.decideHere(ctx, v, as, n.cfg.Timeout, op, flags, a, now, r)
+	return n.decideHere(ctx, v, as, n.cfg.Timeout, op, a, now, r)
 }
 
 // decideHere carries out op if this node does not have authority over the count. If the stand-in
 // decides on a hold, it first asks other members for their holds, and waits for at most left.
-func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
+func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -85,17 +85,17 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, l
 	}
 	// What is decided without waiting must not crowd out what reads answers.
 	runtime.Gosched()
-	n.do(v, as, op, flags, a, now, r)
+	n.do(v, as, op, a, now, r)
 	return nil
 }
 
 // do carries out op on what is counted here, or held.
-func (n *Node) do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+func (n *Node) do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Limit.Algorithm == bucket.InFlight {
-		n.clients.holds.Do(v, as, op, flags, a, n.env.SteadyAt(now), r)
+		n.clients.holds.Do(v, as, op, a, n.env.SteadyAt(now), r)
 		return
 	}
-	n.owner.Do(v, as, op, flags, a, now, r)
+	n.owner.Do(v, as, op, a, now, r)
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.
@@ -236,18 +236,18 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 
 // tell carries out op where it has to be done and waits for no answer: for what
 // gives back. What cannot be delivered is lost, and the units stay spent.
-func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
+func (n *Node) tell(op wire.Op, a *wire.Ask) {
 	v, now := n.handover.View(), n.env.Now()
 	way := v.Route(a.ID, n.env.SteadyAt(now))
-	by := answerer{member: way.To, hop: way.Hop, flags: flags} // nobody traces what is told
+	by := answerer{member: way.To, hop: way.Hop} // nobody traces what is told
 	if way.Way == view.StandIn {
 		by.flags |= wire.FlagStandIn
 	}
 	switch {
 	case way.Way == view.NoWay:
-		n.do(v, view.AsSelf, op, flags, a, now, new(wire.Result))
+		n.do(v, view.AsSelf, op, a, now, new(wire.Result))
 	case way.To == v.Self:
-		n.do(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
+		n.do(v, v.Standing(a.ID), op, a, now, new(wire.Result))
 	default:
 		v.Members[way.Hop].Peer.Tell(requestOf(nil, v, by, op, 0, []wire.Ask{*a}))
 	}
@@ -260,16 +260,16 @@ func (n *Node) apart(op wire.Op, a *wire.Ask) {
 	v, now := n.handover.View(), n.env.Now()
 	way := v.Route(a.ID, n.env.SteadyAt(now))
 	if way.Way == view.Here && !n.handover.Fenced(v, now) {
-		n.owner.Do(v, view.AsOwner, op, 0, a, now, new(wire.Result))
+		n.owner.Do(v, view.AsOwner, op, a, now, new(wire.Result))
 		n.asker.End(a.ID)
 		return
 	}
 	started := n.env.Try(func(ctx context.Context) {
-		_ = n.decide(ctx, op, 0, a, new(wire.Result)) // what cannot be carried out stays spent
+		_ = n.decide(ctx, op, a, new(wire.Result)) // what cannot be carried out stays spent
 		n.asker.End(a.ID)
 	})
 	if !started {
-		n.tell(op, 0, a)
+		n.tell(op, a)
 	}
 }
 

@@ -177,7 +177,7 @@ func (l *Limiter) decideHold(ctx context.Context, op wire.Op, a *wire.Ask, r *wi
 	for tries := 0; ; tries++ { // authority may come and go meanwhile
 		v := n.handover.View()
 		*r = wire.Result{}
-		err = n.decide(ctx, op, 0, a, r)
+		err = n.decide(ctx, op, a, r)
 		if sent = a.Began; tries == 0 {
 			began = sent
 		}
@@ -296,7 +296,7 @@ func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
 	defer cancel()
 	var r wire.Result
-	if err = l.node.decide(ctx, wire.OpRelease, 0, &a, &r); err == nil {
+	if err = l.node.decide(ctx, wire.OpRelease, &a, &r); err == nil {
 		l.node.clients.holds.Bury(ctx, &a, &r)
 	}
 	return err

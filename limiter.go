@@ -84,7 +84,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if l.node.asker.Refund(&a) {
 		return nil
 	}
-	err = l.node.decide(ctx, wire.OpRefund, 0, &a, new(wire.Result))
+	err = l.node.decide(ctx, wire.OpRefund, &a, new(wire.Result))
 	l.node.asker.End(a.ID)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 		err = l.grants(units)
 	}
 	if err == nil {
-		if err = n.decide(ctx, op, 0, a, r); err == nil && op != wire.OpPeek {
+		if err = n.decide(ctx, op, a, r); err == nil && op != wire.OpPeek {
 			if weight := l.meter.Decided(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, weight)
 			}

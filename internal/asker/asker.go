@@ -23,7 +23,7 @@ type Asker struct {
 	timeout time.Duration
 	view    func() *view.View
 	// tell carries out a refund where it has to be done, and waits for no answer.
-	tell func(op wire.Op, flags uint8, a *wire.Ask)
+	tell func(op wire.Op, a *wire.Ask)
 
 	pushbacks pushbacks
 	leases    leases
@@ -35,7 +35,7 @@ type Asker struct {
 type request struct{ bytes, answer []byte }
 
 // New returns an asker that knows of resets by number.
-func New(clock env.Clock, life *env.Life, timeout time.Duration, number func(bucket.ID, int64) uint64, v func() *view.View, tell func(wire.Op, uint8, *wire.Ask)) *Asker {
+func New(clock env.Clock, life *env.Life, timeout time.Duration, number func(bucket.ID, int64) uint64, v func() *view.View, tell func(wire.Op, *wire.Ask)) *Asker {
 	k := &Asker{clock: clock, life: life, timeout: timeout, view: v, tell: tell}
 	k.leases.wake = make(chan struct{}, 1)
 	k.leases.number, k.pushbacks.number = number, number
@@ -189,7 +189,7 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
 			if a := &errands[i].ask; a.Units > 0 {
-				k.tell(wire.OpRefund, 0, a)
+				k.tell(wire.OpRefund, a)
 			}
 		}
 		return

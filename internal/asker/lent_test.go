@@ -62,7 +62,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 				r := new(wire.Result)
 				a.Units = units
 				if a.Take.Want.Units > 0 {
-					lender.Do(v, view.AsOwner, wire.OpTake, 0, &a, now, r)
+					lender.Do(v, view.AsOwner, wire.OpTake, &a, now, r)
 				} else {
 					counts.TakeInto(id, limit, now, units, &r.Result)
 				}

@@ -84,7 +84,7 @@ type Config struct {
 	Most    int                  // holds that are known of at most
 	Box     *sealed.Box          // seals the texts of clients' holds
 	// Tell carries out a release where it has to be done, and waits for no answer.
-	Tell func(op wire.Op, flags uint8, a *wire.Ask)
+	Tell func(op wire.Op, a *wire.Ask)
 }
 
 // Holds is what this node holds, and what it knows that is held of the counts that it answers
@@ -161,7 +161,7 @@ func (h *Holds) release(o *Hold, at uint64) {
 	way := v.Route(o.id, h.cfg.Clock.Steady())
 	if way.To != v.Self && way.Way != view.NoWay {
 		a := o.ask()
-		h.cfg.Tell(wire.OpRelease, 0, &a)
+		h.cfg.Tell(wire.OpRelease, &a)
 	}
 	if to, known := v.Named[at]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
 		a := o.ask()
@@ -200,7 +200,7 @@ func (h *Holds) ReleaseAll() {
 
 // Do carries out an ask for a hold, its release, or a look at what is held, within what this
 // node may grant.
-func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	most, denied := int64(-1), false
 	if r.Source = wire.Owner; as != view.AsOwner || !v.Complete {
@@ -251,7 +251,7 @@ func Refuse(r *wire.Result) {
 // Answer carries out the ask of a request here and appends the answer.
 func (h *Holds) Answer(v *view.View, header wire.Header, a *wire.Ask, dst []byte, now int64) []byte {
 	var r wire.Result
-	h.Do(v, v.Standing(a.ID), header.Op, header.Flags, a, now, &r)
+	h.Do(v, v.Standing(a.ID), header.Op, a, now, &r)
 	return r.Append(header.Op, wire.AppendAnswer(dst, wire.Done, 1))
 }
 

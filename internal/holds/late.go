@@ -56,7 +56,7 @@ func (h *Holds) LeaveLine(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
 	left.Hold.Denied = true
-	h.cfg.Tell(wire.OpRelease, 0, &left)
+	h.cfg.Tell(wire.OpRelease, &left)
 }
 
 // Late takes in that a member granted an ask of Name after its asker had given up waiting, and

@@ -38,7 +38,7 @@ func members(t *testing.T, n int) []*member {
 		clock := env.NewClock(nil)
 		m.Holds = New(Config{
 			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Age: func() time.Duration { return m.age }, Date: ageless, Most: 1 << 20,
-			Tell: func(wire.Op, uint8, *wire.Ask) {},
+			Tell: func(wire.Op, *wire.Ask) {},
 		})
 		m.looked.Store(clock.Steady())
 		all[i] = m
@@ -199,7 +199,7 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 			a.ID = all[2].id()
 			has.table.merge(record{ref: refOf(a), units: 1, expires: has.now() + 1e9, forget: has.now() + 1e9}, has.now())
 			standIn.Learn(t.Context(), view.AsStandIn, a.ID)
-			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, 0, a, standIn.now(), &r)
+			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, a, standIn.now(), &r)
 			return r
 		}
 		has.mute.Store(true)
@@ -260,7 +260,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 		a.ID, a.Hold.Holder = owner.id(), all[origin].self()
 		change := func(op wire.Op) {
 			var r wire.Result
-			owner.Do(owner.view, view.AsOwner, op, 0, a, owner.now(), &r)
+			owner.Do(owner.view, view.AsOwner, op, a, owner.now(), &r)
 			require.True(t, r.Allowed)
 		}
 		copied := func() { require.Zero(t, owner.copyRecords(t.Context())) }
@@ -340,7 +340,7 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 		m.Name(&a, m.Number())
 		var r wire.Result
-		m.Do(m.view, view.AsOwner, wire.OpHold, 0, &a, m.now(), &r)
+		m.Do(m.view, view.AsOwner, wire.OpHold, &a, m.now(), &r)
 		require.False(t, r.Allowed)
 		require.Equal(t, denyFor, r.RetryAfter)
 	})
@@ -392,7 +392,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 					}
 				}
 				findSplit(0)
-				m.Do(m.view, c.as, wire.OpRelease, 0, a, m.now(), &r)
+				m.Do(m.view, c.as, wire.OpRelease, a, m.now(), &r)
 				time.Sleep(found)
 				findSplit(found)
 				time.Sleep(found)
@@ -436,7 +436,7 @@ func TestLateMessagesAreRefused(t *testing.T) {
 				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {
 					m.age = date + c.ask
 					var r wire.Result
-					m.Do(m.view, view.AsOwner, op, 0, a, m.now(), &r)
+					m.Do(m.view, view.AsOwner, op, a, m.now(), &r)
 					require.Equal(t, !c.late, r.Allowed)
 					require.False(t, r.Firm)
 				}

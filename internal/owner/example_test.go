@@ -24,7 +24,7 @@ func Example() {
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
 	take := func(units int64, want wire.Want) (r wire.Result) {
 		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: units, Take: wire.Take{Want: want}}
-		o.Do(v, view.AsOwner, wire.OpTake, 0, &a, now, &r)
+		o.Do(v, view.AsOwner, wire.OpTake, &a, now, &r)
 		fmt.Println("allowed:", r.Allowed, "remaining:", r.Remaining, "lent:", r.Lease.Units, "firm:", o.Firm(&a, &r, now))
 		return r
 	}

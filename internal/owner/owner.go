@@ -40,10 +40,10 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 // Do carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same, also where the share is nothing.
-func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	if as == view.AsOwner && v.Complete {
-		o.applyWhole(op, flags, a, now, r)
+		o.applyWhole(op, a, now, r)
 		r.Source = wire.Owner
 		return
 	}
@@ -52,7 +52,7 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 	r.Source = source
 	switch {
 	case s.All:
-		o.applyWhole(op, flags, a, now, r)
+		o.applyWhole(op, a, now, r)
 	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
 		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 	default:
@@ -60,7 +60,7 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
 			part = *a.Limit
 		}
-		o.apply(op, flags, a, &part, now, r)
+		o.apply(op, a, &part, now, r)
 		r.RetryAfter = v.RetryAfter(as, source, r.RetryAfter)
 		if op == wire.OpDebit && source == wire.FailedClosed {
 			r.Allowed, r.RetryAfter, r.ResetAfter = false, view.OutageRetry, max(r.ResetAfter, view.OutageRetry)
@@ -69,12 +69,12 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *w
 }
 
 // applyWhole carries out op within all that this region has of the limit.
-func (o *Owner) applyWhole(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+func (o *Owner) applyWhole(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Global && o.holdings != nil {
-		o.applyGlobal(op, flags, a, now, r)
+		o.applyGlobal(op, a, now, r)
 		return
 	}
-	o.apply(op, flags, a, a.Limit, now, r)
+	o.apply(op, a, a.Limit, now, r)
 }
 
 // wholeOf is all that this region has of the limit of an ask.
@@ -87,7 +87,7 @@ func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
 }
 
 // apply carries out op on the count that is held here.
-func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if op == wire.OpTake || op == wire.OpPeek {
 		if waiting := o.ahead(a, l, now); waiting > 0 {
 			r.Result = o.counts.Peek(a.ID, l, now, a.Units)
@@ -111,14 +111,14 @@ func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now
 		r.Result = o.counts.Peek(a.ID, l, now, a.Units)
 		o.soonest(a.ID, &r.Result, now)
 	case wire.OpRefund:
-		o.refund(flags, a, l, now)
+		o.refund(a, l, now)
 	case wire.OpReset:
 		o.stream.ResetTo(a.ID, a.Reset, 0, now)
 	}
 }
 
 // applyGlobal carries out op within what this region has of a Global limit.
-func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	t := o.clock.At(now)
 	if op == wire.OpTake && o.ahead(a, a.Limit, now) > 0 {
 		op = wire.OpPeek // which is denied
@@ -143,14 +143,14 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 		o.debit(a, &held, now, r)
 	case wire.OpPeek:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
-		o.apply(op, flags, a, &held, now, r)
+		o.apply(op, a, &held, now, r)
 		used, _, _ := o.counts.Used(a.ID, now)
 		r.Remaining = max(0, a.Limit.Capacity()-used-o.holdings.SpentElsewhere(a.ID, now))
 	case wire.OpRefund:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
-		o.apply(op, flags, a, &held, now, r)
+		o.apply(op, a, &held, now, r)
 	case wire.OpReset:
-		o.apply(op, flags, a, a.Limit, now, r)
+		o.apply(op, a, a.Limit, now, r)
 	}
 }
 
@@ -158,7 +158,7 @@ func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *
 // counts on top of a state that has come since, whose windows or entries begin at
 // other times: it is among the newest units, for as long as it counts. What was granted
 // before a reset is not in the count any more.
-func (o *Owner) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
+func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	lent := o.lent.of(a.ID, o.clock.SteadyAt(now))
 	lock, wasReset := o.resetSince(a, now)
 	if lock != nil {
@@ -259,11 +259,11 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 		switch h.Op {
 		case wire.OpLend:
 			a.Units = 0
-			o.Do(v, v.Standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
+			o.Do(v, v.Standing(a.ID), wire.OpTake, &a, now, &r)
 		case wire.OpReturn:
 			o.Reclaim(v, &a, now)
 		default:
-			o.Do(v, v.Standing(a.ID), h.Op, h.Flags, &a, now, &r)
+			o.Do(v, v.Standing(a.ID), h.Op, &a, now, &r)
 		}
 		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
 			o.tentative.conclude(a.ID)

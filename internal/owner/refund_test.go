@@ -29,14 +29,14 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			arrives(time.Millisecond, 0)
 			now += int64(time.Millisecond)
 			a, r := wire.Ask{ID: id, Limit: &limit, Partition: wire.FailOpen, Units: 3}, wire.Result{}
-			n.Do(v, view.AsStandIn, wire.OpTake, 0, &a, now, &r)
+			n.Do(v, view.AsStandIn, wire.OpTake, &a, now, &r)
 			require.True(t, r.Allowed)
 			require.True(t, r.StoodIn)
 			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
 			arrives(70*time.Millisecond, 3) // what was granted here is in this node's tally
 			refund := a.Taken(&r)
-			n.Do(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
@@ -46,7 +46,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			now += int64(limit.Per) // what is used from now on, the receipt is not of
 			n.counts.Take(id, &limit, now, 40)
 			before, _, _ := n.counts.Used(id, now)
-			n.Do(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
 			used, _, _ = n.counts.Used(id, now)
 			require.Equal(t, before, used, algorithm)
 		}
@@ -74,7 +74,7 @@ func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
 			second, _ := lends()
 			id, now, ahead := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour), int64(3*time.Hour)
 			var granted wire.Result
-			first.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
+			first.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
 			state := new(bucket.Count)
 			first.counts.Export(id, now, bucket.Mark{}, state)
 			now += int64(70 * time.Millisecond)
@@ -82,7 +82,7 @@ func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
 			now += int64(time.Second)
 			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
 			a.Spent.Age = time.Duration(now - int64(a.Spent.Receipt))
-			second.Do(v, view.AsOwner, op, 0, &a, now+ahead, new(wire.Result))
+			second.Do(v, view.AsOwner, op, &a, now+ahead, new(wire.Result))
 			used, _, _ := second.counts.Used(id, now+ahead)
 			want := int64(15)
 			if op == wire.OpDebit {

@@ -26,7 +26,7 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 			do := func(op wire.Op, units int64) (r wire.Result) {
 				a := a
 				a.Units = units
-				n.Do(v, view.AsSelf, op, 0, &a, now, &r)
+				n.Do(v, view.AsSelf, op, &a, now, &r)
 				return r
 			}
 			used := func() int64 {
@@ -56,16 +56,16 @@ func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 		id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
 		first := n.stream.Reset(id, now)
 		granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
-		n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
+		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
 		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
-		n.Do(v, view.AsOwner, op, 0, &a, now, new(wire.Result))
+		n.Do(v, view.AsOwner, op, &a, now, new(wire.Result))
 		used, _, _ := n.counts.Used(id, now)
 		require.NotEqualValues(t, 20, used, "its own reset is not after it")
 
 		require.Equal(t, first+1, n.stream.Reset(id, now))
-		n.Do(v, view.AsOwner, wire.OpTake, 0, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
+		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
 		var r wire.Result
-		n.Do(v, view.AsOwner, op, 0, &a, now, &r)
+		n.Do(v, view.AsOwner, op, &a, now, &r)
 		used, _, _ = n.counts.Used(id, now)
 		require.EqualValues(t, 7, used)
 		require.False(t, r.Allowed, "else its late answer would be refunded")

@@ -17,7 +17,7 @@ func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 	n, _ := lends()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
 	for kind, spend := range map[string]func(v *view.View, r *wire.Result){
-		"a check": func(v *view.View, r *wire.Result) { n.Do(v, view.AsSelf, wire.OpTake, 0, &a, n.clock.Now(), r) },
+		"a check": func(v *view.View, r *wire.Result) { n.Do(v, view.AsSelf, wire.OpTake, &a, n.clock.Now(), r) },
 		"one of several": func(v *view.View, r *wire.Result) {
 			results := make([]wire.Result, 1)
 			n.TakeAll(v, view.AsSelf, []wire.Ask{a}, n.clock.Now(), new(Room), results)

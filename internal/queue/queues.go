@@ -29,9 +29,9 @@ type Config struct {
 	Clock env.Clock
 	Life  *env.Life
 	// Decide carries out op where it has to be done, and waits for the answer.
-	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
+	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
 	// Tell carries out op where it has to be done, and waits for nothing.
-	Tell func(op wire.Op, flags uint8, a *wire.Ask)
+	Tell func(op wire.Op, a *wire.Ask)
 	// Full and Closed are the errors of a waiter that has no place, and of one that the end of
 	// the node ends.
 	Full, Closed error
@@ -130,14 +130,14 @@ func (l *Queues) pass(x *line, a *wire.Ask) {
 		back := a.Taken(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		back.Spent.OnlyLast = true
-		l.cfg.Tell(wire.OpRefund, 0, &back)
+		l.cfg.Tell(wire.OpRefund, &back)
 	}
 	x.grants, x.granted = nil, 0
 	if x.told && !x.asking {
 		x.told = false
 		leaves := *a
 		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
-		l.cfg.Tell(wire.OpWait, 0, &leaves)
+		l.cfg.Tell(wire.OpWait, &leaves)
 	}
 }
 
@@ -175,7 +175,7 @@ func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now in
 	asked.Units, asked.Wait = units, x.says(now)
 	started := l.cfg.Life.Try(func(context.Context) {
 		var r wire.Result
-		err := l.cfg.Decide(ctx, wire.OpWait, 0, &asked, &r)
+		err := l.cfg.Decide(ctx, wire.OpWait, &asked, &r)
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
 		if x.asking = false; err == nil {

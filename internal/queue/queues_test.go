@@ -41,17 +41,17 @@ func newQueue() *queue {
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
 	q.life.Begin()
-	do := func(op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) {
-		q.owner.Do(v, view.AsOwner, op, flags, a, clock.Now(), r)
+	do := func(op wire.Op, a *wire.Ask, r *wire.Result) {
+		q.owner.Do(v, view.AsOwner, op, a, clock.Now(), r)
 	}
 	q.Queues = New(Config{
 		Clock: clock, Life: &q.life, Full: errFull, Closed: errClosed,
-		Decide: func(_ context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
+		Decide: func(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 			q.asks.Add(1)
-			do(op, flags, a, r)
+			do(op, a, r)
 			return nil
 		},
-		Tell: func(op wire.Op, flags uint8, a *wire.Ask) { do(op, flags, a, new(wire.Result)) },
+		Tell: func(op wire.Op, a *wire.Ask) { do(op, a, new(wire.Result)) },
 	})
 	return q
 }

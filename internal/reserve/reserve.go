@@ -48,7 +48,7 @@ type Config struct {
 	Salt     bucket.Salt // makes the IDs of markers unlike those of other nodes
 	Run      *epoch.Clock
 	// Decide carries out op where it has to be done, and waits for the answer.
-	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
+	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
 	// Apart carries out op where it has to be done, and waits for nothing.
 	Apart func(op wire.Op, a *wire.Ask)
 }
@@ -181,7 +181,7 @@ func (v *Reservation) expired() bool { return v.of.cfg.Clock.Steady() >= v.expir
 func (v *Reservation) spendMarker(ctx context.Context) error {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack, Durable: v.ask.Limit.Durable}
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
-	switch err := v.of.cfg.Decide(ctx, wire.OpTake, 0, &a, &r); {
+	switch err := v.of.cfg.Decide(ctx, wire.OpTake, &a, &r); {
 	case err != nil:
 		return err
 	case r.Allowed:

@@ -35,7 +35,7 @@ func newFake(region string, secrets ...[]byte) *fake {
 	f := &fake{markers: make(map[bucket.ID]bool)}
 	f.Reservations = New(Config{
 		Clock: env.NewClock(nil), Run: epoch.New(0), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets),
-		Decide: func(_ context.Context, op wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
+		Decide: func(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 			r.Allowed, r.Source = f.source == 0 && !f.markers[a.ID], f.source
 			f.markers[a.ID] = f.source == 0
 			return f.err
@@ -169,7 +169,7 @@ func clerk(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock
 	f.cfg.Clock = env.NewClock(func() time.Time { return time.Now().Add(ahead) })
-	f.cfg.Decide = func(_ context.Context, _ wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
+	f.cfg.Decide = func(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
 		r.Result = markers.Take(a.ID, a.Limit, clock.Steady(), a.Units)
 		return nil
 	}

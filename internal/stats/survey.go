@@ -35,7 +35,7 @@ type SurveyConfig struct {
 	// InFlight returns the Rate of a known limit of units in flight.
 	InFlight func(limit string) (rate int64, known bool)
 	// Decide carries out op where it has to be done, and waits for the answer.
-	Decide func(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error
+	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
 }
 
 // Survey asks all members of a cluster for their decisions and for the keys that they are asked for
@@ -150,7 +150,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	held := make([]HeldKey, len(asks))
 	env.Gather(len(asks), atOnce, func(i int) {
 		var r wire.Result
-		if s.cfg.Decide(ctx, wire.OpPeek, 0, &asks[i], &r) == nil {
+		if s.cfg.Decide(ctx, wire.OpPeek, &asks[i], &r) == nil {
 			held[i] = HeldKey{s.name(all[i]), r.Limit - r.Remaining, r.Limit}
 		}
 	})

@@ -33,7 +33,7 @@ func members(n, keys int) []*member {
 		m.Survey = NewSurvey(SurveyConfig{
 			Clock: env.OneClock(func() int64 { return 1 }), View: func() *view.View { return m.view }, Meters: &m.meters, TellsKeys: true,
 			InFlight: func(limit string) (rate int64, known bool) { return 10, limit == "in flight" },
-			Decide: func(_ context.Context, _ wire.Op, _ uint8, a *wire.Ask, r *wire.Result) error {
+			Decide: func(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
 				for key, held := range m.held {
 					if surveyID(a.Name, key) == a.ID {
 						r.Limit, r.Remaining = a.Limit.Rate, a.Limit.Rate-held

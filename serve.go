@@ -201,22 +201,22 @@ func (s *serving) hold(r *request) {
 	n := s.n
 	a, err := wire.ParseAsk(r.bytes, 0, new(bucket.Limit))
 	if err != nil {
-		s.b.Reply(r.i, nil)
+		s.reply(r, nil)
 		return
 	}
 	as := s.v.Standing(a.ID)
 	if r.h.Op == wire.OpRelease || n.clients.holds.Knows(s.v, as, a.ID) {
 		s.x.answer = n.clients.holds.Answer(s.v, r.h, &a, s.x.answer[:0], n.env.SteadyAt(s.now))
 		n.meters.Served.Add(1)
-		s.b.Reply(r.i, s.x.answer)
+		s.reply(r, s.x.answer)
 		return
 	}
-	h, request, from, answer := r.h, append([]byte(nil), r.bytes...), s.from, s.b.Later(r.i)
+	h, request, trip, from, answer := r.h, append([]byte(nil), r.bytes...), r.trip, s.from, s.b.Later(r.i)
 	if !n.serveApart(from, func(ctx context.Context) {
 		n.clients.holds.Learn(ctx, as, a.ID)
-		n.goOn(ctx, n.handover.View(), h, request, nil, answer)
+		n.goOn(ctx, n.handover.View(), h, request, trip, answer)
 	}) {
-		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+		trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
 	}
 }
 

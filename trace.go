@@ -54,7 +54,7 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 // TraceEvent is what a span ends with. It has no key, and nothing that a key could be
 // told by.
 type TraceEvent struct {
-	Operation string        // "take", "peek", "debit" or "refund"
+	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
 	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered": by an Err, or by a node that hands the check back
 	Checks    []TracedCheck // of AllowAll those that went the same way
 	From      string        // on a node that is asked, the member that sent the request; empty on the one that asks

@@ -151,6 +151,28 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 	})
 }
 
+// A hold of another owner is within the trace of its asker, from the request to its end.
+func TestHoldsOfAnotherOwnerAreTraced(t *testing.T) {
+	t.Parallel()
+	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		nodes, spans := tracedFleet(t, 2)
+		l := limiters(t, nodes, Limit{Name: "flights", Algorithm: InFlight, Rate: 10})[0]
+		ctx, key := withinTrace(t.Context(), traceFor(t)), ownedBy(t, l, nodes[1])
+		text, d, err := l.HoldFor(ctx, key, 1, time.Minute)
+		require.NoError(t, err)
+		byOwners(t, d)
+		require.True(t, d.Allowed)
+		require.NoError(t, l.RenewHold(ctx, key, text, time.Minute))
+		require.NoError(t, l.ReleaseHold(ctx, key, text))
+		var ended []string
+		for _, s := range spans.taken(t) {
+			ended = append(ended, s.ends[0].Operation+" "+s.ends[0].Outcome)
+		}
+		require.Equal(t, []string{"hold allowed", "hold allowed", "renew allowed", "renew allowed", "release allowed", "release allowed"}, ended)
+		return nil
+	})
+}
+
 func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 	t.Parallel()
 	nodes, spans := tracedFleet(t, 2)

@@ -204,7 +204,7 @@ func TestARefundTakesNothingThatIsLent(t *testing.T) {
 			a.Take.Want = wire.Want{Units: lent, Term: 500}
 			n.takeLending(&a, limit, now, new(wire.Result))
 			refund := askFor(id, limit, refunded)
-			n.apply(wire.OpRefund, 0, &refund, limit, now, new(wire.Result))
+			n.apply(wire.OpRefund, &refund, limit, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			require.Equal(t, lent+max(0, taken-refunded), used, "%v, %d units", algorithm, refunded)
 		}

@@ -88,9 +88,9 @@ var table = func() (t [lastOp + 1]properties) {
 	t[OpLend] = properties{ask: takePart, result: receiptPart | leasePart, checks: true, learnsLeases: true}
 	t[OpReturn] = properties{ask: spentPart | lentPart, checks: true, givesBack: true}
 	t[OpReset] = properties{ask: resetPart}
-	t[OpHold] = properties{ask: holdPart, result: renewalPart, ofHold: true, checks: true, passes: true, grantsUnits: true}
-	t[OpRelease] = properties{ask: holdPart, ofHold: true, checks: true, passes: true, givesBack: true}
-	t[OpExtend] = properties{ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
+	t[OpHold] = properties{name: "hold", ask: holdPart, result: renewalPart, ofHold: true, checks: true, passes: true, grantsUnits: true}
+	t[OpRelease] = properties{name: "release", ask: holdPart, ofHold: true, checks: true, passes: true, givesBack: true}
+	t[OpExtend] = properties{name: "renew", ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
 	for op := range t {
 		p := &t[op]
 		if p.isAsked = p.ask != 0; p.isAsked {

@@ -30,71 +30,37 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		limit Limit
-		asks  []admission
 		from  int64 // of the window
 		want  int64
+		limit Limit
+		asks  []admission
 	}{
-		{
-			"FixedWindow admits 2·Rate − 1 across a boundary",
-			Limit{Algorithm: FixedWindow, Rate: rate},
-			[]admission{{0, 1}, {per - 1, rate - 1}, {per, rate}},
-			per - 1, 2*rate - 1,
-		},
-		{
-			"SlidingWindow admits 2·Rate − 1 from just before a boundary",
-			Limit{Algorithm: SlidingWindow, Rate: rate},
-			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate)),
-			per - 1, 2*rate - 1,
-		},
-		{
-			"SlidingWindow admits 2·Rate, where the unit that aligned it is given back and spent again",
-			Limit{Algorithm: SlidingWindow, Rate: rate},
-			join([]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}}, each(per, 2*per-1, per/rate)),
-			per - 1, 2 * rate,
-		},
-		{
-			"SlidingWindow admits 2·Rate where its windows are aligned by the clock",
-			Limit{Algorithm: SlidingWindow, Rate: rate, Start: per},
-			join([]admission{{per - 1, rate}}, each(per, 2*per-1, per/rate)),
-			per - 1, 2 * rate,
-		},
-		{
-			"SlidingWindow admits two of a Rate of 1 where its windows are aligned by the clock",
-			Limit{Algorithm: SlidingWindow, Rate: 1, Start: per},
-			each(per-1, 2*per-1, per/rate),
-			per - 1, 2,
-		},
-		{
-			"SlidingWindow admits one of a Rate of 1",
-			Limit{Algorithm: SlidingWindow, Rate: 1},
-			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 10_000)),
-			per, 1,
-		},
-		{
-			"FixedWindow admits 2·Rate across a boundary, where the unit that began it is given back and spent again",
-			Limit{Algorithm: FixedWindow, Rate: rate},
-			[]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}, {per, rate}},
-			per - 1, 2 * rate,
-		},
-		{
-			"SlidingLog admits Rate and no more",
-			Limit{Algorithm: SlidingLog, Rate: rate},
-			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate)),
-			per - 1, rate,
-		},
-		{
-			"TokenBucket admits Burst and what refills",
-			Limit{Algorithm: TokenBucket, Rate: rate, Burst: 300},
-			join([]admission{{0, 300}}, each(per/rate, per, per/rate)),
-			0, 300 + rate - 1,
-		},
-		{
-			"LeakyBucket admits Burst and what drains",
-			Limit{Algorithm: LeakyBucket, Rate: rate, Burst: 300},
-			join([]admission{{0, 300}}, each(per/rate, per, per/rate)),
-			0, 300 + rate - 1,
-		},
+		{"FixedWindow admits 2·Rate − 1 across a boundary", per - 1, 2*rate - 1, Limit{Algorithm: FixedWindow, Rate: rate},
+			[]admission{{0, 1}, {per - 1, rate - 1}, {per, rate}}},
+		{"SlidingWindow admits 2·Rate − 1 from just before a boundary",
+			per - 1, 2*rate - 1, Limit{Algorithm: SlidingWindow, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate))},
+		{"SlidingWindow admits 2·Rate, where the unit that aligned it is given back and spent again",
+			per - 1, 2 * rate, Limit{Algorithm: SlidingWindow, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}}, each(per, 2*per-1, per/rate))},
+		{"SlidingWindow admits 2·Rate where its windows are aligned by the clock",
+			per - 1, 2 * rate, Limit{Algorithm: SlidingWindow, Rate: rate, Start: per},
+			join([]admission{{per - 1, rate}}, each(per, 2*per-1, per/rate))},
+		{"SlidingWindow admits two of a Rate of 1 where its windows are aligned by the clock",
+			per - 1, 2, Limit{Algorithm: SlidingWindow, Rate: 1, Start: per}, each(per-1, 2*per-1, per/rate)},
+		{"SlidingWindow admits one of a Rate of 1", per, 1, Limit{Algorithm: SlidingWindow, Rate: 1},
+			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 10_000))},
+		{"FixedWindow admits 2·Rate across a boundary, where the unit that began it is given back and spent again",
+			per - 1, 2 * rate, Limit{Algorithm: FixedWindow, Rate: rate},
+			[]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}, {per, rate}}},
+		{"SlidingLog admits Rate and no more", per - 1, rate, Limit{Algorithm: SlidingLog, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate))},
+		{"TokenBucket admits Burst and what refills",
+			0, 300 + rate - 1, Limit{Algorithm: TokenBucket, Rate: rate, Burst: 300},
+			join([]admission{{0, 300}}, each(per/rate, per, per/rate))},
+		{"LeakyBucket admits Burst and what drains",
+			0, 300 + rate - 1, Limit{Algorithm: LeakyBucket, Rate: rate, Burst: 300},
+			join([]admission{{0, 300}}, each(per/rate, per, per/rate))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.limit.Per = time.Duration(per)

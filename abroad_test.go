@@ -165,8 +165,7 @@ func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limi
 	regional = limiter(t, n, Limit{Name: "regional", Algorithm: SlidingLog, Rate: 10, Per: time.Hour})
 	global = limiter(t, n, Limit{Name: "global", Algorithm: SlidingLog, Rate: 10, Per: time.Hour, Scope: Global})
 	require.True(t, allow(t, regional, "key", 10).Allowed)
-	_, err := global.Debit(t.Context(), "key", 10)
-	require.NoError(t, err)
+	debit(t, global, "key", 10)
 	return n, regional, global
 }
 
@@ -296,12 +295,10 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 			require.NotEmpty(t, served(n, "near", resetting(global, "key", n.env.Now())), "by a member that knows of neither")
 			require.Zero(t, used(n, global, "key"))
 
-			_, err := global.Debit(t.Context(), "key", 10)
-			require.NoError(t, err)
+			debit(t, global, "key", 10)
 			require.NotEmpty(t, served(n, region, resetting(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
 			require.Zero(t, used(n, global, "key"))
-			_, err = global.Debit(t.Context(), "key", 10)
-			require.NoError(t, err)
+			debit(t, global, "key", 10)
 			require.NoError(t, global.node.reset(t.Context(), &wire.Ask{ID: global.id("key"), Limit: &global.numbers}))
 			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
 		})

@@ -180,26 +180,9 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 // Time is an argument of the pure floors. They name durations and instants, and read no clock.
 func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
-		"bucket",
-		"ring",
-		"sync",
-		"internal/bounds",
-		"internal/check",
-		"internal/httpread",
-		"internal/identity",
-		"internal/jsonscan",
-		"internal/limits",
-		"internal/outage",
-		"internal/owner",
-		"internal/loglimit",
-		"internal/patience",
-		"internal/buildinfo",
-		"internal/roundtrip",
-		"internal/sealed",
-		"internal/enum",
-		"internal/stats",
-		"internal/view",
-		"internal/wire",
+		"bucket", "ring", "sync", "internal/bounds", "internal/check", "internal/httpread", "internal/identity", "internal/jsonscan",
+		"internal/limits", "internal/outage", "internal/owner", "internal/loglimit", "internal/patience", "internal/buildinfo",
+		"internal/roundtrip", "internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
 	} {
 		for call, at := range callsOf(t, dir, "time") {
 			if slices.Contains([]string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}, call) {

@@ -56,19 +56,13 @@ func TestALimitAdmitsItsUnitsAndNotOneMore(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 3, Per: time.Minute})
 			for left := int64(2); left >= 0; left-- {
-				d, err := l.Allow(t.Context(), "k")
-				require.NoError(t, err)
+				d := allow(t, l, "k", 1)
 				require.Equal(t, Decision{
 					Allowed: true, Limit: 3, Remaining: left, ResetAfter: d.ResetAfter, Name: "test", Source: Owner,
 				}, d)
 			}
-			d, err := l.Allow(t.Context(), "k")
-			require.NoError(t, err)
-			require.False(t, d.Allowed)
-			require.Positive(t, d.RetryAfter)
-			other, err := l.Allow(t.Context(), "another key")
-			require.NoError(t, err)
-			require.True(t, other.Allowed)
+			require.Positive(t, deny(t, l, "k", 1).RetryAfter)
+			allow(t, l, "another key", 1)
 		})
 	}
 }
@@ -82,14 +76,8 @@ func TestAnAskIsAdmittedExactlyAfterRetryAfter(t *testing.T) {
 				allow(t, l, "k", 1)
 				clock.Step(time.Second)
 			}
-			d, err := l.AllowN(t.Context(), "k", 3)
-			require.NoError(t, err)
-			require.False(t, d.Allowed)
-			clock.Step(d.RetryAfter - time.Millisecond)
-			early, err := l.AllowN(t.Context(), "k", 3)
-			require.NoError(t, err)
-			require.False(t, early.Allowed)
-			require.Equal(t, time.Millisecond, early.RetryAfter)
+			clock.Step(deny(t, l, "k", 3).RetryAfter - time.Millisecond)
+			require.Equal(t, time.Millisecond, deny(t, l, "k", 3).RetryAfter)
 			clock.Step(time.Millisecond)
 			allow(t, l, "k", 3)
 		})
@@ -101,6 +89,31 @@ func allow(t *testing.T, l *Limiter, key string, units int64) Decision {
 	d, err := l.AllowN(t.Context(), key, units)
 	require.NoError(t, err)
 	require.True(t, d.Allowed, "%+v", d)
+	return d
+}
+
+// deny requires that a check is denied.
+func deny(t *testing.T, l *Limiter, key string, units int64) Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, units)
+	require.NoError(t, err)
+	require.False(t, d.Allowed, "%+v", d)
+	return d
+}
+
+// ask checks a key so many times.
+func ask(t *testing.T, l *Limiter, key string, times int) {
+	t.Helper()
+	for range times {
+		_, err := l.Allow(t.Context(), key)
+		require.NoError(t, err)
+	}
+}
+
+func debit(t *testing.T, l *Limiter, key string, units int64) Decision {
+	t.Helper()
+	d, err := l.Debit(t.Context(), key, units)
+	require.NoError(t, err)
 	return d
 }
 
@@ -159,16 +172,11 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 			require.NoError(t, l.Refund(ctx, "k", 9))
 			require.EqualValues(t, 10, remaining(t, l, "k"), "never above what was spent")
 
-			d, err := l.Debit(ctx, "k", 8)
-			require.NoError(t, err)
-			require.True(t, d.Allowed)
-			d, err = l.Debit(ctx, "k", 8)
-			require.NoError(t, err)
+			require.True(t, debit(t, l, "k", 8).Allowed)
+			d := debit(t, l, "k", 8)
 			require.False(t, d.Allowed, "a debt")
 			require.Zero(t, d.Remaining)
-			d, err = l.Debit(ctx, "k", 1_000)
-			require.NoError(t, err, "a cost above the limit is a cost all the same")
-			require.False(t, d.Allowed)
+			require.False(t, debit(t, l, "k", 1_000).Allowed, "a cost above the limit is a cost all the same")
 
 			require.NoError(t, l.Reset(ctx, "k"))
 			require.EqualValues(t, 10, remaining(t, l, "k"))
@@ -184,17 +192,13 @@ func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
 			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 10, Per: time.Minute})
 			for _, units := range []int64{30, 11, 10, math.MaxInt64} {
 				allow(t, l, "k", 4)
-				d, err := l.Debit(t.Context(), "k", units)
-				require.NoError(t, err)
-				require.False(t, d.Allowed)
+				require.False(t, debit(t, l, "k", units).Allowed)
 				require.NoError(t, l.Refund(t.Context(), "k", units))
 				require.LessOrEqual(t, remaining(t, l, "k"), int64(10))
 				require.NoError(t, l.Refund(t.Context(), "k", units))
 				require.EqualValues(t, 10, remaining(t, l, "k"))
 				allow(t, l, "k", 10)
-				d, err = l.Allow(t.Context(), "k")
-				require.NoError(t, err)
-				require.False(t, d.Allowed, "ten units and not one more")
+				deny(t, l, "k", 1)
 				require.NoError(t, l.Refund(t.Context(), "k", 10))
 			}
 			require.ErrorIs(t, l.Refund(t.Context(), "k", 0), ErrInvalid)
@@ -207,9 +211,7 @@ func TestADebitWithoutAShareIsCounted(t *testing.T) {
 	for _, partition := range []PartitionPolicy{FailClosed, MajorityShare} {
 		n := solo(t, Config{Expect: 3, Now: newHand().Now})
 		l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: partition}) // less than one unit for each of three nodes
-		d, err := l.Debit(t.Context(), "k", 1)
-		require.NoError(t, err)
-		require.Equal(t, partition == MajorityShare, d.Allowed)
+		require.Equal(t, partition == MajorityShare, debit(t, l, "k", 1).Allowed)
 		whole := n.counts.Peek(l.id("k"), &l.numbers, n.env.Now(), 1)
 		require.EqualValues(t, 1, whole.Remaining)
 	}
@@ -349,10 +351,7 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.ErrorIs(t, l.Wait(t.Context(), "k", 1), ErrFull, "all places are taken")
 		nobodyPasses := func() {
 			t.Helper()
-			d, err := l.Allow(t.Context(), "k")
-			require.NoError(t, err)
-			require.False(t, d.Allowed, "nobody passes those that wait")
-			require.GreaterOrEqual(t, d.RetryAfter, time.Second-wire.QueueAhead)
+			require.GreaterOrEqual(t, deny(t, l, "k", 1).RetryAfter, time.Second-wire.QueueAhead)
 			other := limiter(t, n, Limit{Name: "other", Rate: 10, Per: time.Minute})
 			ds, err := n.AllowAll(t.Context(), Ask{Limiter: other, Key: "k"}, Ask{Limiter: l, Key: "k"})
 			require.NoError(t, err)
@@ -446,16 +445,13 @@ func TestDecisionsAreObservedAndCounted(t *testing.T) {
 	n := solo(t, Config{Observer: &seen, Now: newHand().Now})
 	l := limiter(t, n, Limit{Rate: 1, Per: time.Minute})
 	allow(t, l, "k", 1)
-	_, err := l.Allow(t.Context(), "k")
-	require.NoError(t, err)
-	_, err = l.AllowN(t.Context(), "k", -1)
+	ask(t, l, "k", 1)
+	_, err := l.AllowN(t.Context(), "k", -1)
 	require.Error(t, err)
 	_, err = n.AllowAll(t.Context(), Ask{Limiter: l, Key: "a", Units: 1}, Ask{Limiter: l, Key: "b", Units: 1})
 	require.NoError(t, err)
 
-	_, err = l.Peek(t.Context(), "k")
-	require.NoError(t, err)
-
+	remaining(t, l, "k")
 	require.Len(t, seen.decisions, 6)
 	require.Equal(t, "k", seen.decisions[0].Key)
 	require.Same(t, n, seen.decisions[0].Limiter.Node())

@@ -295,10 +295,7 @@ func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoI
 	const most, asks = 1000, 10_000
 	n := solo(t, Config{MaxKeys: most, Logger: quiet})
 	l := limiter(t, n, Limit{Name: "login", Rate: 1, Per: time.Hour})
-	for range 2 {
-		_, err := l.Allow(t.Context(), "victim")
-		require.NoError(t, err)
-	}
+	ask(t, l, "victim", 2)
 	limit := bucket.Limit{Rate: 100, Per: time.Minute}
 	for i := range uint64(asks) {
 		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
@@ -309,9 +306,7 @@ func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoI
 	require.LessOrEqual(t, s.Keys, most)
 	require.NotZero(t, s.Evicted)
 	require.Zero(t, s.EvictedUsedUp, "nobody who is denied")
-	d, err := l.Allow(t.Context(), "victim")
-	require.NoError(t, err)
-	require.False(t, d.Allowed)
+	deny(t, l, "victim", 1)
 }
 
 // The ranges that are returned must be in order and must not overlap. There must not be more of

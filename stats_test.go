@@ -18,13 +18,11 @@ func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
 	a, b := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour}), limiter(t, n, Limit{Name: "b", Rate: 2, Per: time.Hour})
 	again := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour})
 	for range 5 {
-		_, err := a.Allow(t.Context(), "key")
-		require.NoError(t, err)
-		_, err = n.AllowAll(t.Context(), Ask{Limiter: b, Key: "key"}, Ask{Limiter: b, Key: "shadow", Shadow: true})
+		ask(t, a, "key", 1)
+		_, err := n.AllowAll(t.Context(), Ask{Limiter: b, Key: "key"}, Ask{Limiter: b, Key: "shadow", Shadow: true})
 		require.NoError(t, err)
 	}
-	_, err := again.Allow(t.Context(), "another")
-	require.NoError(t, err)
+	ask(t, again, "another", 1)
 	limiter(t, n, Limit{Name: "never asked", Rate: 1, Per: time.Hour})
 
 	s := n.Stats()
@@ -47,10 +45,7 @@ func TestLatencyIsOfAllDecisionsBySource(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		l := limiter(t, n, Limit{Name: "limit", Rate: 1e9, Per: time.Hour})
 		for _, key := range []string{ownedBy(t, l, n), keyOf(t, l, "b")} {
-			for range 10_000 {
-				_, err := l.Allow(t.Context(), key)
-				require.NoError(t, err)
-			}
+			ask(t, l, key, 10_000)
 		}
 		s := n.Stats()
 		require.Len(t, s.Latency, 2)
@@ -69,12 +64,10 @@ func TestPeekIsNoDecisionOfStats(t *testing.T) {
 	n := solo(t, Config{})
 	window := limiter(t, n, Limit{Name: "window", Algorithm: FixedWindow, Rate: 1, Per: time.Hour})
 	inFlight := limiter(t, n, Limit{Name: "in flight", Algorithm: InFlight, Rate: 1})
-	_, err := window.Allow(t.Context(), "k")
-	require.NoError(t, err)
+	ask(t, window, "k", 1)
 	for range 10 {
 		for _, l := range []*Limiter{window, inFlight, window.Shadow()} {
-			_, err := l.Peek(t.Context(), "k")
-			require.NoError(t, err)
+			remaining(t, l, "k")
 		}
 	}
 	s := n.Stats()
@@ -108,16 +101,11 @@ func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
 	n := solo(t, Config{})
 	free, tight := limiter(t, n, Limit{Name: "free", Rate: 1e6, Per: time.Hour}), limiter(t, n, Limit{Name: "tight", Rate: 5, Per: time.Hour})
 	for i := range 30 {
-		for range 30 - i {
-			_, err := free.Allow(t.Context(), fmt.Sprint("user ", i))
-			require.NoError(t, err)
-		}
+		ask(t, free, fmt.Sprint("user ", i), 30-i)
 	}
 	for range 12 {
-		_, err := tight.Allow(t.Context(), "greedy")
-		require.NoError(t, err)
-		_, err = tight.Peek(t.Context(), "looked at")
-		require.NoError(t, err)
+		ask(t, tight, "greedy", 1)
+		remaining(t, tight, "looked at")
 	}
 	top, err := n.TopKeys(t.Context(), 3)
 	require.NoError(t, err)
@@ -146,8 +134,7 @@ func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
 	hold(many, "vip", 5)
 	hold(keyed, secret, 2)
 	gone := hold(few, "gone", 3)
-	_, err := limiter(t, n, Limit{Name: "spent", Rate: 9, Per: time.Hour}).Allow(t.Context(), "alice")
-	require.NoError(t, err)
+	ask(t, limiter(t, n, Limit{Name: "spent", Rate: 9, Per: time.Hour}), "alice", 1)
 	gone.Release()
 
 	before := n.Stats().Decisions
@@ -167,10 +154,7 @@ func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
 func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	n := solo(t, Config{TopKeys: -1})
 	l := limiter(t, n, Limit{Name: "limit", Rate: 1, Per: time.Hour})
-	for range 3 {
-		_, err := l.Allow(t.Context(), "secret")
-		require.NoError(t, err)
-	}
+	ask(t, l, "secret", 3)
 	top, err := n.TopKeys(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
@@ -211,10 +195,7 @@ func TestTopKeysMasksSecretKeys(t *testing.T) {
 			n := solo(t, Config{})
 			c.limit.Name, c.limit.Rate, c.limit.Per = "limit", 1, time.Hour
 			l := limiter(t, n, c.limit)
-			for range 2 {
-				_, err := l.Allow(t.Context(), secret)
-				require.NoError(t, err)
-			}
+			ask(t, l, secret, 2)
 			top, err := n.TopKeys(t.Context(), 1)
 			require.NoError(t, err)
 			want := TopKey{Limit: "limit", ID: l.ID(secret), Key: c.want, Known: true, Masked: c.masked, Asks: 2, Denials: 1}

@@ -466,10 +466,7 @@ func TestSeveralObserversSeeTheSame(t *testing.T) {
 	require.Same(t, one, Observers(nil, one))
 	n := solo(t, Config{Logger: quiet, Observer: Observers(one, nil, other)})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 1, Per: time.Hour})
-	for range 3 {
-		_, err := l.Allow(t.Context(), "key")
-		require.NoError(t, err)
-	}
+	ask(t, l, "key", 3)
 	n.cfg.Observer.Hopped(t.Context(), HopEvent{To: "other"})
 	require.Len(t, one.decisions, 3)
 	require.Equal(t, one.decisions, other.decisions)

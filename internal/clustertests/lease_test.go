@@ -161,9 +161,8 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
-				key := keyOf(t, ls["a"])
+			l := weir.Limit{Algorithm: algorithm, Rate: 100, Per: time.Hour}
+			inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 				admitted := heat(t, ls["b"], key)
 				for _, name := range []string{"c", "a"} {
 					for {
@@ -396,9 +395,7 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 }
 
 func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		spent := heat(t, ls["b"], key)
 		served := w.nodes["a"].Stats().Served
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 1))
@@ -522,9 +519,7 @@ func TestASplitDoublesNoLease(t *testing.T) {
 
 // A node that was frozen for longer than the term of its leases does not spend them.
 func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 1000, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		heat(t, ls["b"], key)
 		require.Equal(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
 		w.network.Host("b").Freeze()

@@ -314,25 +314,21 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 // When Leave returns, the next owners have the counts of the leaver. The leaver forwards the checks
 // of its callers, and the requests that it still receives.
 func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, replicas := range []int{1, -1} {
-			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
-			const keys = 100
-			for i := range keys {
-				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
-			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()))
-			require.False(t, w.nodes["a"].Ready())
-			for i := range keys {
-				for _, name := range w.names {
-					require.EqualValues(t, 15, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
-				}
-				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
-			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()), "a second Leave has no effect")
-			w.close(t)
+	inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+		const keys = 100
+		for i := range keys {
+			require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
 		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.False(t, w.nodes["a"].Ready())
+		for i := range keys {
+			for _, name := range w.names {
+				require.EqualValues(t, 15, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
+			}
+			require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()), "a second Leave has no effect")
 	})
 }
 
@@ -406,24 +402,20 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 // A member is not missing if it has answered a check too late. A leaver must wait for such a
 // member.
 func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, replicas := range []int{1, -1} {
-			w := newWorldOf(t, 2, gossip, weir.Config{Replicas: replicas})
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
-			key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
-			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
-			w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
-			allowed(t, ls["a"], other, 1)
-			w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
-			begun := time.Now()
-			require.NoError(t, w.nodes["a"].Leave(t.Context()))
-			t.Log("Leave took", time.Since(begun))
-			require.NoError(t, w.nodes["a"].Close())
-			w.network.Host("a").Kill()
-			time.Sleep(3 * time.Second)
-			require.Zero(t, ask(t, ls, key, 30, "b"), "replicas %d", replicas)
-			w.close(t)
-		}
+	inEachWorld(t, 2, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+		key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
+		require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
+		allowed(t, ls["a"], other, 1)
+		w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+		begun := time.Now()
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		t.Log("Leave took", time.Since(begun))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(3 * time.Second)
+		require.Zero(t, ask(t, ls, key, 30, "b"), "replicas %d", replicas)
 	})
 }
 
@@ -433,49 +425,45 @@ func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 	t.Parallel()
 	for cut, noticed := range map[string]time.Duration{"as it begins": 0, "before": 3 * time.Second} {
 		t.Run(cut, func(t *testing.T) {
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				for _, replicas := range []int{1, -1} {
-					w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
-					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
-					others := w.limiters(t, weir.Limit{Name: "other", Rate: 1000, Per: time.Hour})
-					const keys = 60
-					used := make(map[string]int)
-					spend := func() {
-						for i := range keys {
-							key := fmt.Sprint(i)
-							used[key] += ask(t, ls, key, 2, w.names...)
-							_, err := ls["a"].Debit(t.Context(), key, 1)
-							require.NoError(t, err)
-							used[key]++
-						}
-					}
-					spend()
-					w.network.Split([]string{"a"}, []string{"b", "c"})
-					time.Sleep(noticed)
-					begun := time.Now()
-					require.Error(t, w.nodes["a"].Leave(t.Context()))
-					t.Log("Leave took", time.Since(begun))
-					spend()
-					time.Sleep(2 * time.Second)
-					spend()
-					w.network.Heal()
-					for range 20 { // late grants are refunded, so these checks use a limit of their own
-						ask(t, others, "key", 2, w.names...)
-						time.Sleep(20 * time.Millisecond)
-					}
-					require.True(t, within(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
-					require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
-					spend()
-					time.Sleep(2 * time.Second)
+			inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+				others := w.limiters(t, weir.Limit{Name: "other", Rate: 1000, Per: time.Hour})
+				const keys = 60
+				used := make(map[string]int)
+				spend := func() {
 					for i := range keys {
 						key := fmt.Sprint(i)
-						for _, name := range w.names {
-							d := peek(t, ls[name], key)
-							require.EqualValues(t, 1000-used[key], d.Remaining, "replicas %d, key %s at %s", replicas, key, name)
-							require.LessOrEqual(t, d.Source, weir.Forwarded, "key %s at %s", key, name)
-						}
+						used[key] += ask(t, ls, key, 2, w.names...)
+						_, err := ls["a"].Debit(t.Context(), key, 1)
+						require.NoError(t, err)
+						used[key]++
 					}
-					w.close(t)
+				}
+				spend()
+				w.network.Split([]string{"a"}, []string{"b", "c"})
+				time.Sleep(noticed)
+				begun := time.Now()
+				require.Error(t, w.nodes["a"].Leave(t.Context()))
+				t.Log("Leave took", time.Since(begun))
+				spend()
+				time.Sleep(2 * time.Second)
+				spend()
+				w.network.Heal()
+				for range 20 { // late grants are refunded, so these checks use a limit of their own
+					ask(t, others, "key", 2, w.names...)
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.True(t, within(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
+				require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
+				spend()
+				time.Sleep(2 * time.Second)
+				for i := range keys {
+					key := fmt.Sprint(i)
+					for _, name := range w.names {
+						d := peek(t, ls[name], key)
+						require.EqualValues(t, 1000-used[key], d.Remaining, "replicas %d, key %s at %s", replicas, key, name)
+						require.LessOrEqual(t, d.Source, weir.Forwarded, "key %s at %s", key, name)
+					}
 				}
 			})
 		})
@@ -512,30 +500,26 @@ func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
 // A hand-over continues after the context of Leave has expired. A second call of Leave waits for
 // it.
 func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, replicas := range []int{1, -1} {
-			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
-			const keys = 100
-			for i := range keys {
-				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), latency)
-			require.ErrorIs(t, w.nodes["a"].Leave(ctx), context.DeadlineExceeded)
-			cancel()
-			for i := range keys {
-				require.Equal(t, 3, ask(t, ls, fmt.Sprint(i), 1, w.names...))
-			}
-			time.Sleep(time.Second)
-			for i := range keys {
-				for _, name := range w.names {
-					require.EqualValues(t, 12, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
-				}
-			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()))
-			require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
-			w.close(t)
+	inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+		const keys = 100
+		for i := range keys {
+			require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), latency)
+		require.ErrorIs(t, w.nodes["a"].Leave(ctx), context.DeadlineExceeded)
+		cancel()
+		for i := range keys {
+			require.Equal(t, 3, ask(t, ls, fmt.Sprint(i), 1, w.names...))
+		}
+		time.Sleep(time.Second)
+		for i := range keys {
+			for _, name := range w.names {
+				require.EqualValues(t, 12, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
+			}
+		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
 	})
 }
 
@@ -568,29 +552,25 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 // The next owner of the ranges of a leaver may be on the other side of a split. After the heal,
 // this owner waits for the counts that the leaver gave to the stand-in on its own side.
 func TestALeaveDuringASplitLosesNothing(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, into := range []time.Duration{time.Second, 3 * time.Second, 8 * time.Second} {
-			w := newWorld(t, 3, gossip)
-			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FailOpen})
-			w.network.Split([]string{"a", "b"}, []string{"c"})
-			time.Sleep(into)
-			var keys []string
-			for i := 0; len(keys) < 30; i++ {
-				if key := fmt.Sprint("key ", i); ls["b"].Owner(key).Self {
-					keys = append(keys, key)
-					require.Equal(t, 20, ask(t, ls, key, 10, "a", "b"))
-				}
+	inEachWorld(t, 3, []time.Duration{time.Second, 3 * time.Second, 8 * time.Second}, nil, func(t *testing.T, w *world, into time.Duration) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FailOpen})
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		time.Sleep(into)
+		var keys []string
+		for i := 0; len(keys) < 30; i++ {
+			if key := fmt.Sprint("key ", i); ls["b"].Owner(key).Self {
+				keys = append(keys, key)
+				require.Equal(t, 20, ask(t, ls, key, 10, "a", "b"))
 			}
-			w.leave(t, "b")
-			time.Sleep(2 * time.Second)
-			w.network.Heal()
-			time.Sleep(5 * time.Second)
-			for _, key := range keys {
-				for _, name := range []string{"a", "c"} {
-					require.EqualValues(t, 980, remaining(t, ls[name], key), "%s of %s, %v into the split", key, name, into)
-				}
+		}
+		w.leave(t, "b")
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		time.Sleep(5 * time.Second)
+		for _, key := range keys {
+			for _, name := range []string{"a", "c"} {
+				require.EqualValues(t, 980, remaining(t, ls[name], key), "%s of %s, %v into the split", key, name, into)
 			}
-			w.close(t)
 		}
 	})
 }
@@ -651,18 +631,22 @@ func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 	})
 }
 
+// oneOrTwoKeys checks a key alone, or together with another key, and returns the units of it that
+// are granted.
+var oneOrTwoKeys = map[string]func(t *testing.T, l *weir.Limiter, key string) int{
+	"Allow": func(t *testing.T, l *weir.Limiter, key string) int {
+		return ask(t, limiterMap{"it": l}, key, 1, "it")
+	},
+	"AllowAll": func(t *testing.T, l *weir.Limiter, key string) int {
+		return askAll(t, l.Node(), l, key, key+" too") / 2
+	},
+}
+
 // A check that a node has forwarded before its goodbye may time out after the goodbye. The node
 // does not stand in for the owner then, because it could not report the units to a member.
 func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 	t.Parallel()
-	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
-		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
-			return ask(t, map[string]*weir.Limiter{"a": l}, key, 1, "a")
-		},
-		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
-			return askAll(t, n, l, key, key+" too") / 2
-		},
-	} {
+	for name, asks := range oneOrTwoKeys {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := newWorldOf(t, 3, false, weir.Config{Timeout: time.Second})
@@ -675,7 +659,7 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 				granted := make([]int, len(keys))
 				var asking sync.WaitGroup
 				for i, key := range keys {
-					asking.Go(func() { granted[i] = asks(t, w.nodes["a"], ls["a"], key) })
+					asking.Go(func() { granted[i] = asks(t, ls["a"], key) })
 				}
 				time.Sleep(time.Millisecond)
 				w.network.SetLink("a", "b", weirtest.Link{Latency: latency})
@@ -703,14 +687,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 		near = time.Millisecond
 		far  = 20 * time.Millisecond // from a to d
 	)
-	for name, asks := range map[string]func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int{
-		"Allow": func(t *testing.T, _ *weir.Node, l *weir.Limiter, key string) int {
-			return ask(t, map[string]*weir.Limiter{"d": l}, key, 1, "d")
-		},
-		"AllowAll": func(t *testing.T, n *weir.Node, l *weir.Limiter, key string) int {
-			return askAll(t, n, l, key, key+" too")
-		},
-	} {
+	for name, asks := range oneOrTwoKeys {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := newWorldOf(t, 4, false, weir.Config{Replicas: -1})
@@ -736,7 +713,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 				granted := make([]int, len(keys))
 				var asking sync.WaitGroup
 				for i, key := range keys {
-					asking.Go(func() { granted[i] = asks(t, w.nodes["d"], ls["d"], key) })
+					asking.Go(func() { granted[i] = asks(t, ls["d"], key) })
 				}
 				asking.Wait()
 				leaving.Wait()

@@ -91,9 +91,8 @@ func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
 }
 
 func TestALinkThatIsDownCostsAHop(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true}
+	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.cut("a", "b")
 		_, err := ls["b"].Peek(t.Context(), key)
 		require.NoError(t, err)
@@ -121,9 +120,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 // A node sends each check only once, even if the caller gives up early. If the grant arrives after
 // the deadline, the node refunds the units to the member that granted them.
 func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 90_000, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 90_000, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		var wait sync.WaitGroup
 		for range 500 {
 			wait.Go(func() {
@@ -151,9 +148,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 }
 
 func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(latency, cancel)
 		d, err := ls["b"].Allow(ctx, key)
@@ -166,9 +161,7 @@ func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
 }
 
 func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
 		begun := time.Now()
@@ -185,9 +178,7 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 // An owner applies the refund of a late grant even if no other member is connected. No other member
 // can apply the refund.
 func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		// The answer and the pings of a arrive after a has heard no member for a second.
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
 		d := allowed(t, ls["b"], key, 7)
@@ -286,9 +277,7 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 // If the owner has stalled, it executes all requests later. No other member may apply the refund in
 // the meantime.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d := allowed(t, ls["b"], key, 50)
 		require.Equal(t, weir.Forwarded, d.Source)
 		w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
@@ -301,9 +290,7 @@ func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 }
 
 func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d, err := ls["b"].Debit(t.Context(), key, 300)
 		require.NoError(t, err)
 		require.Equal(t, weir.Forwarded, d.Source)
@@ -338,9 +325,8 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 
 // Wait does not treat an outage as a full queue. The check is retried until the owner answers.
 func TestWaitOutlastsAnOutage(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed}
+	inLimitedWorlds(t, 2, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.network.Host("a").Freeze()
 		begun := time.Now()
 		time.AfterFunc(3*time.Second, w.network.Host("a").Thaw)
@@ -353,9 +339,8 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 
 // The RetryAfter of a share may be an hour, but the owner may return within seconds.
 func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingWindow, Rate: 10, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.SlidingWindow, Rate: 10, Per: time.Hour}
+	inLimitedWorlds(t, 2, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.network.Host("a").Freeze()
 		time.Sleep(time.Second) // a is missing after that
 		begun := time.Now()

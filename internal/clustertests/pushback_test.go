@@ -329,9 +329,7 @@ func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
 }
 
 func TestALateDenialIsRemembered(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 5, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 5, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		exhaust(t, ls["a"], key)
 		for _, to := range []string{"b", "c"} {
 			w.network.SetLink("a", to, weirtest.Link{Latency: 200 * time.Millisecond})

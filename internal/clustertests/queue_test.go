@@ -150,9 +150,8 @@ func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
 // The waiters that do not leave are served in the order in which they arrived, even if they wait
 // on different nodes.
 func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 50, Per: time.Second, Burst: 100})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 50, Per: time.Second, Burst: 100}
+	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		var (
 			clients sync.WaitGroup
 			mu      sync.Mutex
@@ -189,9 +188,8 @@ func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
 
 // At most Burst units wait or are being served, on all nodes together.
 func TestAQueueIsFullOverAllNodes(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var (
 			clients      sync.WaitGroup
@@ -224,9 +222,8 @@ func TestAQueueIsFullOverAllNodes(t *testing.T) {
 // A refused waiter takes no room in the queue, so a check that fits is allowed a tenth of a
 // second later.
 func TestARefusedWaiterTakesNoRoom(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d := allowed(t, ls["a"], key, 2)
 		require.True(t, d.Allowed)
 		require.ErrorIs(t, ls["b"].Wait(t.Context(), key, 9), weir.ErrFull)
@@ -243,37 +240,33 @@ func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 // Each node keeps its own waiters. After the crash of the owner, the node sends them to the
 // member that decides instead of the owner.
 func TestWaitersOutliveTheOwner(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, units := range []int64{1, 3} {
-			w := newWorld(t, 5, gossip)
-			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Burst: 120})
-			key := keyOf(t, ls["a"])
-			var (
-				clients sync.WaitGroup
-				mu      sync.Mutex
-				served  []time.Time
-			)
-			begun := time.Now()
-			for i := range 40 / units {
-				clients.Go(func() {
-					if err := ls[w.names[1+i%4]].Wait(t.Context(), key, units); err != nil {
-						t.Error(err)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					served = append(served, time.Now())
-				})
-				time.Sleep(12 * time.Millisecond)
-			}
-			time.Sleep(500 * time.Millisecond)
-			w.network.Host("a").Kill()
-			clients.Wait()
-			for at := 1; at < len(served); at++ {
-				apart := served[at].Sub(served[at-1])
-				require.GreaterOrEqual(t, apart, time.Duration(units)*100*time.Millisecond-10*time.Millisecond, "the rate is kept to")
-			}
-			require.Less(t, time.Since(begun), 8*time.Second, "a few seconds without an owner")
-			w.close(t)
+	inEachWorld(t, 5, []int64{1, 3}, nil, func(t *testing.T, w *world, units int64) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Burst: 120})
+		key := keyOf(t, ls["a"])
+		var (
+			clients sync.WaitGroup
+			mu      sync.Mutex
+			served  []time.Time
+		)
+		begun := time.Now()
+		for i := range 40 / units {
+			clients.Go(func() {
+				if err := ls[w.names[1+i%4]].Wait(t.Context(), key, units); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				served = append(served, time.Now())
+			})
+			time.Sleep(12 * time.Millisecond)
 		}
+		time.Sleep(500 * time.Millisecond)
+		w.network.Host("a").Kill()
+		clients.Wait()
+		for at := 1; at < len(served); at++ {
+			apart := served[at].Sub(served[at-1])
+			require.GreaterOrEqual(t, apart, time.Duration(units)*100*time.Millisecond-10*time.Millisecond, "the rate is kept to")
+		}
+		require.Less(t, time.Since(begun), 8*time.Second, "a few seconds without an owner")
 	})
 }

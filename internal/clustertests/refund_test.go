@@ -38,35 +38,31 @@ func TestWhatAStandInPassesOnToALateOwnerCountsOnce(t *testing.T) {
 		"a debit that is late":         {40 * time.Millisecond, 0, true, limit - spent - units},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				for _, algorithm := range algorithms {
-					w := newWorld(t, 3, gossip)
-					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: 24 * time.Hour})
-					keys := keysOf(ls["b"], 10)
-					for _, key := range keys {
-						require.Equal(t, spent, ask(t, ls, key, spent, "b"))
+			inEachWorld(t, 3, algorithms, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: 24 * time.Hour})
+				keys := keysOf(ls["b"], 10)
+				for _, key := range keys {
+					require.Equal(t, spent, ask(t, ls, key, spent, "b"))
+				}
+				time.Sleep(200 * time.Millisecond) // the copies are there
+				w.cut("a", "b")
+				w.network.SetLink("c", "b", weirtest.Link{Latency: c.there})
+				w.network.SetLink("b", "c", weirtest.Link{Latency: c.back})
+				time.Sleep(1300 * time.Millisecond) // a has detected that the link is down, and does not yet ask through c
+				for _, key := range keys {
+					if c.debits {
+						_, err := ls["a"].Debit(t.Context(), key, units)
+						require.NoError(t, err)
+					} else {
+						require.NoError(t, ls["a"].Refund(t.Context(), key, units))
 					}
-					time.Sleep(200 * time.Millisecond) // the copies are there
-					w.cut("a", "b")
-					w.network.SetLink("c", "b", weirtest.Link{Latency: c.there})
-					w.network.SetLink("b", "c", weirtest.Link{Latency: c.back})
-					time.Sleep(1300 * time.Millisecond) // a has detected that the link is down, and does not yet ask through c
-					for _, key := range keys {
-						if c.debits {
-							_, err := ls["a"].Debit(t.Context(), key, units)
-							require.NoError(t, err)
-						} else {
-							require.NoError(t, ls["a"].Refund(t.Context(), key, units))
-						}
-					}
-					time.Sleep(200 * time.Millisecond)
-					w.network.Heal()
-					w.ready(t, w.names...)
-					time.Sleep(time.Second)
-					for _, key := range keys {
-						require.Equal(t, c.left, ask(t, ls, key, limit, "b"), "%v, %s", algorithm, key)
-					}
-					w.close(t)
+				}
+				time.Sleep(200 * time.Millisecond)
+				w.network.Heal()
+				w.ready(t, w.names...)
+				time.Sleep(time.Second)
+				for _, key := range keys {
+					require.Equal(t, c.left, ask(t, ls, key, limit, "b"), "%v, %s", algorithm, key)
 				}
 			})
 		})

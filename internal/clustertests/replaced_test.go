@@ -29,17 +29,18 @@ func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...fun
 	require.NoError(t, err)
 }
 
-// sideGrants returns the units that each side admits of a fresh limit of 100 units, for each
-// policy.
-func (w *world) sideGrants(t *testing.T, sides ...[]string) map[weir.PartitionPolicy][]int {
-	grants := make(map[weir.PartitionPolicy][]int)
-	for _, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
+// requireSideGrants requires that each side admits so many units of a fresh limit of 100 units, by
+// each of these policies.
+func (w *world) requireSideGrants(t *testing.T, majority, fair, closed []int, sides ...[]string) {
+	t.Helper()
+	for i, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
 		ls := w.limiters(t, weir.Limit{Name: policy.String(), Rate: 100, Per: time.Hour, Partition: policy})
+		var grants []int
 		for _, side := range sides {
-			grants[policy] = append(grants[policy], ask(t, ls, "key", 110, side...))
+			grants = append(grants, ask(t, ls, "key", 110, side...))
 		}
+		require.Equal(t, [][]int{majority, fair, closed}[i], grants, policy)
 	}
-	return grants
 }
 
 // If another member answers at the address of a member, the former one is dead at once. The
@@ -48,45 +49,31 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 	t.Parallel()
 	const vip = "vip.internal:7946"
 	for _, c := range []struct {
-		name   string
-		played func(t *testing.T, w *world)
-		sides  [][]string
-		want   map[weir.PartitionPolicy][]int // of 100, by side
+		name                   string
+		sides                  [][]string
+		majority, fair, closed []int // what each side grants of 100
+		played                 func(t *testing.T, w *world)
 	}{
-		{
-			name: "it restarts",
-			played: func(t *testing.T, w *world) {
-				w.network.Host("b").Kill()
-				w.launchAs(t, "b", "b", "")
-				time.Sleep(time.Second / 2)
-			},
-			sides: [][]string{{"a", "b"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100}, weir.FairShare: {100}, weir.FailClosed: {100}},
-		},
-		{
-			name: "another node of its host takes its port",
-			played: func(t *testing.T, w *world) {
+		{"it restarts", [][]string{{"a", "b"}}, []int{100}, []int{100}, []int{100}, func(t *testing.T, w *world) {
+			w.network.Host("b").Kill()
+			w.launchAs(t, "b", "b", "")
+			time.Sleep(time.Second / 2)
+		}},
+		{"another node of its host takes its port",
+			[][]string{{"a", "e"}}, []int{100}, []int{100}, []int{100}, func(t *testing.T, w *world) {
 				w.network.Host("b").Kill()
 				w.launchAs(t, "e", "b", "")
 				time.Sleep(time.Second / 2)
-			},
-			sides: [][]string{{"a", "e"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100}, weir.FairShare: {100}, weir.FailClosed: {100}},
-		},
-		{
-			name: "another advertises its address and does not listen there",
-			played: func(t *testing.T, w *world) {
+			}},
+		{"another advertises its address and does not listen there",
+			[][]string{{"a"}, {"b"}}, []int{50, 50}, []int{50, 50}, []int{0, 0}, func(t *testing.T, w *world) {
 				w.network.Split([]string{"a", "d"}, []string{"b"})
 				time.Sleep(10 * time.Second)
 				w.launchAs(t, "d", "d", "10.0.0.2:7946")
 				time.Sleep(30 * time.Second)
-			},
-			sides: [][]string{{"a"}, {"b"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {50, 50}, weir.FairShare: {50, 50}, weir.FailClosed: {0, 0}},
-		},
-		{
-			name: "a balancer shares its address with another",
-			played: func(t *testing.T, w *world) {
+			}},
+		{"a balancer shares its address with another",
+			[][]string{{"a", "b", "e"}, {"d"}}, []int{100, 25}, []int{75, 25}, []int{100, 0}, func(t *testing.T, w *world) {
 				w.network.SetName("vip.internal", "d")
 				w.launchAs(t, "d", "d", vip)
 				w.network.SetName("vip.internal", "e")
@@ -97,13 +84,9 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 				w.network.SetName("vip.internal", "e")
 				w.network.Split([]string{"a", "b", "e"}, []string{"d"})
 				time.Sleep(30 * time.Second)
-			},
-			sides: [][]string{{"a", "b", "e"}, {"d"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 25}, weir.FairShare: {75, 25}, weir.FailClosed: {100, 0}},
-		},
-		{
-			name: "it is frozen as its address is given to another",
-			played: func(t *testing.T, w *world) {
+			}},
+		{"it is frozen as its address is given to another",
+			[][]string{{"a", "b", "e"}, {"d"}}, []int{100, 33}, []int{100, 33}, []int{100, 0}, func(t *testing.T, w *world) {
 				w.network.SetName("vip.internal", "d")
 				w.launchAs(t, "d", "d", vip)
 				time.Sleep(10 * time.Second)
@@ -114,13 +97,9 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 				w.network.Split([]string{"a", "b", "e"}, []string{"d"})
 				w.network.Host("d").Thaw()
 				time.Sleep(5 * time.Second)
-			},
-			sides: [][]string{{"a", "b", "e"}, {"d"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 33}, weir.FairShare: {100, 33}, weir.FailClosed: {100, 0}},
-		},
-		{
-			name: "a majority is cut off as its addresses are given to others",
-			played: func(t *testing.T, w *world) {
+			}},
+		{"a majority is cut off as its addresses are given to others",
+			[][]string{{"a", "b", "g", "h", "i"}, {"d", "e", "f"}}, []int{100, 100}, []int{100, 60}, []int{100, 100}, func(t *testing.T, w *world) {
 				for i, name := range []string{"d", "e", "f"} {
 					w.network.SetName(fmt.Sprint("vip", i), name)
 					w.launchAs(t, name, name, fmt.Sprint("vip", i, ":7946"))
@@ -132,10 +111,7 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 					w.launchAs(t, name, name, fmt.Sprint("vip", i, ":7946"))
 				}
 				time.Sleep(30 * time.Second)
-			},
-			sides: [][]string{{"a", "b", "g", "h", "i"}, {"d", "e", "f"}},
-			want:  map[weir.PartitionPolicy][]int{weir.MajorityShare: {100, 100}, weir.FairShare: {100, 60}, weir.FailClosed: {100, 100}},
-		},
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if len(c.sides[0]) > 3 {
@@ -150,7 +126,7 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 				w.launchAs(t, "b", "b", "")
 				w.ready(t, "a", "b")
 				c.played(t, w)
-				require.Equal(t, c.want, w.sideGrants(t, c.sides...))
+				w.requireSideGrants(t, c.majority, c.fair, c.closed, c.sides...)
 			})
 		})
 	}

@@ -348,18 +348,14 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 }
 
 func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, pair := range [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}} {
-			w := newWorld(t, 3, gossip)
-			w.ready(t, w.names...)
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-			w.cut(pair[0], pair[1])
-			ask(t, ls, "another", 1, w.names...)
-			time.Sleep(2 * time.Second)
-			for _, owner := range w.names {
-				require.Equal(t, 100, ask(t, ls, keyOf(t, ls[owner]), 100, w.names...), "%v down, owner %s", pair, owner)
-			}
-			w.close(t)
+	inEachWorld(t, 3, [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}}, nil, func(t *testing.T, w *world, pair [2]string) {
+		w.ready(t, w.names...)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		w.cut(pair[0], pair[1])
+		ask(t, ls, "another", 1, w.names...)
+		time.Sleep(2 * time.Second)
+		for _, owner := range w.names {
+			require.Equal(t, 100, ask(t, ls, keyOf(t, ls[owner]), 100, w.names...), "%v down, owner %s", pair, owner)
 		}
 	})
 }
@@ -431,9 +427,8 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 }
 
 func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	l := weir.Limit{Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour}
+	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		require.Equal(t, 30, ask(t, ls, key, 20, w.names...))
 		time.Sleep(200 * time.Millisecond)
 		require.NoError(t, ls["c"].Reset(t.Context(), key))

@@ -37,6 +37,11 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 		f()
 		require.LessOrEqual(t, time.Since(began), most, what)
 	}
+	stalled := func(t *testing.T) *shelf {
+		h := &shelf{stall: make(chan struct{})}
+		t.Cleanup(func() { close(h.stall) })
+		return h
+	}
 	limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: 24 * time.Hour}
 	launch := func(t *testing.T, ctx context.Context, cfg weir.Config) (*weir.Node, *weir.Limiter) {
 		cfg.Name, cfg.Logger = "a", quiet
@@ -47,8 +52,8 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 		require.NoError(t, err)
 		return n, l
 	}
-	t.Run("loading", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T){
+		"loading": func(t *testing.T) {
 			h := &hung{end: make(chan struct{})}
 			defer close(h.end)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -64,12 +69,9 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 			require.False(t, n.Stats().Snapshots.Loading)
 			require.True(t, n.Ready(), "it serves without what cannot be read")
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, n.Close()) })
-		})
-	})
-	t.Run("writing", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			h := &shelf{stall: make(chan struct{})}
-			defer close(h.stall)
+		},
+		"writing": func(t *testing.T) {
+			h := stalled(t)
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
 			for range 25 {
 				time.Sleep(time.Minute)
@@ -80,12 +82,9 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 			require.Zero(t, s.Saved)
 			require.NotEmpty(t, s.Error)
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, n.Close()) })
-		})
-	})
-	t.Run("leaving", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			h := &shelf{stall: make(chan struct{})}
-			defer close(h.stall)
+		},
+		"leaving": func(t *testing.T) {
+			h := stalled(t)
 			w := newWorld(t, 1, true)
 			b := w.start(t, "b", weir.Config{Name: "b", Snapshots: h})
 			w.ready(t, "a", "b")
@@ -96,21 +95,16 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 			require.True(t, within(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "it has said goodbye")
 			require.Equal(t, uint64(1), b.Stats().Snapshots.Failures)
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, b.Close()) })
-		})
-	})
-	t.Run("leaving without a deadline", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			h := &shelf{stall: make(chan struct{})}
-			defer close(h.stall)
+		},
+		"leaving without a deadline": func(t *testing.T) {
+			h := stalled(t)
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
 			check(t, l)
 			bounded(t, 62*time.Second, "Leave", func() {
 				require.ErrorContains(t, n.Leave(context.WithoutCancel(t.Context())), "what keeps snapshots does not end: it took nothing for 1m0s")
 			})
-		})
-	})
-	t.Run("leaving slowly without a deadline", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
+		},
+		"leaving slowly without a deadline": func(t *testing.T) {
 			slow := &slowSave{each: 40 * time.Second}
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: slow})
 			check(t, l)
@@ -124,8 +118,10 @@ func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
 
 			_, l = launch(t, t.Context(), weir.Config{Snapshots: &slow.shelf})
 			require.EqualValues(t, limit.Rate-1, remaining(t, l, "k"))
-		})
-	})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { inBubble(t, test) })
+	}
 }
 
 // slowSave is a store that waits before each write.

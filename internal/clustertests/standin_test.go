@@ -51,25 +51,22 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 
 func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 	race.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		afters := []time.Duration{300 * time.Millisecond, 0, 3 * time.Second, 50 * time.Millisecond, time.Second}
-		for _, after := range afters[:full.Pick(t, 3, len(afters))] {
-			w := newWorld(t, 3, gossip)
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-			w.network.Split([]string{"a", "c"}, []string{"b"})
-			time.Sleep(3 * time.Second)
-			admitted := make([]int, standInKeys)
-			fill(t, ls, admitted, 50, "a", "c")
-			time.Sleep(200 * time.Millisecond)
-			w.network.Heal()
-			time.Sleep(after)
-			w.network.Host("a").Kill()
-			time.Sleep(5 * time.Second)
-			fill(t, ls, admitted, 50, "b", "c")
-			for i := range admitted {
-				require.Equal(t, 100, admitted[i], "killed after %v, key %d", after, i)
-			}
-			w.close(t)
+	afters := []time.Duration{300 * time.Millisecond, 0, 3 * time.Second, 50 * time.Millisecond, time.Second}
+	afters = afters[:full.Pick(t, 3, len(afters))]
+	inEachWorld(t, 3, afters, nil, func(t *testing.T, w *world, after time.Duration) {
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		w.network.Split([]string{"a", "c"}, []string{"b"})
+		time.Sleep(3 * time.Second)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 50, "a", "c")
+		time.Sleep(200 * time.Millisecond)
+		w.network.Heal()
+		time.Sleep(after)
+		w.network.Host("a").Kill()
+		time.Sleep(5 * time.Second)
+		fill(t, ls, admitted, 50, "b", "c")
+		for i := range admitted {
+			require.Equal(t, 100, admitted[i], "killed after %v, key %d", after, i)
 		}
 	})
 }

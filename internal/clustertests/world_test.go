@@ -267,6 +267,36 @@ func inWorldsOfGossip(t *testing.T, n int, cfg weir.Config, test func(t *testing
 	bothBubbles(t, true, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
 }
 
+// limiterMap has a limiter of one limit for each node, by the name of the host.
+type limiterMap = map[string]*weir.Limiter
+
+// inLimitedWorlds is inWorlds for a test of one limit, which it names, and of a key that node a owns.
+func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, w *world, ls limiterMap, key string)) {
+	l.Name = "test"
+	inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {
+		ls := w.limiters(t, l)
+		test(t, w, ls, keyOf(t, ls["a"]))
+	})
+}
+
+// inEachWorld runs a test with each of the values, each in a world of its own with n nodes, which
+// have the configuration that configure returns, if it is not nil.
+func inEachWorld[T any](t *testing.T, n int, values []T, configure func(T) weir.Config, test func(t *testing.T, w *world, value T)) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, value := range values {
+			var cfg weir.Config
+			if configure != nil {
+				cfg = configure(value)
+			}
+			w := newWorldOf(t, n, gossip, cfg)
+			test(t, w, value)
+			w.close(t)
+		}
+	})
+}
+
+func withReplicas(replicas int) weir.Config { return weir.Config{Replicas: replicas} }
+
 // bothBubbles runs a test with real gossip and with simulated membership. The default run has
 // only one of the two. Other work does not change the time of a bubble, so bubbles run in
 // parallel.

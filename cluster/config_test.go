@@ -28,6 +28,14 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	forClients := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 	forAny := func(*tls.ClientHelloInfo) (*tls.Config, error) { return new(tls.Config), nil }
 	verify := func(tls.ConnectionState) error { return nil }
+	own, roots, one := []tls.Certificate{certificate}, x509.NewCertPool(), [][]byte{sized(1)}
+	withTLS := func(t *tls.Config) func(*Config) { return func(c *Config) { c.TLS = t } }
+	bySecrets := func(own [][]byte, regions map[string][][]byte) func(*Config) {
+		return func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = own, regions
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		says   []string // nothing: it is valid
@@ -72,63 +80,38 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret"}},
 		"a secret where others reach it":  {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
 		"TLS alone where others reach it": {func(c *Config) {
-			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: own, RootCAs: roots}
 		}, []string{"Secrets is empty", "UDP"}},
-		"more secrets than a rotation": {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
-		"a secret of another length":   {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
-		"a time to forget below zero":  {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
-		"TLS without a certificate":    {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
-		"TLS with a certificate and roots": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
-		}, nil},
-		"TLS with one for servers only": {func(c *Config) {
-			c.TLS = &tls.Config{RootCAs: x509.NewCertPool(), GetCertificate: forServers}
-		}, []string{"TLS", "GetClientCertificate"}},
-		"TLS with certificates that are looked up": {func(c *Config) {
-			c.TLS = &tls.Config{RootCAs: x509.NewCertPool(), GetCertificate: forServers, GetClientCertificate: forClients}
-		}, nil},
-		"TLS that is looked up": {func(c *Config) {
-			c.TLS = &tls.Config{GetConfigForClient: forAny, GetClientCertificate: forClients, InsecureSkipVerify: true, VerifyConnection: verify}
-		}, nil},
-		"TLS with the roots of the machine": {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, []string{"TLS", "RootCAs"}},
-		"TLS with roots for listening only": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: x509.NewCertPool()}
-		}, []string{"TLS", "RootCAs"}},
-		"TLS with what verifies on one side only": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, VerifyConnection: verify}
-		}, []string{"TLS", "RootCAs"}},
-		"TLS with what verifies": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, VerifyConnection: verify, ClientAuth: tls.RequireAnyClientCert}
-		}, nil},
-		"TLS that trusts whoever answers": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool(), InsecureSkipVerify: true}
-		}, []string{"InsecureSkipVerify", "VerifyConnection"}},
-		"secrets by region": {func(c *Config) {
-			threeRegions(c)
-			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2), sized(3)}, "t": {sized(4)}}
-		}, nil},
-		"secrets of a region that there is none of": {func(c *Config) {
-			threeRegions(c)
-			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}, "u": {sized(5)}, "r": {sized(6)}}
-		}, []string{`RegionSecrets["u"] is not one of Regions`, `RegionSecrets["r"] is this node's own Region`}},
-		"a region without its secrets": {func(c *Config) {
-			threeRegions(c)
-			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {}}
-		}, []string{`RegionSecrets["s"] has no secrets`, `RegionSecrets has no secrets of "t"`}},
-		"secrets by region and none of members": {func(c *Config) {
-			threeRegions(c)
-			c.RegionSecrets = map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}}
-		}, []string{"RegionSecrets is set and Secrets is empty"}},
-		"a secret in two lists": {func(c *Config) {
-			threeRegions(c)
-			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2), sized(1)}, "t": {sized(4), sized(2)}}
-		}, []string{`RegionSecrets["s"][1] is in Secrets too`, `RegionSecrets["t"][1] is in RegionSecrets["s"] too`}},
-		"a region's secret of another length": {func(c *Config) {
-			threeRegions(c)
-			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{sized(4)}, 17)}
-		}, []string{`RegionSecrets["s"][0] has 4 bytes`, `RegionSecrets["t"] has 17`}},
+		"more secrets than a rotation":             {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
+		"a secret of another length":               {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
+		"a time to forget below zero":              {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
+		"TLS without a certificate":                {withTLS(new(tls.Config)), []string{"TLS", "certificate"}},
+		"TLS with a certificate and roots":         {withTLS(&tls.Config{Certificates: own, RootCAs: roots}), nil},
+		"TLS with one for servers only":            {withTLS(&tls.Config{RootCAs: roots, GetCertificate: forServers}), []string{"TLS", "GetClientCertificate"}},
+		"TLS with certificates that are looked up": {withTLS(&tls.Config{RootCAs: roots, GetCertificate: forServers, GetClientCertificate: forClients}), nil},
+		"TLS that is looked up": {withTLS(&tls.Config{
+			GetConfigForClient: forAny, GetClientCertificate: forClients, InsecureSkipVerify: true, VerifyConnection: verify,
+		}), nil},
+		"TLS with the roots of the machine":       {withTLS(&tls.Config{Certificates: own}), []string{"TLS", "RootCAs"}},
+		"TLS with roots for listening only":       {withTLS(&tls.Config{Certificates: own, ClientCAs: roots}), []string{"TLS", "RootCAs"}},
+		"TLS with what verifies on one side only": {withTLS(&tls.Config{Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify}), []string{"TLS", "RootCAs"}},
+		"TLS with what verifies": {withTLS(&tls.Config{
+			Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify, ClientAuth: tls.RequireAnyClientCert,
+		}), nil},
+		"TLS that trusts whoever answers": {withTLS(&tls.Config{Certificates: own, RootCAs: roots, InsecureSkipVerify: true}), []string{"InsecureSkipVerify", "VerifyConnection"}},
+		"secrets by region":               {bySecrets(one, map[string][][]byte{"s": {sized(2), sized(3)}, "t": {sized(4)}}), nil},
+		"secrets of a region that there is none of": {bySecrets(one, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}, "u": {sized(5)}, "r": {sized(6)}}),
+			[]string{`RegionSecrets["u"] is not one of Regions`, `RegionSecrets["r"] is this node's own Region`}},
+		"a region without its secrets": {bySecrets(one, map[string][][]byte{"s": {}}),
+			[]string{`RegionSecrets["s"] has no secrets`, `RegionSecrets has no secrets of "t"`}},
+		"secrets by region and none of members": {bySecrets(nil, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}}),
+			[]string{"RegionSecrets is set and Secrets is empty"}},
+		"a secret in two lists": {bySecrets(one, map[string][][]byte{"s": {sized(2), sized(1)}, "t": {sized(4), sized(2)}}),
+			[]string{`RegionSecrets["s"][1] is in Secrets too`, `RegionSecrets["t"][1] is in RegionSecrets["s"] too`}},
+		"a region's secret of another length": {bySecrets(one, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{sized(4)}, 17)}),
+			[]string{`RegionSecrets["s"][0] has 4 bytes`, `RegionSecrets["t"] has 17`}},
 		"secrets beyond what a handshake looks through": {func(c *Config) {
-			c.Region, c.Regions, c.Secrets, c.RegionSecrets = "r", map[string][]string{}, [][]byte{sized(1)}, map[string][][]byte{}
+			c.Region, c.Regions, c.Secrets, c.RegionSecrets = "r", map[string][]string{}, one, map[string][][]byte{}
 			for i := range byte(8) {
 				name := string('s' + rune(i))
 				c.Regions[name] = []string{"s:1"}
@@ -139,11 +122,11 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		}, []string{"have 65 secrets together: use at most 64"}},
 		"names in certificates": {func(c *Config) {
 			threeRegions(c)
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"r": {"spiffe://x/r/{name}", "*.r.x"}, "s": {"spiffe://x/s/*"}, "t": {"{name}.t.x"}}
 		}, nil},
 		"names in certificates without regions": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"": {"{name}.gateways.internal"}}
 		}, nil},
 		"names in certificates that there are none of": {func(c *Config) {
@@ -151,16 +134,16 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 			c.CertificateNames = map[string][]string{"r": {"r.x"}, "s": {}, "u": {"u.x"}}
 		}, []string{"CertificateNames is set and TLS is nil", `CertificateNames["s"] has no names`, `CertificateNames["u"] is neither`, `no names of "t"`}},
 		"names in certificates that nobody verifies": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}
+			c.TLS = &tls.Config{Certificates: own, InsecureSkipVerify: true}
 			c.CertificateNames = map[string][]string{"": {"x"}}
 		}, []string{"InsecureSkipVerify"}},
 		"names in certificates that make no sense": {func(c *Config) {
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"": {"", "a..x", "gw-*.x", "spiffe://x//y", "{region}.x"}}
 		}, []string{`[0] is empty`, `[1] "a..x" has an empty part`, `[2] "gw-*.x" has a part "gw-*"`, `[3] "spiffe://x//y"`, `[4] "{region}.x"`}},
 		"names that two regions share": {func(c *Config) {
 			threeRegions(c)
-			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"r": {"spiffe://x/r/*", "{name}.x"}, "s": {"spiffe://x/{name}/gateway"}, "t": {"T.X"}}
 		}, []string{
 			`CertificateNames["s"][0] "spiffe://x/{name}/gateway" and "spiffe://x/r/*" of CertificateNames["r"] match the same name`,

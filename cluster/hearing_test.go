@@ -10,9 +10,21 @@ import (
 	"pgregory.net/rapid"
 )
 
+// at returns the time so many milliseconds after the start of a test.
+func at(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
+
+// hearingOf returns what a node named self hears of these members, each of which has answered at 0.
+func hearingOf(members ...string) *hearing {
+	h := newHearing("self")
+	h.set(members)
+	for i, name := range members {
+		h.pinged(name, uint64(i+1), at(0))
+		h.ponged(name, uint64(i+1), at(0))
+	}
+	return h
+}
+
 func TestHearing(t *testing.T) {
-	start := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	for name, steps := range map[string][]struct {
 		ms    int
 		event string
@@ -104,13 +116,8 @@ func TestHearing(t *testing.T) {
 }
 
 func TestAMemberThatLeavesAsksUnansweredAndSaysNothingStalls(t *testing.T) {
-	start := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	const most = 100 * time.Millisecond
-	h := newHearing("self")
-	h.set([]string{"m"})
-	h.pinged("m", 1, at(0))
-	h.ponged("m", 1, at(1))
+	h := hearingOf("m")
 
 	require.False(t, h.unanswered("m", at(10), most, at(30), at(30)))
 	require.True(t, h.unanswered("m", at(10), most, at(110), at(110)))
@@ -134,8 +141,6 @@ func TestAMemberThatLeavesAsksUnansweredAndSaysNothingStalls(t *testing.T) {
 }
 
 func TestALateMemberIsAllowedMoreTime(t *testing.T) {
-	start := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	for name, c := range map[string]struct {
 		own, others int // how late this process, and the member, run, in ms
 		silent      int // for how long the member may be
@@ -149,10 +154,7 @@ func TestALateMemberIsAllowedMoreTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			judge := func(silent int) (heard bool) {
-				h := newHearing("self")
-				h.set([]string{"m", "other"})
-				h.pinged("m", 1, at(0))
-				h.ponged("m", 1, at(0))
+				h := hearingOf("m", "other")
 				h.says("m", time.Duration(c.others)*time.Millisecond)
 				h.look("other", at(silent-c.own), at(silent)) // by another member's look, too
 				h.look("m", at(silent), at(silent))
@@ -165,14 +167,12 @@ func TestALateMemberIsAllowedMoreTime(t *testing.T) {
 }
 
 func TestLatenessIsForgottenInFourTimesItsLength(t *testing.T) {
-	start := time.Unix(1000, 0)
 	h := newHearing("self")
-	h.look("m", start, start.Add(400*time.Millisecond))
+	h.look("m", at(0), at(400))
 	require.Equal(t, 400*time.Millisecond, h.late.By())
-	for at := 500; at <= 2000; at += 100 {
-		now := start.Add(time.Duration(at) * time.Millisecond)
-		h.look("m", now, now)
-		require.Equal(t, time.Duration(400-(at-400)/4)*time.Millisecond, h.late.By())
+	for ms := 500; ms <= 2000; ms += 100 {
+		h.look("m", at(ms), at(ms))
+		require.Equal(t, time.Duration(400-(ms-400)/4)*time.Millisecond, h.late.By())
 	}
 	require.Zero(t, h.late.By())
 }
@@ -292,12 +292,7 @@ func TestHearingForgetsOnlyMembersThatLeaveTheRoster(t *testing.T) {
 }
 
 func TestANodeOffTheRosterStillKnowsTheMembersThatItHears(t *testing.T) {
-	h := newHearing("self")
-	h.set([]string{"a"})
-	now := time.Unix(1000, 0)
-	h.pinged("a", 1, now)
-	h.ponged("a", 1, now)
-	rows, direct, _ := h.matrix([]string{"a"})
+	rows, direct, _ := hearingOf("a").matrix([]string{"a"})
 	require.Equal(t, [][]bool{{true}}, rows)
 	require.Equal(t, []bool{true}, direct)
 }

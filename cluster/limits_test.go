@@ -22,9 +22,7 @@ func called(t *testing.T, p *testPeer, name string) net.Conn {
 
 func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *testing.T) {
 	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
+	inPair(t, func(t *testing.T, a, b *testPeer) {
 		const more = 20
 		var conns []net.Conn
 		for range maxIncomingOfOne + more {
@@ -53,9 +51,7 @@ func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *tes
 
 func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
 	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
+	inPair(t, func(t *testing.T, a, b *testPeer) {
 		a.mu.Lock()
 		a.most = len(a.conns) + 3
 		a.mu.Unlock()
@@ -74,9 +70,7 @@ func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
 
 func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
+	inPair(t, func(t *testing.T, a, b *testPeer) {
 		most := a.pending.perGroup // all come from one address
 		const more = 10
 		var conns []net.Conn

@@ -268,9 +268,7 @@ func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 
 func TestAsksThatCannotBeSentSaySo(t *testing.T) {
 	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
+	inPair(t, func(t *testing.T, a, b *testPeer) {
 		peer := a.peer("b")
 		_, err := peer.Ask(context.Background(), make([]byte, MaxMessage+1), nil, time.Second)
 		require.ErrorIs(t, err, ErrTooLarge)

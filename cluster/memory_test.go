@@ -238,3 +238,13 @@ func inMemory(t *testing.T, test func(t *testing.T, lo *loopback)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, new(loopback)) })
 }
+
+// inPair is inMemory for a test of two members that hear each other.
+func inPair(t *testing.T, test func(t *testing.T, a, b *testPeer)) {
+	t.Helper()
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		meet(t, a, b)
+		test(t, a, b)
+	})
+}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -106,15 +107,30 @@ func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*
 	}
 	p.peers = newPeers(cfg, h)
 	p.accept.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			p.accept.Go(func() { p.admit(conn) })
-		}
+		acceptEach(listener, func(conn net.Conn) { p.accept.Go(func() { p.admit(conn) }) })
 	})
 	return p
+}
+
+// acceptEach calls serve with each connection that comes, until the listener is closed.
+func acceptEach(l net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		serve(conn)
+	}
+}
+
+// relay passes on what comes over each of two connections to the other.
+func relay(a, b net.Conn) {
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		go func() {
+			io.Copy(way[1], way[0])
+			way[1].Close()
+		}()
+	}
 }
 
 // admit does what the listener's side of the port does for checks.

@@ -144,9 +144,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 		})
 	})
 	t.Run("by the asking side", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, lo *loopback) {
-			a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-			meet(t, a, b)
+		inPair(t, func(t *testing.T, a, b *testPeer) {
 			b.mu.Lock()
 			for conn := range b.conns {
 				conn.Write(unknown())

@@ -349,21 +349,14 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 			a := lo.peer(t, "a", nil, withSecret, log.log)
 			mirror := lo.listen()
 			defer mirror.Close()
-			go func() {
-				for {
-					conn, err := mirror.Accept()
-					if err != nil {
-						return
-					}
-					back, err := lo.dial(t.Context(), a.cfg.Self.Addr)
-					if err != nil {
-						conn.Close()
-						continue
-					}
-					go func() { io.Copy(back, conn); back.Close() }()
-					go func() { io.Copy(conn, back); conn.Close() }()
+			go acceptEach(mirror, func(conn net.Conn) {
+				back, err := lo.dial(t.Context(), a.cfg.Self.Addr)
+				if err != nil {
+					conn.Close()
+					return
 				}
-			}()
+				relay(conn, back)
+			})
 			peer, err := a.probe(t.Context(), mirror.Addr().String())
 			require.NoError(t, err)
 			require.Equal(t, "a", peer.Name, "it learns that it is itself")

@@ -71,9 +71,7 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inMemory(t, func(t *testing.T, lo *loopback) {
-				a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-				meet(t, a, b)
+			inPair(t, func(t *testing.T, a, b *testPeer) {
 				open := raw
 				if c.greeted {
 					open = greeted

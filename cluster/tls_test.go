@@ -133,23 +133,15 @@ func TestACertificateWithoutTheSecretGetsNobodyBetweenTwoMembers(t *testing.T) {
 
 		between := lo.listen()
 		defer between.Close()
-		go func() {
-			for {
-				conn, err := between.Accept()
-				if err != nil {
-					return
-				}
-				back, err := openStream(t.Context(), lo.dial, both, b.cfg.Self.Addr, firstByteCheck)
-				if err != nil {
-					conn.Close()
-					continue
-				}
-				conn.Read(make([]byte, 1))
-				ended := tls.Server(conn, serverTLS(both))
-				go func() { io.Copy(back, ended); back.Close() }()
-				go func() { io.Copy(ended, back); conn.Close() }()
+		go acceptEach(between, func(conn net.Conn) {
+			back, err := openStream(t.Context(), lo.dial, both, b.cfg.Self.Addr, firstByteCheck)
+			if err != nil {
+				conn.Close()
+				return
 			}
-		}()
+			conn.Read(make([]byte, 1))
+			relay(tls.Server(conn, serverTLS(both)), back)
+		})
 		require.ErrorIs(t, probe(between.Addr().String()), errSecret)
 		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
 	})
@@ -172,16 +164,10 @@ func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer l.Close()
-			go func() {
-				for {
-					conn, err := l.Accept()
-					if err != nil {
-						return
-					}
-					_, _ = io.ReadFull(conn, make([]byte, reads))
-					_ = conn.Close()
-				}
-			}()
+			go acceptEach(l, func(conn net.Conn) {
+				_, _ = io.ReadFull(conn, make([]byte, reads))
+				_ = conn.Close()
+			})
 			p := startPeer(t, "a", nil, func(cfg *peersConfig) { cfg.TLS, cfg.Dial = c, new(tcp).Dial })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

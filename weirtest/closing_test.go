@@ -2,7 +2,6 @@ package weirtest_test
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -40,15 +39,7 @@ func (l *log) has(line string) bool {
 
 // The code that nodes run in production says what the simulated membership has to do.
 func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
-	for name, start := range map[string]func(h *weirtest.Host) cluster.Cluster{
-		"simulated": func(h *weirtest.Host) cluster.Cluster { return h.Cluster(cluster.Config{}) },
-		"gossip": func(h *weirtest.Host) cluster.Cluster {
-			return cluster.NewGossip(cluster.Config{
-				Name: h.Name() + "-1", Bind: h.Name() + ":7946", Network: h.Network(), Join: []string{"a:7946"},
-				Logger: slog.New(slog.DiscardHandler),
-			})
-		},
-	} {
+	for name, start := range bothClusters {
 		for _, c := range []struct {
 			cut   time.Duration
 			comes bool
@@ -62,8 +53,8 @@ func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
 					n := weirtest.NewNetwork(1, quick)
 					t.Cleanup(func() { time.Sleep(time.Minute) }) // Close does not wait for memberlist's last probes
 					f := newFleet(t, n)
-					f.start("a", start(n.Host("a")))
-					b, told := start(n.Host("b")), &log{}
+					f.start("a", start(n, "a"))
+					b, told := start(n, "b"), &log{}
 					require.NoError(t, b.Start(t.Context(), told))
 					require.NoError(t, b.Announce(cluster.Serving))
 					f.clusters["b"], f.all = b, append(f.all, b)

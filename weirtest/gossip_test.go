@@ -12,30 +12,25 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// gossip is a real cluster for a host of the network.
-func gossip(n *weirtest.Network, host, incarnation string, join ...string) cluster.Cluster {
-	return cluster.NewGossip(cluster.Config{
-		Name:    host + "-" + incarnation,
-		Bind:    host + ":7946",
-		Join:    join,
-		Region:  "r",
-		Logger:  slog.New(slog.DiscardHandler),
-		Network: n.Host(host).Network(),
-	})
+// bothClusters start a member on a host: one of simulated membership, or of real gossip.
+var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Cluster{
+	"simulated": func(n *weirtest.Network, host string) cluster.Cluster { return n.Host(host).Cluster(cluster.Config{}) },
+	"gossip": func(n *weirtest.Network, host string) cluster.Cluster {
+		return cluster.NewGossip(cluster.Config{
+			Name: host + "-1", Bind: host + ":7946", Join: []string{"a:7946"}, Network: n.Host(host).Network(),
+			Logger: slog.New(slog.DiscardHandler),
+		})
+	},
 }
 
 // A cut alone is silent: the ask fails when its wait has passed.
 func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
-	for membership, start := range map[string]func(n *weirtest.Network, host string) cluster.Cluster{
-		"simulated": func(n *weirtest.Network, host string) cluster.Cluster { return n.Host(host).Cluster(cluster.Config{}) },
-		"gossip":    func(n *weirtest.Network, host string) cluster.Cluster { return gossip(n, host, "1", "weir.internal") },
-	} {
+	for membership, start := range bothClusters {
 		t.Run(membership, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * milli})
 				t.Cleanup(func() { time.Sleep(60 * second) }) // Close does not wait for memberlist's last probes
 				f := newFleet(t, n)
-				n.SetName("weir.internal", "a", "b", "c")
 				for _, h := range []string{"a", "b", "c"} {
 					f.start(h, start(n, h))
 				}

@@ -105,8 +105,6 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 				s := NewStore(5_000_000, salt)
 				fill(s, chosen, l)
 				gotMean, gotMost, gotFullest := probes(s, chosen)
-				t.Logf("probes %.2f, at most %d, fullest shard %d; of random ids %.2f, %d, %d",
-					gotMean, gotMost, gotFullest, mean, most, fullest)
 				require.Less(t, gotMean, 1.2*mean)
 				require.Less(t, gotMost, 3*most)
 				require.Less(t, gotFullest, fullest*3/2)

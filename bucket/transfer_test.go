@@ -94,8 +94,7 @@ func TestTheTimeOnTheWayRecoversNothing(t *testing.T) {
 			mine, _, _ := here.Used(id, now+delay)
 			theirs, _, _ := there.Used(id, now+delay)
 			require.GreaterOrEqual(t, theirs, mine)
-			then, _, _ := here.Used(id, now)
-			require.Equal(t, then, theirs, "all of it is later by the delay")
+			require.Equal(t, usedOf(here, id, now), theirs, "all of it is later by the delay")
 		}
 	})
 }
@@ -272,8 +271,7 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 		_, _, ok = s.Used(id, epoch)
 		require.False(t, ok)
 		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
-		used, _, _ = s.Used(id, epoch)
-		require.EqualValues(t, 20, used)
+		require.EqualValues(t, 20, usedOf(s, id, epoch))
 	}
 }
 
@@ -307,16 +305,14 @@ func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
 			here.Track(1, 1, nil)
 			here.Take(id, &Limit{Algorithm: a, Rate: 30, Per: time.Hour, Version: version}, now, 9)
 			here.Import(id, c, now+1, 2)
-			used, _, _ := here.Used(id, now+1)
-			require.EqualValues(t, 9+3+4+2, used, "%v at %d", a, version)
+			require.EqualValues(t, 9+3+4+2, usedOf(here, id, now+1), "%v at %d", a, version)
 			one, _ := here.CollectOne(id)
 			require.EqualValues(t, 9, one.Units)
 			checkStore(t, here)
 
 			empty := newStore(10, 1)
 			empty.Import(id, c, now+1, 2)
-			used, _, _ = empty.Used(id, now+1)
-			require.EqualValues(t, 3+4+2, used)
+			require.EqualValues(t, 3+4+2, usedOf(empty, id, now+1))
 		}
 	}
 }

@@ -130,12 +130,10 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 					f.fresh(t, 2*floodedKeys, 1) // the store is full of others' counts
 					f.fresh(t, keys, floodedRate)
 					again := f.begunAgain(t, 100)
-					t.Logf("%d of 100 begin again, %d counts were used up when they were evicted", again, f.node.Stats().EvictedUsedUp)
 					require.LessOrEqual(t, uint64(again), f.node.Stats().EvictedUsedUp)
 					all += again
 				}
 				mean := float64(all) / float64(stores)
-				t.Logf("%.1f of 100 begin again on average", mean)
 				require.LessOrEqual(t, mean, most)
 			})
 		}
@@ -176,7 +174,6 @@ func TestAFloodOfOneLimitEvictsNoDeniedKeyOfAnother(t *testing.T) {
 					}
 				}
 				part := 100 * float64(f.begunAgain(t, denied)) / float64(denied)
-				t.Logf("%.2f %% begin again", part)
 				require.LessOrEqual(t, part, most)
 			})
 		}

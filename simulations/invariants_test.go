@@ -189,7 +189,6 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 			says := brokenOf(more, boundInvariant)
 			require.Len(t, says, 1)
 			require.Contains(t, says[0], fmt.Sprintf("%d units", row.most+1))
-			t.Log(says[0])
 		})
 	}
 }

@@ -85,9 +85,6 @@ func requireAccounted(t *testing.T, j *Journal) {
 	require.Empty(t, j.Unsettled)
 	require.True(t, slices.ContainsFunc(j.Ends, func(e Ending) bool { return e.Reset > 0 }))
 	for _, e := range j.Ends {
-		t.Logf("%+v", e)
-	}
-	for _, e := range j.Ends {
 		require.Positive(t, e.Granted)
 		require.Len(t, e.Owners, 1, "%+v", e)
 		require.GreaterOrEqual(t, e.Used, e.Spent-e.Lost, "%+v", e)

@@ -52,17 +52,9 @@ func TestWhatIsNoRegularFileIsRefusedByName(t *testing.T) {
 }
 
 func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testing.T) {
-	n := startNode(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]"), 0o600))
-	b, err := Open(t.Context(), n, path, BookOptions{Poll: 5 * time.Millisecond})
-	require.NoError(t, err)
-	closed := false
-	defer func() {
-		if !closed {
-			b.Close()
-		}
-	}()
+	write(t, path, "rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]")
+	b, _ := open(t, path, BookOptions{Poll: 5 * time.Millisecond})
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	require.NoError(t, os.Rename(fifo, path))
@@ -71,7 +63,6 @@ func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testi
 	require.False(t, b.Stats().Missing)
 	require.Len(t, b.Current().Rules(), 1)
 	within(t, "Close", func() { b.Close() })
-	closed = true
 }
 
 // What is swapped for a FIFO between the two looks at it is opened at once.

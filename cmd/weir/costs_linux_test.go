@@ -5,9 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 var (
@@ -67,35 +65,6 @@ func settled(ps []*process) bool {
 	return true
 }
 
-// footprint is what a process has used of the machine.
-type footprint struct {
-	cpu      time.Duration
-	resident int64 // bytes, now
-}
-
-func footprintOf(t *testing.T, p *process) (f footprint) {
-	t.Helper()
-	read := func(file string) string {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.Process.Pid, file))
-		require.NoError(t, err)
-		return string(text)
-	}
-	_, after, found := strings.Cut(read("stat"), ") ") // proc(5): the name before it may have spaces
-	require.True(t, found)
-	const ticks = time.Second / 100 // USER_HZ, on all of Linux's architectures that Go runs on
-	for _, i := range []int{11, 12} {
-		n, err := strconv.Atoi(strings.Fields(after)[i])
-		require.NoError(t, err)
-		f.cpu += time.Duration(n) * ticks
-	}
-	_, after, found = strings.Cut(read("status"), "VmRSS:")
-	require.True(t, found)
-	kilobytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-	require.NoError(t, err)
-	f.resident = kilobytes << 10
-	return f
-}
-
 // With -processes 30 -idle 1m, on a machine that does nothing else, the test measures the figures
 // of docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
@@ -113,7 +82,7 @@ func TestWhatProcessesCostEachOther(t *testing.T) {
 	wait(t, func() bool { return settled(all) }, "not all meet")
 	cpu := func() (sum time.Duration) {
 		for _, p := range all {
-			sum += footprintOf(t, p).cpu
+			sum += lab.CPUOf(p.Process.Pid)
 		}
 		return sum
 	}
@@ -121,8 +90,9 @@ func TestWhatProcessesCostEachOther(t *testing.T) {
 	time.Sleep(*idleFor)
 	used, resident := cpu()-before, int64(0)
 	for _, p := range all {
-		resident += footprintOf(t, p).resident
+		resident += lab.Resident(p.Process.Pid)
 	}
+	require.Positive(t, resident)
 	t.Logf("%d processes, of which each takes %.2f %% of a core and %d MB", len(all),
 		100*used.Seconds()/idleFor.Seconds()/float64(len(all)), resident/int64(len(all))>>20)
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // asWeirFiles bounds the file descriptors of a weir of TestMain.
@@ -196,12 +197,6 @@ func honestClients(t *testing.T, p *process) []*honest {
 	}
 }
 
-// filesOf returns how many files and connections a process has open.
-func filesOf(p *process) int {
-	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Process.Pid))
-	return len(open)
-}
-
 // Connections that stall are kept open on every port at once, and opened again when they
 // are closed. Meanwhile every port answers, and another node joins. With WEIR_FULL=1 it
 // prints the figures of THREATS.md.
@@ -221,7 +216,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 			p := startWith(t, dir, func(p *process) { p.Env = append(p.Env, fmt.Sprint(asWeirFiles, "=", c.files)) }, "-name", "flooded")
 			waitReady(t, p)
 			bound := p.addr(t)
-			before := footprintOf(t, p).resident
+			before := lab.Resident(p.Process.Pid)
 			clients, moments := honestClients(t, p), full.Pick(t, 10, 500)
 			calm := askAll(t.Context(), clients, func() { time.Sleep(time.Duration(moments) * 10 * time.Millisecond) })
 
@@ -244,7 +239,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				wait(t, func() bool { return int(begun.Load()) == each*len(floods) }, "the flood has come")
 			})
 
-			resident, files, joined := int64(0), 0, time.Duration(0)
+			resident, files, joined := int64(0), int64(0), time.Duration(0)
 			flooded := askAll(ctx, clients, func() {
 				begun := time.Now()
 				late := start(t, dir, "-name", "late", "-join", bound)
@@ -254,7 +249,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				}, "another node joins")
 				joined = time.Since(begun)
 				for range moments {
-					resident, files = max(resident, footprintOf(t, p).resident), max(files, filesOf(p))
+					resident, files = max(resident, lab.Resident(p.Process.Pid)), max(files, lab.OpenFiles(p.Process.Pid))
 					time.Sleep(10 * time.Millisecond)
 				}
 			})
@@ -263,7 +258,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				t.Logf("%s: p99 %v, %v while the flood comes, %v while it stays", h.name, calm[i], coming[i], flooded[i])
 				require.Empty(t, h.failed, h.name)
 			}
-			require.Less(t, files, c.files*7/8, "files are left")
+			require.Less(t, files, int64(c.files*7/8), "files are left")
 			require.Less(t, resident-before, int64(150<<20))
 		})
 	}

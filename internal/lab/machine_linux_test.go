@@ -3,6 +3,7 @@ package lab
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,6 +14,7 @@ func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
 		require.Positive(t, Resident(pid))
 		require.GreaterOrEqual(t, OpenFiles(pid), int64(3))
 	}
+	require.InDelta(t, CPU(), CPUOf(os.Getpid()), float64(time.Second/5))
 	before := OpenFiles(os.Getpid())
 	f, err := os.Open(os.DevNull)
 	require.NoError(t, err)
@@ -21,4 +23,5 @@ func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
 	require.NoError(t, c.End(eventually))
 	require.Equal(t, int64(-1), Resident(c.PID()))
 	require.Equal(t, int64(-1), OpenFiles(c.PID()))
+	require.Zero(t, CPUOf(c.PID()))
 }

@@ -1,8 +1,6 @@
 package processtests
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -28,22 +26,7 @@ var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.Fixe
 
 type decisions = realtime.Decisions[weir.Source]
 
-// node is a node whose view and counts a test can read.
-type node struct {
-	*weir.Node
-	env.Inside
-}
-
-// start starts a node that the caller must close.
-func start(ctx context.Context, cfg weir.Config) (*node, error) {
-	n := new(node)
-	var err error
-	n.Node, err = weir.Start(env.WithInside(ctx, &n.Inside), cfg)
-	return n, err
-}
-
-// name returns the name of the node in the member list.
-func (n *node) name() string { v := n.View(); return v.Members[v.Self].Name }
+type node = testnode.Node
 
 // byOwners skips this attempt of realtime.WhileHealthy unless each decision came from an owner,
 // a lease or a pushback. The nodes of a fleet relay a check only if a member did not answer in time.
@@ -58,36 +41,6 @@ func byOwners(t *testing.T, ds ...weir.Decision) {
 	}
 }
 
-// fleet starts nodes on loopback sockets, and waits until all nodes are ready and hear each other.
-// Timeout is two seconds, so that only a fault makes a check time out.
-func fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*node {
-	t.Helper()
-	var fleet []*node
-	for i := range nodes {
-		cfg := weir.Config{Name: fmt.Sprintf("node%d", i), Bind: "127.0.0.1:0", Timeout: 2 * time.Second, Logger: quiet}
-		for _, n := range fleet {
-			v := n.View()
-			cfg.Join = append(cfg.Join, v.Members[v.Self].Addr)
-		}
-		if edit != nil {
-			edit(i, &cfg)
-		}
-		n, err := start(t.Context(), cfg)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, n.Close()) })
-		fleet = append(fleet, n)
-	}
-	realtime.Eventually(t, "all are ready and hear each other", func() bool {
-		for _, n := range fleet {
-			if !n.Ready() {
-				return false
-			}
-		}
-		return hearEachOther(fleet)
-	})
-	return fleet
-}
-
 // startAt starts a node at a fixed port, and tries again while the port is in use. A child process
 // of another test has copies of the sockets of this process until it executes its program.
 func startAt(t testing.TB, cfg weir.Config) *node {
@@ -95,52 +48,12 @@ func startAt(t testing.TB, cfg weir.Config) *node {
 	var n *node
 	var err error
 	realtime.Eventually(t, "the port is free again", func() bool {
-		n, err = start(t.Context(), cfg)
+		n, err = testnode.Open(t.Context(), cfg)
 		return !errors.Is(err, syscall.EADDRINUSE)
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	return n
-}
-
-func hearEachOther(nodes []*node) bool {
-	for _, n := range nodes {
-		v := n.View()
-		if len(v.Members) != len(nodes) {
-			return false
-		}
-		for i := range v.Members {
-			for j := range v.Members {
-				if !v.Hears[i][j] {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
-
-// limiters returns a limiter for l on each node.
-func limiters(t testing.TB, nodes []*node, l weir.Limit) []*weir.Limiter {
-	t.Helper()
-	var ls []*weir.Limiter
-	for _, n := range nodes {
-		one, err := n.Limiter(l)
-		require.NoError(t, err)
-		ls = append(ls, one)
-	}
-	return ls
-}
-
-// limiter returns a new limiter for l. If l has no name, limiter uses the name "test".
-func limiter(t *testing.T, n interface {
-	Limiter(weir.Limit) (*weir.Limiter, error)
-}, l weir.Limit) *weir.Limiter {
-	t.Helper()
-	l.Name = cmp.Or(l.Name, "test")
-	limiter, err := n.Limiter(l)
-	require.NoError(t, err)
-	return limiter
 }
 
 func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
@@ -151,31 +64,12 @@ func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision
 	return d
 }
 
-// ownedBy returns a key that owner owns.
-func ownedBy(t testing.TB, l *weir.Limiter, owner *node) string {
-	t.Helper()
-	v := owner.View()
-	return keyOf(t, l, v.Members[v.Self].Name)
-}
-
-// keyOf returns a key that the member with the given name owns.
-func keyOf(t testing.TB, l *weir.Limiter, name string) string {
-	t.Helper()
-	for i := range 10_000 {
-		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {
-			return key
-		}
-	}
-	t.Fatal("no key of 10,000 is owned by ", name)
-	return ""
-}
-
 func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, nil)
+	nodes := testnode.Fleet(t, 3, nil)
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			ls := limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			ls := testnode.Limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
 			for run := range full.Pick(t, 5, 20) {
 				attempt := 0
 				realtime.WhileHealthy(t, func(t *testing.T) decisions {
@@ -227,15 +121,15 @@ func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks 
 
 func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, nil)
-	few := limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})
-	many := limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 1000, Per: 365 * 24 * time.Hour})
+	nodes := testnode.Fleet(t, 3, nil)
+	few := testnode.Limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})
+	many := testnode.Limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 1000, Per: 365 * 24 * time.Hour})
 	for i, owner := range nodes {
 		realtime.WhileHealthy(t, func(t *testing.T) decisions {
 			asks := []weir.Ask{
-				{Limiter: few[0], Key: ownedBy(t, few[0], owner)},
-				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+1)%3]), Units: 10},
-				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+2)%3]), Units: 10},
+				{Limiter: few[0], Key: testnode.KeyOf(t, few[0], owner)},
+				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+1)%3]), Units: 10},
+				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+2)%3]), Units: 10},
 			}
 			for _, a := range asks {
 				realtime.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })

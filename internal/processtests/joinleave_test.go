@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // A new member may receive the first frame before it uses the view with both members.
@@ -25,10 +26,8 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			t.Parallel()
 			limit := weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour}
 			start := func(join ...string) (*weir.Node, *weir.Limiter) {
-				n, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: 10 * time.Second, Logger: quiet})
-				require.NoError(t, err)
-				t.Cleanup(func() { n.Close() })
-				return n, limiter(t, n, limit)
+				n := testnode.Start(t, weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: 10 * time.Second})
+				return n, testnode.Limiter(t, n, limit)
 			}
 			first, leaver := start()
 			d, err := leaver.Allow(t.Context(), "key")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestMain(m *testing.M) {
@@ -37,8 +38,7 @@ func TestMain(m *testing.M) {
 // process starts a node in another process, which joins n, and waits until the node is ready.
 func process(t *testing.T, n *node) *remote {
 	t.Helper()
-	v := n.View()
-	r := newRemote(t, settings{Join: []string{v.Members[v.Self].Addr}})
+	r := newRemote(t, settings{Join: []string{n.Self().Addr}})
 	r.do(t, Order{})
 	return r
 }
@@ -53,9 +53,9 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel() // only with the other signal, because the parent test is not parallel
-			n := fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.Timeout = 0 })[0]
+			n := testnode.Fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.Timeout = 0 })[0]
 			owner := process(t, n)
-			l := limiter(t, n, weir.Limit{Rate: 1_000_000, Per: time.Hour})
+			l := testnode.Limiter(t, n, weir.Limit{Rate: 1_000_000, Per: time.Hour})
 			key := ownedElsewhere(t, []*node{n}, l)
 			realtime.Eventually(t, "the owner has reported that it runs in time", func() bool {
 				for _, m := range n.View().Members {
@@ -133,9 +133,9 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
 		t.Run(fmt.Sprint("frozen before: ", frozen), func(t *testing.T) {
 			t.Parallel()
-			n := fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.ForgetRefused = true })[0]
+			n := testnode.Fleet(t, 1, func(_ int, cfg *weir.Config) { cfg.ForgetRefused = true })[0]
 			other := process(t, n)
-			majority, closed := limiter(t, n, weir.Limit{Name: "test", Rate: 100, Per: time.Hour}), limiter(t, n, weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed})
+			majority, closed := testnode.Limiter(t, n, weir.Limit{Name: "test", Rate: 100, Per: time.Hour}), testnode.Limiter(t, n, weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed})
 			ownedElsewhere(t, []*node{n}, majority)
 			granted := func(l *weir.Limiter) int64 {
 				d, err := l.Peek(t.Context(), "key")
@@ -171,8 +171,7 @@ func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	})
 	ours := make(map[string]bool)
 	for _, n := range nodes {
-		v := n.View()
-		ours[v.Members[v.Self].Name] = true
+		ours[n.Self().Name] = true
 	}
 	for i := 0; ; i++ {
 		if key = fmt.Sprint(i); !ours[l.Owner(key).Name] {

@@ -9,15 +9,16 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector a pool forgets at random")
 	}
-	nodes := fleet(t, 2, nil)
-	ls := limiters(t, nodes, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
-	keys := []string{ownedBy(t, ls[0], nodes[0]), ownedBy(t, ls[0], nodes[1])}
+	nodes := testnode.Fleet(t, 2, nil)
+	ls := testnode.Limiters(t, nodes, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
+	keys := []string{testnode.KeyOf(t, ls[0], nodes[0]), testnode.KeyOf(t, ls[0], nodes[1])}
 	for range 2 {
 		for _, key := range keys {
 			_, err := ls[0].Allow(t.Context(), key)

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -100,8 +101,8 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		nodes[region] = startAt(t, cfg)
 	}
 	eu, us := nodes["eu"], nodes["us"]
-	regional := limiter(t, eu, weir.Limit{Name: "regional", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour})
-	global := limiter(t, eu, weir.Limit{Name: "global", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour, Scope: weir.Global})
+	regional := testnode.Limiter(t, eu, weir.Limit{Name: "regional", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour})
+	global := testnode.Limiter(t, eu, weir.Limit{Name: "global", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Hour, Scope: weir.Global})
 	require.True(t, allow(t, regional, "key", 10).Allowed)
 	spend := func() {
 		t.Helper()
@@ -109,7 +110,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	spend()
-	_, err := limiter(t, us, global.Limit()).Debit(t.Context(), "another", 10)
+	_, err := testnode.Limiter(t, us, global.Limit()).Debit(t.Context(), "another", 10)
 	require.NoError(t, err)
 	realtime.Eventually(t, "both regions reach each other", func() bool {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
@@ -167,7 +168,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	n, err := weir.Start(t.Context(), misled)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	require.ErrorAs(t, limiter(t, n, global.Limit()).Reset(t.Context(), "key"), new(*weir.ErrPartial))
+	require.ErrorAs(t, testnode.Limiter(t, n, global.Limit()).Reset(t.Context(), "key"), new(*weir.ErrPartial))
 	realtime.Eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
 	require.Zero(t, is.requests.Load())
 	require.False(t, n.Stats().Regions["us"].Reached)
@@ -196,10 +197,10 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	spend()
 	realtime.Eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
 		partial := new(weir.ErrPartial)
-		require.ErrorAs(t, limiter(t, us, global.Limit()).Reset(t.Context(), "key"), &partial)
+		require.ErrorAs(t, testnode.Limiter(t, us, global.Limit()).Reset(t.Context(), "key"), &partial)
 		return slices.Equal(partial.Members, []string{"region ap"})
 	})
 	require.Zero(t, eu.Used(global.ID("key")))
-	require.NoError(t, limiter(t, us, regional.Limit()).Reset(t.Context(), "key"))
+	require.NoError(t, testnode.Limiter(t, us, regional.Limit()).Reset(t.Context(), "key"))
 	require.EqualValues(t, 10, eu.Used(regional.ID("key")))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // nodeVariable is the environment variable that makes the test binary run a node. Its value is
@@ -54,7 +55,7 @@ func runNode(told string) error {
 	if s.Secret != "" {
 		cfg.Secrets = [][]byte{[]byte(s.Secret)}
 	}
-	n, err := start(context.Background(), cfg)
+	n, err := testnode.Open(context.Background(), cfg)
 	if err != nil {
 		return err
 	}

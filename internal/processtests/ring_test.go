@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestTheRingIsSharedOutWhole(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, nil)
+	nodes := testnode.Fleet(t, 3, nil)
 	parts := nodes[0].Ring()
 	require.Len(t, parts, 3)
 	sum := 0.0

@@ -10,14 +10,15 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // The node that checks the keys owns both of them, one of them or neither.
 func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, nil)
-	few := limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 2, Per: time.Hour})[0]
-	many := limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 100, Per: 365 * 24 * time.Hour})[0]
+	nodes := testnode.Fleet(t, 3, nil)
+	few := testnode.Limiter(t, nodes[0], weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 2, Per: time.Hour})
+	many := testnode.Limiter(t, nodes[0], weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 100, Per: 365 * 24 * time.Hour})
 	for where, owners := range map[string][2]*node{
 		"owned":          {nodes[0], nodes[0]},
 		"forwarded":      {nodes[1], nodes[1]},
@@ -27,7 +28,7 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 	} {
 		t.Run(where, func(t *testing.T) {
 			realtime.WhileHealthy(t, func(t *testing.T) decisions {
-				f, m := weir.Ask{Limiter: few, Key: ownedBy(t, few, owners[0])}, weir.Ask{Limiter: many, Key: ownedBy(t, many, owners[1])}
+				f, m := weir.Ask{Limiter: few, Key: testnode.KeyOf(t, few, owners[0])}, weir.Ask{Limiter: many, Key: testnode.KeyOf(t, many, owners[1])}
 				fs, ms := f, m
 				fs.Shadow, ms.Shadow = true, true
 				left := func(fewLeft, manyLeft int64) {
@@ -105,9 +106,9 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
 	t.Parallel()
 	realtime.WhileHealthy(t, func(t *testing.T) decisions {
-		nodes := fleet(t, 2, nil)
-		flights := limiters(t, nodes, weir.Limit{Name: "flights", Algorithm: weir.InFlight, Rate: 2})[0]
-		tokens := limiters(t, nodes, weir.Limit{Name: "tokens", Rate: 2, Per: time.Hour})[0]
+		nodes := testnode.Fleet(t, 2, nil)
+		flights := testnode.Limiter(t, nodes[0], weir.Limit{Name: "flights", Algorithm: weir.InFlight, Rate: 2})
+		tokens := testnode.Limiter(t, nodes[0], weir.Limit{Name: "tokens", Rate: 2, Per: time.Hour})
 		for name, ask := range map[string]func(l *weir.Limiter, key string) (weir.Decision, error){
 			"Hold": func(l *weir.Limiter, key string) (weir.Decision, error) {
 				h, err := l.Hold(t.Context(), key, 2)
@@ -134,7 +135,7 @@ func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
 			}
 			for _, owner := range nodes {
 				key, before := "", nodes[0].Stats()
-				for i := 0; key == "" || l.Owner(key).Name != owner.name(); i++ {
+				for i := 0; key == "" || l.Owner(key).Name != owner.Self().Name; i++ {
 					key = fmt.Sprint(name, i)
 				}
 				for _, allowed := range []bool{true, false} {

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -60,22 +58,6 @@ func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 func besiegedLoad() Order {
 	limit := weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute}
 	return Order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
-}
-
-// processor returns the processor time that the process has used.
-func (n *besiegedNode) processor() time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
-	_, after, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 13 {
-		return 0
-	}
-	var ticks int
-	for _, field := range fields[11:13] {
-		n, _ := strconv.Atoi(field)
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / 100
 }
 
 // attack is the type of an attack on the peer port of a node.
@@ -227,7 +209,7 @@ func TestSiege(t *testing.T) {
 				other := besiege(t, secret, victim.addr, 0)
 				realtime.Eventually(t, "both are members", func() bool { return victim.do(t, Order{}).Members == 2 })
 				time.Sleep(200 * time.Millisecond)
-				before, begin := victim.processor(), time.Now()
+				before, begin := lab.CPUOf(victim.PID()), time.Now()
 				ctx, stop := context.WithTimeout(t.Context(), *siegeFor)
 				defer stop()
 				var attacked sync.WaitGroup
@@ -238,7 +220,7 @@ func TestSiege(t *testing.T) {
 					resident, descriptors = max(resident, lab.Resident(victim.PID())), max(descriptors, lab.OpenFiles(victim.PID()))
 					time.Sleep(5 * time.Millisecond)
 				}
-				processor := float64(victim.processor()-before) / float64(time.Since(begin))
+				processor := float64(lab.CPUOf(victim.PID())-before) / float64(time.Since(begin))
 				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f", mode, a.name, resident>>20, descriptors, processor) // logged now, because the node may have died
 				s, o := victimLoad().Loaded, otherLoad().Loaded
 				after := victim.do(t, Order{})

@@ -2,18 +2,13 @@ package processtests
 
 import (
 	"fmt"
-	"log/slog"
-	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/testnode"
 )
@@ -49,28 +44,4 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile shows the same in virtual time.
-func TestAWrongAddressShowsOnRealSockets(t *testing.T) {
-	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and sends nothing
-	require.NoError(t, err)
-	defer silent.Close()
-	join := []string{freeport.Addr(t), silent.Addr().String(), "nobody.invalid:7946"} // the first refuses, the last does not resolve
-	const timeout = 8 * time.Second
-	log := new(lab.Text)
-	begun := time.Now()
-	node, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, JoinTimeout: timeout, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	require.NoError(t, err)
-	defer node.Close()
-	ready := node.Ready()
-	require.True(t, !ready || time.Since(begun) >= timeout, "it is not ready before its time")
-	require.Eventually(t, node.Ready, time.Minute, 10*time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(begun), timeout)
-	require.Eventually(t, func() bool { return strings.Count(log.String(), "no other member has answered") == 1 }, time.Minute, 10*time.Millisecond)
-	for _, entry := range join {
-		require.Contains(t, node.Stats().Cluster.Unanswered, entry)
-	}
-	require.GreaterOrEqual(t, node.Stats().Unjoined, timeout)
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lan is a network of hosts. Each host is a network namespace, and a further namespace contains
-// two bridges. A veth pair connects each host to a bridge. If a host moves to the other bridge,
-// the connection is lost, but addresses and links stay up, as if a switch lost its uplink.
+// lan is a network of hosts. Each host is a network namespace, and a further namespace contains a
+// bridge. A veth pair connects each host to the bridge.
 //
 // The receiver uses nftables to drop the packets of a single host. Without nftables, the sender
 // gets a neighbour entry with an unused hardware address.
@@ -41,10 +40,8 @@ func newLAN(t *testing.T, hosts int) *lan {
 	}
 	l := &lan{t: t, prefix: fmt.Sprintf("weir%08x", rand.Uint32()), hosts: hosts}
 	l.namespace(l.switches())
-	for _, bridge := range []string{"br0", "br1"} {
-		l.need("a bridge", "-n", l.switches(), "link", "add", bridge, "type", "bridge")
-		l.ip("-n", l.switches(), "link", "set", bridge, "up")
-	}
+	l.need("a bridge", "-n", l.switches(), "link", "add", "br0", "type", "bridge")
+	l.ip("-n", l.switches(), "link", "set", "br0", "up")
 	for i := range hosts {
 		l.namespace(l.host(i))
 		l.need("a pair of veth", "link", "add", "eth0", "netns", l.host(i), "type", "veth", "peer", "name", l.port(i), "netns", l.switches())
@@ -66,9 +63,6 @@ func (l *lan) switches() string     { return l.prefix + "sw" }
 func (l *lan) host(i int) string    { return fmt.Sprint(l.prefix, "h", i) }
 func (l *lan) port(i int) string    { return fmt.Sprint("port", i) }
 func (l *lan) address(i int) string { return fmt.Sprint("192.0.2.", i+1) } // of TEST-NET-1
-func (l *lan) plug(i int, bridge string) {
-	l.ip("-n", l.switches(), "link", "set", l.port(i), "master", bridge)
-}
 
 // endpoint returns the address and the port of the node on host i.
 func (l *lan) endpoint(i int) string { return l.address(i) + ":7946" }
@@ -80,14 +74,14 @@ func (l *lan) namespace(name string) {
 	l.t.Cleanup(func() { l.ip("netns", "del", name) })
 }
 
-// up sets the address of eth0 on host i, and connects the other end of the pair to br0.
+// up sets the address of eth0 on host i, and connects the other end of the pair to the bridge.
 func (l *lan) up(i int) {
 	l.t.Helper()
 	l.ip("-n", l.host(i), "addr", "add", l.address(i)+"/24", "dev", "eth0")
 	l.ip("-n", l.host(i), "link", "set", "eth0", "up")
 	l.ip("-n", l.host(i), "link", "set", "lo", "up")
 	l.ip("-n", l.switches(), "link", "set", l.port(i), "up")
-	l.plug(i, "br0")
+	l.ip("-n", l.switches(), "link", "set", l.port(i), "master", "br0")
 }
 
 func (l *lan) ip(args ...string) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,18 +73,6 @@ func runNode(told string) error {
 func (s *service) Execute(o Order, r *Report) error {
 	<-s.ready
 	*r = carryOut(s.node, s.failed, o)
-	return nil
-}
-
-// Sight returns the state of each member, by address.
-func (s *service) Sight(_ int, sight *string) error {
-	<-s.ready
-	var states []string
-	for _, m := range s.node.Members() {
-		states = append(states, m.Addr+"="+m.State.String())
-	}
-	slices.Sort(states)
-	*sight = strings.Join(states, " ")
 	return nil
 }
 
@@ -274,13 +261,6 @@ func (r *remote) await(t *testing.T, call *rpc.Call) {
 		_ = r.Await(time.Minute)
 		t.Fatalf("a node in another process: %v: %s", call.Error, r.How())
 	}
-}
-
-// sight returns the state of each member as the node sees it, by address.
-func (r *remote) sight(t *testing.T) (sight string) {
-	t.Helper()
-	r.await(t, r.Go("Node.Sight", 0, &sight, nil))
-	return sight
 }
 
 // begin sends an order to the node, and returns a function that waits for the report.

@@ -40,14 +40,10 @@ func TestTheTwoNewestSnapshotsOfANodeAreKept(t *testing.T) {
 			require.NoError(t, b.Save(within(t, patience), "api-1", text(fmt.Sprint("snapshot ", i+1))))
 		}
 		require.Equal(t, []string{key("api-1", 3), key("api-1", 4)}, keys(t, s))
-		got, err = load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=snapshot 4"}, got)
+		loads(t, b, "api-1=snapshot 4")
 
 		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("")), "a new process, and an empty snapshot")
-		got, err = load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1="}, got)
+		loads(t, b, "api-1=")
 	})
 }
 
@@ -160,16 +156,14 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 		for range 3 {
 			require.NoError(t, b.Save(within(t, patience), "api-1", text("ours")))
 		}
-		got, err := load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=ours"}, got)
+		loads(t, b, "api-1=ours")
 		want := append(slices.Clone(foreign), key("api-1", 2), key("api-1", 3))
 		require.ElementsMatch(t, want, keys(t, s))
 
 		// What only its content gives away is read, and refused with its key.
-		_, err = s.client.PutObject(within(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
+		_, err := s.client.PutObject(within(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
 		require.NoError(t, err)
-		got, err = load(t, b, "foreign")
+		got, err := load(t, b, "foreign")
 		require.ErrorContains(t, err, key("api-1", 9))
 		require.Equal(t, []string{"api-1=foreign", "api-1=ours"}, got)
 	})
@@ -257,26 +251,17 @@ func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
 		ends(t, patience, func(ctx context.Context) error { return b.Load(ctx, all, ignore) })
 		s.start()
 
-		got, err := load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=before"}, got)
+		loads(t, b, "api-1=before")
 		require.Equal(t, []string{key("api-1", 2)}, uploads(t, s), "a dead server cannot abort an upload")
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
 		require.Empty(t, uploads(t, s), "the next Save does")
-		got, err = load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=after"}, got)
+		loads(t, b, "api-1=after")
 	})
 }
 
 func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
-		hang := func(w http.ResponseWriter, r *http.Request) bool {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
-		}
 		b := open(t, s)
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
 		for _, slow := range []struct {
@@ -308,8 +293,7 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 			w.Header().Set("ETag", `"e"`)
 			_, _ = io.WriteString(w, "half")
 			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
+			return hang(w, r)
 		})
 		b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = time.Second })
 		half := []string{"api-1=half"}
@@ -335,12 +319,7 @@ func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Query().Get("partNumber") == "2" {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
-		}
-		return false
+		return r.URL.Query().Get("partNumber") == "2" && hang(w, r)
 	})
 	b := open(t, s)
 	for i := range 10 {
@@ -429,9 +408,7 @@ func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
 			s.misbehave(nil)
 			require.Empty(t, uploads(t, s))
 		}
-		got, err := load(t, b)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=before"}, got)
+		loads(t, b, "api-1=before")
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
 		require.Equal(t, []string{key("api-1", 1), key("api-1", 2)}, keys(t, s))
 	})
@@ -479,9 +456,7 @@ func TestAServerThatDeniesRemovalsIsNoError(t *testing.T) {
 	require.ErrorContains(t, err, key("api-1", 5)+" is saved, but")
 	require.ErrorContains(t, err, "removing "+key("api-1", 1))
 	s.misbehave(nil)
-	got, err := load(t, b)
-	require.NoError(t, err)
-	require.Equal(t, []string{"api-1=saved"}, got)
+	loads(t, b, "api-1=saved")
 	require.NoError(t, b.Save(within(t, patience), "api-1", text("")))
 	require.Len(t, keys(t, s), 2)
 }
@@ -592,9 +567,7 @@ func TestOfTwoSavesOfOneKeyOneFails(t *testing.T) {
 			return text("second")(w)
 		})
 		require.ErrorContains(t, err, "another process has saved")
-		got, err := load(t, first)
-		require.NoError(t, err)
-		require.Equal(t, []string{"api-1=first"}, got)
+		loads(t, first, "api-1=first")
 	})
 }
 

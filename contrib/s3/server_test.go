@@ -268,4 +268,19 @@ func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, 
 	return got, err
 }
 
+// loads requires that Load reads these snapshots, and no error.
+func loads(t *testing.T, b *s3snapshot.Bucket, want ...string) {
+	t.Helper()
+	got, err := load(t, b)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// hang never answers.
+func hang(_ http.ResponseWriter, r *http.Request) bool {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
 var errDamaged = errors.New("damaged")

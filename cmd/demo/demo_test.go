@@ -105,10 +105,14 @@ func (d *demo) readUntil(text string) bool {
 	return false
 }
 
-// wait returns the exit status. Without a terminal no line may exceed plainWidth.
+// wait returns the exit status, once all processes have ended. Without a terminal no line may
+// exceed plainWidth.
 func (d *demo) wait(t *testing.T) int {
+	t.Helper()
+	d.readUntil("")
 	require.LessOrEqual(t, d.longest, plainWidth)
 	d.cmd.Wait()
+	requireGone(t, d.pids)
 	return d.cmd.ProcessState.ExitCode()
 }
 
@@ -144,14 +148,12 @@ func running(pid int) bool {
 func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "-duration", "3600ms", "-rate", "300", "-limit", "10")
-	d.readUntil("")
 	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
 		"the rules file changes", "all gateways decide by the new rules", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
-	requireGone(t, d.pids)
 }
 
 // What the verdict is for: a fleet without copies forgets what a crash takes.
@@ -160,14 +162,12 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	var d *demo
 	for seed := 1; ; seed++ { // a machine that is busy may send too few requests around the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
-		d.readUntil("")
 		if status := d.wait(t); status == exitBroken || seed == 5 {
 			require.Equal(t, exitBroken, status)
 			break
 		}
 	}
 	require.Regexp(t, `broken: a client got \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
-	requireGone(t, d.pids)
 }
 
 func TestCtrlCEndsEveryProcess(t *testing.T) {
@@ -176,23 +176,19 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 	require.True(t, d.readUntil(" stalls"))
 	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
-	d.readUntil("")
 	require.Equal(t, exitInterrupted, d.wait(t))
 	require.Contains(t, d.output.String(), "Interrupted")
-	requireGone(t, d.pids)
 }
 
 func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 	full.Only(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcess")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
-	d.readUntil("")
 	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all, is cut off", "heal",
 		"global", "cut", "regional", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 6, "two gateways in each region")
-	requireGone(t, d.pids)
 }
 
 func TestServeEndsWithCtrlC(t *testing.T) {
@@ -208,10 +204,8 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	response.Body.Close()
 	require.Equal(t, `"address";q=200;w=10, "search";q=3;w=10`, response.Header.Get("RateLimit-Policy"))
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
-	d.readUntil("")
 	require.Equal(t, exitFine, d.wait(t))
 	require.Len(t, d.pids, 2)
-	requireGone(t, d.pids)
 	require.NoDirExists(t, filepath.Dir(file))
 }
 
@@ -230,7 +224,6 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 	}
 	require.NoError(t, d.cmd.Process.Kill())
 	d.wait(t)
-	requireGone(t, d.pids)
 }
 
 func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {

@@ -417,12 +417,17 @@ func TestThePageIsDrawn(t *testing.T) {
 		b.do(chromedp.EmulateViewport(picture.wide, 844, picture.more...), chromedp.Sleep(2*time.Second))
 		high := min(evaluated[float64](b, `document.documentElement.scrollHeight`), 4.5*float64(picture.wide)) // of a phone, the first screens
 		b.do(chromedp.EmulateViewport(picture.wide, int64(high), picture.more...), chromedp.Sleep(2*time.Second))
-		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		require.NoError(t, err)
-		small := withPalette(t, shot)
-		require.NoError(t, os.WriteFile(filepath.Join(*pictures, picture.name+".png"), small, 0o644))
-		require.Less(t, len(small), 150<<10, picture.name)
+		b.draw(picture.name)
 	}
+}
+
+// draw writes a picture of what the browser shows.
+func (b *browser) draw(name string) {
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	small := withPalette(b.t, shot)
+	require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+".png"), small, 0o644))
+	require.Less(b.t, len(small), 150<<10, name)
 }
 
 // The picture has what the demo prints at its end: the verdict and its table.
@@ -432,7 +437,6 @@ func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
 	}
 	b := openBrowser(t)
 	d := startDemo(t)
-	d.readUntil("")
 	require.Zero(t, d.wait(t))
 	_, end, ok := strings.Cut(d.output.String(), "Every promise held.")
 	require.True(t, ok)
@@ -442,11 +446,7 @@ func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
 	wide := evaluated[float64](b, `document.getElementById("end").getBoundingClientRect().width`)
 	high := evaluated[float64](b, `document.getElementById("end").getBoundingClientRect().height`)
 	b.do(chromedp.EmulateViewport(int64(wide)+32, int64(high)+32))
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	require.NoError(t, err)
-	small := withPalette(t, shot)
-	require.NoError(t, os.WriteFile(filepath.Join(*pictures, "demo.png"), small, 0o644))
-	require.Less(t, len(small), 150<<10)
+	b.draw("demo")
 }
 
 // withPalette is a PNG in the 64 colours that it has most, which takes a third of the bytes.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -24,9 +25,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	file := rulesFile{name: "rules.yaml", limit: 2, per: time.Minute}
 	require.NoError(t, file.write(1, hourly))
 	t.Cleanup(file.remove)
-	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
-	require.NoError(t, err)
-	defer node.Close()
+	node := testnode.Start(t, weir.Config{})
 	book, err := rules.Open(t.Context(), node, file.path, rules.BookOptions{Logger: quietly})
 	require.NoError(t, err)
 	defer book.Close()

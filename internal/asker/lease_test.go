@@ -12,6 +12,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
+const at = int64(time.Hour)
+
 // newLeases is of a node that knows of no reset.
 func newLeases() *leases { return &leases{number: neverReset} }
 
@@ -26,8 +28,16 @@ func lentTo(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) 
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
+// lentAfter has a node ask for a lease of 4 units, and learn the answer after meanwhile.
+func lentAfter(l *leases, reset uint64, meanwhile func()) {
+	wants := *someAsk(1)
+	l.want(&wants, 1000, instant(at), time.Second)
+	meanwhile()
+	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: reset}, 1, instant(at), instant(at))
+}
+
 func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
-	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	const ms = int64(time.Millisecond)
 	l := newLeases()
 	one, three := someAsk(1), someAsk(3)
 	var r wire.Result
@@ -49,7 +59,7 @@ func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 
 // Another lease of its set may live, so that the set is looked through.
 func TestALeaseEndsByEitherClock(t *testing.T) {
-	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	const ms = int64(time.Millisecond)
 	for name, now := range map[string]countsync.Time{
 		"checks read":   {Now: at + 100*ms, Steady: at + ms},
 		"is steady":     {Now: at + ms, Steady: at + 100*ms},
@@ -69,7 +79,6 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 }
 
 func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
-	const at = int64(time.Hour)
 	l, r := newLeases(), new(wire.Result)
 	refunds := func(units, at int64) (done, over bool) {
 		done, _, over = l.refund(someAsk(units), instant(at))
@@ -95,15 +104,12 @@ func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 }
 
 func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
-	const at = int64(time.Hour)
 	for name, c := range resets {
 		t.Run(name, func(t *testing.T) {
 			known := c.before
 			l, r := newLeases(), new(wire.Result)
 			l.number = func(bucket.ID, int64) uint64 { return known }
-			wants := *someAsk(1)
-			l.want(&wants, 1000, instant(at), time.Second)
-			l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: c.owner}, 1, instant(at), instant(at))
+			lentAfter(l, c.owner, func() {})
 			if known = c.now; c.now != c.before {
 				l.end(someAsk(1).ID, c.now)
 			}
@@ -118,13 +124,10 @@ func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 }
 
 func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
-	const at = int64(time.Hour)
 	l := newLeases()
-	wants := *someAsk(1)
-	l.want(&wants, 1000, instant(at), time.Second)
-	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: 7}, 1, instant(at), instant(at))
+	lentAfter(l, 7, func() {})
 	l.stops.Store(true)
-	l.sweep(int(wants.ID.Lo%leaseSets), instant(at+1), time.Second, nil)
+	l.sweep(int(someAsk(1).ID.Lo%leaseSets), instant(at+1), time.Second, nil)
 	back := l.returns(nil)
 	require.Len(t, back, 1)
 	require.EqualValues(t, 7, back[0].ask.Spent.ResetNumber)
@@ -132,7 +135,6 @@ func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
 }
 
 func TestOneAskAtATimeWantsALease(t *testing.T) {
-	const at = int64(time.Hour)
 	l := newLeases()
 	wants := func(at int64) bool {
 		a := someAsk(1)
@@ -162,7 +164,6 @@ func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
 }
 
 func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
-	const at = int64(time.Hour)
 	l, r := newLeases(), new(wire.Result)
 	in := func(i int) *wire.Ask {
 		a := someAsk(1)
@@ -180,7 +181,6 @@ func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
 }
 
 func TestARefundEndsALeaseThatIsOver(t *testing.T) {
-	const at = int64(time.Hour)
 	l := newLeases()
 	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
 	require.True(t, l.spend(someAsk(3), instant(at), new(wire.Result)))
@@ -192,12 +192,8 @@ func TestARefundEndsALeaseThatIsOver(t *testing.T) {
 }
 
 func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {
-	const at = int64(time.Hour)
 	l := newLeases()
-	wants := *someAsk(1)
-	l.want(&wants, 1000, instant(at), time.Second)
-	l.stops.Store(true)
-	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: owner.NoReset}, 1, instant(at), instant(at))
+	lentAfter(l, owner.NoReset, func() { l.stops.Store(true) })
 	require.False(t, l.spend(someAsk(1), instant(at), new(wire.Result)))
 	require.Len(t, l.returns(nil), 1)
 }

@@ -14,6 +14,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
+var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
+
 // Every message takes as long as every other here, and what is asked with pushbacks is
 // asked without them at the same moments.
 func TestAPushbackEndsToTheNanosecond(t *testing.T) {
@@ -94,8 +96,7 @@ func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 }
 
 func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
-	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &l, Units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
+	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &tenAMinute, Units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
 	for _, c := range []struct {
 		what        string
 		retry       time.Duration
@@ -122,8 +123,7 @@ func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 }
 
 func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
-	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a, r := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}, wire.Result{}
+	a, r := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}, wire.Result{}
 	p := remembering()
 	p.learn(&a, denial(time.Hour), instant(100))
 	neighbour := a
@@ -139,8 +139,7 @@ func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
 }
 
 func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
-	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}
 	for name, c := range resets {
 		t.Run(name, func(t *testing.T) {
 			p, known := remembering(), c.before
@@ -157,9 +156,10 @@ func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 }
 
 func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
-	l := bucket.Limit{Rate: 10, Per: time.Minute}
 	p, r := remembering(), wire.Result{}
-	of := func(i int) *wire.Ask { return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &l, Units: 1} }
+	of := func(i int) *wire.Ask {
+		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 1}
+	}
 	for i := range pushbackWays {
 		p.learn(of(i), denial(time.Duration(100*((i+2)%pushbackWays+1))), instant(1000))
 	}
@@ -176,7 +176,7 @@ func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
 }
 
 func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
-	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &bucket.Limit{Rate: 10, Per: time.Minute}, Units: 1}
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}
 	p, r := remembering(), denial(time.Hour)
 	r.Firm = false
 	p.learn(&a, r, instant(1000))

@@ -46,10 +46,8 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 			}, view.Terms{}, nil))
 			m.Swapped(current.Load())
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		swap(true)
-		go m.Run(ctx)
+		go m.Run(t.Context())
 		time.Sleep(time.Second)
 		require.Zero(t, m.Date(), "the response was slow")
 		other.takes.Store(int64(time.Millisecond))

@@ -10,6 +10,18 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
+const now = int64(time.Hour)
+
+var daily = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+
+// lend takes units for an asker that also wants a lease, and returns its ask and the answer.
+func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Want) (a wire.Ask, r wire.Result) {
+	a = askFor(id, l, take)
+	a.Take.Want = want
+	n.takeLending(&a, l, now, &r)
+	return a, r
+}
+
 // A third of the time for which the owner has it is left for what comes back, and it has
 // as many units as are spent in the rest.
 func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
@@ -27,10 +39,7 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			owner, _ := lends()
-			a := askFor(bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0)
-			a.Take.Want = wire.Want{Units: 100, Term: c.wanted}
-			var r wire.Result
-			owner.takeLending(&a, &c.limit, 0, &r)
+			_, r := lend(owner, bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0, 0, wire.Want{Units: 100, Term: c.wanted})
 			require.Equal(t, c.lent, r.Lease)
 		})
 	}
@@ -38,13 +47,9 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 
 // What is over is no more kept from refunds, which may have given it back by then.
 func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
-	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
-	const begun, term, ms = int64(time.Hour), 100 * time.Millisecond, time.Millisecond
-	lend := func(t *testing.T, owner *Owner, now int64) (left wire.Ask) {
-		left = askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-		left.Take.Want = wire.Want{Units: 10, Term: uint16(term / ms)}
-		var r wire.Result
-		owner.takeLending(&left, limit, now, &r)
+	const begun, term, ms = now, 100 * time.Millisecond, time.Millisecond
+	lendTen := func(t *testing.T, owner *Owner, now int64) wire.Ask {
+		left, r := lend(owner, bucket.ID{Hi: 1, Lo: 2}, daily, now, 0, wire.Want{Units: 10, Term: uint16(term / ms)})
 		require.EqualValues(t, 10, r.Lease.Units)
 		require.EqualValues(t, term/ms, r.Lease.Term)
 		left = left.Taken(&r)
@@ -66,9 +71,9 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			owner, v := lends()
-			left := lend(t, owner, begun)
+			left := lendTen(t, owner, begun)
 			if c.another > 0 {
-				lend(t, owner, begun+int64(c.another))
+				lendTen(t, owner, begun+int64(c.another))
 			}
 			now := begun + int64(c.after)
 			owner.Reclaim(v, &left, now)
@@ -78,9 +83,9 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	}
 	t.Run("but not once the count was reset", func(t *testing.T) {
 		owner, v := lends()
-		before, now := lend(t, owner, begun), begun+int64(ms)
+		before, now := lendTen(t, owner, begun), begun+int64(ms)
 		owner.stream.Reset(before.ID, begun)
-		after := lend(t, owner, now)
+		after := lendTen(t, owner, now)
 		owner.Reclaim(v, &before, now)
 		used, _, _ := owner.counts.Used(before.ID, now)
 		require.EqualValues(t, 10, used)
@@ -91,16 +96,11 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 }
 
 func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
-	const now = int64(time.Hour)
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}
 	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
 	n, _ := lends()
-	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-	a.Take.Want = wire.Want{Units: 50, Term: 500}
-	n.takeLending(&a, limit, now, new(wire.Result))
-	a.Limit = soon
-	var r wire.Result
-	n.takeLending(&a, soon, now, &r)
+	lend(n, bucket.ID{Hi: 1, Lo: 2}, limit, now, 0, wire.Want{Units: 50, Term: 500})
+	a, r := lend(n, bucket.ID{Hi: 1, Lo: 2}, soon, now, 0, wire.Want{Units: 50, Term: 500})
 	require.NotZero(t, r.Lease.Units)
 	require.EqualValues(t, lentFor, n.lent.of(a.ID, now).Term)
 }
@@ -108,14 +108,9 @@ func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 // What is lent of a count is known for as long as it lasts, however many others share its
 // set.
 func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
-	const now = int64(time.Hour)
-	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	n, _ := lends()
 	lends := func(i int, now int64) uint32 {
-		a := askFor(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, limit, 1)
-		a.Take.Want = wire.Want{Units: 10, Term: 500}
-		var r wire.Result
-		n.takeLending(&a, limit, now, &r)
+		_, r := lend(n, bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, daily, now, 1, wire.Want{Units: 10, Term: 500})
 		require.True(t, r.Allowed)
 		return r.Lease.Units
 	}
@@ -131,18 +126,14 @@ func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 
 // Authority moves only when nothing is lent.
 func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
-	const now = int64(time.Hour)
-	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	n, _ := lends()
-	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 1)
-	a.Take.Want = wire.Want{Units: 10, Term: 500}
-	var r wire.Result
+	want := wire.Want{Units: 10, Term: 500}
 	require.True(t, n.Cease(true, now))
-	n.takeLending(&a, limit, now, &r)
+	_, r := lend(n, bucket.ID{Hi: 1, Lo: 2}, daily, now, 1, want)
 	require.True(t, r.Allowed)
 	require.Zero(t, r.Lease)
 	n.Cease(false, now)
-	n.takeLending(&a, limit, now, &r)
+	_, r = lend(n, bucket.ID{Hi: 1, Lo: 2}, daily, now, 1, want)
 	require.EqualValues(t, 10, r.Lease.Units)
 	require.False(t, n.Cease(true, now))
 	require.False(t, n.Cease(true, now+int64(lentFor)-1))
@@ -151,8 +142,7 @@ func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 
 // What members give back is bounded by what they were lent, and is for the owner alone.
 func TestWhatIsGivenBackOfALease(t *testing.T) {
-	const now, lent, taken = int64(time.Hour), 10, 3
-	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	const lent, taken = 10, 3
 	for name, c := range map[string]struct {
 		left, spent int64 // as the borrower says
 		owns        bool
@@ -175,11 +165,8 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 				v.Held = nil
 			}
 			id := bucket.ID{Hi: 1, Lo: 2}
-			n.counts.Take(id, limit, now, taken)
-			a := askFor(id, limit, 0)
-			a.Take.Want = wire.Want{Units: lent, Term: 500}
-			var r wire.Result
-			n.takeLending(&a, limit, now, &r)
+			n.counts.Take(id, daily, now, taken)
+			a, r := lend(n, id, daily, now, 0, wire.Want{Units: lent, Term: 500})
 			require.EqualValues(t, lent, r.Lease.Units)
 			back := a.Taken(&r)
 			back.Units, back.Lent = c.left, wire.Lent{Units: uint32(c.spent), Until: r.Lease.Until}
@@ -193,16 +180,14 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 }
 
 func TestARefundTakesNothingThatIsLent(t *testing.T) {
-	const now, lent, taken = int64(time.Hour), 10, 3
+	const lent, taken = 10, 3
 	for _, algorithm := range []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog} {
 		for _, refunded := range []int64{1, taken, taken + 1, taken + lent, 500} {
 			limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
 			n, _ := lends()
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
-			a := askFor(id, limit, 0)
-			a.Take.Want = wire.Want{Units: lent, Term: 500}
-			n.takeLending(&a, limit, now, new(wire.Result))
+			lend(n, id, limit, now, 0, wire.Want{Units: lent, Term: 500})
 			refund := askFor(id, limit, refunded)
 			n.apply(wire.OpRefund, &refund, limit, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)

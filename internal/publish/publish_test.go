@@ -169,12 +169,10 @@ func TestWhatIsNewsIsPassedOnToMembersThatTheSenderDoesNotHear(t *testing.T) {
 func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle(3)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		c.cut(0, 2)
 		c.cut(1, 2)
 		for i, p := range c.nodes {
-			go p.Run(ctx, CompareEvery+time.Duration(i))
+			go p.Run(t.Context(), CompareEvery+time.Duration(i))
 		}
 		require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
 		large := bytes.Repeat([]byte("v"), MaxValue)
@@ -205,9 +203,7 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle(4)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go c.nodes[0].Run(ctx, CompareEvery)
+		go c.nodes[0].Run(t.Context(), CompareEvery)
 		time.Sleep(CompareEvery / 2)
 		require.Equal(t, []int{0, 0, 0, 0}, c.questions())
 		c.nodes[0].Changed()

@@ -34,13 +34,14 @@ type queue struct {
 }
 
 // newQueue returns one that serves a unit each second, and has room for three.
-func newQueue() *queue {
+func newQueue(t *testing.T) *queue {
 	clock, counts := env.NewClock(nil), bucket.NewStore(100, bucket.Salt{})
 	q := &queue{limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
 	q.owner = owner.New(clock, time.Second, counts, countsync.New(1, counts), nil)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
 	q.life.Begin()
+	t.Cleanup(func() { _ = q.life.Close(func() error { return nil }) })
 	do := func(op wire.Op, a *wire.Ask, r *wire.Result) {
 		q.owner.Do(v, view.AsOwner, op, a, clock.Now(), r)
 	}
@@ -76,7 +77,7 @@ func (q *queue) wait(ctx context.Context) <-chan error {
 
 func TestWaitersAreServedInOrderAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(), time.Now()
+		q, begun := newQueue(t), time.Now()
 		first, second, third := q.wait(t.Context()), q.wait(t.Context()), q.wait(t.Context())
 		for i, done := range []<-chan error{first, second, third} {
 			require.NoError(t, <-done)
@@ -89,7 +90,7 @@ func TestWaitersAreServedInOrderAtTheRate(t *testing.T) {
 
 func TestAWaiterWithoutAPlaceIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
+		q := newQueue(t)
 		require.NoError(t, <-q.wait(t.Context()))
 		second, third := q.wait(t.Context()), q.wait(t.Context())
 		require.EqualValues(t, 2, q.Placed(q.ask()))
@@ -104,25 +105,23 @@ func TestAWaiterWithoutAPlaceIsRefusedAtOnce(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		require.NoError(t, <-second)
 		require.NoError(t, <-third)
-		_ = q.life.Close(func() error { return nil })
 	})
 }
 
 func TestAWaiterWhoseDeadlineIsBeforeItsTurnIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(), time.Now()
+		q, begun := newQueue(t), time.Now()
 		require.NoError(t, <-q.wait(t.Context()))
 		soon, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		require.ErrorIs(t, <-q.wait(soon), context.DeadlineExceeded)
 		require.Zero(t, time.Since(begun))
-		_ = q.life.Close(func() error { return nil })
 	})
 }
 
 func TestAWaiterThatLeavesTakesNoTurnAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(), time.Now()
+		q, begun := newQueue(t), time.Now()
 		require.NoError(t, <-q.wait(t.Context()))
 		leaves, leave := context.WithCancel(t.Context())
 		second, third := q.wait(leaves), q.wait(t.Context())
@@ -132,13 +131,12 @@ func TestAWaiterThatLeavesTakesNoTurnAlong(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
 		time.Sleep(2 * Tick)
 		require.Zero(t, q.owner.Lines(), "the owner knows that nothing waits")
-		_ = q.life.Close(func() error { return nil })
 	})
 }
 
 func TestWaitersAskTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
+		q := newQueue(t)
 		q.limit.Burst = 50
 		var all []<-chan error
 		for range 50 {
@@ -149,13 +147,12 @@ func TestWaitersAskTogether(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.LessOrEqual(t, q.asks.Load()-before, int64(100), "at most an ask for the units and one when they are due")
-		_ = q.life.Close(func() error { return nil })
 	})
 }
 
 func TestTheEndOfANodeEndsItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
+		q := newQueue(t)
 		require.NoError(t, <-q.wait(t.Context()))
 		second := q.wait(t.Context())
 		require.NoError(t, q.life.Close(func() error { return nil }))

@@ -1,4 +1,4 @@
-package regions_test
+package regions
 
 import (
 	"context"
@@ -12,29 +12,28 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // node is the only node of its region.
 type node struct {
-	*regions.Regions
+	*Regions
 	clock env.Clock
 	life  env.Life
 }
 
 // newNode returns the node of a region beside another, whose node peer returns.
-func newNode(region, other string, peer func() cluster.Peer) *node {
+func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *node {
 	n := &node{clock: env.NewClock(nil)}
 	n.life.Begin()
 	v := view.New(n.clock.Steady(), &cluster.View{
 		Members: []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
 		Hears:   [][]bool{{true}}, Direct: []bool{true},
 	}, view.Terms{}, nil)
-	n.Regions = regions.New(regions.Config{
+	n.Regions = New(Config{
 		Region: region, Others: []string{other}, Statements: 100, Timeout: time.Second,
-		Log: slog.New(slog.DiscardHandler), Clock: n.clock, Life: &n.life,
+		Log: log, Clock: n.clock, Life: &n.life,
 		View:   func() *view.View { return v },
 		Peer:   func(string) cluster.Peer { return peer() },
 		Fenced: func(*view.View, int64) bool { return false },
@@ -44,13 +43,13 @@ func newNode(region, other string, peer func() cluster.Peer) *node {
 	return n
 }
 
-// link is the way from a region to the node of another.
-type link struct {
+// way is the link from a region to the node of another.
+type way struct {
 	from string
 	to   *node
 }
 
-func (l link) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([]byte, error) {
+func (l way) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([]byte, error) {
 	h, err := wire.ParseHeader(request)
 	if err != nil {
 		return nil, err
@@ -70,18 +69,18 @@ func (l link) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([
 	}
 }
 
-func (link) Tell([]byte) {}
+func (way) Tell([]byte) {}
 
-func (link) Delay() time.Duration       { return 0 }
-func (link) Protocol() cluster.Protocol { return cluster.Protocol{} }
+func (way) Delay() time.Duration       { return 0 }
+func (way) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // Each of two regions begins with half of a limit. The one that has all the demand is
 // granted what the other does not use, and never more than the limit is spent.
 func TestARegionIsGrantedWhatAnotherDoesNotUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var near, far *node
-		near = newNode("near", "far", func() cluster.Peer { return link{"near", far} })
-		far = newNode("far", "near", func() cluster.Peer { return link{"far", near} })
+		near = newNode("near", "far", slog.New(slog.DiscardHandler), func() cluster.Peer { return way{"near", far} })
+		far = newNode("far", "near", slog.New(slog.DiscardHandler), func() cluster.Peer { return way{"far", near} })
 		for _, n := range []*node{near, far} {
 			n.life.Go(n.Run)
 			defer func() { _ = n.life.Close(func() error { return nil }) }()

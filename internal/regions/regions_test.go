@@ -2,7 +2,6 @@ package regions
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,27 +11,15 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // near returns the Regions of a node that has its region to itself, and what it logs.
 func near(t *testing.T) (*Regions, *bytes.Buffer) {
 	var log bytes.Buffer
-	life := new(env.Life)
-	life.Begin()
-	t.Cleanup(func() { _ = life.Close(func() error { return nil }) })
-	v := view.New(1, &cluster.View{Self: -1}, view.Terms{}, nil)
-	return New(Config{
-		Region: "near", Others: []string{"far"}, Statements: 10, Timeout: time.Second,
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Clock: env.NewClock(nil), Life: life,
-		View:   func() *view.View { return v },
-		Peer:   func(string) cluster.Peer { return nil },
-		Fenced: func(*view.View, int64) bool { return false },
-		Apart:  func(_ env.Sender, f func(context.Context)) bool { return life.Try(f) },
-		Copy:   func([]bucket.ID, int64, *view.View) {},
-	}, bucket.NewStore(10, bucket.Salt{})), &log
+	n := newNode("near", "far", slog.New(slog.NewTextHandler(&log, nil)), func() cluster.Peer { return nil })
+	t.Cleanup(func() { _ = n.life.Close(func() error { return nil }) })
+	return n.Regions, &log
 }
 
 // While a change of RegionShares is rolled out, a region's nodes differ: what one says and

@@ -73,6 +73,9 @@ func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, r
 		if a.rulesOf, err = New(node, book, Options{Logger: a.log}); err != nil {
 			return nil, err
 		}
+		if a.strict, err = New(node, book, Options{Logger: a.log, RefuseAmbiguousPaths: true}); err != nil {
+			return nil, err
+		}
 	}
 	for _, r := range routes {
 		if a.routes[r.path] == nil {
@@ -87,6 +90,7 @@ type admin struct {
 	node     *weir.Node
 	book     *rules.Book // may be nil
 	rulesOf  *Middleware // decides by book on requests that are described; nil without one
+	strict   *Middleware // as rulesOf, but refuses ambiguous paths
 	gate     *adminGate
 	log      *slog.Logger
 	failed   loglimit.Line // of the line that says so
@@ -97,7 +101,7 @@ type admin struct {
 }
 
 // adminFunc answers a request: with nothing if the answer is nil, as a Middleware denies if it
-// is an *Outcome, and else with JSON.
+// is a *denial, and else with JSON.
 type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
 
 // adminRequest is a request that was admitted.
@@ -186,23 +190,25 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	if answer == nil {
+	switch of := answer.(type) {
+	case nil:
 		w.WriteHeader(status)
-		return
-	}
-	if o, isDenial := answer.(*Outcome); isDenial {
-		o.write(w, r)
-		return
-	}
-	body, isText := answer.([]byte)
-	if !isText {
-		if body, err = json.Marshal(answer); err != nil {
+	case *denial:
+		sendBody(w, status, of.contentType, of.body)
+	case []byte:
+		sendBody(w, status, "application/json", of)
+	default:
+		text, err := json.Marshal(answer)
+		if err != nil {
 			a.refuse(w, r, err)
 			return
 		}
-		body = append(body, '\n')
+		sendBody(w, status, "application/json", append(text, '\n'))
 	}
-	w.Header().Set("Content-Type", "application/json")
+}
+
+func sendBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body)
@@ -294,9 +300,9 @@ func adminAllow(methods map[string]adminRoute) string {
 
 // refuse says what is wrong: what the caller can mend in full, the rest in the log.
 func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var endless *endlessError
-	if errors.As(err, &endless) {
-		err = endless.refusal(r.URL.Path)
+	var noEnd *ErrNoEnd
+	if errors.As(err, &noEnd) {
+		err = refuseNoEnd(noEnd.Limit, r.URL.Path)
 	}
 	var told *adminError
 	switch {
@@ -316,7 +322,8 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
 	}
-	writeProblem(w, r, &Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
+	text, _ := json.Marshal(Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
+	sendBody(w, told.status, "application/problem+json", append(text, '\n'))
 }
 
 // current is the rules that hold now.

@@ -40,15 +40,15 @@ func (a *admin) hold(r *adminRequest) (int, any, error) {
 	}
 	var answer heldAnswer
 	begun := time.Now()
-	if o.asks(v) {
-		if answer.Hold, v.Decision, err = v.limiter().HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
+	if mustAsk(o, v) {
+		if answer.Hold, v.Decision, err = limiterOf(v).HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
 			return 0, nil, err
 		}
 	}
 	if answer.Hold != "" {
 		answer.ExpiresAt = expiry(begun.Add(ttl))
 	}
-	answer.Take = o.answer(r.w.Header())
+	answer.Take = answerOfOne(o, r.w.Header())
 	return http.StatusOK, answer, nil
 }
 

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/weir-go/weir"
@@ -40,20 +39,10 @@ func refuseInFlight(limit, remedy string) error {
 	return adminRefusal(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
 }
 
-// endlessError is the error of a limit that cannot hold units, because no event ends the
-// request. It is weir.ErrInvalid.
-type endlessError struct{ limit string }
-
-func (e *endlessError) Unwrap() error { return weir.ErrInvalid }
-
-func (e *endlessError) Error() string {
-	return fmt.Sprintf("%v limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, e.limit)
-}
-
-// refusal returns the error for callers of a path.
-func (e *endlessError) refusal(path string) error {
+// refuseNoEnd returns the error of an in_flight limit that cannot hold units, for callers of a path.
+func refuseNoEnd(limit, path string) error {
 	if of := remediesByPath[path]; of.inFlight != "" {
-		return refuseInFlight(e.limit, of.inFlight)
+		return refuseInFlight(limit, of.inFlight)
 	}
-	return refuseInFlight(e.limit, "send the request to POST /v1/request with a ttl, and release its holds, or keep it out of the rule")
+	return refuseInFlight(limit, "send the request to POST /v1/request with a ttl, and release its holds, or keep it out of the rule")
 }

@@ -3,8 +3,6 @@ package httplimit
 import (
 	"context"
 	"net/http"
-
-	"github.com/weir-go/weir"
 )
 
 // peek returns the response that take would return for one unit, but does not spend the unit. It
@@ -15,22 +13,22 @@ func (a *admin) peek(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	o := &Outcome{Snapshot: r.rules, Verdicts: []Verdict{v}}
-	if asked := &o.Verdicts[0]; o.asks(asked) {
-		if err := asked.peek(r.Context()); err != nil {
+	if asked := &o.Verdicts[0]; mustAsk(o, asked) {
+		if err := peek(r.Context(), asked); err != nil {
 			return 0, nil, err
 		}
 	}
-	return http.StatusOK, o.answer(r.w.Header()), nil
+	return http.StatusOK, answerOfOne(o, r.w.Header()), nil
 }
 
 // peek sets v.Decision to the result of Limiter.Peek. If that is a denial but the overrun of the
 // rule has units left, peek sets v.Soft and allows the request.
-func (v *Verdict) peek(ctx context.Context) (err error) {
-	v.Decision, err = v.limiter().Peek(ctx, v.Key)
-	if err != nil || !v.denies() || v.overrun == nil || v.Decision.Source == weir.FailedClosed {
+func peek(ctx context.Context, v *Verdict) (err error) {
+	v.Decision, err = limiterOf(v).Peek(ctx, v.Key)
+	if err != nil || !mayOverrun(v) {
 		return err
 	}
-	over, err := v.overrun.Peek(ctx, v.Key)
+	over, err := v.Overrun.Peek(ctx, v.Key)
 	if err == nil && over.Allowed {
 		v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // heldText is a hold that a client ends by its text.
@@ -32,27 +33,22 @@ func (a *Admission) releaseTexts() {
 	}
 }
 
-// carried is a hold of a request, as release and renew take it, or a reservation, as settle
-// takes it with the units.
-type carried struct {
-	Limit       string `json:"limit"`
-	Key         string `json:"key"`
-	Tier        string `json:"tier,omitempty"`
-	Hold        string `json:"hold,omitempty"`
-	Reservation string `json:"reservation,omitempty"`
+// CheckFor is Check, for a request that its client ends by texts. What the request holds comes back by
+// Limiter.ReleaseHold, or once ttl has passed without Limiter.RenewHold, and what it reserves is settled
+// by Limiter.OpenReservation. With a ttl of 0 it is Check.
+func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Duration) (o Outcome, holds, reservations []CarriedText) {
+	s := &scratch{request: *r, ends: ttl > 0, ttl: ttl}
+	m.decide(ctx, s)
+	if a := s.admission; a != nil {
+		for _, h := range a.texts {
+			holds = append(holds, CarriedText{h.limiter.Limit().Name, h.key, h.text})
+		}
+		for _, c := range a.charges {
+			reservations = append(reservations, CarriedText{c.reservation.Decision().Name, c.key, c.reservation.Text()})
+		}
+	}
+	return s.outcome, holds, reservations
 }
 
-// carried returns what the request has until its client ends it.
-func (s *scratch) carried() (holds, reservations []carried) {
-	if s.admission == nil {
-		return nil, nil
-	}
-	tier := s.outcome.Snapshot.Tier(s.request.Tier)
-	for _, h := range s.admission.texts {
-		holds = append(holds, carried{Limit: h.limiter.Limit().Name, Key: h.key, Tier: tier, Hold: h.text})
-	}
-	for _, c := range s.admission.charges {
-		reservations = append(reservations, carried{Limit: c.reservation.Decision().Name, Key: c.key, Tier: tier, Reservation: c.reservation.Text()})
-	}
-	return holds, reservations
-}
+// CarriedText is the text of a hold or of a reservation, with the limit and the key that it is valid for.
+type CarriedText struct{ Limit, Key, Text string }

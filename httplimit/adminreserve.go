@@ -15,8 +15,8 @@ func (a *admin) reserve(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	var answer heldAnswer
-	if o.asks(v) {
-		spent, err := v.reserve(r.Context())
+	if mustAsk(o, v) {
+		spent, err := reserve(r.Context(), v)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -24,18 +24,18 @@ func (a *admin) reserve(r *adminRequest) (int, any, error) {
 			answer.Reservation, answer.ExpiresAt = spent.Text(), expiry(spent.Expires())
 		}
 	}
-	answer.Take = o.answer(r.w.Header())
+	answer.Take = answerOfOne(o, r.w.Header())
 	return http.StatusOK, answer, nil
 }
 
 // reserve asks the limit for the units, and then the overrun that its rule allows.
-func (v *Verdict) reserve(ctx context.Context) (*weir.Reservation, error) {
-	spent, err := v.limiter().Reserve(ctx, v.Key, v.Units)
+func reserve(ctx context.Context, v *Verdict) (*weir.Reservation, error) {
+	spent, err := limiterOf(v).Reserve(ctx, v.Key, v.Units)
 	v.Decision = spent.Decision()
-	if err != nil || !v.denies() || v.overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.overrun.Limit().Rate {
+	if err != nil || !mayOverrun(v) || v.Units > v.Overrun.Limit().Rate {
 		return spent, err
 	}
-	over, err := v.overrun.Reserve(ctx, v.Key, v.Units)
+	over, err := v.Overrun.Reserve(ctx, v.Key, v.Units)
 	if err == nil && over.Decision().Allowed {
 		v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
 		return over, nil
@@ -54,7 +54,7 @@ func (a *admin) settle(r *adminRequest) (int, any, error) {
 	if wrong.between("units", units, 0, adminMaxUnits); len(wrong) > 0 {
 		return 0, nil, wrong.err()
 	}
-	reservation, err := v.reservation(text)
+	reservation, err := openReservation(&v, text)
 	if err == nil {
 		err = reservation.Settle(r.Context(), units)
 	}
@@ -67,16 +67,16 @@ func (a *admin) settle(r *adminRequest) (int, any, error) {
 	return http.StatusNoContent, nil, unanswered(err)
 }
 
-// reservation opens a text of the limit, or of the overrun that its rule allows.
-func (v *Verdict) reservation(text string) (*weir.Reservation, error) {
+// openReservation opens a text of the limit, or of the overrun that its rule allows.
+func openReservation(v *Verdict, text string) (*weir.Reservation, error) {
 	spent, err := v.Limiter.OpenReservation(v.Key, text)
 	switch {
 	case !errors.Is(err, weir.ErrInvalid):
 		return spent, err
-	case v.overrun == nil:
+	case v.Overrun == nil:
 		return nil, errForeignReservation
 	}
-	over, overErr := v.overrun.OpenReservation(v.Key, text)
+	over, overErr := v.Overrun.OpenReservation(v.Key, text)
 	if errors.Is(overErr, weir.ErrInvalid) {
 		return nil, errForeignReservation
 	}

@@ -85,7 +85,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	l := v.Limiter.Limit()
 	switch most := rules.Capacity(l); {
 	case v.asked == forHold && !s.ends && !v.Rule.Shadow:
-		return &endlessError{l.Name}
+		return &ErrNoEnd{l.Name}
 	case v.asked == forHold && !s.ends:
 		v.Decision, err = v.limiter().Peek(ctx, v.Key)
 	case v.asked == forHold && v.Units > most: // of a shadow

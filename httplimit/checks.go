@@ -102,11 +102,7 @@ func (t *taking) verdict(s *rules.Snapshot) (Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	v := Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, overrun: count.Soft, policy: count.Policy}
-	if of.InFlight() {
-		v.asked = forHold // which is refused here
-	}
-	return v, nil
+	return Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
 }
 
 // judge has the limits of an Outcome decide together, as they do on a request that meets
@@ -120,12 +116,10 @@ func (a *admin) judge(ctx context.Context, o *Outcome) error {
 		}
 		return nil
 	}
-	if err := o.impossible(); err != nil {
+	if err := impossible(o); err != nil {
 		return err
 	}
-	work := scratch{outcome: *o}
-	a.rulesOf.judge(ctx, &work)
-	*o = work.outcome
+	a.rulesOf.Judge(ctx, o)
 	return o.Err
 }
 
@@ -136,7 +130,7 @@ func unasked(l weir.Limit) weir.Decision {
 
 // impossible returns an error for more units than an enforced limit can ever grant,
 // those for one key together.
-func (o *Outcome) impossible() error {
+func impossible(o *Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if v.Rule.Shadow {
@@ -193,7 +187,7 @@ func (r *adminRequest) oneTaking(more ...adminField) (*Verdict, *Outcome, error)
 func (r *adminRequest) onePossible(more ...adminField) (*Verdict, *Outcome, error) {
 	v, o, err := r.oneTaking(more...)
 	if err == nil && r.rules.Enabled() {
-		err = o.impossible()
+		err = impossible(o)
 	}
 	if err == nil && r.rules.Enabled() {
 		err = r.checkKind(v.Limiter.Limit())
@@ -201,9 +195,9 @@ func (r *adminRequest) onePossible(more ...adminField) (*Verdict, *Outcome, erro
 	return v, o, err
 }
 
-// asks reports whether the limit is to be asked: where the rules are switched off it grants
+// mustAsk reports whether the limit is to be asked: where the rules are switched off it grants
 // everything, and a shadow that can never grant the units denies them.
-func (o *Outcome) asks(v *Verdict) bool {
+func mustAsk(o *Outcome, v *Verdict) bool {
 	l := v.Limiter.Limit()
 	if !o.Snapshot.Enabled() {
 		v.Decision = unasked(l)
@@ -216,11 +210,28 @@ func (o *Outcome) asks(v *Verdict) bool {
 	return true
 }
 
-// answer is what the only limit of the Outcome says, which h tells too.
-func (o *Outcome) answer(h http.Header) adminapi.Take {
+// limiterOf returns the Limiter to ask, which counts the decisions of a shadow apart.
+func limiterOf(v *Verdict) *weir.Limiter {
+	if v.Rule.Shadow {
+		return v.Limiter.Shadow()
+	}
+	return v.Limiter
+}
+
+// mayOverrun reports whether the overrun of the rule may grant what the limit has denied.
+func mayOverrun(v *Verdict) bool {
+	return !v.Rule.Shadow && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
+}
+
+// answerOfOne is what the only limit of the Outcome says, which h tells too.
+func answerOfOne(o *Outcome, h http.Header) adminapi.Take {
 	v := &o.Verdicts[0]
-	if work := (scratch{outcome: *o}); o.Status == 0 && v.denies() {
-		o.Status = work.denial()
+	switch {
+	case o.Status != 0 || v.Rule.Shadow || v.Decision.Allowed:
+	case v.Decision.Source == weir.FailedClosed:
+		o.Status = http.StatusServiceUnavailable
+	default:
+		o.Status = http.StatusTooManyRequests
 	}
 	answer := answerOfVerdict(v, time.Now())
 	if answer.Allowed = o.Status == 0; answer.Allowed {
@@ -239,7 +250,7 @@ func (a *admin) take(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, o.answer(r.w.Header()), nil
+	return http.StatusOK, answerOfOne(o, r.w.Header()), nil
 }
 
 // setHeader sets the fields that a client of the caller can be given as they are. Rules that
@@ -277,6 +288,16 @@ type requestAnswer struct {
 	Reservations []carried `json:"reservations,omitempty"`
 }
 
+// carried is a hold of a request, as release and renew take it, or a reservation, as settle
+// takes it with the units.
+type carried struct {
+	Limit       string `json:"limit"`
+	Key         string `json:"key"`
+	Tier        string `json:"tier,omitempty"`
+	Hold        string `json:"hold,omitempty"`
+	Reservation string `json:"reservation,omitempty"`
+}
+
 // request decides on a request that is described, as a Middleware does on one that it
 // sees: any path that a client can send, and a tier that the rules do not have counts as
 // the default one. With a ttl the client ends the request: it releases the holds, and settles
@@ -306,15 +327,19 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	s := scratch{request: of, ends: ttl > 0, ttl: ttl}
-	a.rulesOf.decide(r.Context(), &s)
-	o := &s.outcome
+	o, holds, reservations := a.rulesOf.CheckFor(r.Context(), &of, ttl)
 	if o.Err != nil {
 		return 0, nil, o.Err
 	}
-	setHeader(r.w.Header(), o)
+	setHeader(r.w.Header(), &o)
 	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []adminapi.Take{}}
-	answer.Holds, answer.Reservations = s.carried()
+	tier := o.Snapshot.Tier(of.Tier)
+	for _, h := range holds {
+		answer.Holds = append(answer.Holds, carried{Limit: h.Limit, Key: h.Key, Tier: tier, Hold: h.Text})
+	}
+	for _, v := range reservations {
+		answer.Reservations = append(answer.Reservations, carried{Limit: v.Limit, Key: v.Key, Tier: tier, Reservation: v.Text})
+	}
 	if answer.Allowed {
 		answer.Status = http.StatusOK
 	}

@@ -39,7 +39,7 @@ func (a *admin) refund(r *adminRequest) (int, any, error) {
 	}
 	spent := v.Limiter
 	if soft {
-		spent = v.overrun
+		spent = v.Overrun
 	}
 	if spent == nil {
 		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)

@@ -67,6 +67,21 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 }
 
+// Judge has the limits of the Verdicts decide together, as they decide on a request that meets their
+// rules, and sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and of each
+// Verdict the Rule, the Limiter, the Key, the Units and the Overrun. No limit has the caller wait in a
+// queue. The Err is ErrNoEnd for an enforced in_flight limit.
+func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
+	s := scratch{outcome: *o}
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; v.Limiter.Limit().Algorithm == weir.InFlight {
+			v.asked = forHold
+		}
+	}
+	m.judge(ctx, &s)
+	*o = s.outcome
+}
+
 // judge has the limits of the Verdicts decide together, and fills in the rest of the
 // outcome.
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
@@ -171,7 +186,7 @@ func (m *Middleware) meet(s *scratch) {
 		v := &o.Verdicts[i]
 		v.Key = keys[v.begin:v.end]
 		count := o.Snapshot.Count(v.limit, s.request.Tier, v.Key)
-		v.Limiter, v.overrun, v.policy = count.Limiter, count.Soft, count.Policy
+		v.Limiter, v.Overrun, v.policy = count.Limiter, count.Soft, count.Policy
 		v.asked = s.askedBy(v.Rule, v.limit.InFlight(), v.Rule.Reserves())
 	}
 }
@@ -269,10 +284,10 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 		if !v.denies() {
 			continue
 		}
-		if v.overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.overrun.Limit().Rate {
+		if v.Overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.Overrun.Limit().Rate {
 			return false
 		}
-		ask.Limiter = v.overrun
+		ask.Limiter = v.Overrun
 	}
 	var err error
 	s.decisions, err = m.node.AllowAllInto(ctx, s.asks, s.decisions)
@@ -310,7 +325,7 @@ func (s *scratch) giveBack(ctx context.Context) error {
 		}
 		spent := v.Limiter
 		if v.Soft {
-			spent = v.overrun
+			spent = v.Overrun
 		} else {
 			v.Decision.Remaining += v.Units
 		}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-go/weir/rules"
 )
@@ -26,24 +25,24 @@ const (
 // forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth: 200, or the denial that
 // the client gets.
 func (a *admin) forwardAuth(r *adminRequest) (int, any, error) {
-	o, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
-	return answerForwarded(o, err)
+	p, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
+	return p.answer(err)
 }
 
 // authRequest answers nginx's auth_request, which knows no denial but 401 and 403: 200 or 403,
 // with the status for the client in X-Weir-Status.
 func (a *admin) authRequest(r *adminRequest) (int, any, error) {
-	o, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
-	if err != nil || o.Status == 0 {
+	p, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
+	if err != nil || p.status == http.StatusOK {
 		return http.StatusOK, nil, err
 	}
-	r.w.Header().Set(statusField, strconv.Itoa(o.Status))
+	p.header.Set(statusField, strconv.Itoa(p.status))
 	return http.StatusForbidden, nil, nil
 }
 
 // decideForwarded decides on the request that fields of another describe, with what its
 // parameters tell of their names.
-func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (*Outcome, error) {
+func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (*proxied, error) {
 	var (
 		client, user, apiKey, tier, ambiguous string
 		hops                                  int64 = 1
@@ -74,7 +73,10 @@ func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (
 		return nil, err
 	}
 	of.User, of.APIKey, of.Tier = HeaderValue(user)(r.Request), HeaderValue(apiKey)(r.Request), HeaderValue(tier)(r.Request)
-	return a.forwardedOutcome(r, &of, ambiguous == "refuse")
+	if ambiguous != "" {
+		return decideBy(a.strict, r, of), nil
+	}
+	return decideBy(a.rulesOf, r, of), nil
 }
 
 // extAuthzPath begins the paths at which Envoy asks by HTTP, before the path of the request.
@@ -96,30 +98,66 @@ func (a *admin) extAuthz(r *adminRequest) (int, any, error) {
 	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
 		return 0, nil, err
 	}
-	o, err := a.forwardedOutcome(r, &of, false)
-	return answerForwarded(o, err)
+	return decideBy(a.rulesOf, r, of).answer(nil)
 }
 
-// answerForwarded is 200 with the fields alone, or the denial as the client gets it.
-func answerForwarded(o *Outcome, err error) (int, any, error) {
+// proxied is the Exchange of a request that a proxy describes.
+type proxied struct {
+	request rules.Request
+	accept  []string
+	header  http.Header // of the answer
+	status  int         // for the client; 200 if its request goes on
+	denial  denial
+}
+
+// denial is the answer to a request that does not go on.
+type denial struct {
+	contentType string
+	body        []byte
+}
+
+// decideBy decides on a request, and sets the fields that the client gets.
+func decideBy(m *Middleware, r *adminRequest, of rules.Request) *proxied {
+	p := &proxied{request: of, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
+	m.Serve(r.Context(), p)
+	return p
+}
+
+func (p *proxied) Read(to *rules.Request) { *to = p.request }
+
+func (p *proxied) Decided(*Outcome) {}
+
+func (p *proxied) Field(name string) string { return strings.Join(p.header[name], ", ") }
+
+func (p *proxied) SetFields(names, values []string) {
+	for i, name := range names {
+		p.header[name] = values[i : i+1 : i+1]
+	}
+}
+
+func (p *proxied) Deny(o *Outcome) {
+	p.status = o.Status
+	p.denial.contentType, p.denial.body = o.Body(p.accept)
+}
+
+// answer is 200 with the fields alone, or the denial as the client gets it.
+func (p *proxied) answer(err error) (int, any, error) {
 	switch {
 	case err != nil:
 		return 0, nil, err
-	case o.Status == 0:
-		return http.StatusOK, nil, nil
-	case o.Status == StatusClientGone:
-		return o.Status, nil, nil
+	case p.status == http.StatusOK || p.status == StatusClientGone:
+		return p.status, nil, nil
 	}
-	return o.Status, o, nil
+	return p.status, &p.denial, nil
 }
 
 // readForwarded reads what all proxies tell alike: the client's address, which is the n-th
 // from the right of a field, and the client's fields.
 func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, n int) error {
 	c := FromRight(field, n)
-	of.Client = c.nth(list{lines: r.Header[c.field], quotes: c.field == forwarded})
+	of.Client = c.From(r.Header, "", false)
 	if !of.Client.IsValid() {
-		return adminRefusal(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", c.field, n)
+		return adminRefusal(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
 	}
 	if a.gate != nil && len(a.gate.tokens) > 0 {
 		r.Header = r.Header.Clone()   // the server has the other
@@ -130,21 +168,6 @@ func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, 
 		return adminRefusal(http.StatusBadRequest, "the path of the request is %q: it begins with /", adminShort(of.Path))
 	}
 	return nil
-}
-
-// forwardedOutcome decides, and sets the fields that the client gets.
-func (a *admin) forwardedOutcome(r *adminRequest, of *rules.Request, refuse bool) (*Outcome, error) {
-	if o := new(Outcome); refuse && o.refuse(of, r.rules) {
-		return o, nil
-	}
-	o := a.rulesOf.Check(r.Context(), of)
-	if o.Err != nil && o.Status != StatusClientGone {
-		if unlogged, due := a.failed.Due(time.Now()); due {
-			a.log.Error("requests cannot be counted; they pass if their rules are fail_open", "error", o.Err, "unlogged", unlogged)
-		}
-	}
-	setHeader(r.w.Header(), &o)
-	return &o, nil
 }
 
 // single returns the value of a field that is there once, and notes what is wrong with it.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -15,6 +16,16 @@ import (
 // limits had decided, mostly because the client has disconnected. It is nginx's 499: a
 // client's doing, which nobody reads, and no failure of this server.
 const StatusClientGone = 499
+
+// ErrNoEnd is the Err of an Outcome if a limit of algorithm in_flight cannot hold units, because no
+// event ends the request. It is weir.ErrInvalid.
+type ErrNoEnd struct{ Limit string }
+
+func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
+
+func (e *ErrNoEnd) Error() string {
+	return fmt.Sprintf("%v limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, e.Limit)
+}
 
 // Outcome is what became of a request that met a rule.
 type Outcome struct {
@@ -47,12 +58,14 @@ type Verdict struct {
 	Decision weir.Decision // zero where nothing was asked, as another limit can never grant what the request costs
 	Soft     bool          // the limit is exhausted, and the overrun that the rule allows has admitted the request
 
-	overrun *weir.Limiter // that may admit it, or has
-	policy  string        // as a field tells it; empty where no Snapshot has it
-	asked   way
-	limit   *rules.Limit // nil where no Snapshot has it
-	begin   int          // of its key among all
-	end     int
+	// Overrun counts what the rule allows beyond the limit. It is nil if the rule allows nothing.
+	Overrun *weir.Limiter
+
+	policy string // as a field tells it; empty where no Snapshot has it
+	asked  way
+	limit  *rules.Limit // nil where no Snapshot has it
+	begin  int          // of its key among all
+	end    int
 }
 
 // way is how a limit is asked.

@@ -1,9 +1,6 @@
 package httplimit
 
-import (
-	"encoding/json"
-	"net/http"
-)
+import "encoding/json"
 
 // problemType is the media type of a Problem.
 const problemType = "application/problem+json"
@@ -20,17 +17,4 @@ type Problem struct {
 func (p *Problem) text() []byte {
 	text, _ := json.Marshal(p) // texts and numbers always have a form
 	return append(text, '\n')
-}
-
-// writeProblem answers with a problem. The caller has set the header's other
-// fields.
-func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
-	h := w.Header()
-	h.Set("Content-Type", problemType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(p.Status)
-	if r.Method != http.MethodHead {
-		w.Write(p.text())
-	}
 }

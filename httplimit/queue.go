@@ -108,7 +108,7 @@ func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) e
 	defer cancel()
 	if l := v.Limiter.Limit(); l.Algorithm == weir.InFlight {
 		if !s.ends {
-			return &endlessError{l.Name}
+			return &ErrNoEnd{l.Name}
 		}
 		if s.ttl > 0 {
 			_, err := s.holdFor(ctx, m, v, (*weir.Limiter).WaitHoldFor)

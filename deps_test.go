@@ -35,10 +35,11 @@ var floors = [][]string{
 	},
 	{"internal/reserve", "internal/snapshots"},
 	{"."},
-	{"audit", "internal/adminapi", "internal/bounds", "internal/ratelimit", "weirtest"},
+	{"audit", "internal/bounds", "internal/ratelimit", "weirtest"},
 	{"rules"},
-	{"httplimit", "contrib/internal/metrics", "page", "service"},
-	{"examples/gateway", "examples/login", "examples/modelgateway", "contrib/internal/framework"},
+	{"httplimit", "contrib/internal/metrics", "service"},
+	{"admin", "contrib/internal/framework"},
+	{"examples/gateway", "examples/login", "examples/modelgateway", "page"},
 }
 
 // testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
@@ -60,7 +61,7 @@ var reaches = map[string][]string{
 	"github.com/hashicorp/memberlist": {"cluster"},
 	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "internal/pipes", "weirtest"},
 	"net/http": {
-		"examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
+		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},
 }
 

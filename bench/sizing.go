@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/bench/internal/worker"
-	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -70,7 +70,7 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	if s.daily, err = s.node.Limiter(weir.Limit{Name: "daily", Algorithm: weir.SlidingWindow, Rate: 1000, Per: 24 * time.Hour}); err != nil {
 		return err
 	}
-	checks, err := httplimit.Checks(s.node, nil, httplimit.CheckOptions{Open: true, Logger: quiet()})
+	checks, err := admin.CheckHandler(s.node, nil, admin.CheckOptions{Open: true, Logger: quiet()})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
@@ -47,7 +47,7 @@ var policy = regexp.MustCompile(`"([a-z]+)";q=`)
 // checks answers a proxy by the rules of the routes.
 func (a *answers) checks(t *testing.T) *httptest.Server {
 	node := testnode.Start(t, weir.Config{})
-	h, err := httplimit.Checks(node, testnode.Book(t, node, ruleFile()), httplimit.CheckOptions{Open: true, Logger: quiet})
+	h, err := admin.CheckHandler(node, testnode.Book(t, node, ruleFile()), admin.CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -267,7 +267,7 @@ func serveBehind(t testing.TB, start proxy) *proxiedService {
 	}))
 	t.Cleanup(service.Close)
 	by, _ := ruled(t, proxyRules, options{})
-	h, err := httplimit.Checks(by.node, by.book, httplimit.CheckOptions{Open: true, Logger: quiet})
+	h, err := admin.CheckHandler(by.node, by.book, admin.CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	p.node, p.checks = by.node, httptest.NewServer(h)
 	t.Cleanup(p.checks.Close)

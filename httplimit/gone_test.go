@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/adminapi"
 )
 
 // A client that disconnects is an outcome of its own, wherever the request is by then.
@@ -126,18 +125,4 @@ func TestAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
 			require.ErrorIs(t, told.Err, weir.ErrClosed)
 		})
 	}
-}
-
-func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
-	a := adminOfRules(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
-	require.NoError(t, a.node.Close())
-	for limit, want := range map[string]int{"open": 200, "share": 503} {
-		require.Equal(t, want, a.ask("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":"k"}`, limit)).Code)
-		require.Equal(t, want, a.ask("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":"k"}]}`, limit)).Code)
-		require.Equal(t, want, a.ask("POST", "/v1/request", fmt.Sprintf(`{"path":%q,"ip":"::1"}`, "/"+limit)).Code)
-	}
-	var took adminapi.Take
-	a.get("POST", "/v1/take", `{"limit":"open","key":"k"}`, 200, &took)
-	require.True(t, took.Allowed)
-	require.Equal(t, "failed_open", took.Source)
 }

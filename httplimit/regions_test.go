@@ -9,18 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/adminapi"
 	"github.com/weir-go/weir/weirtest"
 )
 
-// farGateway is a gateway of one of two regions, and its API.
-type farGateway struct {
-	*adminOf
-	handler http.Handler
-}
-
 // farGateways are two in each of the regions eu and us, a round trip of 80 ms apart.
-func farGateways(t *testing.T, file string) (*weirtest.Cluster, map[string]*farGateway) {
+func farGateways(t *testing.T, file string) map[string]http.Handler {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
 		Nodes:   []string{"eu1", "eu2", "us1", "us2"},
 		Regions: map[string]string{"eu1": "eu", "eu2": "eu", "us1": "us", "us2": "us"},
@@ -28,17 +21,15 @@ func farGateways(t *testing.T, file string) (*weirtest.Cluster, map[string]*farG
 		Config:  weir.Config{Logger: quietly},
 	})
 	require.NoError(t, err)
-	all := make(map[string]*farGateway)
+	all := make(map[string]http.Handler)
 	for _, name := range c.Names() {
-		g := &farGateway{adminOf: adminOnRules(t, c.Node(name), file)}
-		m, err := New(g.node, g.book, Options{Logger: quietly})
+		m, err := New(c.Node(name), staticBook(t, c.Node(name), file), Options{Logger: quietly})
 		require.NoError(t, err)
-		g.handler = m.Handler(hello)
-		all[name] = g
+		all[name] = m.Handler(hello)
 	}
 	t.Cleanup(func() { c.Close() })
 	time.Sleep(15 * time.Second)
-	return c, all
+	return all
 }
 
 const farRules = `
@@ -49,12 +40,12 @@ rules:
 
 func TestARuleOfScopeGlobalIsOneLimitOverAllRegions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, all := farGateways(t, farRules)
+		all := farGateways(t, farRules)
 		admitted := map[string]int{}
 		for range 40 {
 			for _, name := range []string{"eu1", "us2", "eu2", "us1"} {
 				begun := time.Now()
-				w := answer(all[name].handler, get("/", "192.0.2.1"))
+				w := answer(all[name], get("/", "192.0.2.1"))
 				require.Less(t, time.Since(begun), 40*time.Millisecond, "no request waits for another region")
 				require.Equal(t, "20", w.Header().Get("X-RateLimit-Limit"), "the whole, and not what the region has")
 				require.Contains(t, w.Header().Get("RateLimit-Policy"), `"everywhere";q=20;w=3600`)
@@ -70,31 +61,5 @@ func TestARuleOfScopeGlobalIsOneLimitOverAllRegions(t *testing.T) {
 		require.Equal(t, 20, admitted["eu"]+admitted["us"])
 		require.Positive(t, admitted["eu"])
 		require.Positive(t, admitted["us"])
-	})
-}
-
-func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, all := farGateways(t, farRules)
-		for range 3 {
-			require.Equal(t, http.StatusOK, answer(all["eu1"].handler, get("/", "192.0.2.1")).Code)
-		}
-		require.Equal(t, http.StatusOK, answer(all["us1"].handler, get("/", "192.0.2.1")).Code)
-		time.Sleep(20 * time.Second)
-		for name, g := range all {
-			status := g.statusOf("ip", "192.0.2.1", "rule", "everywhere").Limits[0]
-			require.EqualValues(t, 20, status.Limit, name)
-			require.EqualValues(t, 16, status.Remaining, name)
-			require.Equal(t, "20 per 1h, sliding_log, majority_share, global", status.Policy)
-		}
-		other := map[string]string{"eu": "us", "us": "eu"}
-		said := uint64(0)
-		for name, g := range all {
-			var stats adminapi.Stats
-			g.get("GET", "/v1/stats", "", http.StatusOK, &stats)
-			require.Len(t, stats.Regions, 1)
-			said += stats.Regions[other[name[:2]]].Statements
-		}
-		require.Positive(t, said)
 	})
 }

@@ -8,5 +8,5 @@
 //	mux.Handle("/page/", http.StripPrefix("/page", p))
 //
 // The page is for operators: put it behind what guards the admin API, as
-// httplimit.AdminOptions.Page does.
+// admin.Options.Page does.
 package page

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 )
 
 // What a viewer is sent, as events of these names.
@@ -70,7 +70,7 @@ type shownSelection struct {
 }
 
 type shownTop struct {
-	adminapi.Top
+	admin.Top
 	Error string `json:"error,omitempty"`
 }
 
@@ -301,7 +301,7 @@ func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()
 	t, err := p.source.Top(ctx)
-	shown := shownTop{Top: adminapi.TopOf(t)}
+	shown := shownTop{Top: admin.TopOf(t)}
 	if err != nil {
 		shown.Error = err.Error()
 	}

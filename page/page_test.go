@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/internal/pipes"
 )
 
@@ -179,8 +179,8 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 		require.False(t, top.Asked[0].Masked)
 		require.Nil(t, top.Denied[0].Key)
 		masked := "…cdef"
-		require.Equal(t, adminapi.TopKey{Limit: "per user", ID: "03000000000000000000000000000000", Key: &masked, Masked: true}, top.Denied[1])
-		require.Equal(t, []adminapi.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
+		require.Equal(t, admin.TopKey{Limit: "per user", ID: "03000000000000000000000000000000", Key: &masked, Masked: true}, top.Denied[1])
+		require.Equal(t, []admin.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
 		require.Equal(t, []string{"b"}, top.Missing)
 		other.next(eventKey, &w)
 		require.Equal(t, `there is no limit "none"`, w.Error)

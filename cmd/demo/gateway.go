@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/lab"
@@ -176,7 +177,7 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	}
 	node, book := g.service.Node, g.service.Book
 	g.view = &page.Node{Node: node, Book: book}
-	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(g.view)})
+	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(g.view)})
 	if err != nil {
 		return err
 	}
@@ -186,11 +187,11 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	}
 	routes := http.NewServeMux()
 	routes.Handle("/", answers)
-	routes.Handle(readyPath, httplimit.Readiness(node))
+	routes.Handle(readyPath, admin.Readiness(node))
 	server := func(addr string, h http.Handler) service.Server {
 		return service.HTTP(&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute})
 	}
-	go func() { g.ended <- g.service.Serve(g.leave, server(s.HTTP, routes), server(s.Admin, admin)) }()
+	go func() { g.ended <- g.service.Serve(g.leave, server(s.HTTP, routes), server(s.Admin, api)) }()
 	g.late.Start(stillInterval, stillSlack)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 )
 
 // client asks a node that runs, through its admin API.
@@ -171,7 +171,7 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 
 // verdict is what a limit says, of /v1/take and, with what follows, of /v1/status.
 type verdict struct {
-	adminapi.Take
+	admin.Take
 	Owner  string `json:"owner"`
 	Policy string `json:"policy"`
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
 )
@@ -34,7 +34,7 @@ func (p *process) members() (states map[string]string, self string) {
 		return nil, ""
 	}
 	defer a.Body.Close()
-	var said adminapi.Members
+	var said admin.Members
 	if json.NewDecoder(a.Body).Decode(&said) != nil {
 		return nil, ""
 	}

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 )
 
 // overrideCommand gives a key another limit for a while.
@@ -88,7 +88,7 @@ type topCommand struct {
 
 func (q *topCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("top", stdout, func(ctx context.Context, c *client) (int, error) {
-		var top adminapi.Top
+		var top admin.Top
 		text, _, err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top)
 		switch {
 		case err != nil:

@@ -24,11 +24,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/cmd/weir/internal/ports"
 	"github.com/weir-go/weir/cmd/weir/internal/sockets"
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
-	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/conns"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/page"
@@ -255,7 +255,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return inFlag("checks_tokens", err)
 	}
-	checks, err := httplimit.Checks(s.node, book, httplimit.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
+	checks, err := admin.CheckHandler(s.node, book, admin.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -278,11 +278,11 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	}
 	// What viewers are sent has no end of its own, and would keep the server from ending.
 	s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
-	admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
+	api, err := admin.Handler(s.node, book, admin.Options{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
 	if err != nil {
 		return err
 	}
-	return s.handle("admin", o.Admin, s.budget.Clients, o.HTTPTLS.files, admin, log)
+	return s.handle("admin", o.Admin, s.budget.Clients, o.HTTPTLS.files, api, log)
 }
 
 // health serves what operators ask: whether it is alive and ready, and metrics.
@@ -296,7 +296,7 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 		registry.MustRegister(denials.metrics()...)
 	}
 	health := http.NewServeMux()
-	ready := httplimit.Readiness(s.node)
+	ready := admin.Readiness(s.node)
 	health.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
 		if s.leaving.Load() {
 			http.Error(w, "not ready: it leaves", http.StatusServiceUnavailable)

@@ -13,20 +13,20 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-go/weir/internal/adminapi"
+	"github.com/weir-go/weir/admin"
 )
 
 // cluster is the status of the cluster, as reported by a single node.
 type cluster struct {
-	adminapi.Members
-	Ring   adminapi.Ring   `json:"ring"`
-	Stats  adminapi.Stats  `json:"stats"`
-	Totals adminapi.Totals `json:"totals"`
-	Top    adminapi.Top    `json:"top"`
+	admin.Members
+	Ring   admin.Ring   `json:"ring"`
+	Stats  admin.Stats  `json:"stats"`
+	Totals admin.Totals `json:"totals"`
+	Top    admin.Top    `json:"top"`
 }
 
 // nameOf is what is printed of a key.
-func nameOf(k adminapi.TopKey) string {
+func nameOf(k admin.TopKey) string {
 	switch {
 	case k.Key == nil:
 		return k.ID
@@ -169,7 +169,7 @@ const limitsShown = 20
 // printLimits prints the limits that members denied by, or would have as shadows, the most
 // denials first, and always those that are shadows by the rules of this node.
 func (c *cluster) printLimits(w io.Writer) {
-	limits, shadows := make(map[string]adminapi.Total), make(map[string]bool)
+	limits, shadows := make(map[string]admin.Total), make(map[string]bool)
 	maps.Copy(limits, c.Totals.Limits)
 	if c.Stats.Rules != nil {
 		for _, rule := range c.Stats.Rules.Outcomes {
@@ -180,7 +180,7 @@ func (c *cluster) printLimits(w io.Writer) {
 		}
 	}
 	denials := func(name string) uint64 { return limits[name].Enforced.Denied + limits[name].Shadowed.Denied }
-	maps.DeleteFunc(limits, func(name string, _ adminapi.Total) bool { return !shadows[name] && denials(name) == 0 })
+	maps.DeleteFunc(limits, func(name string, _ admin.Total) bool { return !shadows[name] && denials(name) == 0 })
 	if len(limits) == 0 {
 		return
 	}
@@ -203,7 +203,7 @@ func (c *cluster) printLimits(w io.Writer) {
 }
 
 // printAsked prints the keys that are asked for most, over all members.
-func printAsked(w io.Writer, keys []adminapi.TopKey) {
+func printAsked(w io.Writer, keys []admin.TopKey) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ASKED MOST\tKEY\tCHECKS, ABOUT")
 	for _, k := range keys {

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/service"
 )
 
@@ -84,18 +84,18 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	operators := http.NewServeMux()
-	operators.Handle("/ready", httplimit.Readiness(node))
+	operators.Handle("/ready", admin.Readiness(node))
 	operators.HandleFunc("/live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	if o.token != "" {
 		tokens, err := readTokens(o.token)
 		if err != nil {
 			return err
 		}
-		admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: tokens})
+		api, err := admin.Handler(node, book, admin.Options{Tokens: tokens})
 		if err != nil {
 			return err
 		}
-		operators.Handle("/", admin)
+		operators.Handle("/", api)
 	}
 	// What clients hold open has to end (docs/http.md). Uploads and downloads through the
 	// proxy may take longer than what operators ask.

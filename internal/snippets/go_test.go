@@ -39,6 +39,7 @@ var packages = map[string]string{
 	"sdkmetric":  "go.opentelemetry.io/otel/sdk/metric",
 	"scram":      "github.com/twmb/franz-go/pkg/sasl/scram",
 
+	"admin":      "github.com/weir-go/weir/admin",
 	"audit":      "github.com/weir-go/weir/audit",
 	"echolimit":  "github.com/weir-go/weir/contrib/echo",
 	"fiberlimit": "github.com/weir-go/weir/contrib/fiber",

@@ -1,0 +1,328 @@
+package admin
+
+import (
+	"encoding/hex"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Member is a member of the cluster.
+type Member struct {
+	Name   string `json:"name"`
+	Addr   string `json:"addr"`
+	Region string `json:"region"`
+	Self   bool   `json:"self"`
+	State  string `json:"state"`
+}
+
+// Members answers GET /v1/members: the members that this node knows.
+type Members struct {
+	Members []Member `json:"members"`
+}
+
+// Ring answers GET /v1/ring: the part of all keys that each member owns, 0 to 1.
+type Ring struct {
+	Members []RingMember `json:"members"`
+}
+
+// RingMember is the part of one member.
+type RingMember struct {
+	Name  string  `json:"name"`
+	Share float64 `json:"share"`
+}
+
+// Outcomes counts decisions.
+type Outcomes struct {
+	Allowed uint64 `json:"allowed"`
+	Denied  uint64 `json:"denied"`
+}
+
+// Limits is decisions by limit and source.
+type Limits map[string]map[string]Outcomes
+
+// Latency is a histogram of how long checks took.
+type Latency struct {
+	Count   uint64          `json:"count"`
+	SumUS   float64         `json:"sum_us"`
+	Buckets []LatencyBucket `json:"buckets"`
+}
+
+// LatencyBucket counts all checks that took no longer than its bound.
+type LatencyBucket struct {
+	UpToUS float64 `json:"up_to_us"`
+	Count  uint64  `json:"count"`
+}
+
+// Stats answers GET /v1/stats: what the node has counted since it started.
+type Stats struct {
+	Version   string              `json:"version"`
+	Ready     bool                `json:"ready"`
+	Decisions map[string]Outcomes `json:"decisions"`
+	Limits    Limits              `json:"limits"`
+	Latency   map[string]Latency  `json:"latency"`
+	Shadows   Outcomes            `json:"shadows"`
+	Trials    map[string]Outcomes `json:"shadow_limits"`
+	Served    uint64              `json:"served"`
+	Passed    uint64              `json:"passed"`
+	Overdue   uint64              `json:"overdue"`
+	LateUnits uint64              `json:"late_units"`
+	Canceled  uint64              `json:"canceled"`
+	Conflicts uint64              `json:"conflicts"`
+	Keys      int                 `json:"keys"`
+	MaxKeys   int                 `json:"keys_max"`
+	Bytes     int                 `json:"bytes"`
+	Evicted   uint64              `json:"evicted"`
+	UsedUp    uint64              `json:"evicted_used_up"`
+	Unheard   map[string]int64    `json:"unheard_ms"`
+	Leases    Leases              `json:"leases"`
+	Stream    Stream              `json:"stream"`
+	Published Published           `json:"published"`
+	Snapshots Snapshots           `json:"snapshots"`
+	Holdings  Holdings            `json:"holdings"`
+	Holds     Holds               `json:"holds"`
+	Reserved  Reservations        `json:"reservations"`
+	Regions   map[string]Region   `json:"regions,omitempty"`
+	Outage    Outage              `json:"outage"`
+	Unjoined  int64               `json:"unjoined_ms"`
+	Cluster   Cluster             `json:"cluster"`
+	Rules     *Rules              `json:"rules,omitempty"`
+}
+
+// Rules is what of the rules is worth an alarm or a graph.
+type Rules struct {
+	Version   uint64    `json:"version"`
+	Hash      string    `json:"hash"`
+	Serial    uint64    `json:"serial"`
+	LoadedAt  time.Time `json:"loaded_at"`
+	Loads     uint64    `json:"loads"`
+	Refused   uint64    `json:"refused"`
+	InForce   bool      `json:"in_force"`
+	Missing   bool      `json:"missing"`
+	Rules     int       `json:"rules"`
+	Limits    int       `json:"limits"`
+	Overrides int       `json:"overrides"`
+
+	Outcomes []RuleOutcomes `json:"outcomes"` // of each limit, in the order of the rules
+}
+
+// RuleOutcomes is what a limit of a rule has decided, and what it would have as a shadow.
+type RuleOutcomes struct {
+	Rule     string   `json:"rule"`
+	Limit    string   `json:"limit"`
+	Shadow   bool     `json:"shadow"`
+	Enforced Outcomes `json:"enforced"`
+	Shadowed Outcomes `json:"shadowed"`
+}
+
+// Leases is the units that this node borrowed and lent.
+type Leases struct {
+	HeldUnits int `json:"held_units"`
+	LentUnits int `json:"lent_units"`
+}
+
+// Stream is the state of the copies that this node sends.
+type Stream struct {
+	Unsent  int   `json:"unsent"`
+	LagMS   int64 `json:"lag_ms"`
+	Tallies int   `json:"tallies"`
+	Resets  int   `json:"resets"`
+	Bytes   int   `json:"bytes"`
+
+	Sent           uint64 `json:"sent"`
+	TalliesDropped uint64 `json:"tallies_dropped"`
+	ResetsDropped  uint64 `json:"resets_dropped"`
+}
+
+// Published is the state of the published values.
+type Published struct {
+	Values     int    `json:"values"`
+	Tombstones int    `json:"tombstones"`
+	Bytes      int    `json:"bytes"`
+	Revision   uint64 `json:"revision"`
+	Dropped    uint64 `json:"dropped"`
+}
+
+// Snapshots is the state of the snapshots that this node loads and saves.
+type Snapshots struct {
+	Loading    bool   `json:"loading"`
+	Loaded     int    `json:"loaded"`
+	LoadTookMS int64  `json:"load_took_ms"`
+	Refused    int    `json:"refused"`
+	Saved      uint64 `json:"saved"`
+	Failures   uint64 `json:"failures"`
+	Error      string `json:"error"`
+	AgeMS      int64  `json:"age_ms"`
+	TookMS     int64  `json:"took_ms"`
+	Bytes      int64  `json:"bytes"`
+	Counts     int    `json:"counts"`
+}
+
+// Holdings is what this node keeps of its region's part of Global limits.
+type Holdings struct {
+	Keys   int    `json:"keys"`
+	Beyond uint64 `json:"beyond"`
+}
+
+// Holds counts holds of in_flight limits.
+type Holds struct {
+	Held  int    `json:"held"`
+	Known int    `json:"known"`
+	Lost  uint64 `json:"lost"`
+}
+
+// Reservations counts reservations by how they ended.
+type Reservations struct {
+	Made          uint64 `json:"made"`
+	Settled       uint64 `json:"settled"`
+	Canceled      uint64 `json:"canceled"`
+	Carried       uint64 `json:"carried"`
+	Unsettled     uint64 `json:"unsettled"`
+	UnitsReturned uint64 `json:"units_returned"`
+	UnitsDebited  uint64 `json:"units_debited"`
+}
+
+// Region is the exchange with another region.
+type Region struct {
+	Reached    bool   `json:"reached"`
+	LagMS      int64  `json:"lag_ms"`
+	Statements uint64 `json:"statements"`
+	Unanswered uint64 `json:"unanswered"`
+	Served     uint64 `json:"served"`
+	Disputed   uint64 `json:"disputed"`
+	Refused    uint64 `json:"refused"`
+	Sent       uint64 `json:"sent"`
+	Received   uint64 `json:"received"`
+}
+
+// Cluster is what this node observes of the other members.
+type Cluster struct {
+	Refused   map[string]uint64 `json:"refused"`
+	Timeouts  uint64            `json:"timeouts"`
+	Late      uint64            `json:"late"`
+	Dropped   uint64            `json:"dropped"`
+	JoinError string            `json:"join_error"`
+	Joined    int               `json:"joined"`
+
+	Unanswered map[string]string  `json:"unanswered"`
+	RoundTrips map[string]float64 `json:"round_trips_ms"`
+	Lateness   int64              `json:"lateness_ms"`
+}
+
+// Outage is the outage that lasts; Since is nil if there is none.
+type Outage struct {
+	Since     *time.Time `json:"since,omitempty"`
+	Missing   []string   `json:"missing"`
+	Decisions uint64     `json:"decisions"`
+	Count     uint64     `json:"count"`
+}
+
+// Left is what is left under one limit.
+type Left struct {
+	Allowed     bool      `json:"allowed"`
+	Limit       int64     `json:"limit"`
+	Remaining   int64     `json:"remaining"`
+	ResetAt     time.Time `json:"reset_at"`
+	RetryAfterS int64     `json:"retry_after_s"`
+}
+
+// Take is what one limit says, as of /v1/take.
+type Take struct {
+	Name         string `json:"name"`
+	Source       string `json:"source"`
+	Shadow       bool   `json:"shadow"`
+	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
+	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
+	Left
+}
+
+// Totals is the response to GET /v1/totals. It contains the sums of the decisions of all members
+// since the start of each member.
+type Totals struct {
+	Answered  []string            `json:"answered"` // names of members, sorted
+	Missing   []string            `json:"missing"`
+	Decisions map[string]Outcomes `json:"decisions"` // by source
+	Limits    map[string]Total    `json:"limits"`
+}
+
+// Total is the number of decisions about one limit from all sources.
+type Total struct {
+	Enforced Outcomes `json:"enforced"`
+	Shadowed Outcomes `json:"shadowed"`
+}
+
+// TotalsOf returns the sums over the members that answered.
+func TotalsOf(t weir.Totals) Totals {
+	sums := Totals{
+		Answered: slices.Sorted(maps.Keys(t.Members)), Missing: append([]string{}, t.Missing...),
+		Decisions: make(map[string]Outcomes), Limits: make(map[string]Total),
+	}
+	for _, member := range t.Members {
+		for source, o := range member.Decisions {
+			sums.Decisions[source.String()] = sums.Decisions[source.String()].plus(o)
+		}
+		for name, l := range member.Limits {
+			total := sums.Limits[name]
+			sums.Limits[name] = Total{total.Enforced.plus(l.Outcomes), total.Shadowed.plus(l.Shadow)}
+		}
+	}
+	return sums
+}
+
+func (o Outcomes) plus(more weir.Outcomes) Outcomes {
+	return Outcomes{o.Allowed + more.Allowed, o.Denied + more.Denied}
+}
+
+// Top answers GET /v1/top: the keys of all members that are asked, denied and held most.
+type Top struct {
+	Asked   []TopKey `json:"asked"`
+	Denied  []TopKey `json:"denied"`
+	Held    []TopKey `json:"held"`
+	Missing []string `json:"missing"`
+	Silent  []string `json:"silent"`
+}
+
+// TopKey is a key with its counts. Key is nil where no member knows the text of the ID.
+type TopKey struct {
+	Limit       string  `json:"limit"`
+	ID          string  `json:"id"`
+	Key         *string `json:"key,omitempty"`
+	Masked      bool    `json:"masked,omitempty"`
+	Asks        uint64  `json:"asks"`
+	AsksOver    uint64  `json:"asks_over"`
+	Denials     uint64  `json:"denials"`
+	DenialsOver uint64  `json:"denials_over"`
+	Held        int64   `json:"held,omitempty"`
+	HeldMost    int64   `json:"held_most,omitempty"`
+}
+
+// TopOf returns the answer for what the node found.
+func TopOf(t weir.TopKeys) Top {
+	top := Top{
+		Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Held: make([]TopKey, len(t.Held)),
+		Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...),
+	}
+	for i, k := range t.Held {
+		top.Held[i] = keyOf(k.TopKey)
+		top.Held[i].Held, top.Held[i].HeldMost = k.Held, k.Most
+	}
+	return top
+}
+
+func keysOf(keys []weir.TopKey) []TopKey {
+	shown := make([]TopKey, len(keys))
+	for i, k := range keys {
+		shown[i] = keyOf(k)
+	}
+	return shown
+}
+
+func keyOf(k weir.TopKey) TopKey {
+	shown := TopKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, AsksOver: k.AsksOver, Denials: k.Denials, DenialsOver: k.DenialsOver}
+	if k.Known {
+		shown.Key = &k.Key
+	}
+	return shown
+}

@@ -1,0 +1,76 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
+)
+
+// adminCheckPrefix begins the names of the limits that checks bring along. No limit of
+// a rule begins so.
+const adminCheckPrefix = "/check/"
+
+type checkAnswer struct {
+	Allowed     bool  `json:"allowed"`
+	Remaining   int64 `json:"remaining"`
+	ResetMS     int64 `json:"reset_ms"`
+	RetryAfterS int64 `json:"retry_after_s"`
+}
+
+const (
+	adminMaxCheckWindow = 366 * 24 * time.Hour
+	adminMaxCheckName   = 128
+)
+
+// check is for services that have no node of their own. They bring their limit
+// along, a SlidingWindow.
+func (a *admin) check(r *adminRequest) (int, any, error) {
+	var (
+		key, name     string
+		limit, window int64
+		weight        int64 = 1
+	)
+	if err := r.body(
+		adminField{name: "key", into: &key, required: true}, adminField{name: "limit", into: &limit, required: true},
+		adminField{name: "window_ms", into: &window, required: true}, adminField{name: "weight", into: &weight},
+		adminField{name: "name", into: &name},
+	); err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	wrong.key(key)
+	wrong.between("limit", limit, 1, adminMaxUnits)
+	wrong.between("window_ms", window, 1, adminMaxCheckWindow.Milliseconds())
+	wrong.between("weight", weight, 0, adminMaxUnits)
+	if len(name) > adminMaxCheckName {
+		wrong.add("name has %d bytes: use at most %d", len(name), adminMaxCheckName)
+	}
+	if err := wrong.err(); err != nil {
+		return 0, nil, err
+	}
+	if weight > limit {
+		return 0, nil, adminRefusal(http.StatusRequestEntityTooLarge, "weight is %d: more than the limit of %d can ever grant", weight, limit)
+	}
+	if name == "" {
+		name = fmt.Sprintf("%d/%d", limit, window)
+	}
+	l, err := a.node.Limiter(weir.Limit{Name: adminCheckPrefix + name, Rate: limit, Per: time.Duration(window) * time.Millisecond})
+	if err != nil {
+		return 0, nil, err
+	}
+	var d weir.Decision
+	if weight == 0 {
+		d, err = l.Peek(r.Context(), key)
+		d.Allowed, d.RetryAfter = true, 0
+	} else {
+		d, err = l.AllowN(r.Context(), key, weight)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	tellRetry(r.w.Header(), &d)
+	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
+}

@@ -1,0 +1,351 @@
+package admin
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/ratelimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// CheckOptions say who may ask for checks. Tokens, MutualTLS or Open must be there.
+type CheckOptions struct {
+	Tokens      [][]byte                     // as in Options; those of services and proxies, which need not be able to change limits
+	MutualTLS   bool                         // as in Options
+	Certificate func(*x509.Certificate) bool // as in Options
+	Open        bool                         // every client that reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
+	Logger      *slog.Logger                 // what failed; slog.Default if nil. Never sees a key
+}
+
+// Checks is the part of Admin that services in other languages need, for an address of its
+// own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
+// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit in the
+// request. POST /v1/peek returns the response of /v1/take without spending units. POST /v1/debit
+// spends units whose number is known only afterwards, and POST /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
+// /v1/reserve and /v1/settle a Reservation's. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
+// proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
+// A client that may ask can use up any limit, give back what was spent, and change no limit.
+// Bounds and errors are those of Admin.
+//
+// Serve it as it is: an http.ServeMux before it cleans the paths of /v1/ext_authz.
+func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
+	if node == nil {
+		return nil, fmt.Errorf("%w admin.CheckHandler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
+	}
+	var gate *adminGate
+	switch guarded := len(o.Tokens) > 0 || o.MutualTLS || o.Certificate != nil; {
+	case o.Open && guarded:
+		return nil, fmt.Errorf("%w CheckOptions: Open is set together with Tokens or MutualTLS: leave one of them out", weir.ErrInvalid)
+	case !o.Open:
+		var err error
+		if gate, err = newAdminGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	var routes []adminRoute
+	for _, r := range adminRoutes {
+		if r.traits&forServices != 0 {
+			routes = append(routes, r)
+		}
+	}
+	return routed(node, book, gate, o.Logger, routes)
+}
+
+func answerOfVerdict(v *httplimit.Verdict, now time.Time) Take {
+	return Take{
+		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
+		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: statusLeft(v.Decision, v.Limiter, now),
+	}
+}
+
+// taking is a question for units of one limit of the rules.
+type taking struct {
+	name, key, tier string
+	units           int64
+}
+
+func (t *taking) fields() []adminField {
+	t.units = 1
+	return append(t.named(), adminField{name: "units", into: &t.units})
+}
+
+// named are the fields that name a count.
+func (t *taking) named() []adminField {
+	return []adminField{
+		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true}, {name: "tier", into: &t.tier},
+	}
+}
+
+// check notes what is wrong with it.
+func (t *taking) check(wrong *adminWrongs, s *rules.Snapshot) {
+	wrong.key(t.key)
+	wrong.between("units", t.units, 1, adminMaxUnits)
+	wrong.tier(t.tier, s)
+}
+
+// verdict is the limit that it asks, which has not decided yet. It returns an error if
+// there is no such limit.
+func (t *taking) verdict(s *rules.Snapshot) (httplimit.Verdict, error) {
+	of, err := adminLimit(s, t.name)
+	if err != nil {
+		return httplimit.Verdict{}, err
+	}
+	_, rule, _ := s.Limit(t.name)
+	count := s.Count(of, t.tier, t.key)
+	return httplimit.Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
+}
+
+// judge has the limits of an Outcome decide together, as they do on a request that meets
+// their rules: shadows, an overrun and the switch of the rules mean the same. A queue has no
+// part in it: the caller that is denied waits by itself. Where the rules are switched off
+// nothing is asked, and all units are granted.
+func (a *admin) judge(ctx context.Context, o *httplimit.Outcome) error {
+	if !o.Snapshot.Enabled() {
+		for i := range o.Verdicts {
+			o.Verdicts[i].Decision = unasked(o.Verdicts[i].Limiter.Limit())
+		}
+		return nil
+	}
+	if err := impossible(o); err != nil {
+		return err
+	}
+	a.rulesOf.Judge(ctx, o)
+	return o.Err
+}
+
+// unasked is the answer for a limit of rules that are switched off.
+func unasked(l weir.Limit) weir.Decision {
+	return weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
+}
+
+// impossible returns an error for more units than an enforced limit can ever grant,
+// those for one key together.
+func impossible(o *httplimit.Outcome) error {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Rule.Shadow {
+			continue
+		}
+		sum := int64(0)
+		most, name := rules.Capacity(v.Limiter.Limit()), v.Limiter.Limit().Name
+		for j := range o.Verdicts {
+			if same := &o.Verdicts[j]; same.Key == v.Key && same.Limiter.Limit().Name == name {
+				sum += same.Units // 64 takes of 10^12 at most
+			}
+		}
+		switch {
+		case v.Units > most:
+			return adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", v.Units, most, name)
+		case sum > most:
+			return adminRefusal(http.StatusRequestEntityTooLarge, "units of one key sum to %d: more than the %d that %s can ever grant", sum, most, name)
+		}
+	}
+	return nil
+}
+
+// oneCount reads a question about one count of a limit of the rules, which may have more fields.
+func (r *adminRequest) oneCount(more ...adminField) (httplimit.Verdict, error) {
+	of := taking{units: 1}
+	if err := r.body(append(of.named(), more...)...); err != nil {
+		return httplimit.Verdict{}, err
+	}
+	var wrong adminWrongs
+	if of.check(&wrong, r.rules); wrong != nil {
+		return httplimit.Verdict{}, wrong.err()
+	}
+	return of.verdict(r.rules)
+}
+
+// oneTaking reads a question for one limit of the rules, which may have more fields. The
+// limit has not decided yet, and is the only one of the Outcome.
+func (r *adminRequest) oneTaking(more ...adminField) (*httplimit.Verdict, *httplimit.Outcome, error) {
+	var of taking
+	if err := r.body(append(of.fields(), more...)...); err != nil {
+		return nil, nil, err
+	}
+	var wrong adminWrongs
+	if of.check(&wrong, r.rules); wrong != nil {
+		return nil, nil, wrong.err()
+	}
+	v, err := of.verdict(r.rules)
+	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
+	return &o.Verdicts[0], o, err
+}
+
+// onePossible is oneTaking, for a limit of the kind that the path takes, and for no more units than
+// it can grant.
+func (r *adminRequest) onePossible(more ...adminField) (*httplimit.Verdict, *httplimit.Outcome, error) {
+	v, o, err := r.oneTaking(more...)
+	if err == nil && r.rules.Enabled() {
+		err = impossible(o)
+	}
+	if err == nil && r.rules.Enabled() {
+		err = r.checkKind(v.Limiter.Limit())
+	}
+	return v, o, err
+}
+
+// mustAsk reports whether the limit is to be asked: where the rules are switched off it grants
+// everything, and a shadow that can never grant the units denies them.
+func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
+	l := v.Limiter.Limit()
+	if !o.Snapshot.Enabled() {
+		v.Decision = unasked(l)
+		return false
+	}
+	if most := rules.Capacity(l); v.Units > most {
+		v.Decision = weir.Decision{Name: l.Name, Limit: most}
+		return false
+	}
+	return true
+}
+
+// limiterOf returns the Limiter to ask, which counts the decisions of a shadow apart.
+func limiterOf(v *httplimit.Verdict) *weir.Limiter {
+	if v.Rule.Shadow {
+		return v.Limiter.Shadow()
+	}
+	return v.Limiter
+}
+
+// mayOverrun reports whether the overrun of the rule may grant what the limit has denied.
+func mayOverrun(v *httplimit.Verdict) bool {
+	return !v.Rule.Shadow && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
+}
+
+// answerOfOne is what the only limit of the Outcome says, which h tells too.
+func answerOfOne(o *httplimit.Outcome, h http.Header) Take {
+	v := &o.Verdicts[0]
+	switch {
+	case o.Status != 0 || v.Rule.Shadow || v.Decision.Allowed:
+	case v.Decision.Source == weir.FailedClosed:
+		o.Status = http.StatusServiceUnavailable
+	default:
+		o.Status = http.StatusTooManyRequests
+	}
+	answer := answerOfVerdict(v, time.Now())
+	if answer.Allowed = o.Status == 0; answer.Allowed {
+		answer.RetryAfterS = 0
+	}
+	setHeader(h, o)
+	return answer
+}
+
+// take asks one limit of the rules for units.
+func (a *admin) take(r *adminRequest) (int, any, error) {
+	_, o, err := r.oneTaking()
+	if err == nil {
+		err = a.judge(r.Context(), o)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, answerOfOne(o, r.w.Header()), nil
+}
+
+// setHeader sets the fields that a client of the caller can be given as they are. Rules that
+// are switched off have asked nothing, and tell nothing.
+func setHeader(h http.Header, o *httplimit.Outcome) {
+	if o.Snapshot.Enabled() {
+		httplimit.SetHeader(h, o)
+	}
+}
+
+// tellRetry says in the header when to come back, as a denial's body does: for clients
+// that hand it on.
+func tellRetry(h http.Header, d *weir.Decision) {
+	if !d.Allowed {
+		h.Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
+	}
+}
+
+// tier notes a tier that the rules do not have.
+func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
+	if tier != "" && !slices.Contains(s.Tiers(), tier) {
+		w.add("there is no tier %q: %s", tier, enum.Suggest(tier, s.Tiers()))
+	}
+}
+
+// requestAnswer is what the rules say of a request.
+type requestAnswer struct {
+	Allowed     bool   `json:"allowed"`
+	Status      int    `json:"status"`
+	RetryAfterS int64  `json:"retry_after_s"`
+	Soft        bool   `json:"soft"`
+	Limits      []Take `json:"limits"`
+
+	Holds        []carried `json:"holds,omitempty"`
+	Reservations []carried `json:"reservations,omitempty"`
+}
+
+// carried is a hold of a request, as release and renew take it, or a reservation, as settle
+// takes it with the units.
+type carried struct {
+	Limit       string `json:"limit"`
+	Key         string `json:"key"`
+	Tier        string `json:"tier,omitempty"`
+	Hold        string `json:"hold,omitempty"`
+	Reservation string `json:"reservation,omitempty"`
+}
+
+// request decides on a request that is described, as a Middleware does on one that it
+// sees: any path that a client can send, and a tier that the rules do not have counts as
+// the default one. With a ttl the client ends the request: it releases the holds, and settles
+// the reservations.
+func (a *admin) request(r *adminRequest) (int, any, error) {
+	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
+	var ttl time.Duration
+	if err := r.body(
+		adminField{name: "method", into: &of.Method}, adminField{name: "path", into: &of.Path, required: true},
+		adminField{name: "host", into: &of.Host}, adminField{name: "ip", into: &of.Client},
+		adminField{name: "user", into: &of.User}, adminField{name: "api_key", into: &of.APIKey},
+		adminField{name: "tier", into: &of.Tier}, adminField{name: "length", into: &of.Length},
+		adminField{name: "headers", into: of.Header}, adminField{name: "ttl", into: &ttl},
+	); err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	wrong.between("length", of.Length, 0, adminMaxUnits)
+	of.Path, _, _ = strings.Cut(of.Path, "?")
+	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
+		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
+	}
+	err := wrong.err()
+	if err == nil && ttl != 0 {
+		err = holdTTL(ttl)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	o, holds, reservations := a.rulesOf.CheckFor(r.Context(), &of, ttl)
+	if o.Err != nil {
+		return 0, nil, o.Err
+	}
+	setHeader(r.w.Header(), &o)
+	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []Take{}}
+	tier := o.Snapshot.Tier(of.Tier)
+	for _, h := range holds {
+		answer.Holds = append(answer.Holds, carried{Limit: h.Limit, Key: h.Key, Tier: tier, Hold: h.Text})
+	}
+	for _, v := range reservations {
+		answer.Reservations = append(answer.Reservations, carried{Limit: v.Limit, Key: v.Key, Tier: tier, Reservation: v.Text})
+	}
+	if answer.Allowed {
+		answer.Status = http.StatusOK
+	}
+	now := time.Now()
+	for i := range o.Verdicts {
+		answer.Limits = append(answer.Limits, answerOfVerdict(&o.Verdicts[i], now))
+	}
+	return http.StatusOK, answer, nil
+}

@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
+	a := newAdmin(t)
+	ask := func(h http.Handler, method, path, token string) int {
+		r := httptest.NewRequest(method, path, strings.NewReader(`{"limit":"address","key":"1"}`))
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := answer(h, r)
+		return w.Code
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	guarded, err := CheckHandler(a.node, a.book, CheckOptions{Tokens: [][]byte{[]byte(adminToken)}, Logger: quiet})
+	require.NoError(t, err)
+	require.Equal(t, 200, ask(guarded, "POST", "/v1/take", adminToken))
+	require.Equal(t, 401, ask(guarded, "POST", "/v1/take", ""))
+	require.Equal(t, 401, ask(guarded, "POST", "/v1/take", adminToken+"0"))
+	open, err := CheckHandler(a.node, a.book, CheckOptions{Open: true, Logger: quiet})
+	require.NoError(t, err)
+	require.Equal(t, 200, ask(open, "POST", "/v1/take", ""))
+	for _, r := range adminRoutes {
+		switch r.path {
+		case "/v1/take", "/v1/peek", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
+			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
+			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
+			continue
+		}
+		require.Equal(t, 404, ask(open, r.method, r.path, ""), r.path)
+	}
+	none, err := CheckHandler(a.node, nil, CheckOptions{Open: true, Logger: quiet})
+	require.NoError(t, err)
+	require.Equal(t, 404, ask(none, "POST", "/v1/take", ""), "there are no rules")
+	for _, o := range []CheckOptions{{}, {Open: true, MutualTLS: true}, {Open: true, Tokens: [][]byte{[]byte(adminToken)}}, {Tokens: [][]byte{[]byte("short")}}} {
+		_, err := CheckHandler(a.node, a.book, o)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+	}
+	_, err = CheckHandler(nil, nil, CheckOptions{Open: true})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+}
+
+// What answers a check can be handed on to a client as it is: the fields are those that
+// the middleware sets.
+func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmin(t)
+		open, err := CheckHandler(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		ask := func(path, body string) http.Header {
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			w := answer(open, r)
+			require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+			return w.Header()
+		}
+		const take = `{"limit":"api/burst","key":"u","units":15}`
+		h := ask("/v1/take", take)
+		require.Empty(t, h.Get("Retry-After"))
+		require.Regexp(t, `^"api/burst";r=[0-6];t=\d+$`, h.Get("RateLimit"))
+		require.Regexp(t, `^"api/burst";q=20;w=\d+$`, h.Get("RateLimit-Policy"))
+		h = ask("/v1/take", take)
+		require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
+
+		const request = `{"path":"/v1/items","user":"v","ip":"192.0.2.1","headers":{"X-Plan":"gold"}}`
+		names := func(h http.Header) (names []string) {
+			for name := range h {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return names
+		}
+		require.Equal(t, names(ask("/v1/take", `{"limit":"api/burst","key":"v"}`)), names(ask("/v1/request", request)))
+		for range 20 {
+			h = ask("/v1/request", request)
+		}
+		require.Regexp(t, `^"api/burst";r=\d+;t=\d+, "api/hourly";r=\d+;t=\d+, "address";r=0;t=\d+$`, h.Get("RateLimit"))
+		require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
+		require.Equal(t, "5", h.Get("X-RateLimit-Limit"), "of the strictest limit")
+
+		const check = `{"key":"u","limit":1,"window_ms":60000}`
+		require.Empty(t, ask("/v1/check", check).Get("Retry-After"))
+		require.Regexp(t, `^[1-9]\d*$`, ask("/v1/check", check).Get("Retry-After"))
+	})
+}
+
+func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
+	a := adminOfRules(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
+	require.NoError(t, a.node.Close())
+	for limit, want := range map[string]int{"open": 200, "share": 503} {
+		require.Equal(t, want, a.ask("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":"k"}`, limit)).Code)
+		require.Equal(t, want, a.ask("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":"k"}]}`, limit)).Code)
+		require.Equal(t, want, a.ask("POST", "/v1/request", fmt.Sprintf(`{"path":%q,"ip":"::1"}`, "/"+limit)).Code)
+	}
+	var took Take
+	a.get("POST", "/v1/take", `{"limit":"open","key":"k"}`, 200, &took)
+	require.True(t, took.Allowed)
+	require.Equal(t, "failed_open", took.Source)
+}

@@ -1,0 +1,56 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+)
+
+// debit spends units of one limit of the rules without asking, for a cost that is known only
+// afterwards. The answer is allowed unless an enforced limit is in debt then.
+func (a *admin) debit(r *adminRequest) (int, any, error) {
+	v, o, err := r.oneTaking()
+	if err != nil {
+		return 0, nil, err
+	}
+	if r.rules.Enabled() {
+		if err = r.checkKind(v.Limiter.Limit()); err == nil {
+			v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
+		}
+	} else {
+		v.Decision = unasked(v.Limiter.Limit())
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	setHeader(r.w.Header(), o)
+	answer := answerOfVerdict(v, time.Now())
+	if v.Rule.Shadow {
+		answer.Allowed, answer.RetryAfterS = true, 0
+	}
+	return http.StatusOK, answer, nil
+}
+
+// refund gives back units of one limit of the rules, or of the overrun that its rule allows.
+func (a *admin) refund(r *adminRequest) (int, any, error) {
+	var soft bool
+	v, _, err := r.oneTaking(adminField{name: "soft", into: &soft})
+	if err != nil {
+		return 0, nil, err
+	}
+	spent := v.Limiter
+	if soft {
+		spent = v.Overrun
+	}
+	if spent == nil {
+		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
+	}
+	if r.rules.Enabled() {
+		if err := r.checkKind(v.Limiter.Limit()); err != nil {
+			return 0, nil, err
+		}
+		if err := spent.Refund(r.Context(), v.Key, v.Units); err != nil {
+			return 0, nil, err
+		}
+	}
+	return http.StatusNoContent, nil, nil
+}

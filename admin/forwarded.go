@@ -1,0 +1,186 @@
+package admin
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// A proxy asks by a request of its own whether it may pass on the one that it has received,
+// which it describes in header fields. It sends the client's fields along, so each field that
+// describes the request is one that the proxy overwrites, or else the client could: all of
+// them must be there, once. What is missing is 400, and never admitted.
+
+const (
+	forwardedForField  = "X-Forwarded-For"
+	forwardedHostField = "X-Forwarded-Host"
+	statusField        = "X-Weir-Status" // what to answer the client with, where auth_request denies
+	maxHops            = 16
+)
+
+// forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth: 200, or the denial that
+// the client gets.
+func (a *admin) forwardAuth(r *adminRequest) (int, any, error) {
+	p, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
+	return p.answer(err)
+}
+
+// authRequest answers nginx's auth_request, which knows no denial but 401 and 403: 200 or 403,
+// with the status for the client in X-Weir-Status.
+func (a *admin) authRequest(r *adminRequest) (int, any, error) {
+	p, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
+	if err != nil || p.status == http.StatusOK {
+		return http.StatusOK, nil, err
+	}
+	p.header.Set(statusField, strconv.Itoa(p.status))
+	return http.StatusForbidden, nil, nil
+}
+
+// decideForwarded decides on the request that fields of another describe, with what its
+// parameters tell of their names.
+func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (*proxied, error) {
+	var (
+		client, user, apiKey, tier, ambiguous string
+		hops                                  int64 = 1
+	)
+	if err := r.parameters(
+		adminField{name: "client", into: &client}, adminField{name: "hops", into: &hops},
+		adminField{name: "user", into: &user}, adminField{name: "api_key", into: &apiKey}, adminField{name: "tier", into: &tier},
+		adminField{name: "ambiguous_paths", into: &ambiguous},
+	); err != nil {
+		return nil, err
+	}
+	var wrong adminWrongs
+	wrong.between("hops", hops, 1, maxHops)
+	if ambiguous != "" && ambiguous != "refuse" {
+		wrong.add("ambiguous_paths is %q: use refuse, or leave it out", adminShort(ambiguous))
+	}
+	uri, method, host := wrong.single(r.Header, uriField), wrong.single(r.Header, methodField), wrong.single(r.Header, forwardedHostField)
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	target, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return nil, adminRefusal(http.StatusBadRequest, "%s is %q: the proxy has to set it to the target of the request, with its escapes", uriField, adminShort(uri))
+	}
+	of := rules.Request{Method: method, Host: cmp.Or(target.Host, host)}
+	of.SetURL(target)
+	if err := a.readForwarded(&of, r, cmp.Or(client, forwardedForField), int(hops)); err != nil {
+		return nil, err
+	}
+	of.User, of.APIKey, of.Tier = httplimit.HeaderValue(user)(r.Request), httplimit.HeaderValue(apiKey)(r.Request), httplimit.HeaderValue(tier)(r.Request)
+	if ambiguous != "" {
+		return decideBy(a.strict, r, of), nil
+	}
+	return decideBy(a.rulesOf, r, of), nil
+}
+
+// extAuthzPath begins the paths at which Envoy asks by HTTP, before the path of the request.
+const extAuthzPath = "/v1/ext_authz/"
+
+// extAuthzTarget returns the path that Envoy asks about, with its escapes.
+func extAuthzTarget(r *http.Request) (path string, ok bool) {
+	var of rules.Request
+	of.SetURL(r.URL)
+	path, ok = strings.CutPrefix(of.Path, strings.TrimSuffix(extAuthzPath, "/"))
+	return path, ok && (path == "*" || strings.HasPrefix(path, "/"))
+}
+
+// extAuthz answers Envoy's ext_authz: 200, or the denial that the client gets. The request
+// has the method, the host, and after extAuthzPath the path of the one that it is about. Its
+// query is the client's, so it has no parameters.
+func (a *admin) extAuthz(r *adminRequest) (int, any, error) {
+	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest}
+	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
+		return 0, nil, err
+	}
+	return decideBy(a.rulesOf, r, of).answer(nil)
+}
+
+// proxied is the Exchange of a request that a proxy describes.
+type proxied struct {
+	request rules.Request
+	accept  []string
+	header  http.Header // of the answer
+	status  int         // for the client; 200 if its request goes on
+	denial  denial
+}
+
+// denial is the answer to a request that does not go on.
+type denial struct {
+	contentType string
+	body        []byte
+}
+
+// decideBy decides on a request, and sets the fields that the client gets.
+func decideBy(m *httplimit.Middleware, r *adminRequest, of rules.Request) *proxied {
+	p := &proxied{request: of, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
+	m.Serve(r.Context(), p)
+	return p
+}
+
+func (p *proxied) Read(to *rules.Request) { *to = p.request }
+
+func (p *proxied) Decided(*httplimit.Outcome) {}
+
+func (p *proxied) Field(name string) string { return strings.Join(p.header[name], ", ") }
+
+func (p *proxied) SetFields(names, values []string) {
+	for i, name := range names {
+		p.header[name] = values[i : i+1 : i+1]
+	}
+}
+
+func (p *proxied) Deny(o *httplimit.Outcome) {
+	p.status = o.Status
+	p.denial.contentType, p.denial.body = o.Body(p.accept)
+}
+
+// answer is 200 with the fields alone, or the denial as the client gets it.
+func (p *proxied) answer(err error) (int, any, error) {
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case p.status == http.StatusOK || p.status == httplimit.StatusClientGone:
+		return p.status, nil, nil
+	}
+	return p.status, &p.denial, nil
+}
+
+// readForwarded reads what all proxies tell alike: the client's address, which is the n-th
+// from the right of a field, and the client's fields.
+func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, n int) error {
+	c := httplimit.FromRight(field, n)
+	of.Client = c.From(r.Header, "", false)
+	if !of.Client.IsValid() {
+		return adminRefusal(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
+	}
+	if a.gate != nil && len(a.gate.tokens) > 0 {
+		r.Header = r.Header.Clone()   // the server has the other
+		r.Header.Del("Authorization") // the proxy's
+	}
+	of.Header, of.Length = r.Header, -1
+	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
+		return adminRefusal(http.StatusBadRequest, "the path of the request is %q: it begins with /", adminShort(of.Path))
+	}
+	return nil
+}
+
+// single returns the value of a field that is there once, and notes what is wrong with it.
+func (w *adminWrongs) single(h http.Header, field string) string {
+	lines := h[http.CanonicalHeaderKey(field)]
+	switch len(lines) {
+	case 1:
+		return lines[0]
+	case 0:
+		w.add("header %q is missing: the proxy has to set it", field)
+	default:
+		w.add("header %q is set %d times: the proxy has to overwrite what the client sends", field, len(lines))
+	}
+	return ""
+}

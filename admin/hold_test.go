@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const carriedRules = `
+tiers: {free: {}, paid: {multiply: 10}}
+default_tier: free
+rules:
+- {name: streams, key: user, limit: {algorithm: in_flight, rate: 3}}
+- {name: exports, key: user, limit: {algorithm: in_flight, rate: 3}}
+- {name: trial, key: user, limit: {algorithm: in_flight, rate: 1}, shadow: true}
+- {name: tokens, key: user, limit: {algorithm: fixed_window, rate: 100, per: 2h}}
+- {name: points, key: user, limit: {algorithm: fixed_window, rate: 100, per: 2h}}
+- {name: soft, key: user, limit: {rate: 2, per: 2h}, soft: {over: 50%, for: 240h}}
+`
+
+// holdEnds is how long the units of a hold may stay held beyond its ttl.
+const holdEnds = 2 * time.Second
+
+// post asks, and expects a status.
+func (a *adminOf) post(path string, status int, format string, args ...any) *httptest.ResponseRecorder {
+	a.t.Helper()
+	body := fmt.Sprintf(format, args...)
+	w := a.ask(http.MethodPost, path, body)
+	require.Equal(a.t, status, w.Code, "%s %s: %s", path, body, w.Body)
+	return w
+}
+
+// left is what a key has left of a limit.
+func (a *adminOf) left(limit, key string) int64 {
+	a.t.Helper()
+	var status keyStatus
+	a.get(http.MethodGet, "/v1/status"+query("rule", limit, "key", key), "", http.StatusOK, &status)
+	return status.Limits[0].Remaining
+}
+
+func (a *adminOf) holds(units int, ttl string) (h heldAnswer) {
+	a.t.Helper()
+	a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"streams","key":"u","units":%d,"ttl":%q}`, units, ttl), http.StatusOK, &h)
+	return h
+}
+
+func (a *adminOf) reserves(limit string, units int) (v heldAnswer) {
+	a.t.Helper()
+	a.get(http.MethodPost, "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":"u","units":%d}`, limit, units), http.StatusOK, &v)
+	return v
+}
+
+func TestHoldEndsByReleaseOrTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := adminOfRules(t, carriedRules)
+		begun := time.Now()
+		h := a.holds(2, "10s")
+		require.True(t, h.Allowed)
+		require.EqualValues(t, []int64{3, 1}, []int64{h.Limit, h.Remaining})
+		require.NotEmpty(t, h.Hold)
+		require.WithinDuration(t, begun.Add(10*time.Second), *h.ExpiresAt, time.Millisecond)
+
+		w := a.post("/v1/hold", 200, `{"limit":"streams","key":"u","units":2}`)
+		require.Regexp(t, `"allowed":false.*"retry_after_s":[1-9]`, w.Body.String())
+		require.NotContains(t, w.Body.String(), `"hold"`)
+		require.NotContains(t, w.Body.String(), "expires_at")
+		require.Regexp(t, `^[1-9]\d*$`, w.Header().Get("Retry-After"))
+		require.Contains(t, w.Header().Get("RateLimit"), `"streams";r=1`)
+		require.EqualValues(t, 3, a.left("streams", "another"))
+
+		time.Sleep(8 * time.Second)
+		a.post("/v1/renew", 204, `{"limit":"streams","key":"u","hold":%q,"ttl":"10s"}`, h.Hold)
+		time.Sleep(8 * time.Second)
+		require.EqualValues(t, 1, a.left("streams", "u"), "it was renewed")
+		for range 2 {
+			a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+			time.Sleep(time.Second)
+			require.EqualValues(t, 3, a.left("streams", "u"))
+		}
+		a.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+
+		h = a.holds(3, "4s")
+		require.True(t, h.Allowed)
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 0, a.left("streams", "u"))
+		time.Sleep(time.Second + holdEnds)
+		require.EqualValues(t, 3, a.left("streams", "u"), "nobody has renewed it")
+		a.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+		a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+		require.EqualValues(t, 3, a.left("streams", "u"))
+	})
+}
+
+// forged are texts that no node has made, from one that a node has.
+func forged(text string) []string {
+	last := byte('A')
+	if text[len(text)-1] == last {
+		last = 'Q'
+	}
+	middle := []byte(text)
+	middle[len(text)/2] ^= 1
+	return []string{"", "x", text[:len(text)-1], text + "A", text[:len(text)-1] + string(last), string(middle), text[:len(text)/2]}
+}
+
+func TestMisuseOfHoldsLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := adminOfRules(t, carriedRules)
+		h, v := a.holds(2, "1h"), a.reserves("tokens", 60)
+		type misuse struct {
+			path, body, says string
+			status           int
+		}
+		of := func(limit, key, hold string) string {
+			return fmt.Sprintf(`{"limit":%q,"key":%q,"hold":%q}`, limit, key, hold)
+		}
+		misuses := []misuse{
+			{"/v1/hold", `{"limit":"streams","key":"u","units":0}`, "units is 0: use 1 to", 400},
+			{"/v1/hold", `{"limit":"streams","key":"u","units":-1}`, "units is -1: use 1 to", 400},
+			{"/v1/hold", `{"limit":"streams","key":"u","units":4}`, "more than the 3 that streams can ever grant", 413},
+			{"/v1/hold", `{"limit":"streams","key":"u","ttl":"999ms"}`, "ttl is 999ms: use 1s to 1h", 400},
+			{"/v1/hold", `{"limit":"streams","key":"u","ttl":"61m"}`, "ttl is 1h1m: use 1s to 1h", 400},
+			{"/v1/hold", `{"limit":"streams","key":"u","ttl":30}`, "ttl is 30: use a text", 400},
+			{"/v1/hold", `{"limit":"streams","key":"u","tier":"none"}`, "there is no tier", 400},
+			{"/v1/hold", `{"limit":"steams","key":"u"}`, `there is no limit \"steams\"`, 404},
+			{"/v1/renew", `{"limit":"streams","key":"u"}`, `field \"hold\" is missing`, 400},
+			{"/v1/renew", `{"limit":"streams","key":"u","hold":null}`, "hold is null: use a text", 400},
+			{"/v1/settle", fmt.Sprintf(`{"limit":"streams","key":"u","reservation":%q,"units":0}`, h.Hold), "", 400},
+		}
+		for _, path := range []string{"/v1/renew", "/v1/release"} {
+			for _, text := range append(forged(h.Hold), v.Reservation) {
+				misuses = append(misuses, misuse{path, of("streams", "u", text), "", 400})
+			}
+			misuses = append(misuses, misuse{path, of("streams", "another", h.Hold), "", 400}, misuse{path, of("exports", "u", h.Hold), "", 400},
+				misuse{path, of("steams", "u", h.Hold), "", 404})
+		}
+		for _, c := range misuses {
+			w := a.post(c.path, c.status, "%s", c.body)
+			require.Contains(t, w.Body.String(), c.says, c.body)
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, a.left("streams", "u"))
+		require.EqualValues(t, 40, a.left("tokens", "u"))
+		a.post("/v1/renew", 204, "%s", of("streams", "u", h.Hold))
+		a.post("/v1/release", 204, "%s", of("streams", "u", h.Hold))
+		time.Sleep(time.Second)
+		require.EqualValues(t, 3, a.left("streams", "u"))
+	})
+}
+
+func TestShadowWithoutRoomHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := adminOfRules(t, carriedRules)
+		hold := func(units int) (h heldAnswer) {
+			a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"trial","key":"u","units":%d}`, units), http.StatusOK, &h)
+			return h
+		}
+		first := hold(1)
+		require.True(t, first.Allowed && !first.ShadowDenied)
+		require.NotEmpty(t, first.Hold)
+		for _, units := range []int{1, 100} {
+			h := hold(units)
+			require.True(t, h.Allowed && h.ShadowDenied)
+			require.Empty(t, h.Hold)
+			require.Zero(t, h.RetryAfterS)
+		}
+	})
+}

@@ -1,0 +1,332 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+const (
+	adminMaxBody  = 64 << 10 // bytes
+	adminMaxKey   = 1024     // bytes that a node takes
+	adminMaxBy    = 128      // bytes that an override takes
+	adminMaxUnits = 1_000_000_000_000
+)
+
+// adminField is a parameter or a field that a request may have.
+type adminField struct {
+	name     string
+	into     any // *string, *int64, *bool, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, adminList
+	required bool
+}
+
+// adminList reads a list of 1 to most objects.
+type adminList struct {
+	most int
+	// read is given what reads one of them, by its fields, and is called for each.
+	read func(object func(fields ...adminField))
+}
+
+func adminNames(fields []adminField) (names []string) {
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// adminWrongs collects all that is wrong with a request.
+type adminWrongs []string
+
+func (w *adminWrongs) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+
+func (w adminWrongs) err() error {
+	if len(w) == 0 {
+		return nil
+	}
+	return adminRefusal(http.StatusBadRequest, "%s", strings.Join(w, "; "))
+}
+
+func (w *adminWrongs) between(name string, n, least, most int64) {
+	if n < least || n > most {
+		w.add("%s is %d: use %d to %d", name, n, least, most)
+	}
+}
+
+func (w *adminWrongs) key(key string) {
+	if len(key) > adminMaxKey {
+		w.add("the key has %d bytes: use at most %d", len(key), adminMaxKey)
+	}
+}
+
+// unknown finds what is given and not known.
+func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) {
+	known := adminNames(fields)
+	slices.Sort(given)
+	for _, name := range given {
+		if !slices.Contains(known, name) {
+			w.add("unknown %s %q: %s", kind, name, enum.Suggest(name, known))
+		}
+	}
+}
+
+// parameters reads the query, strictly.
+func (r *adminRequest) parameters(fields ...adminField) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return adminRefusal(http.StatusBadRequest, "the query is not valid application/x-www-form-urlencoded: escape %%, &, + and ;")
+	}
+	var wrong adminWrongs
+	wrong.unknown("parameter", slices.Collect(maps.Keys(query)), fields)
+	for _, f := range fields {
+		values := query[f.name]
+		many, isMany := f.into.(*[]string)
+		switch {
+		case isMany:
+			*many = values
+		case len(values) > 1:
+			wrong.add("parameter %q is set %d times: send it once", f.name, len(values))
+		case len(values) == 1:
+			f.read(&wrong, values[0])
+		case f.required:
+			wrong.add("parameter %q is missing", f.name)
+		}
+	}
+	return wrong.err()
+}
+
+// body reads a JSON object, strictly.
+func (r *adminRequest) body(fields ...adminField) error {
+	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if charset := parameters["charset"]; err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return adminRefusal(http.StatusUnsupportedMediaType, "send application/json")
+	}
+	if r.URL.RawQuery != "" {
+		return adminRefusal(http.StatusBadRequest, "send the fields in the body: this path takes no query")
+	}
+	// A recorder in a test has no deadlines.
+	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.patience))
+	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, adminMaxBody))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return adminRefusal(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", adminMaxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return adminRefusal(http.StatusRequestTimeout, "the body did not arrive within %v", r.patience)
+	case err != nil:
+		return adminRefusal(http.StatusBadRequest, "the body ended early")
+	}
+	var wrong adminWrongs
+	if err := wrong.object("the body", text, fields); err != nil {
+		return err
+	}
+	return wrong.err()
+}
+
+// object reads a text that is an object with these fields, and notes what is wrong with
+// them. The error is for what is no object.
+func (w *adminWrongs) object(what string, text []byte, fields []adminField) error {
+	given, err := adminObject(what, text)
+	if err != nil {
+		return err
+	}
+	w.unknown("field", slices.Collect(maps.Keys(given)), fields)
+	for _, f := range fields {
+		switch value, ok := given[f.name]; {
+		case ok:
+			_, isList := f.into.(adminList) // whose objects are looked at one by one
+			if half := halfSurrogate(value); half != "" && !isList {
+				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
+				continue
+			}
+			f.readJSON(w, value)
+		case f.required:
+			w.add("field %q is missing", f.name)
+		}
+	}
+	return nil
+}
+
+// adminObject splits a text into an object's fields, each there once.
+func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
+	refuse := func(format string, args ...any) (map[string]json.RawMessage, error) {
+		return nil, adminRefusal(http.StatusBadRequest, format, args...)
+	}
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return refuse("%s is empty: send a JSON object", what)
+	case !utf8.Valid(text):
+		return refuse("%s is not UTF-8", what)
+	}
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &syntax) {
+		return refuse("%s is not JSON: at byte %d: %v", what, syntax.Offset, syntax)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if open, _ := decoder.Token(); open != json.Delim('{') {
+		return refuse("%s is not a JSON object", what)
+	}
+	fields := make(map[string]json.RawMessage)
+	for decoder.More() {
+		token, _ := decoder.Token()
+		name, _ := token.(string)
+		if _, twice := fields[name]; twice {
+			return refuse("field %q is set twice: remove one", name)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return refuse("%s is not JSON: %v", what, err)
+		}
+		fields[name] = value
+	}
+	return fields, nil
+}
+
+// readJSON reads a field: a number for numbers, a text for all else.
+func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
+	told, isText, want := string(value), value[0] == '"', ""
+	switch into := f.into.(type) {
+	case adminList:
+		into.readJSON(wrong, f.name, value)
+	case http.Header:
+		if !readHeader(into, value) {
+			want = "an object of texts, in quotes"
+		}
+	case *bool:
+		if json.Unmarshal(value, into) != nil || value[0] == 'n' {
+			want = "true or false, without quotes"
+		}
+	case *int64:
+		if isText {
+			want = "a number, without quotes"
+		} else {
+			f.read(wrong, told)
+		}
+	default:
+		var text string
+		if !isText || json.Unmarshal(value, &text) != nil {
+			want = "a text, in quotes"
+		} else {
+			f.read(wrong, text)
+		}
+	}
+	if want != "" {
+		wrong.add("%s is %s: use %s", f.name, adminShort(told), want)
+	}
+}
+
+// halfSurrogate returns the first escape in a JSON text that is half of a surrogate
+// pair, and "" if there is none. encoding/json reads each as U+FFFD, so that texts which
+// differ would be one.
+func halfSurrogate(text []byte) string {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return ""
+	}
+	for _, escape := range escapes.FindAllSubmatch(text, -1) {
+		if half := escape[1]; half != nil {
+			return string(half)
+		}
+	}
+	return ""
+}
+
+// escapes finds the escapes of a JSON text: a surrogate pair, half of one, or any other.
+var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.`)
+
+// readHeader adds the fields of a JSON object of texts, in their order: spellings of one
+// name are lines of one field, as net/http has them. It reports whether it is such an
+// object.
+func readHeader(header http.Header, text []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if open, _ := decoder.Token(); open != json.Delim('{') {
+		return false
+	}
+	for decoder.More() {
+		name, _ := decoder.Token()
+		value, err := decoder.Token()
+		line, isText := value.(string)
+		if err != nil || !isText {
+			return false
+		}
+		header.Add(name.(string), line)
+	}
+	return true
+}
+
+// readJSON reads each object of a list, and notes what is wrong with which.
+func (l adminList) readJSON(wrong *adminWrongs, name string, value json.RawMessage) {
+	var all []json.RawMessage
+	if value[0] != '[' || json.Unmarshal(value, &all) != nil || len(all) == 0 || len(all) > l.most {
+		wrong.add("%s is %s: use a list of 1 to %d objects", name, adminShort(string(value)), l.most)
+		return
+	}
+	for i, text := range all {
+		at := fmt.Sprintf("%s[%d]", name, i)
+		l.read(func(fields ...adminField) {
+			var of adminWrongs
+			if err := of.object(at, text, fields); err != nil {
+				wrong.add("%v", err)
+			}
+			for _, problem := range of {
+				wrong.add("%s: %s", at, problem)
+			}
+		})
+	}
+}
+
+// read reads a text as what is wanted.
+func (f *adminField) read(wrong *adminWrongs, text string) {
+	told := strconv.Quote(adminShort(text))
+	var err error
+	switch into := f.into.(type) {
+	case *string:
+		*into = text
+		if text == "" && f.required && f.name != "key" {
+			wrong.add("%s is empty", f.name)
+		}
+	case *int64:
+		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
+			wrong.add("%s is %s: use a whole number", f.name, adminShort(text))
+		}
+	case *time.Duration:
+		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
+			like := "1m30s or 250ms"
+			if meant, ok := strictyaml.TimeMeant(text); err != nil && ok {
+				like = enum.Duration(meant)
+			}
+			wrong.add("%s is %s: use a duration above 0, like %s", f.name, told, like)
+		}
+	case *time.Time:
+		if *into, err = time.Parse(time.RFC3339, text); err != nil {
+			wrong.add("%s is %s: use a time like 2006-01-02T15:04:05Z", f.name, told)
+		}
+	case *netip.Addr:
+		if *into, err = netip.ParseAddr(text); err != nil {
+			wrong.add("%s is %s: use an IP address", f.name, told)
+		}
+	}
+}
+
+// adminShort keeps messages short.
+func adminShort(text string) string {
+	const most = 40
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}

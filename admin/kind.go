@@ -1,0 +1,48 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/weir-go/weir"
+)
+
+// remedies tells callers of other languages which path takes a limit that this path refuses.
+// The errors of package weir name functions of Go.
+type remedies struct{ inFlight, counted string }
+
+var remediesByPath = map[string]remedies{
+	"/v1/take":     {inFlight: "hold its units by POST /v1/hold"},
+	"/v1/take_all": {inFlight: "hold its units by POST /v1/hold"},
+	"/v1/reserve":  {inFlight: "hold its units by POST /v1/hold"},
+	"/v1/settle":   {inFlight: "return its units by POST /v1/release"},
+	"/v1/debit":    {inFlight: "hold its units by POST /v1/hold"},
+	"/v1/refund":   {inFlight: "return its units by POST /v1/release"},
+	"/v1/counts":   {inFlight: "it has no count, and its units come back by POST /v1/release, or as holds are not renewed"},
+	"/v1/hold":     {counted: "take its units by POST /v1/take or POST /v1/reserve"},
+	"/v1/renew":    {counted: "its reservations end by POST /v1/settle"},
+	"/v1/release":  {counted: "return its units by POST /v1/refund or POST /v1/settle"},
+}
+
+// checkKind returns an error for a limit of the kind that the path does not take.
+func (r *adminRequest) checkKind(l weir.Limit) error {
+	of := remediesByPath[r.URL.Path]
+	switch isInFlight := l.Algorithm == weir.InFlight; {
+	case isInFlight && of.inFlight != "":
+		return refuseInFlight(l.Name, of.inFlight)
+	case !isInFlight && of.counted != "":
+		return adminRefusal(http.StatusBadRequest, "limit %q is a %v, and only an in_flight limit has holds: %s", l.Name, l.Algorithm, of.counted)
+	}
+	return nil
+}
+
+func refuseInFlight(limit, remedy string) error {
+	return adminRefusal(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
+}
+
+// refuseNoEnd returns the error of an in_flight limit that cannot hold units, for callers of a path.
+func refuseNoEnd(limit, path string) error {
+	if of := remediesByPath[path]; of.inFlight != "" {
+		return refuseInFlight(limit, of.inFlight)
+	}
+	return refuseInFlight(limit, "send the request to POST /v1/request with a ttl, and release its holds, or keep it out of the rule")
+}

@@ -1,0 +1,26 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func TestReadinessSaysWhatTheNodeSays(t *testing.T) {
+	n := startNode(t, weir.Config{})
+	status := func() int {
+		w := httptest.NewRecorder()
+		Readiness(n).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", nil))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		return w.Code
+	}
+	require.Equal(t, http.StatusOK, status())
+	require.NoError(t, n.Leave(t.Context()))
+	require.Equal(t, http.StatusServiceUnavailable, status())
+	require.NoError(t, n.Close())
+	require.Equal(t, http.StatusServiceUnavailable, status())
+}

@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+)
+
+// reserve spends an estimate of one limit of the rules, which settle replaces by the cost.
+func (a *admin) reserve(r *adminRequest) (int, any, error) {
+	v, o, err := r.onePossible()
+	if err != nil {
+		return 0, nil, err
+	}
+	var answer heldAnswer
+	if mustAsk(o, v) {
+		spent, err := reserve(r.Context(), v)
+		if err != nil {
+			return 0, nil, err
+		}
+		if spent.Decision().Allowed {
+			answer.Reservation, answer.ExpiresAt = spent.Text(), expiry(spent.Expires())
+		}
+	}
+	answer.Take = answerOfOne(o, r.w.Header())
+	return http.StatusOK, answer, nil
+}
+
+// reserve asks the limit for the units, and then the overrun that its rule allows.
+func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, error) {
+	spent, err := limiterOf(v).Reserve(ctx, v.Key, v.Units)
+	v.Decision = spent.Decision()
+	if err != nil || !mayOverrun(v) || v.Units > v.Overrun.Limit().Rate {
+		return spent, err
+	}
+	over, err := v.Overrun.Reserve(ctx, v.Key, v.Units)
+	if err == nil && over.Decision().Allowed {
+		v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
+		return over, nil
+	}
+	return spent, err
+}
+
+// settle replaces the estimate of a reservation by what was spent, once.
+func (a *admin) settle(r *adminRequest) (int, any, error) {
+	var units int64
+	v, text, err := r.carriedText("reservation", adminField{name: "units", into: &units, required: true})
+	if err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	if wrong.between("units", units, 0, adminMaxUnits); len(wrong) > 0 {
+		return 0, nil, wrong.err()
+	}
+	reservation, err := openReservation(&v, text)
+	if err == nil {
+		err = reservation.Settle(r.Context(), units)
+	}
+	switch {
+	case errors.Is(err, weir.ErrSettled):
+		err = adminRefusal(http.StatusConflict, "the reservation is settled or cancelled already: this has changed nothing")
+	case errors.Is(err, weir.ErrExpired):
+		err = adminRefusal(http.StatusGone, "the reservation has expired: its estimate stays spent")
+	}
+	return http.StatusNoContent, nil, unanswered(err)
+}
+
+// openReservation opens a text of the limit, or of the overrun that its rule allows.
+func openReservation(v *httplimit.Verdict, text string) (*weir.Reservation, error) {
+	spent, err := v.Limiter.OpenReservation(v.Key, text)
+	switch {
+	case !errors.Is(err, weir.ErrInvalid):
+		return spent, err
+	case v.Overrun == nil:
+		return nil, errForeignReservation
+	}
+	over, overErr := v.Overrun.OpenReservation(v.Key, text)
+	if errors.Is(overErr, weir.ErrInvalid) {
+		return nil, errForeignReservation
+	}
+	return over, overErr
+}
+
+var errForeignReservation = adminRefusal(http.StatusBadRequest, "the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")

@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/rules"
+)
+
+type rulesAnswer struct {
+	Path      string       `json:"path"`
+	Version   uint64       `json:"version"`
+	Hash      string       `json:"hash"`
+	Serial    uint64       `json:"serial"`
+	LoadedAt  time.Time    `json:"loaded_at"`
+	Loads     uint64       `json:"loads"`
+	Refused   uint64       `json:"refused"`
+	LastError string       `json:"last_error"`
+	Missing   bool         `json:"missing"`
+	Enabled   bool         `json:"enabled"`
+	Overrides int          `json:"overrides"`
+	Tiers     []string     `json:"tiers"`
+	Rules     []ruleAnswer `json:"rules"`
+}
+
+// ruleAnswer is a rule as it was loaded. What is exempt is not shown: it may be
+// an API key.
+type ruleAnswer struct {
+	Name   string        `json:"name"`
+	Match  matchAnswer   `json:"match"`
+	Key    string        `json:"key"`
+	Cost   string        `json:"cost"`
+	Limits []limitAnswer `json:"limits"`
+	Shadow bool          `json:"shadow"`
+	Soft   *softAnswer   `json:"soft,omitempty"`
+	Queue  string        `json:"queue,omitempty"`
+}
+
+type matchAnswer struct {
+	Methods []string            `json:"methods,omitempty"`
+	Hosts   []string            `json:"hosts,omitempty"`
+	Path    string              `json:"path,omitempty"`
+	Headers map[string][]string `json:"headers,omitempty"`
+	Tiers   []string            `json:"tiers,omitempty"`
+	Not     []exceptionAnswer   `json:"not,omitempty"`
+}
+
+type exceptionAnswer struct {
+	Methods []string            `json:"methods,omitempty"`
+	Hosts   []string            `json:"hosts,omitempty"`
+	Paths   []string            `json:"paths,omitempty"`
+	Headers map[string][]string `json:"headers,omitempty"`
+	Tiers   []string            `json:"tiers,omitempty"`
+}
+
+type limitAnswer struct {
+	Name   string            `json:"name"`
+	Policy string            `json:"policy"`
+	Tiers  map[string]string `json:"tiers,omitempty"`
+}
+
+type softAnswer struct {
+	Over float64 `json:"over"`
+	For  string  `json:"for"`
+}
+
+// rules tells what is in force, and why what is in the file is not.
+func (a *admin) rules(r *adminRequest) (int, any, error) {
+	s, stats := r.rules, a.book.Stats()
+	answer := rulesAnswer{
+		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
+		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides,
+		Tiers: append([]string{}, s.Tiers()...), Rules: make([]ruleAnswer, len(s.Rules())),
+	}
+	if stats.LastError != nil {
+		answer.LastError = stats.LastError.Error()
+	}
+	for i, r := range s.Rules() {
+		answer.Rules[i] = answerOfRule(s, r)
+	}
+	return http.StatusOK, answer, nil
+}
+
+func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
+	a := ruleAnswer{
+		Name: r.Name, Key: r.By, Cost: r.Cost, Shadow: r.Shadow,
+		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: answerOfHeaders(r.When.Headers), Tiers: r.When.Tiers},
+	}
+	for i := range r.When.Not {
+		e := &r.When.Not[i]
+		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, answerOfHeaders(e.Headers), e.Tiers})
+	}
+	if r.Soft.Over > 0 {
+		a.Soft = &softAnswer{r.Soft.Over, enum.Duration(r.Soft.For)}
+	}
+	if r.Queue > 0 {
+		a.Queue = enum.Duration(r.Queue)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.For("")), Tiers: make(map[string]string)}
+		for _, tier := range s.Tiers() {
+			if policy := rules.Describe(l.For(tier)); policy != limit.Policy {
+				limit.Tiers[tier] = policy
+			}
+		}
+		a.Limits = append(a.Limits, limit)
+	}
+	return a
+}
+
+func answerOfHeaders(headers []rules.Header) map[string][]string {
+	values := make(map[string][]string)
+	for _, h := range headers {
+		values[h.Name] = append([]string{}, h.Values...)
+	}
+	return values
+}

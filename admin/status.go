@@ -1,0 +1,213 @@
+package admin
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/ratelimit"
+	"github.com/weir-go/weir/rules"
+)
+
+const (
+	statusPage  = 256 // limits in one answer
+	statusPeeks = 16  // looks at once
+)
+
+// keyStatus is what a key has left.
+type keyStatus struct {
+	Version uint64        `json:"version"`
+	Enabled bool          `json:"enabled"`
+	Exempt  bool          `json:"exempt"`
+	Tier    string        `json:"tier"`
+	Limits  []limitStatus `json:"limits"`
+	Next    string        `json:"next,omitempty"`
+}
+
+type limitStatus struct {
+	Name     string          `json:"name"`
+	Rule     string          `json:"rule"`
+	Key      string          `json:"key"`
+	ID       string          `json:"id"`
+	Tier     string          `json:"tier"`
+	Policy   string          `json:"policy"`
+	Shadow   bool            `json:"shadow"`
+	Owner    string          `json:"owner"`
+	Source   string          `json:"source"`
+	Override *overrideAnswer `json:"override,omitempty"`
+	Soft     *Left           `json:"soft,omitempty"`
+	Left
+}
+
+// statusLeft is d of l, as of now, with times rounded up: a client that comes back then is not
+// too early.
+func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) Left {
+	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+	return Left{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAt: at, RetryAfterS: ratelimit.Seconds(d.RetryAfter)}
+}
+
+// statusQuery says whose status is asked for: one key's, whatever it is made of,
+// or that of all keys that can be made of what is known of a client.
+type statusQuery struct {
+	key     string
+	request rules.Request
+	has     []string // parts of keys that can be made
+}
+
+// keyOf is the key under a rule; not ok if it cannot be made of what is known.
+func (q *statusQuery) keyOf(r *rules.Rule) (key string, ok bool) {
+	parts := strings.Split(r.By, "|")
+	switch {
+	case q.has == nil && !slices.Equal(parts, []string{"global"}):
+		return q.key, true
+	case slices.ContainsFunc(parts, func(p string) bool { return p != "global" && !slices.Contains(q.has, p) }):
+		return "", false
+	}
+	return r.Key(&q.request)
+}
+
+// status tells what a key has left under every rule of its tier, and spends
+// nothing.
+func (a *admin) status(r *adminRequest) (int, any, error) {
+	s := r.rules
+	var (
+		q           statusQuery
+		headers     []string
+		after, rule string
+	)
+	if err := r.parameters(adminField{name: "key", into: &q.key}, adminField{name: "ip", into: &q.request.Client},
+		adminField{name: "user", into: &q.request.User}, adminField{name: "api_key", into: &q.request.APIKey},
+		adminField{name: "header", into: &headers}, adminField{name: "tier", into: &q.request.Tier},
+		adminField{name: "rule", into: &rule}, adminField{name: "after", into: &after},
+	); err != nil {
+		return 0, nil, err
+	}
+	if err := q.complete(s, r.URL.Query().Has("key"), headers); err != nil {
+		return 0, nil, err
+	}
+	answer := keyStatus{
+		Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(&q.request), Tier: s.Tier(q.request.Tier),
+		Limits: []limitStatus{},
+	}
+	from := -1
+	if after != "" {
+		l, err := adminLimit(s, after)
+		if err != nil {
+			return 0, nil, err
+		}
+		from = l.Index
+	}
+	peeks, err := q.peeks(s, rule, from, answer.Tier)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(peeks) > statusPage {
+		peeks = peeks[:statusPage]
+		answer.Next = peeks[statusPage-1].limit.Name
+	}
+	answer.Limits = make([]limitStatus, len(peeks))
+	var looking errgroup.Group
+	looking.SetLimit(statusPeeks)
+	for i := range peeks {
+		looking.Go(func() (err error) {
+			answer.Limits[i], err = peeks[i].peek(r.Context(), a.book, s, answer.Tier)
+			return err
+		})
+	}
+	return http.StatusOK, answer, looking.Wait()
+}
+
+// complete checks what was asked for, and notes what is known.
+func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string) error {
+	q.request.Header = make(http.Header)
+	for _, line := range headers {
+		name, value, ok := strings.Cut(line, ":")
+		if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !ok || name == "" {
+			return adminRefusal(http.StatusBadRequest, "header is not like X-Plan: gold")
+		}
+		q.request.Header.Add(name, strings.TrimSpace(value))
+		q.has = append(q.has, "header:"+name)
+	}
+	for part, has := range map[string]bool{"ip": q.request.Client != netip.Addr{}, "user": q.request.User != "", "api_key": q.request.APIKey != ""} {
+		if has {
+			q.has = append(q.has, part)
+		}
+	}
+	switch {
+	case hasKey && q.has != nil:
+		return adminRefusal(http.StatusBadRequest, "key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both")
+	case !hasKey && q.has == nil:
+		return adminRefusal(http.StatusBadRequest, "name the key: send key, or what keys are made of (ip, user, api_key, header)")
+	}
+	var wrong adminWrongs
+	wrong.key(q.key)
+	wrong.tier(q.request.Tier, s)
+	return wrong.err()
+}
+
+// statusPeek is a limit to look at.
+type statusPeek struct {
+	rule  *rules.Rule
+	limit *rules.Limit
+	key   string
+}
+
+// peeks are the limits of the tier's rules after the one of index from, or of one
+// rule, for which there is a key.
+func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
+	var known []string
+	for _, r := range s.Rules() {
+		known = append(known, r.Name)
+		if only != "" && r.Name != only || !r.ForTier(tier) {
+			continue
+		}
+		key, ok := q.keyOf(r)
+		if !ok {
+			continue
+		}
+		for i := range r.Limits {
+			if l := &r.Limits[i]; l.Index > from && len(peeks) <= statusPage {
+				peeks = append(peeks, statusPeek{r, l, key})
+			}
+		}
+	}
+	if only != "" && !slices.Contains(known, only) {
+		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, enum.Suggest(only, known))
+	}
+	return peeks, nil
+}
+
+func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot, tier string) (limitStatus, error) {
+	count := s.Count(p.limit, tier, p.key)
+	hard := count.Limiter
+	d, err := hard.Peek(ctx, p.key)
+	if err != nil {
+		return limitStatus{}, err
+	}
+	now, id := time.Now(), hard.ID(p.key)
+	status := limitStatus{
+		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
+		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
+		Left: statusLeft(d, hard, now),
+	}
+	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
+		status.Override = answerOf(o)
+	}
+	if soft := count.Soft; soft != nil {
+		d, err := soft.Peek(ctx, p.key)
+		if err != nil {
+			return limitStatus{}, err
+		}
+		left := statusLeft(d, soft, now)
+		status.Soft = &left
+	}
+	return status, nil
+}

@@ -1,0 +1,65 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/ratelimit"
+)
+
+// adminMaxTakes is how many limits one question may ask.
+const adminMaxTakes = 64
+
+// takeAllAnswer is what several limits say together.
+type takeAllAnswer struct {
+	Allowed     bool   `json:"allowed"`
+	RetryAfterS int64  `json:"retry_after_s"`
+	Takes       []Take `json:"takes"`
+}
+
+// takeAll asks several limits of the rules for units: all admit, or nothing is spent. A
+// limit whose rule is a shadow has no say.
+func (a *admin) takeAll(r *adminRequest) (int, any, error) {
+	var takes []taking
+	if err := r.body(adminField{name: "takes", required: true, into: adminList{adminMaxTakes, func(object func(...adminField)) {
+		var t taking
+		object(t.fields()...)
+		takes = append(takes, t)
+	}}}); err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	for i := range takes {
+		var of adminWrongs
+		takes[i].check(&of, r.rules)
+		for _, problem := range of {
+			wrong.add("takes[%d]: %s", i, problem)
+		}
+	}
+	if err := wrong.err(); err != nil {
+		return 0, nil, err
+	}
+	o := &httplimit.Outcome{Snapshot: r.rules}
+	for i := range takes {
+		v, err := takes[i].verdict(r.rules)
+		if err != nil {
+			return 0, nil, err
+		}
+		o.Verdicts = append(o.Verdicts, v)
+	}
+	if err := a.judge(r.Context(), o); err != nil {
+		return 0, nil, fmt.Errorf("takes: %w", err)
+	}
+	answer := takeAllAnswer{Allowed: o.Status == 0}
+	if !answer.Allowed {
+		answer.RetryAfterS = ratelimit.Seconds(o.RetryAfter())
+	}
+	now := time.Now()
+	for i := range o.Verdicts {
+		answer.Takes = append(answer.Takes, answerOfVerdict(&o.Verdicts[i], now))
+	}
+	setHeader(r.w.Header(), o)
+	return http.StatusOK, answer, nil
+}

@@ -253,8 +253,8 @@ type Total struct {
 	Shadowed Outcomes `json:"shadowed"`
 }
 
-// TotalsOf returns the sums over the members that answered.
-func TotalsOf(t weir.Totals) Totals {
+// showTotals returns the sums over the members that answered.
+func showTotals(t weir.Totals) Totals {
 	sums := Totals{
 		Answered: slices.Sorted(maps.Keys(t.Members)), Missing: append([]string{}, t.Missing...),
 		Decisions: make(map[string]Outcomes), Limits: make(map[string]Total),
@@ -298,10 +298,10 @@ type TopKey struct {
 	HeldMost    int64   `json:"held_most,omitempty"`
 }
 
-// TopOf returns the answer for what the node found.
-func TopOf(t weir.TopKeys) Top {
+// NewTop returns the answer for what the node found.
+func NewTop(t weir.TopKeys) Top {
 	top := Top{
-		Asked: keysOf(t.Asked), Denied: keysOf(t.Denied), Held: make([]TopKey, len(t.Held)),
+		Asked: showKeys(t.Asked), Denied: showKeys(t.Denied), Held: make([]TopKey, len(t.Held)),
 		Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...),
 	}
 	for i, k := range t.Held {
@@ -311,7 +311,7 @@ func TopOf(t weir.TopKeys) Top {
 	return top
 }
 
-func keysOf(keys []weir.TopKey) []TopKey {
+func showKeys(keys []weir.TopKey) []TopKey {
 	shown := make([]TopKey, len(keys))
 	for i, k := range keys {
 		shown[i] = keyOf(k)

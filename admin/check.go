@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// adminCheckPrefix begins the names of the limits that checks bring along. No limit of
+// checkPrefix begins the names of the limits that checks bring along. No limit of
 // a rule begins so.
-const adminCheckPrefix = "/check/"
+const checkPrefix = "/check/"
 
 type checkAnswer struct {
 	Allowed     bool  `json:"allowed"`
@@ -21,43 +21,43 @@ type checkAnswer struct {
 }
 
 const (
-	adminMaxCheckWindow = 366 * 24 * time.Hour
-	adminMaxCheckName   = 128
+	maxCheckWindow    = 366 * 24 * time.Hour
+	maxCheckNameBytes = 128
 )
 
 // check is for services that have no node of their own. They bring their limit
 // along, a SlidingWindow.
-func (a *admin) check(r *adminRequest) (int, any, error) {
+func (a *api) check(r *request) (int, any, error) {
 	var (
 		key, name     string
 		limit, window int64
 		weight        int64 = 1
 	)
 	if err := r.body(
-		adminField{name: "key", into: &key, required: true}, adminField{name: "limit", into: &limit, required: true},
-		adminField{name: "window_ms", into: &window, required: true}, adminField{name: "weight", into: &weight},
-		adminField{name: "name", into: &name},
+		field{name: "key", into: &key, required: true}, field{name: "limit", into: &limit, required: true},
+		field{name: "window_ms", into: &window, required: true}, field{name: "weight", into: &weight},
+		field{name: "name", into: &name},
 	); err != nil {
 		return 0, nil, err
 	}
-	var wrong adminWrongs
-	wrong.key(key)
-	wrong.between("limit", limit, 1, adminMaxUnits)
-	wrong.between("window_ms", window, 1, adminMaxCheckWindow.Milliseconds())
-	wrong.between("weight", weight, 0, adminMaxUnits)
-	if len(name) > adminMaxCheckName {
-		wrong.add("name has %d bytes: use at most %d", len(name), adminMaxCheckName)
+	var wrong faults
+	wrong.checkKey(key)
+	wrong.checkRange("limit", limit, 1, maxUnits)
+	wrong.checkRange("window_ms", window, 1, maxCheckWindow.Milliseconds())
+	wrong.checkRange("weight", weight, 0, maxUnits)
+	if len(name) > maxCheckNameBytes {
+		wrong.add("name has %d bytes: use at most %d", len(name), maxCheckNameBytes)
 	}
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
 	if weight > limit {
-		return 0, nil, adminRefusal(http.StatusRequestEntityTooLarge, "weight is %d: more than the limit of %d can ever grant", weight, limit)
+		return 0, nil, refuse(http.StatusRequestEntityTooLarge, "weight is %d: more than the limit of %d can ever grant", weight, limit)
 	}
 	if name == "" {
 		name = fmt.Sprintf("%d/%d", limit, window)
 	}
-	l, err := a.node.Limiter(weir.Limit{Name: adminCheckPrefix + name, Rate: limit, Per: time.Duration(window) * time.Millisecond})
+	l, err := a.node.Limiter(weir.Limit{Name: checkPrefix + name, Rate: limit, Per: time.Duration(window) * time.Millisecond})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -71,6 +71,6 @@ func (a *admin) check(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	tellRetry(r.w.Header(), &d)
+	setRetryAfter(r.w.Header(), &d)
 	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

@@ -42,61 +42,61 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.CheckHandler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
-	var gate *adminGate
+	var gate *gate
 	switch guarded := len(o.Tokens) > 0 || o.MutualTLS || o.Certificate != nil; {
 	case o.Open && guarded:
 		return nil, fmt.Errorf("%w CheckOptions: Open is set together with Tokens or MutualTLS: leave one of them out", weir.ErrInvalid)
 	case !o.Open:
 		var err error
-		if gate, err = newAdminGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
+		if gate, err = newGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
 			return nil, err
 		}
 	}
-	var routes []adminRoute
-	for _, r := range adminRoutes {
+	var served []route
+	for _, r := range routes {
 		if r.traits&forServices != 0 {
-			routes = append(routes, r)
+			served = append(served, r)
 		}
 	}
-	return routed(node, book, gate, o.Logger, routes)
+	return newAPI(node, book, gate, o.Logger, served)
 }
 
-func answerOfVerdict(v *httplimit.Verdict, now time.Time) Take {
+func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	return Take{
 		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
-		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: statusLeft(v.Decision, v.Limiter, now),
+		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: showLeft(v.Decision, v.Limiter, now),
 	}
 }
 
-// taking is a question for units of one limit of the rules.
-type taking struct {
+// question is a question for units of one limit of the rules.
+type question struct {
 	name, key, tier string
 	units           int64
 }
 
-func (t *taking) fields() []adminField {
+func (t *question) fields() []field {
 	t.units = 1
-	return append(t.named(), adminField{name: "units", into: &t.units})
+	return append(t.countFields(), field{name: "units", into: &t.units})
 }
 
-// named are the fields that name a count.
-func (t *taking) named() []adminField {
-	return []adminField{
+// countFields are the fields that name a count.
+func (t *question) countFields() []field {
+	return []field{
 		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true}, {name: "tier", into: &t.tier},
 	}
 }
 
-// check notes what is wrong with it.
-func (t *taking) check(wrong *adminWrongs, s *rules.Snapshot) {
-	wrong.key(t.key)
-	wrong.between("units", t.units, 1, adminMaxUnits)
-	wrong.tier(t.tier, s)
+// validate notes what is wrong with it.
+func (t *question) validate(wrong *faults, s *rules.Snapshot) {
+	wrong.checkKey(t.key)
+	wrong.checkRange("units", t.units, 1, maxUnits)
+	wrong.checkTier(t.tier, s)
 }
 
-// verdict is the limit that it asks, which has not decided yet. It returns an error if
+// newVerdict is the limit that it asks, which has not decided yet. It returns an error if
 // there is no such limit.
-func (t *taking) verdict(s *rules.Snapshot) (httplimit.Verdict, error) {
-	of, err := adminLimit(s, t.name)
+func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
+	of, err := findLimit(s, t.name)
 	if err != nil {
 		return httplimit.Verdict{}, err
 	}
@@ -109,28 +109,28 @@ func (t *taking) verdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 // their rules: shadows, an overrun and the switch of the rules mean the same. A queue has no
 // part in it: the caller that is denied waits by itself. Where the rules are switched off
 // nothing is asked, and all units are granted.
-func (a *admin) judge(ctx context.Context, o *httplimit.Outcome) error {
+func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
 	if !o.Snapshot.Enabled() {
 		for i := range o.Verdicts {
-			o.Verdicts[i].Decision = unasked(o.Verdicts[i].Limiter.Limit())
+			o.Verdicts[i].Decision = disabledDecision(o.Verdicts[i].Limiter.Limit())
 		}
 		return nil
 	}
-	if err := impossible(o); err != nil {
+	if err := checkPossible(o); err != nil {
 		return err
 	}
-	a.rulesOf.Judge(ctx, o)
+	a.lenient.Judge(ctx, o)
 	return o.Err
 }
 
-// unasked is the answer for a limit of rules that are switched off.
-func unasked(l weir.Limit) weir.Decision {
+// disabledDecision is the answer for a limit of rules that are switched off.
+func disabledDecision(l weir.Limit) weir.Decision {
 	return weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
 }
 
-// impossible returns an error for more units than an enforced limit can ever grant,
+// checkPossible returns an error for more units than an enforced limit can ever grant,
 // those for one key together.
-func impossible(o *httplimit.Outcome) error {
+func checkPossible(o *httplimit.Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if v.Rule.Shadow {
@@ -145,49 +145,49 @@ func impossible(o *httplimit.Outcome) error {
 		}
 		switch {
 		case v.Units > most:
-			return adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", v.Units, most, name)
+			return refuse(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", v.Units, most, name)
 		case sum > most:
-			return adminRefusal(http.StatusRequestEntityTooLarge, "units of one key sum to %d: more than the %d that %s can ever grant", sum, most, name)
+			return refuse(http.StatusRequestEntityTooLarge, "units of one key sum to %d: more than the %d that %s can ever grant", sum, most, name)
 		}
 	}
 	return nil
 }
 
-// oneCount reads a question about one count of a limit of the rules, which may have more fields.
-func (r *adminRequest) oneCount(more ...adminField) (httplimit.Verdict, error) {
-	of := taking{units: 1}
-	if err := r.body(append(of.named(), more...)...); err != nil {
+// readCount reads a question about one count of a limit of the rules, which may have more fields.
+func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
+	of := question{units: 1}
+	if err := r.body(append(of.countFields(), more...)...); err != nil {
 		return httplimit.Verdict{}, err
 	}
-	var wrong adminWrongs
-	if of.check(&wrong, r.rules); wrong != nil {
+	var wrong faults
+	if of.validate(&wrong, r.rules); wrong != nil {
 		return httplimit.Verdict{}, wrong.err()
 	}
-	return of.verdict(r.rules)
+	return of.newVerdict(r.rules)
 }
 
-// oneTaking reads a question for one limit of the rules, which may have more fields. The
+// readQuestion reads a question for one limit of the rules, which may have more fields. The
 // limit has not decided yet, and is the only one of the Outcome.
-func (r *adminRequest) oneTaking(more ...adminField) (*httplimit.Verdict, *httplimit.Outcome, error) {
-	var of taking
+func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
+	var of question
 	if err := r.body(append(of.fields(), more...)...); err != nil {
 		return nil, nil, err
 	}
-	var wrong adminWrongs
-	if of.check(&wrong, r.rules); wrong != nil {
+	var wrong faults
+	if of.validate(&wrong, r.rules); wrong != nil {
 		return nil, nil, wrong.err()
 	}
-	v, err := of.verdict(r.rules)
+	v, err := of.newVerdict(r.rules)
 	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
 	return &o.Verdicts[0], o, err
 }
 
-// onePossible is oneTaking, for a limit of the kind that the path takes, and for no more units than
+// readPossible is readQuestion, for a limit of the kind that the path takes, and for no more units than
 // it can grant.
-func (r *adminRequest) onePossible(more ...adminField) (*httplimit.Verdict, *httplimit.Outcome, error) {
-	v, o, err := r.oneTaking(more...)
+func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
+	v, o, err := r.readQuestion(more...)
 	if err == nil && r.rules.Enabled() {
-		err = impossible(o)
+		err = checkPossible(o)
 	}
 	if err == nil && r.rules.Enabled() {
 		err = r.checkKind(v.Limiter.Limit())
@@ -200,7 +200,7 @@ func (r *adminRequest) onePossible(more ...adminField) (*httplimit.Verdict, *htt
 func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	l := v.Limiter.Limit()
 	if !o.Snapshot.Enabled() {
-		v.Decision = unasked(l)
+		v.Decision = disabledDecision(l)
 		return false
 	}
 	if most := rules.Capacity(l); v.Units > most {
@@ -210,8 +210,8 @@ func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	return true
 }
 
-// limiterOf returns the Limiter to ask, which counts the decisions of a shadow apart.
-func limiterOf(v *httplimit.Verdict) *weir.Limiter {
+// askedLimiter returns the Limiter to ask, which counts the decisions of a shadow apart.
+func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 	if v.Rule.Shadow {
 		return v.Limiter.Shadow()
 	}
@@ -223,8 +223,8 @@ func mayOverrun(v *httplimit.Verdict) bool {
 	return !v.Rule.Shadow && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
 }
 
-// answerOfOne is what the only limit of the Outcome says, which h tells too.
-func answerOfOne(o *httplimit.Outcome, h http.Header) Take {
+// showOnly is what the only limit of the Outcome says, which h tells too.
+func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	v := &o.Verdicts[0]
 	switch {
 	case o.Status != 0 || v.Rule.Shadow || v.Decision.Allowed:
@@ -233,7 +233,7 @@ func answerOfOne(o *httplimit.Outcome, h http.Header) Take {
 	default:
 		o.Status = http.StatusTooManyRequests
 	}
-	answer := answerOfVerdict(v, time.Now())
+	answer := showVerdict(v, time.Now())
 	if answer.Allowed = o.Status == 0; answer.Allowed {
 		answer.RetryAfterS = 0
 	}
@@ -242,15 +242,15 @@ func answerOfOne(o *httplimit.Outcome, h http.Header) Take {
 }
 
 // take asks one limit of the rules for units.
-func (a *admin) take(r *adminRequest) (int, any, error) {
-	_, o, err := r.oneTaking()
+func (a *api) take(r *request) (int, any, error) {
+	_, o, err := r.readQuestion()
 	if err == nil {
 		err = a.judge(r.Context(), o)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, answerOfOne(o, r.w.Header()), nil
+	return http.StatusOK, showOnly(o, r.w.Header()), nil
 }
 
 // setHeader sets the fields that a client of the caller can be given as they are. Rules that
@@ -261,16 +261,16 @@ func setHeader(h http.Header, o *httplimit.Outcome) {
 	}
 }
 
-// tellRetry says in the header when to come back, as a denial's body does: for clients
+// setRetryAfter says in the header when to come back, as a denial's body does: for clients
 // that hand it on.
-func tellRetry(h http.Header, d *weir.Decision) {
+func setRetryAfter(h http.Header, d *weir.Decision) {
 	if !d.Allowed {
 		h.Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
 	}
 }
 
-// tier notes a tier that the rules do not have.
-func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
+// checkTier notes a tier that the rules do not have.
+func (w *faults) checkTier(tier string, s *rules.Snapshot) {
 	if tier != "" && !slices.Contains(s.Tiers(), tier) {
 		w.add("there is no tier %q: %s", tier, enum.Suggest(tier, s.Tiers()))
 	}
@@ -302,32 +302,32 @@ type carried struct {
 // sees: any path that a client can send, and a tier that the rules do not have counts as
 // the default one. With a ttl the client ends the request: it releases the holds, and settles
 // the reservations.
-func (a *admin) request(r *adminRequest) (int, any, error) {
+func (a *api) request(r *request) (int, any, error) {
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
 	var ttl time.Duration
 	if err := r.body(
-		adminField{name: "method", into: &of.Method}, adminField{name: "path", into: &of.Path, required: true},
-		adminField{name: "host", into: &of.Host}, adminField{name: "ip", into: &of.Client},
-		adminField{name: "user", into: &of.User}, adminField{name: "api_key", into: &of.APIKey},
-		adminField{name: "tier", into: &of.Tier}, adminField{name: "length", into: &of.Length},
-		adminField{name: "headers", into: of.Header}, adminField{name: "ttl", into: &ttl},
+		field{name: "method", into: &of.Method}, field{name: "path", into: &of.Path, required: true},
+		field{name: "host", into: &of.Host}, field{name: "ip", into: &of.Client},
+		field{name: "user", into: &of.User}, field{name: "api_key", into: &of.APIKey},
+		field{name: "tier", into: &of.Tier}, field{name: "length", into: &of.Length},
+		field{name: "headers", into: of.Header}, field{name: "ttl", into: &ttl},
 	); err != nil {
 		return 0, nil, err
 	}
-	var wrong adminWrongs
-	wrong.between("length", of.Length, 0, adminMaxUnits)
+	var wrong faults
+	wrong.checkRange("length", of.Length, 0, maxUnits)
 	of.Path, _, _ = strings.Cut(of.Path, "?")
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
-		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
+		wrong.add("path is %q: use one that begins with /, escaped as in the request", shorten(of.Path))
 	}
 	err := wrong.err()
 	if err == nil && ttl != 0 {
-		err = holdTTL(ttl)
+		err = checkHoldTTL(ttl)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	o, holds, reservations := a.rulesOf.CheckFor(r.Context(), &of, ttl)
+	o, holds, reservations := a.lenient.CheckFor(r.Context(), &of, ttl)
 	if o.Err != nil {
 		return 0, nil, o.Err
 	}
@@ -345,7 +345,7 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	}
 	now := time.Now()
 	for i := range o.Verdicts {
-		answer.Limits = append(answer.Limits, answerOfVerdict(&o.Verdicts[i], now))
+		answer.Limits = append(answer.Limits, showVerdict(&o.Verdicts[i], now))
 	}
 	return http.StatusOK, answer, nil
 }

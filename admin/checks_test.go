@@ -16,7 +16,7 @@ import (
 )
 
 func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	ask := func(h http.Handler, method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader(`{"limit":"address","key":"1"}`))
 		r.Header.Set("Content-Type", "application/json")
@@ -27,15 +27,15 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 		return w.Code
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	guarded, err := CheckHandler(a.node, a.book, CheckOptions{Tokens: [][]byte{[]byte(adminToken)}, Logger: quiet})
+	guarded, err := CheckHandler(a.node, a.book, CheckOptions{Tokens: [][]byte{[]byte(testToken)}, Logger: quiet})
 	require.NoError(t, err)
-	require.Equal(t, 200, ask(guarded, "POST", "/v1/take", adminToken))
+	require.Equal(t, 200, ask(guarded, "POST", "/v1/take", testToken))
 	require.Equal(t, 401, ask(guarded, "POST", "/v1/take", ""))
-	require.Equal(t, 401, ask(guarded, "POST", "/v1/take", adminToken+"0"))
+	require.Equal(t, 401, ask(guarded, "POST", "/v1/take", testToken+"0"))
 	open, err := CheckHandler(a.node, a.book, CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	require.Equal(t, 200, ask(open, "POST", "/v1/take", ""))
-	for _, r := range adminRoutes {
+	for _, r := range routes {
 		switch r.path {
 		case "/v1/take", "/v1/peek", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
 			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
@@ -47,7 +47,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 	none, err := CheckHandler(a.node, nil, CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	require.Equal(t, 404, ask(none, "POST", "/v1/take", ""), "there are no rules")
-	for _, o := range []CheckOptions{{}, {Open: true, MutualTLS: true}, {Open: true, Tokens: [][]byte{[]byte(adminToken)}}, {Tokens: [][]byte{[]byte("short")}}} {
+	for _, o := range []CheckOptions{{}, {Open: true, MutualTLS: true}, {Open: true, Tokens: [][]byte{[]byte(testToken)}}, {Tokens: [][]byte{[]byte("short")}}} {
 		_, err := CheckHandler(a.node, a.book, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)
 	}
@@ -59,7 +59,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 // the middleware sets.
 func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmin(t)
+		a := newTestAPI(t)
 		open, err := CheckHandler(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		ask := func(path, body string) http.Header {
@@ -100,7 +100,7 @@ func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
 }
 
 func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
-	a := adminOfRules(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
+	a := startTestAPI(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
 	require.NoError(t, a.node.Close())
 	for limit, want := range map[string]int{"open": 200, "share": 503} {
 		require.Equal(t, want, a.ask("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":"k"}`, limit)).Code)

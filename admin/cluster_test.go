@@ -13,20 +13,20 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// adminMember is a node of a cluster in virtual time, and its API.
-type adminMember struct {
-	*adminOf
+// testMember is a node of a cluster in virtual time, and its API.
+type testMember struct {
+	*testAPI
 	name string
 	kill func()
 }
 
 // startMembers returns three members that have met.
-func startMembers(t *testing.T, seed uint64) (all []*adminMember) {
+func startMembers(t *testing.T, seed uint64) (all []*testMember) {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Seed: seed, Link: weirtest.Link{Latency: time.Millisecond}, Config: weir.Config{Logger: quietly}})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	for _, host := range c.Names() {
-		m := &adminMember{adminOf: adminOnRules(t, c.Node(host), adminRules), kill: func() { c.Kill(host) }}
+		m := &testMember{testAPI: newTestAPIOn(t, c.Node(host), testRules), kill: func() { c.Kill(host) }}
 		for _, one := range m.node.Members() {
 			if one.Self {
 				m.name = one.Name
@@ -38,7 +38,7 @@ func startMembers(t *testing.T, seed uint64) (all []*adminMember) {
 }
 
 // take spends units by the rules, as a gateway does.
-func (m *adminMember) take(limit, key string, units int64) weir.Decision {
+func (m *testMember) take(limit, key string, units int64) weir.Decision {
 	m.t.Helper()
 	now := m.book.Current()
 	l, _, ok := now.Limit(limit)
@@ -125,20 +125,20 @@ func TestResetNamesUnreachedMembersAndForgetRemovesTheDead(t *testing.T) {
 		all := startMembers(t, 3)
 		a, b, c := all[0], all[1], all[2]
 		b.take("api/hourly", "u", 100)
-		d.exchange(a.adminOf, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
+		d.exchange(a.testAPI, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
 		require.EqualValues(t, 1000, b.statusOf("user", "u").Limits[1].Remaining)
 
 		a.take("api/hourly", "u", 100)
 		c.kill()
 		time.Sleep(2 * time.Second)
 		var reset resetAnswer
-		d.exchange(a.adminOf, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 207)
+		d.exchange(a.testAPI, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 207)
 		a.get("DELETE", "/v1/counts?limit=api/hourly&key=u", "", http.StatusMultiStatus, &reset)
 		require.Equal(t, []string{c.name}, reset.NotReached)
 		a.get("DELETE", "/v1/counts?limit=address&key=u", "", http.StatusMultiStatus, &reset)
 		require.Equal(t, []string{c.name}, reset.NotReached, "once, though the overrun is not reached either")
 
-		dead := func(m *adminMember) bool {
+		dead := func(m *testMember) bool {
 			var members Members
 			m.get("GET", "/v1/members", "", 200, &members)
 			for _, one := range members.Members {
@@ -152,10 +152,10 @@ func TestResetNamesUnreachedMembersAndForgetRemovesTheDead(t *testing.T) {
 			require.Less(t, i, 120)
 			time.Sleep(time.Second)
 		}
-		d.exchange(a.adminOf, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 204)
+		d.exchange(a.testAPI, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 204)
 		time.Sleep(2 * time.Second)
-		d.exchange(a.adminOf, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 404)
-		d.exchange(b.adminOf, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 404)
-		d.exchange(b.adminOf, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
+		d.exchange(a.testAPI, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 404)
+		d.exchange(b.testAPI, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 404)
+		d.exchange(b.testAPI, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
 	})
 }

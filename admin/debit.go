@@ -7,8 +7,8 @@ import (
 
 // debit spends units of one limit of the rules without asking, for a cost that is known only
 // afterwards. The answer is allowed unless an enforced limit is in debt then.
-func (a *admin) debit(r *adminRequest) (int, any, error) {
-	v, o, err := r.oneTaking()
+func (a *api) debit(r *request) (int, any, error) {
+	v, o, err := r.readQuestion()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -17,13 +17,13 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 			v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
 		}
 	} else {
-		v.Decision = unasked(v.Limiter.Limit())
+		v.Decision = disabledDecision(v.Limiter.Limit())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	setHeader(r.w.Header(), o)
-	answer := answerOfVerdict(v, time.Now())
+	answer := showVerdict(v, time.Now())
 	if v.Rule.Shadow {
 		answer.Allowed, answer.RetryAfterS = true, 0
 	}
@@ -31,9 +31,9 @@ func (a *admin) debit(r *adminRequest) (int, any, error) {
 }
 
 // refund gives back units of one limit of the rules, or of the overrun that its rule allows.
-func (a *admin) refund(r *adminRequest) (int, any, error) {
+func (a *api) refund(r *request) (int, any, error) {
 	var soft bool
-	v, _, err := r.oneTaking(adminField{name: "soft", into: &soft})
+	v, _, err := r.readQuestion(field{name: "soft", into: &soft})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -42,7 +42,7 @@ func (a *admin) refund(r *adminRequest) (int, any, error) {
 		spent = v.Overrun
 	}
 	if spent == nil {
-		return 0, nil, adminRefusal(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
+		return 0, nil, refuse(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
 	}
 	if r.rules.Enabled() {
 		if err := r.checkKind(v.Limiter.Limit()); err != nil {

@@ -24,7 +24,7 @@ rules:
 `
 
 // endpoints ask one limit, for a unit of a user's, by each of the API.
-func endpoints(a *adminOf) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
+func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
 	return map[string]func(string, string) (bool, bool, bool){
 		"take": func(limit, user string) (bool, bool, bool) {
 			var took Take
@@ -84,7 +84,7 @@ func TestARuleMeansTheSameOnEveryEndpoint(t *testing.T) {
 		{false, "shadow", [5]answer{yes, yes, yes, yes, yes}},
 		{false, "soft", [5]answer{yes, yes, yes, yes, yes}},
 	} {
-		a := adminOfRules(t, fmt.Sprintf(endpointRules, c.enabled))
+		a := startTestAPI(t, fmt.Sprintf(endpointRules, c.enabled))
 		for name, ask := range endpoints(a) {
 			for i, want := range c.want {
 				var got answer
@@ -96,7 +96,7 @@ func TestARuleMeansTheSameOnEveryEndpoint(t *testing.T) {
 }
 
 func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, false))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, false))
 	var took Take
 	h := a.get("POST", "/v1/take", `{"limit":"hard","key":"u","units":100,"tier":"paid"}`, 200, &took)
 	require.Equal(t, []any{true, "none", int64(6), int64(6)}, []any{took.Allowed, took.Source, took.Limit, took.Remaining}, "more than it could grant, and of the tier's numbers")
@@ -108,7 +108,7 @@ func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
 
 // Takes of one count that sum to more than it can ever hold can never be granted.
 func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	for takes, want := range map[string]int{
 		`{"limit":"hard","key":"a","units":3}`:                                                              413,
 		`{"limit":"hard","key":"b","units":2},{"limit":"hard","key":"b"}`:                                   413,
@@ -131,7 +131,7 @@ func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
 
 // Whatever path and tier a client has, the API answers what the middleware does.
 func TestADescribedRequestMeetsWhatTheMiddlewareMeets(t *testing.T) {
-	a := adminOfRules(t, `
+	a := startTestAPI(t, `
 tiers: {free: {}, paid: {multiply: 3}}
 default_tier: free
 rules:

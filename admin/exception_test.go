@@ -7,7 +7,7 @@ import (
 )
 
 func TestRulesAnswerShowsExceptions(t *testing.T) {
-	a := adminOfRules(t, `
+	a := startTestAPI(t, `
 tiers: {paid: {}}
 rules:
 - {name: a, match: {not: [{path: [/healthz, /readyz]}, {method: OPTIONS, host: a, header: {X-A: [b]}, tier: paid}]}, key: ip, limit: {rate: 9, per: 1m}}

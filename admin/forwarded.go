@@ -25,14 +25,14 @@ const (
 
 // forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth: 200, or the denial that
 // the client gets.
-func (a *admin) forwardAuth(r *adminRequest) (int, any, error) {
+func (a *api) forwardAuth(r *request) (int, any, error) {
 	p, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
 	return p.answer(err)
 }
 
 // authRequest answers nginx's auth_request, which knows no denial but 401 and 403: 200 or 403,
 // with the status for the client in X-Weir-Status.
-func (a *admin) authRequest(r *adminRequest) (int, any, error) {
+func (a *api) authRequest(r *request) (int, any, error) {
 	p, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
 	if err != nil || p.status == http.StatusOK {
 		return http.StatusOK, nil, err
@@ -43,30 +43,30 @@ func (a *admin) authRequest(r *adminRequest) (int, any, error) {
 
 // decideForwarded decides on the request that fields of another describe, with what its
 // parameters tell of their names.
-func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (*proxied, error) {
+func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxied, error) {
 	var (
 		client, user, apiKey, tier, ambiguous string
 		hops                                  int64 = 1
 	)
 	if err := r.parameters(
-		adminField{name: "client", into: &client}, adminField{name: "hops", into: &hops},
-		adminField{name: "user", into: &user}, adminField{name: "api_key", into: &apiKey}, adminField{name: "tier", into: &tier},
-		adminField{name: "ambiguous_paths", into: &ambiguous},
+		field{name: "client", into: &client}, field{name: "hops", into: &hops},
+		field{name: "user", into: &user}, field{name: "api_key", into: &apiKey}, field{name: "tier", into: &tier},
+		field{name: "ambiguous_paths", into: &ambiguous},
 	); err != nil {
 		return nil, err
 	}
-	var wrong adminWrongs
-	wrong.between("hops", hops, 1, maxHops)
+	var wrong faults
+	wrong.checkRange("hops", hops, 1, maxHops)
 	if ambiguous != "" && ambiguous != "refuse" {
-		wrong.add("ambiguous_paths is %q: use refuse, or leave it out", adminShort(ambiguous))
+		wrong.add("ambiguous_paths is %q: use refuse, or leave it out", shorten(ambiguous))
 	}
-	uri, method, host := wrong.single(r.Header, uriField), wrong.single(r.Header, methodField), wrong.single(r.Header, forwardedHostField)
+	uri, method, host := wrong.readSingle(r.Header, uriField), wrong.readSingle(r.Header, methodField), wrong.readSingle(r.Header, forwardedHostField)
 	if err := wrong.err(); err != nil {
 		return nil, err
 	}
 	target, err := url.ParseRequestURI(uri)
 	if err != nil {
-		return nil, adminRefusal(http.StatusBadRequest, "%s is %q: the proxy has to set it to the target of the request, with its escapes", uriField, adminShort(uri))
+		return nil, refuse(http.StatusBadRequest, "%s is %q: the proxy has to set it to the target of the request, with its escapes", uriField, shorten(uri))
 	}
 	of := rules.Request{Method: method, Host: cmp.Or(target.Host, host)}
 	of.SetURL(target)
@@ -75,9 +75,9 @@ func (a *admin) decideForwarded(r *adminRequest, uriField, methodField string) (
 	}
 	of.User, of.APIKey, of.Tier = httplimit.HeaderValue(user)(r.Request), httplimit.HeaderValue(apiKey)(r.Request), httplimit.HeaderValue(tier)(r.Request)
 	if ambiguous != "" {
-		return decideBy(a.strict, r, of), nil
+		return decideProxied(a.strict, r, of), nil
 	}
-	return decideBy(a.rulesOf, r, of), nil
+	return decideProxied(a.lenient, r, of), nil
 }
 
 // extAuthzPath begins the paths at which Envoy asks by HTTP, before the path of the request.
@@ -94,12 +94,12 @@ func extAuthzTarget(r *http.Request) (path string, ok bool) {
 // extAuthz answers Envoy's ext_authz: 200, or the denial that the client gets. The request
 // has the method, the host, and after extAuthzPath the path of the one that it is about. Its
 // query is the client's, so it has no parameters.
-func (a *admin) extAuthz(r *adminRequest) (int, any, error) {
+func (a *api) extAuthz(r *request) (int, any, error) {
 	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest}
 	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
 		return 0, nil, err
 	}
-	return decideBy(a.rulesOf, r, of).answer(nil)
+	return decideProxied(a.lenient, r, of).answer(nil)
 }
 
 // proxied is the Exchange of a request that a proxy describes.
@@ -117,8 +117,8 @@ type denial struct {
 	body        []byte
 }
 
-// decideBy decides on a request, and sets the fields that the client gets.
-func decideBy(m *httplimit.Middleware, r *adminRequest, of rules.Request) *proxied {
+// decideProxied decides on a request, and sets the fields that the client gets.
+func decideProxied(m *httplimit.Middleware, r *request, of rules.Request) *proxied {
 	p := &proxied{request: of, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
 	m.Serve(r.Context(), p)
 	return p
@@ -154,11 +154,11 @@ func (p *proxied) answer(err error) (int, any, error) {
 
 // readForwarded reads what all proxies tell alike: the client's address, which is the n-th
 // from the right of a field, and the client's fields.
-func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, n int) error {
+func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
 	of.Client = c.From(r.Header, "", false)
 	if !of.Client.IsValid() {
-		return adminRefusal(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
+		return refuse(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
 	}
 	if a.gate != nil && len(a.gate.tokens) > 0 {
 		r.Header = r.Header.Clone()   // the server has the other
@@ -166,13 +166,13 @@ func (a *admin) readForwarded(of *rules.Request, r *adminRequest, field string, 
 	}
 	of.Header, of.Length = r.Header, -1
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
-		return adminRefusal(http.StatusBadRequest, "the path of the request is %q: it begins with /", adminShort(of.Path))
+		return refuse(http.StatusBadRequest, "the path of the request is %q: it begins with /", shorten(of.Path))
 	}
 	return nil
 }
 
-// single returns the value of a field that is there once, and notes what is wrong with it.
-func (w *adminWrongs) single(h http.Header, field string) string {
+// readSingle returns the value of a field that is there once, and notes what is wrong with it.
+func (w *faults) readSingle(h http.Header, field string) string {
 	lines := h[http.CanonicalHeaderKey(field)]
 	switch len(lines) {
 	case 1:

@@ -53,7 +53,7 @@ func (of *forwardedAs) describe(r *http.Request) {
 	if of.fields != nil {
 		r.Header = of.fields.Clone()
 	}
-	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Authorization", "Bearer "+testToken)
 	r.Header.Set("X-Forwarded-For", of.orElse(of.client, "192.0.2.1"))
 	if of.user != "" {
 		r.Header.Set("X-User", of.user)
@@ -173,7 +173,7 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 			if c.parameters && proxy == "ext_authz" {
 				continue
 			}
-			ask := askers(adminOfRules(t, forwardedRules).api)[proxy]
+			ask := askers(startTestAPI(t, forwardedRules).api)[proxy]
 			for i, s := range c.steps {
 				w := ask(s.of)
 				require.Equal(t, s.want, statusOf(t, w), "%s by %s, step %d: %s", name, proxy, i, w.Body)
@@ -185,7 +185,7 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 // What a proxy hands on is what the middleware would have answered.
 func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 	for proxy := range askers(nil) {
-		a, b := adminOfRules(t, forwardedRules), adminOfRules(t, forwardedRules)
+		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)
 		m, err := httplimit.New(b.node, b.book, httplimit.Options{})
 		require.NoError(t, err)
 		passes := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -217,11 +217,11 @@ func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 // Traefik asks by the client's method, and passes its body on, if it is told to.
 func TestAProxyMayAskByAnyMethod(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "TRACE"} {
-		a := adminOfRules(t, forwardedRules)
+		a := startTestAPI(t, forwardedRules)
 		for i, want := range []int{200, 200, 429} {
 			r := httptest.NewRequest(method, "/v1/forward_auth", strings.NewReader("a body"))
 			r.Header = http.Header{
-				"Authorization": {"Bearer " + adminToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {method}, "X-Forwarded-Host": {"h"},
+				"Authorization": {"Bearer " + testToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {method}, "X-Forwarded-Host": {"h"},
 				"X-Forwarded-For": {"192.0.2.1"}, "Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://other.example"},
 			}
 			w := answer(a.api, r)
@@ -232,7 +232,7 @@ func TestAProxyMayAskByAnyMethod(t *testing.T) {
 
 // A proxy that tells too little, or lets its clients tell, is denied and nothing is spent.
 func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
-	a := adminOfRules(t, forwardedRules)
+	a := startTestAPI(t, forwardedRules)
 	d := readAPI(t)
 	for documented, length := range map[string]int{"/v1/forward_auth": 4, "/v1/auth_request": 4, "/v1/ext_authz/{path}": 1} {
 		path := strings.Replace(documented, "{path}", "all", 1)
@@ -245,7 +245,7 @@ func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
 		}
 		require.Len(t, fields, length, path)
 		good := http.Header{
-			"Authorization": {"Bearer " + adminToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {"GET"},
+			"Authorization": {"Bearer " + testToken}, "X-Forwarded-Uri": {"/all"}, "X-Forwarded-Method": {"GET"},
 			"X-Original-Uri": {"/all"}, "X-Original-Method": {"GET"}, "X-Forwarded-Host": {"h"}, "X-Forwarded-For": {"192.0.2.1"},
 		}
 		ask := func(change func(http.Header)) *httptest.ResponseRecorder {
@@ -279,7 +279,7 @@ func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
 }
 
 func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
-	a := adminOfRules(t, forwardedRules)
+	a := startTestAPI(t, forwardedRules)
 	require.NoError(t, a.node.Close())
 	for proxy, ask := range askers(a.api) {
 		w := ask(forwardedAs{uri: "/all"})
@@ -295,7 +295,7 @@ func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
 
 // A proxy asks once, so that nothing would release what it held, nor settle.
 func TestAForwardedRequestHoldsNothing(t *testing.T) {
-	a := adminOfRules(t, `
+	a := startTestAPI(t, `
 rules:
 - {name: hourly, match: {path: /}, key: ip, limit: {rate: 10, per: 1h}}
 - {name: streams, match: {path: /streams}, key: ip, limit: {algorithm: in_flight, rate: 2}}
@@ -324,21 +324,21 @@ rules:
 
 // A browser's page on another origin has fields that proxies pass on.
 func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
-	a := adminOfRules(t, forwardedRules)
+	a := startTestAPI(t, forwardedRules)
 	for proxy, ask := range askers(a.api) {
 		w := ask(forwardedAs{method: "POST", host: "shop.example", fields: http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://other.example"}}})
 		require.Equal(t, 200, w.Code, proxy)
 	}
 	for _, method := range []string{"GET", "POST", "OPTIONS"} {
 		r := httptest.NewRequest(method, "/v1/ext_authz/all", nil)
-		r.Header = http.Header{"Authorization": {"Bearer " + adminToken}, "Origin": {"https://other.example"}, "Access-Control-Request-Headers": {"x-forwarded-for"}}
+		r.Header = http.Header{"Authorization": {"Bearer " + testToken}, "Origin": {"https://other.example"}, "Access-Control-Request-Headers": {"x-forwarded-for"}}
 		w := answer(a.api, r)
 		require.Equal(t, 400, w.Code, "a page cannot ask by itself: it may not send X-Forwarded-For")
 	}
 }
 
 func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	var d Take
 	h := a.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":2}`, 200, &d)
 	require.True(t, d.Allowed)
@@ -371,7 +371,7 @@ func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
 		require.Equal(t, 400, a.ask("POST", "/v1/refund", body).Code, body)
 	}
 
-	off := adminOfRules(t, fmt.Sprintf(endpointRules, false))
+	off := startTestAPI(t, fmt.Sprintf(endpointRules, false))
 	h = off.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":100}`, 200, &d)
 	require.Equal(t, []any{true, int64(2)}, []any{d.Allowed, d.Remaining}, "the rules are switched off")
 	require.Empty(t, h.Get("RateLimit"))
@@ -380,7 +380,7 @@ func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
 
 // Whatever a proxy sends, a field that is missing is never admitted.
 func FuzzForwarded(f *testing.F) {
-	a := adminOfRules(f, forwardedRules)
+	a := startTestAPI(f, forwardedRules)
 	f.Add("forward_auth", "/items/1?a=b", "POST", "api.example.com", "198.51.100.1, 192.0.2.1", "&hops=2")
 	f.Add("auth_request", "*", "OPTIONS", "", "[::1]:80", "&ambiguous_paths=refuse")
 	f.Add("ext_authz", "/a%2f..//b", "PUT", "h", "192.0.2.1", "")

@@ -35,8 +35,8 @@ type Options struct {
 }
 
 const (
-	adminMinToken = 16
-	adminPatience = 10 * time.Second // for a request's body, and then for its work
+	minTokenBytes = 16
+	stepTimeout   = 10 * time.Second // for a request's body, and then for its work
 )
 
 // Admin is the status and admin API, for an address of its own. docs/admin.md
@@ -51,27 +51,27 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.Handler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
-	g, err := newAdminGate(o)
+	g, err := newGate(o)
 	if err != nil {
 		return nil, err
 	}
-	a, err := routed(node, book, g, o.Logger, adminRoutes)
+	a, err := newAPI(node, book, g, o.Logger, routes)
 	if err != nil {
 		return nil, err
 	}
 	if o.Page != nil {
-		a.page = http.StripPrefix(strings.TrimSuffix(adminPage, "/"), o.Page)
+		a.page = http.StripPrefix(strings.TrimSuffix(pagePath, "/"), o.Page)
 	}
 	return a, nil
 }
 
-// routed is an API of these routes.
-func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, routes []adminRoute) (*admin, error) {
-	a := &admin{node: node, book: book, gate: g, log: log, patience: adminPatience, routes: make(map[string]map[string]adminRoute)}
+// newAPI is an API of these routes.
+func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, routes []route) (*api, error) {
+	a := &api{node: node, book: book, gate: g, log: log, stepTimeout: stepTimeout, routes: make(map[string]map[string]route)}
 	a.log = cmp.Or(a.log, slog.Default())
 	if book != nil {
 		var err error
-		if a.rulesOf, err = httplimit.New(node, book, httplimit.Options{Logger: a.log}); err != nil {
+		if a.lenient, err = httplimit.New(node, book, httplimit.Options{Logger: a.log}); err != nil {
 			return nil, err
 		}
 		if a.strict, err = httplimit.New(node, book, httplimit.Options{Logger: a.log, RefuseAmbiguousPaths: true}); err != nil {
@@ -80,115 +80,115 @@ func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, r
 	}
 	for _, r := range routes {
 		if a.routes[r.path] == nil {
-			a.routes[r.path] = make(map[string]adminRoute)
+			a.routes[r.path] = make(map[string]route)
 		}
 		a.routes[r.path][r.method] = r
 	}
 	return a, nil
 }
 
-type admin struct {
-	node     *weir.Node
-	book     *rules.Book           // may be nil
-	rulesOf  *httplimit.Middleware // decides by book on requests that are described; nil without one
-	strict   *httplimit.Middleware // as rulesOf, but refuses ambiguous paths
-	gate     *adminGate
-	log      *slog.Logger
-	failed   loglimit.Line // of the line that says so
-	patience time.Duration
-	routes   map[string]map[string]adminRoute // by path, then by method
-	csrf     http.CrossOriginProtection       // a browser may have a certificate
-	page     http.Handler                     // nil for none
+type api struct {
+	node        *weir.Node
+	book        *rules.Book           // may be nil
+	lenient     *httplimit.Middleware // decides by book on requests that are described; nil without one
+	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
+	gate        *gate
+	log         *slog.Logger
+	failed      loglimit.Line // of the line that says so
+	stepTimeout time.Duration
+	routes      map[string]map[string]route // by path, then by method
+	csrf        http.CrossOriginProtection  // a browser may have a certificate
+	page        http.Handler                // nil for none
 }
 
-// adminFunc answers a request: with nothing if the answer is nil, as a Middleware denies if it
+// operation answers a request: with nothing if the answer is nil, as a Middleware denies if it
 // is a *denial, and else with JSON.
-type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
+type operation func(*api, *request) (status int, answer any, err error)
 
-// adminRequest is a request that was admitted.
-type adminRequest struct {
+// request is a request that was admitted.
+type request struct {
 	*http.Request
-	w        http.ResponseWriter // for the bounds on the body
-	by       string              // the client, as far as it is known
-	rest     string              // of the path, after its route's; as it came after extAuthzPath
-	patience time.Duration       // for the body
-	rules    *rules.Snapshot     // those that hold now, where the route is ofRules
+	w           http.ResponseWriter // for the bounds on the body
+	by          string              // the client, as far as it is known
+	rest        string              // of the path, after its route's; as it came after extAuthzPath
+	stepTimeout time.Duration       // for the body
+	rules       *rules.Snapshot     // those that hold now, where the route is ofRules
 }
 
-// adminRoute is one operation. A path that ends with / has a name after it.
-type adminRoute struct {
+// route is one operation. A path that ends with / has a name after it.
+type route struct {
 	method, path string
-	serve        adminFunc
-	traits       adminTraits
+	serve        operation
+	traits       traits
 }
 
-type adminTraits uint8
+type traits uint8
 
 const (
-	ofRules     adminTraits = 1 << iota // not found on a node without rules
-	bare                                // takes no parameters
-	forServices                         // also among Checks
-	anyMethod                           // answers every method as GET
+	ofRules     traits = 1 << iota // not found on a node without rules
+	bare                           // takes no parameters
+	forServices                    // also among Checks
+	anyMethod                      // answers every method as GET
 )
 
-var adminRoutes = []adminRoute{
-	{http.MethodGet, "/v1/status", (*admin).status, ofRules},
-	{http.MethodGet, "/v1/overrides", (*admin).overrides, ofRules | bare},
-	{http.MethodPost, "/v1/overrides", (*admin).setOverride, ofRules},
-	{http.MethodDelete, "/v1/overrides", (*admin).deleteOverride, ofRules},
-	{http.MethodDelete, "/v1/counts", (*admin).deleteCount, 0},
-	{http.MethodGet, "/v1/members", (*admin).members, bare},
-	{http.MethodDelete, adminMemberPath, (*admin).deleteMember, bare},
-	{http.MethodGet, "/v1/ring", (*admin).ring, bare},
-	{http.MethodGet, "/v1/stats", (*admin).stats, bare},
-	{http.MethodGet, "/v1/totals", (*admin).totals, bare},
-	{http.MethodGet, "/v1/top", (*admin).top, 0},
-	{http.MethodGet, "/v1/rules", (*admin).rules, ofRules | bare},
-	{http.MethodPost, "/v1/check", (*admin).check, forServices},
-	{http.MethodPost, "/v1/take", (*admin).take, ofRules | forServices},
-	{http.MethodPost, "/v1/peek", (*admin).peek, ofRules | forServices},
-	{http.MethodPost, "/v1/take_all", (*admin).takeAll, ofRules | forServices},
-	{http.MethodPost, "/v1/request", (*admin).request, ofRules | forServices},
-	{http.MethodPost, "/v1/debit", (*admin).debit, ofRules | forServices},
-	{http.MethodPost, "/v1/refund", (*admin).refund, ofRules | forServices},
-	{http.MethodPost, "/v1/hold", (*admin).hold, ofRules | forServices},
-	{http.MethodPost, "/v1/renew", (*admin).renew, ofRules | forServices},
-	{http.MethodPost, "/v1/release", (*admin).release, ofRules | forServices},
-	{http.MethodPost, "/v1/reserve", (*admin).reserve, ofRules | forServices},
-	{http.MethodPost, "/v1/settle", (*admin).settle, ofRules | forServices},
-	{http.MethodGet, "/v1/forward_auth", (*admin).forwardAuth, ofRules | forServices | anyMethod},
-	{http.MethodGet, "/v1/auth_request", (*admin).authRequest, ofRules | forServices | anyMethod},
-	{http.MethodGet, extAuthzPath, (*admin).extAuthz, ofRules | forServices},
-	{http.MethodGet, "/openapi.json", (*admin).openAPI, bare | forServices},
+var routes = []route{
+	{http.MethodGet, "/v1/status", (*api).status, ofRules},
+	{http.MethodGet, "/v1/overrides", (*api).overrides, ofRules | bare},
+	{http.MethodPost, "/v1/overrides", (*api).setOverride, ofRules},
+	{http.MethodDelete, "/v1/overrides", (*api).deleteOverride, ofRules},
+	{http.MethodDelete, "/v1/counts", (*api).deleteCount, 0},
+	{http.MethodGet, "/v1/members", (*api).members, bare},
+	{http.MethodDelete, memberPath, (*api).deleteMember, bare},
+	{http.MethodGet, "/v1/ring", (*api).ring, bare},
+	{http.MethodGet, "/v1/stats", (*api).stats, bare},
+	{http.MethodGet, "/v1/totals", (*api).totals, bare},
+	{http.MethodGet, "/v1/top", (*api).top, 0},
+	{http.MethodGet, "/v1/rules", (*api).rules, ofRules | bare},
+	{http.MethodPost, "/v1/check", (*api).check, forServices},
+	{http.MethodPost, "/v1/take", (*api).take, ofRules | forServices},
+	{http.MethodPost, "/v1/peek", (*api).peek, ofRules | forServices},
+	{http.MethodPost, "/v1/take_all", (*api).takeAll, ofRules | forServices},
+	{http.MethodPost, "/v1/request", (*api).request, ofRules | forServices},
+	{http.MethodPost, "/v1/debit", (*api).debit, ofRules | forServices},
+	{http.MethodPost, "/v1/refund", (*api).refund, ofRules | forServices},
+	{http.MethodPost, "/v1/hold", (*api).hold, ofRules | forServices},
+	{http.MethodPost, "/v1/renew", (*api).renew, ofRules | forServices},
+	{http.MethodPost, "/v1/release", (*api).release, ofRules | forServices},
+	{http.MethodPost, "/v1/reserve", (*api).reserve, ofRules | forServices},
+	{http.MethodPost, "/v1/settle", (*api).settle, ofRules | forServices},
+	{http.MethodGet, "/v1/forward_auth", (*api).forwardAuth, ofRules | forServices | anyMethod},
+	{http.MethodGet, "/v1/auth_request", (*api).authRequest, ofRules | forServices | anyMethod},
+	{http.MethodGet, extAuthzPath, (*api).extAuthz, ofRules | forServices},
+	{http.MethodGet, "/openapi.json", (*api).openAPI, bare | forServices},
 }
 
 const (
-	adminMemberPath = "/v1/members/"
-	adminPage       = "/page/"
+	memberPath = "/v1/members/"
+	pagePath   = "/page/"
 )
 
-// adminError is what is wrong with a request, in words for its sender.
-type adminError struct {
+// refusal is what is wrong with a request, in words for its sender.
+type refusal struct {
 	status int
 	detail string
 }
 
-func (e *adminError) Error() string { return e.detail }
+func (e *refusal) Error() string { return e.detail }
 
-func adminRefusal(status int, format string, args ...any) error {
-	return &adminError{status, fmt.Sprintf(format, args...)}
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if a.page != nil && strings.HasPrefix(r.URL.Path+"/", adminPage) {
+	if a.page != nil && strings.HasPrefix(r.URL.Path+"/", pagePath) {
 		a.servePage(w, r)
 		return
 	}
 	status, answer, err := a.answer(w, r)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.sendError(w, r, err)
 		return
 	}
 	switch of := answer.(type) {
@@ -201,7 +201,7 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		text, err := json.Marshal(answer)
 		if err != nil {
-			a.refuse(w, r, err)
+			a.sendError(w, r, err)
 			return
 		}
 		sendBody(w, status, "application/json", append(text, '\n'))
@@ -216,7 +216,7 @@ func sendBody(w http.ResponseWriter, status int, contentType string, body []byte
 }
 
 // answer identifies the client before it reveals anything of what is there.
-func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
+func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
 	by, err := a.gate.admit(w, r)
 	if err != nil {
 		return 0, nil, err
@@ -230,16 +230,16 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 		return a.serve(w, r, route, by, "")
 	}
 	if err := a.csrf.Check(r); err != nil {
-		return 0, nil, adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")
+		return 0, nil, refuse(http.StatusForbidden, "the request comes from a page of another origin")
 	}
 	methods, rest := a.routes[r.URL.Path], ""
-	if name, ok := strings.CutPrefix(r.URL.Path, adminMemberPath); ok && name != "" {
-		methods, rest = a.routes[adminMemberPath], name
+	if name, ok := strings.CutPrefix(r.URL.Path, memberPath); ok && name != "" {
+		methods, rest = a.routes[memberPath], name
 	} else if ok {
 		methods = nil
 	}
 	if methods == nil {
-		return 0, nil, adminRefusal(http.StatusNotFound, "there is nothing at this path: /openapi.json lists the paths")
+		return 0, nil, refuse(http.StatusNotFound, "there is nothing at this path: /openapi.json lists the paths")
 	}
 	method := r.Method
 	if method == http.MethodHead {
@@ -247,19 +247,19 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	}
 	route, ok := methods[method]
 	if !ok {
-		w.Header().Set("Allow", adminAllow(methods))
-		return 0, nil, adminRefusal(http.StatusMethodNotAllowed, "this path answers %s", adminAllow(methods))
+		w.Header().Set("Allow", joinMethods(methods))
+		return 0, nil, refuse(http.StatusMethodNotAllowed, "this path answers %s", joinMethods(methods))
 	}
 	return a.serve(w, r, route, by, rest)
 }
 
 // serve carries out an operation within its time.
-func (a *admin) serve(w http.ResponseWriter, r *http.Request, route adminRoute, by, rest string) (status int, answer any, err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), 2*a.patience)
+func (a *api) serve(w http.ResponseWriter, r *http.Request, route route, by, rest string) (status int, answer any, err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*a.stepTimeout)
 	defer cancel()
-	of := &adminRequest{r.WithContext(ctx), w, by, rest, a.patience, nil}
+	of := &request{r.WithContext(ctx), w, by, rest, a.stepTimeout, nil}
 	if route.traits&ofRules != 0 {
-		if of.rules, err = a.current(); err != nil {
+		if of.rules, err = a.currentRules(); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -272,22 +272,22 @@ func (a *admin) serve(w http.ResponseWriter, r *http.Request, route adminRoute, 
 }
 
 // servePage serves the page to a client that is admitted.
-func (a *admin) servePage(w http.ResponseWriter, r *http.Request) {
+func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 	_, err := a.gate.admitBrowser(w, r)
 	if err == nil && a.csrf.Check(r) != nil {
-		err = adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")
+		err = refuse(http.StatusForbidden, "the request comes from a page of another origin")
 	}
 	switch {
 	case err != nil:
-		a.refuse(w, r, err)
-	case r.URL.Path+"/" == adminPage:
-		http.Redirect(w, r, adminPage, http.StatusPermanentRedirect)
+		a.sendError(w, r, err)
+	case r.URL.Path+"/" == pagePath:
+		http.Redirect(w, r, pagePath, http.StatusPermanentRedirect)
 	default:
 		a.page.ServeHTTP(w, r)
 	}
 }
 
-func adminAllow(methods map[string]adminRoute) string {
+func joinMethods(methods map[string]route) string {
 	var names []string
 	for name := range methods {
 		names = append(names, name)
@@ -299,44 +299,44 @@ func adminAllow(methods map[string]adminRoute) string {
 	return strings.Join(names, ", ")
 }
 
-// refuse says what is wrong: what the caller can mend in full, the rest in the log.
-func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// sendError says what is wrong: what the caller can mend in full, the rest in the log.
+func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	var noEnd *httplimit.ErrNoEnd
 	if errors.As(err, &noEnd) {
 		err = refuseNoEnd(noEnd.Limit, r.URL.Path)
 	}
-	var told *adminError
+	var told *refusal
 	switch {
 	case errors.As(err, &told):
 	case errors.Is(err, weir.ErrInvalid):
 		detail := strings.ReplaceAll(err.Error(), weir.ErrInvalid.Error()+" ", "")
-		told = &adminError{http.StatusBadRequest, strings.ReplaceAll(detail, "\n", "; ")}
+		told = &refusal{http.StatusBadRequest, strings.ReplaceAll(detail, "\n", "; ")}
 	case errors.Is(err, weir.ErrClosed):
-		told = &adminError{http.StatusServiceUnavailable, "the node is closed: ask another"}
+		told = &refusal{http.StatusServiceUnavailable, "the node is closed: ask another"}
 	case errors.Is(err, context.Canceled):
-		told = &adminError{httplimit.StatusClientGone, "the client is gone"}
+		told = &refusal{httplimit.StatusClientGone, "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):
-		told = &adminError{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
+		told = &refusal{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
 	default:
 		if unlogged, due := a.failed.Due(time.Now()); due {
 			a.log.Error("a request to the admin API failed", "method", r.Method, "url_path", r.URL.Path, "error", err, "unlogged", unlogged)
 		}
-		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
+		told = &refusal{http.StatusInternalServerError, "the log of this node says more"}
 	}
 	text, _ := json.Marshal(httplimit.Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
 	sendBody(w, told.status, "application/problem+json", append(text, '\n'))
 }
 
-// current is the rules that hold now.
-func (a *admin) current() (*rules.Snapshot, error) {
+// currentRules is the rules that hold now.
+func (a *api) currentRules() (*rules.Snapshot, error) {
 	if a.book == nil {
-		return nil, adminRefusal(http.StatusNotFound, "this node has no rules")
+		return nil, refuse(http.StatusNotFound, "this node has no rules")
 	}
 	return a.book.Current(), nil
 }
 
-// adminLimit finds a limit of the rules.
-func adminLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
+// findLimit finds a limit of the rules.
+func findLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
 	l, _, ok := s.Limit(name)
 	if !ok {
 		var known []string
@@ -345,7 +345,7 @@ func adminLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
 				known = append(known, r.Limits[i].Name)
 			}
 		}
-		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, enum.Suggest(name, known))
+		return nil, refuse(http.StatusNotFound, "there is no limit %q: %s", name, enum.Suggest(name, known))
 	}
 	return l, nil
 }

@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	adminToken = "0123456789abcdef"
-	adminRules = `
+	testToken = "0123456789abcdef"
+	testRules = `
 version: 3
 tiers: {free: {}, premium: {multiply: 10}}
 default_tier: free
@@ -63,8 +63,8 @@ rules:
 `
 )
 
-// adminOf is a node with rules, and its API.
-type adminOf struct {
+// testAPI is a node with rules, and its API.
+type testAPI struct {
 	t    testing.TB
 	node *weir.Node
 	book *rules.Book
@@ -72,22 +72,22 @@ type adminOf struct {
 	log  *bytes.Buffer
 }
 
-func newAdmin(t testing.TB) *adminOf {
+func newTestAPI(t testing.TB) *testAPI {
 	t.Helper()
-	return adminOfRules(t, adminRules)
+	return startTestAPI(t, testRules)
 }
 
-// adminOfRules is the API of a node of its own with these rules.
-func adminOfRules(t testing.TB, text string) *adminOf {
+// startTestAPI is the API of a node of its own with these rules.
+func startTestAPI(t testing.TB, text string) *testAPI {
 	t.Helper()
-	return adminOnRules(t, startNode(t, weir.Config{}), text)
+	return newTestAPIOn(t, startNode(t, weir.Config{}), text)
 }
 
-func adminOnRules(t testing.TB, node *weir.Node, text string) *adminOf {
+func newTestAPIOn(t testing.TB, node *weir.Node, text string) *testAPI {
 	t.Helper()
-	a := &adminOf{t: t, node: node, book: staticBook(t, node, text), log: new(bytes.Buffer)}
+	a := &testAPI{t: t, node: node, book: staticBook(t, node, text), log: new(bytes.Buffer)}
 	var err error
-	a.api, err = Handler(node, a.book, Options{Tokens: [][]byte{[]byte(adminToken)}, Logger: slog.New(slog.NewTextHandler(a.log, nil))})
+	a.api, err = Handler(node, a.book, Options{Tokens: [][]byte{[]byte(testToken)}, Logger: slog.New(slog.NewTextHandler(a.log, nil))})
 	require.NoError(t, err)
 	return a
 }
@@ -122,13 +122,13 @@ func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 }
 
 // ask sends a request with the token; with a body it is JSON.
-func (a *adminOf) ask(method, path, body string) *httptest.ResponseRecorder {
+func (a *testAPI) ask(method, path, body string) *httptest.ResponseRecorder {
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
 	r := httptest.NewRequest(method, path, reader)
-	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Authorization", "Bearer "+testToken)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -139,7 +139,7 @@ func (a *adminOf) ask(method, path, body string) *httptest.ResponseRecorder {
 }
 
 // get reads an answer.
-func (a *adminOf) get(method, path, body string, status int, into any) http.Header {
+func (a *testAPI) get(method, path, body string, status int, into any) http.Header {
 	a.t.Helper()
 	w := a.ask(method, path, body)
 	require.Equal(a.t, status, w.Code, w.Body.String())
@@ -164,23 +164,23 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 	}{
 		{"neither", "weir: invalid Options: neither Tokens nor MutualTLS: give it a token of 16 bytes or more, or set MutualTLS; it is never open to all", Options{}},
 		{"an empty token", "weir: invalid Options: Tokens[0] has 0 bytes: use 16 or more, at random", Options{Tokens: [][]byte{nil}}},
-		{"a short token beside a good one", "weir: invalid Options: Tokens[1] has 5 bytes: use 16 or more, at random", Options{Tokens: [][]byte{[]byte(adminToken), []byte("12345")}}},
+		{"a short token beside a good one", "weir: invalid Options: Tokens[1] has 5 bytes: use 16 or more, at random", Options{Tokens: [][]byte{[]byte(testToken), []byte("12345")}}},
 		{"a token that lacks a byte", "weir: invalid Options: Tokens[0] has 15 bytes: use 16 or more, at random", Options{Tokens: [][]byte{[]byte("0123456789abcde")}}},
-		{"a condition on nothing", "weir: invalid Options: Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate", Options{Tokens: [][]byte{[]byte(adminToken)}, Certificate: any}},
+		{"a condition on nothing", "weir: invalid Options: Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate", Options{Tokens: [][]byte{[]byte(testToken)}, Certificate: any}},
 	} {
 		api, err := Handler(node, nil, c.o)
 		require.ErrorIs(t, err, weir.ErrInvalid, c.about)
 		require.EqualError(t, err, c.want, c.about)
 		require.Nil(t, api, c.about)
 	}
-	_, err := Handler(nil, nil, Options{Tokens: [][]byte{[]byte(adminToken)}})
+	_, err := Handler(nil, nil, Options{Tokens: [][]byte{[]byte(testToken)}})
 	require.EqualError(t, err, "weir: invalid admin.Handler: node is nil: pass one that weir.Start returned")
 }
 
 func TestAdminAnswersToItsTokensAlone(t *testing.T) {
 	node := startNode(t, weir.Config{})
 	const old = "the token of last month, which is longer"
-	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(adminToken), []byte(old)}})
+	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken), []byte(old)}})
 	require.NoError(t, err)
 	const howTo, which = "send one Authorization header: Bearer and a token", "the token is not allowed"
 	for _, c := range []struct {
@@ -188,19 +188,19 @@ func TestAdminAnswersToItsTokensAlone(t *testing.T) {
 		header []string
 		detail string // empty: it is answered
 	}{
-		{"the first token", []string{"Bearer " + adminToken}, ""},
+		{"the first token", []string{"Bearer " + testToken}, ""},
 		{"the second token", []string{"Bearer " + old}, ""},
-		{"a scheme of other case", []string{"bEARER " + adminToken}, ""},
+		{"a scheme of other case", []string{"bEARER " + testToken}, ""},
 		{"none", nil, howTo},
 		{"an empty one", []string{""}, howTo},
-		{"another scheme", []string{"Basic " + adminToken}, howTo},
-		{"no scheme", []string{adminToken}, howTo},
-		{"two headers", []string{"Bearer " + adminToken, "Bearer " + adminToken}, howTo},
+		{"another scheme", []string{"Basic " + testToken}, howTo},
+		{"no scheme", []string{testToken}, howTo},
+		{"two headers", []string{"Bearer " + testToken, "Bearer " + testToken}, howTo},
 		{"no token", []string{"Bearer"}, which},
 		{"an empty token", []string{"Bearer "}, which},
-		{"the start of a token", []string{"Bearer " + adminToken[:15]}, which},
-		{"a token and more", []string{"Bearer " + adminToken + "0"}, which},
-		{"two tokens", []string{"Bearer " + adminToken + " " + old}, which},
+		{"the start of a token", []string{"Bearer " + testToken[:15]}, which},
+		{"a token and more", []string{"Bearer " + testToken + "0"}, which},
+		{"two tokens", []string{"Bearer " + testToken + " " + old}, which},
 		{"another of the same length", []string{"Bearer 0123456789abcdeF"}, which},
 	} {
 		for _, path := range []string{"/v1/members", "/openapi.json", "/nothing", "/v1/members/x"} {
@@ -235,11 +235,11 @@ func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
 		{"no certificate", Options{MutualTLS: true}, &tls.ConnectionState{}, "", 403},
 		{"one that was not verified", Options{MutualTLS: true}, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf("ops")}}, "", 403},
 		{"an empty chain", Options{MutualTLS: true}, &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}, "", 403},
-		{"a token in its place", Options{MutualTLS: true}, nil, adminToken, 403},
+		{"a token in its place", Options{MutualTLS: true}, nil, testToken, 403},
 		{"another's name", Options{MutualTLS: true, Certificate: func(c *x509.Certificate) bool { return c.Subject.CommonName == "root" }}, verified, "", 403},
 		{"the right name", Options{MutualTLS: true, Certificate: func(c *x509.Certificate) bool { return c.Subject.CommonName == "ops" }}, verified, "", 200},
-		{"both are asked for, and there", Options{MutualTLS: true, Tokens: [][]byte{[]byte(adminToken)}}, verified, adminToken, 200},
-		{"both are asked for, one is there", Options{MutualTLS: true, Tokens: [][]byte{[]byte(adminToken)}}, verified, "", 401},
+		{"both are asked for, and there", Options{MutualTLS: true, Tokens: [][]byte{[]byte(testToken)}}, verified, testToken, 200},
+		{"both are asked for, one is there", Options{MutualTLS: true, Tokens: [][]byte{[]byte(testToken)}}, verified, "", 401},
 	} {
 		api, err := Handler(node, nil, c.o)
 		require.NoError(t, err, c.about)
@@ -254,7 +254,7 @@ func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
 }
 
 func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	long := strings.Repeat("k", 1025)
 	for _, c := range []struct {
 		about, method, path, body string
@@ -338,14 +338,14 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 }
 
 func TestABodyMustSayThatItIsJSON(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	const body = `{"key":"a","limit":5,"window_ms":1000}`
 	for kind, status := range map[string]int{
 		"application/json": 200, "Application/JSON; charset=UTF-8": 200, "": 415, "text/plain": 415, "application/x-www-form-urlencoded": 415,
 		"application/json; charset=latin1": 415, "application/jsonp": 415, "garbage;;": 415,
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(body))
-		r.Header.Set("Authorization", "Bearer "+adminToken)
+		r.Header.Set("Authorization", "Bearer "+testToken)
 		r.Header.Set("Content-Type", kind)
 		w := answer(a.api, r)
 		require.Equal(t, status, w.Code, kind)
@@ -356,9 +356,9 @@ func TestABodyMustSayThatItIsJSON(t *testing.T) {
 }
 
 func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	r := httptest.NewRequest(http.MethodDelete, "/v1/counts?limit=address&key=a", nil)
-	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Authorization", "Bearer "+testToken)
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	w := answer(a.api, r)
 	require.Equal(t, `{"type":"about:blank","title":"Forbidden","status":403,"detail":"the request comes from a page of another origin"}`+"\n", w.Body.String())
@@ -366,7 +366,7 @@ func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
 }
 
 func TestAClosedNodeSaysSo(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	require.NoError(t, a.node.Close())
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/v1/status?key=a", ""}, {"DELETE", "/v1/counts?limit=address&key=a", ""},
@@ -380,9 +380,9 @@ func TestAClosedNodeSaysSo(t *testing.T) {
 
 func TestWithoutABookThereAreNoRules(t *testing.T) {
 	node := startNode(t, weir.Config{})
-	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(adminToken)}})
+	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken)}})
 	require.NoError(t, err)
-	a := &adminOf{t: t, node: node, api: api}
+	a := &testAPI{t: t, node: node, api: api}
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/v1/status?key=a", ""}, {"GET", "/v1/rules", ""}, {"GET", "/v1/overrides", ""}, {"POST", "/v1/overrides", `{}`},
 		{"DELETE", "/v1/overrides?limit=a&key=b", ""}, {"DELETE", "/v1/counts?limit=a&key=b", ""},
@@ -400,7 +400,7 @@ func TestWithoutABookThereAreNoRules(t *testing.T) {
 
 func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmin(t)
+		a := newTestAPI(t)
 		check := func(body string) (d checkAnswer) {
 			t.Helper()
 			a.get("POST", "/v1/check", body, 200, &d)
@@ -435,10 +435,10 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 }
 
 func TestARequestHasItsTimeAndNoMore(t *testing.T) {
-	a := newAdmin(t)
-	api := a.api.(*admin)
-	api.patience = 10 * time.Millisecond
-	api.routes["/v1/slow"] = map[string]adminRoute{http.MethodGet: {serve: func(_ *admin, r *adminRequest) (int, any, error) {
+	a := newTestAPI(t)
+	h := a.api.(*api)
+	h.stepTimeout = 10 * time.Millisecond
+	h.routes["/v1/slow"] = map[string]route{http.MethodGet: {serve: func(_ *api, r *request) (int, any, error) {
 		select {
 		case <-r.Context().Done():
 			return 0, nil, r.Context().Err()
@@ -452,7 +452,7 @@ func TestARequestHasItsTimeAndNoMore(t *testing.T) {
 }
 
 func TestNoKeyIsLogged(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	const key = "alice@example.com"
 	var set overrideAnswer
 	a.get("POST", "/v1/overrides", `{"limit":"api/hourly","key":"`+key+`","rate":5000}`, 200, &set)
@@ -466,11 +466,11 @@ func TestNoKeyIsLogged(t *testing.T) {
 	require.Equal(t, 3, strings.Count(a.log.String(), `client="token 1"`))
 	require.Regexp(t, `msg="override set".* rate=5000 until=forever by="token 1" `, a.log)
 	require.NotContains(t, a.log.String(), "alice")
-	require.NotContains(t, a.log.String(), adminToken)
+	require.NotContains(t, a.log.String(), testToken)
 }
 
 func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	body, err := json.Marshal(map[string]any{"limit": "api/burst", "key": "u", "rate": 50, "per": "2s", "burst": 500, "until": until.In(time.FixedZone("", 7200)).Format(time.RFC3339), "by": "ops"})
 	require.NoError(t, err)
@@ -505,20 +505,20 @@ func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
 	require.Empty(t, all.Overrides)
 }
 
-func (a *adminOf) limiter(name string) *weir.Limiter {
+func (a *testAPI) limiter(name string) *weir.Limiter {
 	l, _, ok := a.book.Current().Limit(name)
 	require.True(a.t, ok, name)
 	return a.book.Current().Limiter(l, "", "")
 }
 
 func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
-	a, path := newAdmin(t), filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(adminRules), 0o600))
+	a, path := newTestAPI(t), filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(testRules), 0o600))
 	var err error
 	a.book, err = rules.Open(t.Context(), a.node, path, rules.BookOptions{Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond})
 	require.NoError(t, err)
 	defer a.book.Close()
-	a.api, err = Handler(a.node, a.book, Options{Tokens: [][]byte{[]byte(adminToken)}})
+	a.api, err = Handler(a.node, a.book, Options{Tokens: [][]byte{[]byte(testToken)}})
 	require.NoError(t, err)
 	var now rulesAnswer
 	a.get("GET", "/v1/rules", "", 200, &now)
@@ -571,7 +571,7 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 }
 
 func TestStatsTellWhatAShadowWouldHaveDenied(t *testing.T) {
-	a := adminOfRules(t, `
+	a := startTestAPI(t, `
 rules:
 - {name: real, key: user, limit: {rate: 1, per: 1h}}
 - {name: trial, key: user, shadow: true, limit: {rate: 2, per: 1h}}
@@ -598,11 +598,11 @@ func TestStatsHaveLatencyInMicroseconds(t *testing.T) {
 	require.Equal(t, 250*time.Nanosecond, bounds[0])
 	require.Equal(t, map[string]Latency{"owner": {
 		Count: 4, SumUS: 1.5, Buckets: []LatencyBucket{{UpToUS: 0.25, Count: 2}, {UpToUS: float64(bounds[1].Nanoseconds()) / 1000, Count: 3}},
-	}}, latencyOf(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}))
+	}}, showLatency(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}))
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	l, _, _ := a.book.Current().Limit("address")
 	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Count(l, "", "192.0.2.1").Soft
 	for _, l := range []*weir.Limiter{hard, soft} {
@@ -622,15 +622,15 @@ func TestAResetForgetsTheOverrunToo(t *testing.T) {
 }
 
 func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
-	a := newAdmin(t)
-	a.api.(*admin).patience = 100 * time.Millisecond
+	a := newTestAPI(t)
+	a.api.(*api).stepTimeout = 100 * time.Millisecond
 	server := httptest.NewServer(a.api)
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "+adminToken+"\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{\"key\":")
+	_, err = io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "+testToken+"\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{\"key\":")
 	require.NoError(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
@@ -660,11 +660,11 @@ func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
 	f.Add("POST", "/v1/release", "", `{"limit":"address","key":"1","hold":"x"}`)
 	f.Add("POST", "/v1/reserve", "", `{"limit":"address","key":"1","units":2}`)
 	f.Add("POST", "/v1/settle", "", `{"limit":"address","key":"1","reservation":"x","units":0}`)
-	a := newAdmin(f)
+	a := newTestAPI(f)
 	f.Fuzz(func(t *testing.T, method, path, query, body string) {
 		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
 		r.Method, r.URL = method, &url.URL{Path: path, RawQuery: query}
-		r.Header.Set("Authorization", "Bearer "+adminToken)
+		r.Header.Set("Authorization", "Bearer "+testToken)
 		r.Header.Set("Content-Type", "application/json")
 		w := answer(a.api, r)
 		if w.Code == http.StatusInternalServerError || w.Code != http.StatusNoContent && !json.Valid(w.Body.Bytes()) {
@@ -676,14 +676,14 @@ func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
 func TestTheDocsHaveEveryRoute(t *testing.T) {
 	text, err := os.ReadFile("../docs/admin.md")
 	require.NoError(t, err)
-	for _, r := range adminRoutes {
+	for _, r := range routes {
 		require.Contains(t, string(text), "`"+r.method+" "+r.path, "%s %s", r.method, r.path)
 	}
 }
 
 func TestWhatTheAdminAPIFailsAtIsLoggedAtAPace(t *testing.T) {
-	a := newAdmin(t)
-	a.api.(*admin).routes["/v1/broken"] = map[string]adminRoute{http.MethodGet: {serve: func(*admin, *adminRequest) (int, any, error) {
+	a := newTestAPI(t)
+	a.api.(*api).routes["/v1/broken"] = map[string]route{http.MethodGet: {serve: func(*api, *request) (int, any, error) {
 		return 0, nil, errors.New("broken")
 	}}}
 	for range 50 {

@@ -13,9 +13,9 @@ import (
 
 // What a hold may last without a renewal.
 const (
-	adminHoldTTL      = 30 * time.Second // where the question leaves it out
-	adminLeastHoldTTL = time.Second
-	adminMostHoldTTL  = time.Hour
+	defaultHoldTTL = 30 * time.Second // where the question leaves it out
+	minHoldTTL     = time.Second
+	maxHoldTTL     = time.Hour
 )
 
 // heldAnswer is what an in-flight limit says, or any limit of an estimate. ExpiresAt is there,
@@ -29,11 +29,11 @@ type heldAnswer struct {
 
 // hold holds units of one in-flight limit of the rules. They come back by release, or once
 // ttl has passed since the last renewal.
-func (a *admin) hold(r *adminRequest) (int, any, error) {
-	ttl := adminHoldTTL
-	v, o, err := r.onePossible(adminField{name: "ttl", into: &ttl})
+func (a *api) hold(r *request) (int, any, error) {
+	ttl := defaultHoldTTL
+	v, o, err := r.readPossible(field{name: "ttl", into: &ttl})
 	if err == nil {
-		err = holdTTL(ttl)
+		err = checkHoldTTL(ttl)
 	}
 	if err != nil {
 		return 0, nil, err
@@ -41,36 +41,36 @@ func (a *admin) hold(r *adminRequest) (int, any, error) {
 	var answer heldAnswer
 	begun := time.Now()
 	if mustAsk(o, v) {
-		if answer.Hold, v.Decision, err = limiterOf(v).HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
+		if answer.Hold, v.Decision, err = askedLimiter(v).HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
 			return 0, nil, err
 		}
 	}
 	if answer.Hold != "" {
-		answer.ExpiresAt = expiry(begun.Add(ttl))
+		answer.ExpiresAt = truncateTime(begun.Add(ttl))
 	}
-	answer.Take = answerOfOne(o, r.w.Header())
+	answer.Take = showOnly(o, r.w.Header())
 	return http.StatusOK, answer, nil
 }
 
-// holdTTL returns an error for a ttl that no hold may have.
-func holdTTL(ttl time.Duration) error {
-	if ttl < adminLeastHoldTTL || ttl > adminMostHoldTTL {
-		return adminRefusal(http.StatusBadRequest, "ttl is %s: use %s to %s", enum.Duration(ttl), enum.Duration(adminLeastHoldTTL), enum.Duration(adminMostHoldTTL))
+// checkHoldTTL returns an error for a ttl that no hold may have.
+func checkHoldTTL(ttl time.Duration) error {
+	if ttl < minHoldTTL || ttl > maxHoldTTL {
+		return refuse(http.StatusBadRequest, "ttl is %s: use %s to %s", enum.Duration(ttl), enum.Duration(minHoldTTL), enum.Duration(maxHoldTTL))
 	}
 	return nil
 }
 
-// expiry is a time as the API shows it, rounded down: a client that renews or settles before
+// truncateTime is a time as the API shows it, rounded down: a client that renews or settles before
 // it is not too late.
-func expiry(at time.Time) *time.Time {
+func truncateTime(at time.Time) *time.Time {
 	at = at.UTC().Truncate(time.Millisecond)
 	return &at
 }
 
-// carriedText reads a text of hold or reserve, in the field of that name, and returns the
+// readCarried reads a text of hold or reserve, in the field of that name, and returns the
 // limit that it is about.
-func (r *adminRequest) carriedText(field string, more ...adminField) (v httplimit.Verdict, text string, err error) {
-	v, err = r.oneCount(append(more, adminField{name: field, into: &text, required: true})...)
+func (r *request) readCarried(name string, more ...field) (v httplimit.Verdict, text string, err error) {
+	v, err = r.readCount(append(more, field{name: name, into: &text, required: true})...)
 	if err == nil {
 		err = r.checkKind(v.Limiter.Limit())
 	}
@@ -78,36 +78,36 @@ func (r *adminRequest) carriedText(field string, more ...adminField) (v httplimi
 }
 
 // renew lets a hold go on.
-func (a *admin) renew(r *adminRequest) (int, any, error) {
-	ttl := adminHoldTTL
-	v, text, err := r.carriedText("hold", adminField{name: "ttl", into: &ttl})
+func (a *api) renew(r *request) (int, any, error) {
+	ttl := defaultHoldTTL
+	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl})
 	if err == nil {
-		err = holdTTL(ttl)
+		err = checkHoldTTL(ttl)
 	}
 	if err == nil {
 		err = v.Limiter.RenewHold(r.Context(), v.Key, text, ttl)
 	}
 	if errors.Is(err, weir.ErrExpired) {
-		err = adminRefusal(http.StatusGone, "the hold is released, lost or over, and its units may be others': stop what it is for, and take a new one")
+		err = refuse(http.StatusGone, "the hold is released, lost or over, and its units may be others': stop what it is for, and take a new one")
 	}
-	return http.StatusNoContent, nil, unanswered(err)
+	return http.StatusNoContent, nil, translateUnanswered(err)
 }
 
-// unanswered returns what tells a client to ask again where err is that other nodes did not
+// translateUnanswered returns what tells a client to ask again where err is that other nodes did not
 // answer.
-func unanswered(err error) error {
+func translateUnanswered(err error) error {
 	switch {
-	case err == nil, errors.As(err, new(*adminError)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):
+	case err == nil, errors.As(err, new(*refusal)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):
 		return err
 	}
-	return adminRefusal(http.StatusGatewayTimeout, "no node that would know has answered: ask again")
+	return refuse(http.StatusGatewayTimeout, "no node that would know has answered: ask again")
 }
 
 // release gives back what a hold has. To do so again does nothing.
-func (a *admin) release(r *adminRequest) (int, any, error) {
-	v, text, err := r.carriedText("hold")
+func (a *api) release(r *request) (int, any, error) {
+	v, text, err := r.readCarried("hold")
 	if err == nil {
 		err = v.Limiter.ReleaseHold(r.Context(), v.Key, text)
 	}
-	return http.StatusNoContent, nil, unanswered(err)
+	return http.StatusNoContent, nil, translateUnanswered(err)
 }

@@ -27,7 +27,7 @@ rules:
 const holdEnds = 2 * time.Second
 
 // post asks, and expects a status.
-func (a *adminOf) post(path string, status int, format string, args ...any) *httptest.ResponseRecorder {
+func (a *testAPI) post(path string, status int, format string, args ...any) *httptest.ResponseRecorder {
 	a.t.Helper()
 	body := fmt.Sprintf(format, args...)
 	w := a.ask(http.MethodPost, path, body)
@@ -36,20 +36,20 @@ func (a *adminOf) post(path string, status int, format string, args ...any) *htt
 }
 
 // left is what a key has left of a limit.
-func (a *adminOf) left(limit, key string) int64 {
+func (a *testAPI) left(limit, key string) int64 {
 	a.t.Helper()
 	var status keyStatus
 	a.get(http.MethodGet, "/v1/status"+query("rule", limit, "key", key), "", http.StatusOK, &status)
 	return status.Limits[0].Remaining
 }
 
-func (a *adminOf) holds(units int, ttl string) (h heldAnswer) {
+func (a *testAPI) holds(units int, ttl string) (h heldAnswer) {
 	a.t.Helper()
 	a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"streams","key":"u","units":%d,"ttl":%q}`, units, ttl), http.StatusOK, &h)
 	return h
 }
 
-func (a *adminOf) reserves(limit string, units int) (v heldAnswer) {
+func (a *testAPI) reserves(limit string, units int) (v heldAnswer) {
 	a.t.Helper()
 	a.get(http.MethodPost, "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":"u","units":%d}`, limit, units), http.StatusOK, &v)
 	return v
@@ -57,7 +57,7 @@ func (a *adminOf) reserves(limit string, units int) (v heldAnswer) {
 
 func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		begun := time.Now()
 		h := a.holds(2, "10s")
 		require.True(t, h.Allowed)
@@ -109,7 +109,7 @@ func forged(text string) []string {
 
 func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		h, v := a.holds(2, "1h"), a.reserves("tokens", 60)
 		type misuse struct {
 			path, body, says string
@@ -154,7 +154,7 @@ func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 
 func TestShadowWithoutRoomHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		hold := func(units int) (h heldAnswer) {
 			a.get(http.MethodPost, "/v1/hold", fmt.Sprintf(`{"limit":"trial","key":"u","units":%d}`, units), http.StatusOK, &h)
 			return h

@@ -24,60 +24,60 @@ import (
 )
 
 const (
-	adminMaxBody  = 64 << 10 // bytes
-	adminMaxKey   = 1024     // bytes that a node takes
-	adminMaxBy    = 128      // bytes that an override takes
-	adminMaxUnits = 1_000_000_000_000
+	maxBodyBytes   = 64 << 10 // bytes
+	maxKeyBytes    = 1024     // bytes that a node takes
+	maxAuthorBytes = 128      // bytes that an override takes
+	maxUnits       = 1_000_000_000_000
 )
 
-// adminField is a parameter or a field that a request may have.
-type adminField struct {
+// field is a parameter or a field that a request may have.
+type field struct {
 	name     string
-	into     any // *string, *int64, *bool, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, adminList
+	into     any // *string, *int64, *bool, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, list
 	required bool
 }
 
-// adminList reads a list of 1 to most objects.
-type adminList struct {
+// list reads a list of 1 to most objects.
+type list struct {
 	most int
 	// read is given what reads one of them, by its fields, and is called for each.
-	read func(object func(fields ...adminField))
+	read func(object func(fields ...field))
 }
 
-func adminNames(fields []adminField) (names []string) {
+func namesOf(fields []field) (names []string) {
 	for _, f := range fields {
 		names = append(names, f.name)
 	}
 	return names
 }
 
-// adminWrongs collects all that is wrong with a request.
-type adminWrongs []string
+// faults collects all that is wrong with a request.
+type faults []string
 
-func (w *adminWrongs) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+func (w *faults) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
 
-func (w adminWrongs) err() error {
+func (w faults) err() error {
 	if len(w) == 0 {
 		return nil
 	}
-	return adminRefusal(http.StatusBadRequest, "%s", strings.Join(w, "; "))
+	return refuse(http.StatusBadRequest, "%s", strings.Join(w, "; "))
 }
 
-func (w *adminWrongs) between(name string, n, least, most int64) {
+func (w *faults) checkRange(name string, n, least, most int64) {
 	if n < least || n > most {
 		w.add("%s is %d: use %d to %d", name, n, least, most)
 	}
 }
 
-func (w *adminWrongs) key(key string) {
-	if len(key) > adminMaxKey {
-		w.add("the key has %d bytes: use at most %d", len(key), adminMaxKey)
+func (w *faults) checkKey(key string) {
+	if len(key) > maxKeyBytes {
+		w.add("the key has %d bytes: use at most %d", len(key), maxKeyBytes)
 	}
 }
 
-// unknown finds what is given and not known.
-func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) {
-	known := adminNames(fields)
+// checkNames finds what is given and not known.
+func (w *faults) checkNames(kind string, given []string, fields []field) {
+	known := namesOf(fields)
 	slices.Sort(given)
 	for _, name := range given {
 		if !slices.Contains(known, name) {
@@ -87,13 +87,13 @@ func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) 
 }
 
 // parameters reads the query, strictly.
-func (r *adminRequest) parameters(fields ...adminField) error {
+func (r *request) parameters(fields ...field) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return adminRefusal(http.StatusBadRequest, "the query is not valid application/x-www-form-urlencoded: escape %%, &, + and ;")
+		return refuse(http.StatusBadRequest, "the query is not valid application/x-www-form-urlencoded: escape %%, &, + and ;")
 	}
-	var wrong adminWrongs
-	wrong.unknown("parameter", slices.Collect(maps.Keys(query)), fields)
+	var wrong faults
+	wrong.checkNames("parameter", slices.Collect(maps.Keys(query)), fields)
 	for _, f := range fields {
 		values := query[f.name]
 		many, isMany := f.into.(*[]string)
@@ -112,45 +112,45 @@ func (r *adminRequest) parameters(fields ...adminField) error {
 }
 
 // body reads a JSON object, strictly.
-func (r *adminRequest) body(fields ...adminField) error {
+func (r *request) body(fields ...field) error {
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if charset := parameters["charset"]; err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return adminRefusal(http.StatusUnsupportedMediaType, "send application/json")
+		return refuse(http.StatusUnsupportedMediaType, "send application/json")
 	}
 	if r.URL.RawQuery != "" {
-		return adminRefusal(http.StatusBadRequest, "send the fields in the body: this path takes no query")
+		return refuse(http.StatusBadRequest, "send the fields in the body: this path takes no query")
 	}
 	// A recorder in a test has no deadlines.
-	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.patience))
-	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, adminMaxBody))
+	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.stepTimeout))
+	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, maxBodyBytes))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return adminRefusal(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", adminMaxBody)
+		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBodyBytes)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return adminRefusal(http.StatusRequestTimeout, "the body did not arrive within %v", r.patience)
+		return refuse(http.StatusRequestTimeout, "the body did not arrive within %v", r.stepTimeout)
 	case err != nil:
-		return adminRefusal(http.StatusBadRequest, "the body ended early")
+		return refuse(http.StatusBadRequest, "the body ended early")
 	}
-	var wrong adminWrongs
-	if err := wrong.object("the body", text, fields); err != nil {
+	var wrong faults
+	if err := wrong.readObject("the body", text, fields); err != nil {
 		return err
 	}
 	return wrong.err()
 }
 
-// object reads a text that is an object with these fields, and notes what is wrong with
+// readObject reads a text that is an object with these fields, and notes what is wrong with
 // them. The error is for what is no object.
-func (w *adminWrongs) object(what string, text []byte, fields []adminField) error {
-	given, err := adminObject(what, text)
+func (w *faults) readObject(what string, text []byte, fields []field) error {
+	given, err := splitObject(what, text)
 	if err != nil {
 		return err
 	}
-	w.unknown("field", slices.Collect(maps.Keys(given)), fields)
+	w.checkNames("field", slices.Collect(maps.Keys(given)), fields)
 	for _, f := range fields {
 		switch value, ok := given[f.name]; {
 		case ok:
-			_, isList := f.into.(adminList) // whose objects are looked at one by one
-			if half := halfSurrogate(value); half != "" && !isList {
+			_, isList := f.into.(list) // whose objects are looked at one by one
+			if half := findHalfSurrogate(value); half != "" && !isList {
 				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
 				continue
 			}
@@ -162,10 +162,10 @@ func (w *adminWrongs) object(what string, text []byte, fields []adminField) erro
 	return nil
 }
 
-// adminObject splits a text into an object's fields, each there once.
-func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
+// splitObject splits a text into an object's fields, each there once.
+func splitObject(what string, text []byte) (map[string]json.RawMessage, error) {
 	refuse := func(format string, args ...any) (map[string]json.RawMessage, error) {
-		return nil, adminRefusal(http.StatusBadRequest, format, args...)
+		return nil, refuse(http.StatusBadRequest, format, args...)
 	}
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
@@ -198,10 +198,10 @@ func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 }
 
 // readJSON reads a field: a number for numbers, a text for all else.
-func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
+func (f *field) readJSON(wrong *faults, value json.RawMessage) {
 	told, isText, want := string(value), value[0] == '"', ""
 	switch into := f.into.(type) {
-	case adminList:
+	case list:
 		into.readJSON(wrong, f.name, value)
 	case http.Header:
 		if !readHeader(into, value) {
@@ -226,14 +226,14 @@ func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
 		}
 	}
 	if want != "" {
-		wrong.add("%s is %s: use %s", f.name, adminShort(told), want)
+		wrong.add("%s is %s: use %s", f.name, shorten(told), want)
 	}
 }
 
-// halfSurrogate returns the first escape in a JSON text that is half of a surrogate
+// findHalfSurrogate returns the first escape in a JSON text that is half of a surrogate
 // pair, and "" if there is none. encoding/json reads each as U+FFFD, so that texts which
 // differ would be one.
-func halfSurrogate(text []byte) string {
+func findHalfSurrogate(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return ""
 	}
@@ -269,17 +269,17 @@ func readHeader(header http.Header, text []byte) bool {
 }
 
 // readJSON reads each object of a list, and notes what is wrong with which.
-func (l adminList) readJSON(wrong *adminWrongs, name string, value json.RawMessage) {
+func (l list) readJSON(wrong *faults, name string, value json.RawMessage) {
 	var all []json.RawMessage
 	if value[0] != '[' || json.Unmarshal(value, &all) != nil || len(all) == 0 || len(all) > l.most {
-		wrong.add("%s is %s: use a list of 1 to %d objects", name, adminShort(string(value)), l.most)
+		wrong.add("%s is %s: use a list of 1 to %d objects", name, shorten(string(value)), l.most)
 		return
 	}
 	for i, text := range all {
 		at := fmt.Sprintf("%s[%d]", name, i)
-		l.read(func(fields ...adminField) {
-			var of adminWrongs
-			if err := of.object(at, text, fields); err != nil {
+		l.read(func(fields ...field) {
+			var of faults
+			if err := of.readObject(at, text, fields); err != nil {
 				wrong.add("%v", err)
 			}
 			for _, problem := range of {
@@ -290,8 +290,8 @@ func (l adminList) readJSON(wrong *adminWrongs, name string, value json.RawMessa
 }
 
 // read reads a text as what is wanted.
-func (f *adminField) read(wrong *adminWrongs, text string) {
-	told := strconv.Quote(adminShort(text))
+func (f *field) read(wrong *faults, text string) {
+	told := strconv.Quote(shorten(text))
 	var err error
 	switch into := f.into.(type) {
 	case *string:
@@ -301,7 +301,7 @@ func (f *adminField) read(wrong *adminWrongs, text string) {
 		}
 	case *int64:
 		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
-			wrong.add("%s is %s: use a whole number", f.name, adminShort(text))
+			wrong.add("%s is %s: use a whole number", f.name, shorten(text))
 		}
 	case *time.Duration:
 		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
@@ -322,8 +322,8 @@ func (f *adminField) read(wrong *adminWrongs, text string) {
 	}
 }
 
-// adminShort keeps messages short.
-func adminShort(text string) string {
+// shorten keeps messages short.
+func shorten(text string) string {
 	const most = 40
 	if len(text) <= most {
 		return text

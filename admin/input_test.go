@@ -19,7 +19,7 @@ rules:
 - {name: gold, match: {header: {X-Plan: gold}}, key: global, limit: {rate: 90, per: 1h}}
 - {name: cost, match: {path: /cost}, key: global, cost: {from: "header:X-Cost", default: 7}, limit: {rate: 90, per: 1h}}
 `
-	a := adminOfRules(t, file)
+	a := startTestAPI(t, file)
 	keys := func(body string) (keys []string) {
 		for range 20 { // a map's order differs from time to time
 			var names []string
@@ -47,7 +47,7 @@ rules:
 	} {
 		require.Equal(t, want, keys(body), body)
 	}
-	a = adminOfRules(t, file)
+	a = startTestAPI(t, file)
 	for i := range int64(10) {
 		var d requestAnswer
 		a.get("POST", "/v1/request", `{"path":"/cost","headers":{"X-Cost":"2","x-cost":"1"}}`, 200, &d)
@@ -56,12 +56,12 @@ rules:
 }
 
 // requestOf is the Outcome of a request that the API is asked about.
-func (a *adminOf) requestOf(body string) (o httplimit.Outcome) {
+func (a *testAPI) requestOf(body string) (o httplimit.Outcome) {
 	a.t.Helper()
 	header := make(http.Header)
 	var path string
-	var wrong adminWrongs
-	require.NoError(a.t, wrong.object("the body", []byte(body), []adminField{{name: "path", into: &path}, {name: "headers", into: header}}))
+	var wrong faults
+	require.NoError(a.t, wrong.readObject("the body", []byte(body), []field{{name: "path", into: &path}, {name: "headers", into: header}}))
 	require.Empty(a.t, wrong)
 	m, err := httplimit.New(a.node, a.book, httplimit.Options{Logger: quietly})
 	require.NoError(a.t, err)
@@ -73,7 +73,7 @@ func (a *adminOf) requestOf(body string) (o httplimit.Outcome) {
 
 // Half of a surrogate pair is no character: all of them would be one key.
 func TestHalfASurrogatePairIsRefused(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	for _, c := range []struct{ path, body, field string }{
 		{"/v1/take", `{"limit":"address","key":"%s"}`, "key"},
 		{"/v1/take", `{"limit":"%s","key":"k"}`, "limit"},

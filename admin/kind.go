@@ -24,19 +24,19 @@ var remediesByPath = map[string]remedies{
 }
 
 // checkKind returns an error for a limit of the kind that the path does not take.
-func (r *adminRequest) checkKind(l weir.Limit) error {
+func (r *request) checkKind(l weir.Limit) error {
 	of := remediesByPath[r.URL.Path]
 	switch isInFlight := l.Algorithm == weir.InFlight; {
 	case isInFlight && of.inFlight != "":
 		return refuseInFlight(l.Name, of.inFlight)
 	case !isInFlight && of.counted != "":
-		return adminRefusal(http.StatusBadRequest, "limit %q is a %v, and only an in_flight limit has holds: %s", l.Name, l.Algorithm, of.counted)
+		return refuse(http.StatusBadRequest, "limit %q is a %v, and only an in_flight limit has holds: %s", l.Name, l.Algorithm, of.counted)
 	}
 	return nil
 }
 
 func refuseInFlight(limit, remedy string) error {
-	return adminRefusal(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
+	return refuse(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
 }
 
 // refuseNoEnd returns the error of an in_flight limit that cannot hold units, for callers of a path.

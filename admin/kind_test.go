@@ -37,7 +37,7 @@ var (
 
 func TestLimitOfAnotherKindNamesItsPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		const inFlight, counted = `{"limit":"streams","key":"u"%s}`, `{"limit":"tokens","key":"u"%s}`
 		const onlyHolds = `limit "tokens" is a fixed_window, and only an in_flight limit has holds: `
 		for _, c := range []struct{ path, body, detail string }{
@@ -86,15 +86,15 @@ func TestOverrideBeyondItsLimitNamesTheField(t *testing.T) {
 		{log, rules.Override{Rate: 1, Per: time.Microsecond}, "per is 1us: use 1ms to 8784h"},
 		{log, rules.Override{Rate: 1, Burst: 1}, "burst is 1, and log is a sliding_log: leave it out, because only token_bucket and leaky_bucket have one"},
 	} {
-		var wrong adminWrongs
-		wrong.numbers(c.of, c.o)
+		var wrong faults
+		wrong.checkNumbers(c.of, c.o)
 		require.Equal(t, c.detail, strings.Join(wrong, "; "))
 	}
 }
 
 func TestEveryPathOfRemediesIsServed(t *testing.T) {
 	served := make(map[string]bool)
-	for _, r := range adminRoutes {
+	for _, r := range routes {
 		served[r.path] = true
 	}
 	for path, of := range remediesByPath {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-func (a *admin) members(*adminRequest) (int, any, error) {
+func (a *api) members(*request) (int, any, error) {
 	answer := Members{Members: []Member{}}
 	for _, m := range a.node.Members() {
 		answer.Members = append(answer.Members, Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()})
@@ -19,7 +19,7 @@ func (a *admin) members(*adminRequest) (int, any, error) {
 }
 
 // deleteMember takes a dead member off the roster.
-func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
+func (a *api) deleteMember(r *request) (int, any, error) {
 	var (
 		names []string
 		found *weir.Member
@@ -32,9 +32,9 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 	}
 	switch {
 	case found == nil:
-		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, enum.Suggest(r.rest, names))
+		return 0, nil, refuse(http.StatusNotFound, "there is no member %q: %s", r.rest, enum.Suggest(r.rest, names))
 	case found.State != weir.Dead:
-		return 0, nil, adminRefusal(http.StatusConflict, "%q is %v: only a dead member can be forgotten", r.rest, found.State)
+		return 0, nil, refuse(http.StatusConflict, "%q is %v: only a dead member can be forgotten", r.rest, found.State)
 	}
 	if err := a.node.Forget(r.rest); err != nil {
 		return 0, nil, err
@@ -44,7 +44,7 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 }
 
 // ring tells the part of all keys that each member owns.
-func (a *admin) ring(*adminRequest) (int, any, error) {
+func (a *api) ring(*request) (int, any, error) {
 	answer, parts := Ring{Members: []RingMember{}}, a.node.Ring()
 	for _, m := range a.node.Members() {
 		answer.Members = append(answer.Members, RingMember{Name: m.Name, Share: parts[m.Name]})
@@ -52,8 +52,8 @@ func (a *admin) ring(*adminRequest) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// shown returns a map as the API shows it, which is there where it is empty, too.
-func shown[V, W any](of map[string]V, show func(V) W) map[string]W {
+// showMap returns a map as the API shows it, which is there where it is empty, too.
+func showMap[V, W any](of map[string]V, show func(V) W) map[string]W {
 	all := make(map[string]W, len(of))
 	for name, v := range of {
 		all[name] = show(v)
@@ -61,20 +61,20 @@ func shown[V, W any](of map[string]V, show func(V) W) map[string]W {
 	return all
 }
 
-func same[V any](v V) V { return v }
+func identity[V any](v V) V { return v }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func outcomesOf(o weir.Outcomes) Outcomes { return Outcomes(o) }
+func showOutcomes(o weir.Outcomes) Outcomes { return Outcomes(o) }
 
-func regionOf(r weir.RegionStats) Region {
+func showRegion(r weir.RegionStats) Region {
 	return Region{
 		Reached: r.Reached, LagMS: r.Lag.Milliseconds(), Statements: r.Statements, Unanswered: r.Unanswered, Served: r.Served,
 		Disputed: r.Disputed, Refused: r.Refused, Sent: r.Sent, Received: r.Received,
 	}
 }
 
-func decisionsOf(of map[weir.Source]weir.Outcomes) map[string]Outcomes {
+func showDecisions(of map[weir.Source]weir.Outcomes) map[string]Outcomes {
 	decisions := make(map[string]Outcomes)
 	for source, o := range of {
 		decisions[source.String()] = Outcomes(o)
@@ -82,7 +82,7 @@ func decisionsOf(of map[weir.Source]weir.Outcomes) map[string]Outcomes {
 	return decisions
 }
 
-func latencyOf(of map[weir.Source]weir.Latency) map[string]Latency {
+func showLatency(of map[weir.Source]weir.Latency) map[string]Latency {
 	all, bounds := make(map[string]Latency), weir.LatencyBounds()
 	for source, l := range of {
 		a := Latency{Count: l.Count, SumUS: float64(l.Sum) / float64(time.Microsecond), Buckets: []LatencyBucket{}}
@@ -94,7 +94,7 @@ func latencyOf(of map[weir.Source]weir.Latency) map[string]Latency {
 	return all
 }
 
-func statsOf(b *rules.Book, of weir.Stats) *Rules {
+func showRules(b *rules.Book, of weir.Stats) *Rules {
 	if b == nil {
 		return nil
 	}
@@ -109,15 +109,15 @@ func statsOf(b *rules.Book, of weir.Stats) *Rules {
 	}
 }
 
-func snapshotsOf(s weir.SnapshotStats) Snapshots {
+func showSnapshots(s weir.SnapshotStats) Snapshots {
 	return Snapshots{
 		Loading: s.Loading, Loaded: s.Loaded, LoadTookMS: s.LoadTook.Milliseconds(), Refused: s.Refused,
 		Saved: s.Saved, Failures: s.Failures, Error: s.Error, AgeMS: s.Age.Milliseconds(), TookMS: s.Took.Milliseconds(), Bytes: s.Bytes, Counts: s.Counts,
 	}
 }
 
-// outageOf is an outage as the API has it: since is left out if there is none.
-func outageOf(o weir.OutageStats) Outage {
+// showOutage is an outage as the API has it: since is left out if there is none.
+func showOutage(o weir.OutageStats) Outage {
 	a := Outage{Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
 	if !o.Since.IsZero() {
 		since := o.Since.UTC().Truncate(time.Millisecond)
@@ -126,24 +126,24 @@ func outageOf(o weir.OutageStats) Outage {
 	return a
 }
 
-func (a *admin) stats(*adminRequest) (int, any, error) {
+func (a *api) stats(*request) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, Stats{
-		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: shown(s.Limits, decisionsOf), Latency: latencyOf(s.Latency), Shadows: Outcomes(s.Shadows), Trials: shown(s.ShadowLimits, outcomesOf),
+		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: showDecisions(s.Decisions), Limits: showMap(s.Limits, showDecisions), Latency: showLatency(s.Latency), Shadows: Outcomes(s.Shadows), Trials: showMap(s.ShadowLimits, showOutcomes),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
-		Unheard: shown(s.Unheard, time.Duration.Milliseconds), Leases: Leases(s.Leases),
+		Unheard: showMap(s.Unheard, time.Duration.Milliseconds), Leases: Leases(s.Leases),
 		Stream: Stream{
 			Unsent: s.Stream.Unsent, LagMS: s.Stream.Lag.Milliseconds(), Tallies: s.Stream.Tallies, Resets: s.Stream.Resets,
 			Bytes: s.Stream.Bytes, Sent: s.Stream.Sent, TalliesDropped: s.Stream.TalliesDropped, ResetsDropped: s.Stream.ResetsDropped,
 		},
-		Published: Published(s.Published), Snapshots: snapshotsOf(s.Snapshots), Holdings: Holdings(s.Holdings), Holds: Holds(s.Holds), Reserved: Reservations(s.Reservations), Regions: shown(s.Regions, regionOf),
-		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
+		Published: Published(s.Published), Snapshots: showSnapshots(s.Snapshots), Holdings: Holdings(s.Holdings), Holds: Holds(s.Holds), Reserved: Reservations(s.Reservations), Regions: showMap(s.Regions, showRegion),
+		Outage: showOutage(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: Cluster{
-			Refused: shown(s.Cluster.Refused, same), Timeouts: s.Cluster.Timeouts, Late: s.Cluster.Late, Dropped: s.Cluster.Dropped,
+			Refused: showMap(s.Cluster.Refused, identity), Timeouts: s.Cluster.Timeouts, Late: s.Cluster.Late, Dropped: s.Cluster.Dropped,
 			JoinError: s.Cluster.JoinError, Joined: s.Cluster.JoinedCount,
-			Unanswered: shown(s.Cluster.Unanswered, same), RoundTrips: shown(s.Cluster.RoundTrips, milliseconds), Lateness: s.Cluster.Lateness.Milliseconds(),
+			Unanswered: showMap(s.Cluster.Unanswered, identity), RoundTrips: showMap(s.Cluster.RoundTrips, milliseconds), Lateness: s.Cluster.Lateness.Milliseconds(),
 		},
-		Rules: statsOf(a.book, s),
+		Rules: showRules(a.book, s),
 	}, nil
 }

@@ -12,6 +12,6 @@ var openAPI []byte
 // OpenAPI is the OpenAPI 3.1 document of the admin API.
 func OpenAPI() []byte { return slices.Clone(openAPI) }
 
-func (a *admin) openAPI(*adminRequest) (int, any, error) {
+func (a *api) openAPI(*request) (int, any, error) {
 	return http.StatusOK, openAPI, nil
 }

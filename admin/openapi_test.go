@@ -90,7 +90,7 @@ func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range adminRoutes {
+	for _, r := range routes {
 		served = append(served, r.method+" "+r.path)
 	}
 	require.ElementsMatch(t, served, documented)
@@ -104,7 +104,7 @@ func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
 // A parameter or field that is not there makes a request fail that names what is:
 // so each is asked for with one that is unknown.
 func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
-	d, a := readAPI(t), newAdmin(t)
+	d, a := readAPI(t), newTestAPI(t)
 	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
 	for path, operations := range d.Paths {
 		if strings.HasPrefix(path, extAuthzPath) {
@@ -162,7 +162,7 @@ func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
 func base(ref string) string { return path.Base(ref) }
 
 // exchange asks, and holds the answer to the document.
-func (d *apiDocument) exchange(a *adminOf, method, path, body, pattern string, status int) {
+func (d *apiDocument) exchange(a *testAPI, method, path, body, pattern string, status int) {
 	a.t.Helper()
 	w := a.ask(method, path, body)
 	require.Equal(a.t, status, w.Code, "%s %s: %s", method, path, w.Body)
@@ -186,7 +186,7 @@ func (d *apiDocument) exchange(a *adminOf, method, path, body, pattern string, s
 }
 
 func TestAnswersAreAsTheDocumentSays(t *testing.T) {
-	d, a := readAPI(t), newAdmin(t)
+	d, a := readAPI(t), newTestAPI(t)
 	const override = `{"limit":"api/burst","key":"u","rate":50,"per":"2s","burst":500,"until":"2999-01-01T00:00:00Z"}`
 	for _, c := range []struct {
 		method, path, body, pattern string

@@ -26,7 +26,7 @@ type overrideAnswer struct {
 	At    time.Time  `json:"at"`
 }
 
-func answerOf(o rules.Override) *overrideAnswer {
+func showOverride(o rules.Override) *overrideAnswer {
 	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, By: o.By, At: o.At.UTC()}
 	if o.Per != 0 {
 		a.Per = enum.Duration(o.Per)
@@ -42,36 +42,36 @@ type overridesAnswer struct {
 	Overrides []*overrideAnswer `json:"overrides"`
 }
 
-func (a *admin) overrides(*adminRequest) (int, any, error) {
+func (a *api) overrides(*request) (int, any, error) {
 	all := a.book.Overrides()
 	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
 	for i, o := range all {
-		answer.Overrides[i] = answerOf(o)
+		answer.Overrides[i] = showOverride(o)
 	}
 	return http.StatusOK, answer, nil
 }
 
-func (a *admin) setOverride(r *adminRequest) (int, any, error) {
+func (a *api) setOverride(r *request) (int, any, error) {
 	var (
 		limit, key string
 		o          rules.Override
 	)
 	if err := r.body(
-		adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key, required: true},
-		adminField{name: "rate", into: &o.Rate, required: true}, adminField{name: "per", into: &o.Per},
-		adminField{name: "burst", into: &o.Burst}, adminField{name: "until", into: &o.Until}, adminField{name: "by", into: &o.By},
+		field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true},
+		field{name: "rate", into: &o.Rate, required: true}, field{name: "per", into: &o.Per},
+		field{name: "burst", into: &o.Burst}, field{name: "until", into: &o.Until}, field{name: "by", into: &o.By},
 	); err != nil {
 		return 0, nil, err
 	}
-	l, err := adminLimit(r.rules, limit)
+	l, err := findLimit(r.rules, limit)
 	if err != nil {
 		return 0, nil, err
 	}
 	if o.By == "" {
-		o.By = adminShort(r.by)
+		o.By = shorten(r.by)
 	}
-	wrong := overrideWrongs(key, o, time.Now())
-	wrong.numbers(l.For(""), o)
+	wrong := checkOverride(key, o, time.Now())
+	wrong.checkNumbers(l.For(""), o)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
@@ -82,7 +82,7 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 	if !ok {
 		return 0, nil, errors.New("the override was set, and another request removed it at once")
 	}
-	answer := answerOf(set)
+	answer := showOverride(set)
 	until := "forever"
 	if !o.Until.IsZero() {
 		until = o.Until.UTC().Format(time.RFC3339Nano)
@@ -91,24 +91,24 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// overrideWrongs finds what is wrong with an override whatever its limit.
-func overrideWrongs(key string, o rules.Override, now time.Time) (wrong adminWrongs) {
-	wrong.key(key)
-	wrong.between("rate", o.Rate, 1, adminMaxUnits)
-	wrong.between("burst", o.Burst, 0, adminMaxUnits)
+// checkOverride finds what is wrong with an override whatever its limit.
+func checkOverride(key string, o rules.Override, now time.Time) (wrong faults) {
+	wrong.checkKey(key)
+	wrong.checkRange("rate", o.Rate, 1, maxUnits)
+	wrong.checkRange("burst", o.Burst, 0, maxUnits)
 	if !o.Until.IsZero() && !o.Until.After(now) {
 		wrong.add("until is %s: it is past", o.Until.UTC().Format(time.RFC3339))
 	}
-	if len(o.By) > adminMaxBy {
-		wrong.add("by has %d bytes: use at most %d", len(o.By), adminMaxBy)
+	if len(o.By) > maxAuthorBytes {
+		wrong.add("by has %d bytes: use at most %d", len(o.By), maxAuthorBytes)
 	}
 	return wrong
 }
 
-// numbers records which numbers of an override its limit cannot have, in the fields of the request.
-func (w *adminWrongs) numbers(l weir.Limit, o rules.Override) {
+// checkNumbers records which numbers of an override its limit cannot have, in the fields of the request.
+func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
-	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= adminMaxUnits && l.Validate() != nil {
+	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= maxUnits && l.Validate() != nil {
 		w.add("rate is %d: a sliding_log keeps each unit, and has a lower bound; lower the rate", o.Rate)
 	}
 	switch {
@@ -134,39 +134,39 @@ func (w *adminWrongs) numbers(l weir.Limit, o rules.Override) {
 	}
 }
 
-// limitAndKey reads what a DELETE is about.
-func (r *adminRequest) limitAndKey() (limit, key string, err error) {
-	err = r.parameters(adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key, required: true})
+// readLimitAndKey reads what a DELETE is about.
+func (r *request) readLimitAndKey() (limit, key string, err error) {
+	err = r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true})
 	if err == nil {
-		var wrong adminWrongs
-		wrong.key(key)
+		var wrong faults
+		wrong.checkKey(key)
 		err = wrong.err()
 	}
 	return limit, key, err
 }
 
 // deleteOverride takes back the override of a key, or one that the list shows.
-func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
+func (a *api) deleteOverride(r *request) (int, any, error) {
 	var limit, key, id string
-	if err := r.parameters(adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key}, adminField{name: "id", into: &id}); err != nil {
+	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
 		return 0, nil, err
 	}
 	var raw [16]byte
 	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
 	case hasKey == hasID:
-		return 0, nil, adminRefusal(http.StatusBadRequest, "name the override: send key, or the id from the list")
+		return 0, nil, refuse(http.StatusBadRequest, "name the override: send key, or the id from the list")
 	case hasID:
 		given, err := hex.DecodeString(id)
 		if err != nil || len(given) != len(raw) {
-			return 0, nil, adminRefusal(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", adminShort(id))
+			return 0, nil, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
 		}
 		copy(raw[:], given)
 	default:
-		var wrong adminWrongs
-		if wrong.key(key); wrong != nil {
+		var wrong faults
+		if wrong.checkKey(key); wrong != nil {
 			return 0, nil, wrong.err()
 		}
-		l, err := adminLimit(r.rules, limit)
+		l, err := findLimit(r.rules, limit)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -185,12 +185,12 @@ type resetAnswer struct {
 }
 
 // deleteCount forgets a count, and that of the overrun that its rule allows.
-func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
-	limit, key, err := r.limitAndKey()
+func (a *api) deleteCount(r *request) (int, any, error) {
+	limit, key, err := r.readLimitAndKey()
 	if err != nil {
 		return 0, nil, err
 	}
-	limiters, err := a.limitersOf(limit, key)
+	limiters, err := a.findLimiters(limit, key)
 	if err == nil {
 		err = r.checkKind(limiters[0].Limit())
 	}
@@ -200,7 +200,7 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 	answer := resetAnswer{NotReached: []string{}}
 	for _, l := range limiters {
 		var partial *weir.ErrPartial
-		switch err := adminReset(r.Context(), l, key); {
+		switch err := reset(r.Context(), l, key); {
 		case errors.As(err, &partial):
 			answer.NotReached = append(answer.NotReached, partial.Members...)
 		case err != nil:
@@ -217,20 +217,20 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// limitersOf are those that count a key under a limit: of the rules, or of checks.
-func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
-	if strings.HasPrefix(limit, adminCheckPrefix) {
-		if most := len(adminCheckPrefix) + adminMaxCheckName; len(limit) > most {
-			return nil, adminRefusal(http.StatusBadRequest, "limit has %d bytes: use at most %d", len(limit), most)
+// findLimiters are those that count a key under a limit: of the rules, or of checks.
+func (a *api) findLimiters(limit, key string) ([]*weir.Limiter, error) {
+	if strings.HasPrefix(limit, checkPrefix) {
+		if most := len(checkPrefix) + maxCheckNameBytes; len(limit) > most {
+			return nil, refuse(http.StatusBadRequest, "limit has %d bytes: use at most %d", len(limit), most)
 		}
 		l, err := a.node.Limiter(weir.Limit{Name: limit, Rate: 1, Per: time.Second, Varies: true})
 		return []*weir.Limiter{l}, err
 	}
-	s, err := a.current()
+	s, err := a.currentRules()
 	if err != nil {
 		return nil, err
 	}
-	l, err := adminLimit(s, limit)
+	l, err := findLimit(s, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -242,10 +242,10 @@ func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
 	return limiters, nil
 }
 
-const adminResetPatience = 5 * time.Second
+const resetTimeout = 5 * time.Second
 
-func adminReset(ctx context.Context, l *weir.Limiter, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, adminResetPatience)
+func reset(ctx context.Context, l *weir.Limiter, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
 	defer cancel()
 	return l.Reset(ctx, key)
 }

@@ -9,8 +9,8 @@ import (
 
 // peek returns the response that take would return for one unit, but does not spend the unit. It
 // also supports in_flight limits.
-func (a *admin) peek(r *adminRequest) (int, any, error) {
-	v, err := r.oneCount()
+func (a *api) peek(r *request) (int, any, error) {
+	v, err := r.readCount()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -20,13 +20,13 @@ func (a *admin) peek(r *adminRequest) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	return http.StatusOK, answerOfOne(o, r.w.Header()), nil
+	return http.StatusOK, showOnly(o, r.w.Header()), nil
 }
 
 // peek sets v.Decision to the result of Limiter.Peek. If that is a denial but the overrun of the
 // rule has units left, peek sets v.Soft and allows the request.
 func peek(ctx context.Context, v *httplimit.Verdict) (err error) {
-	v.Decision, err = limiterOf(v).Peek(ctx, v.Key)
+	v.Decision, err = askedLimiter(v).Peek(ctx, v.Key)
 	if err != nil || !mayOverrun(v) {
 		return err
 	}

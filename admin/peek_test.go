@@ -10,7 +10,7 @@ import (
 )
 
 func TestPeekAnswersAsTakeAndSpendsNothing(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	ask := func(path, limit string) (answer Take, header http.Header) {
 		t.Helper()
 		header = a.get("POST", path, fmt.Sprintf(`{"limit":%q,"key":"u"}`, limit), 200, &answer)
@@ -31,14 +31,14 @@ func TestPeekAnswersAsTakeAndSpendsNothing(t *testing.T) {
 }
 
 func TestPeekHasTheNumbersOfTheTier(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, true))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	var peeked Take
 	a.get("POST", "/v1/peek", `{"limit":"hard","key":"u","tier":"paid"}`, 200, &peeked)
 	require.Equal(t, []int64{6, 6}, []int64{peeked.Limit, peeked.Remaining})
 }
 
 func TestPeekOfRulesSwitchedOffIsAllowed(t *testing.T) {
-	a := adminOfRules(t, fmt.Sprintf(endpointRules, false))
+	a := startTestAPI(t, fmt.Sprintf(endpointRules, false))
 	var peeked Take
 	h := a.get("POST", "/v1/peek", `{"limit":"hard","key":"u"}`, 200, &peeked)
 	require.Equal(t, []any{true, "none"}, []any{peeked.Allowed, peeked.Source})
@@ -47,7 +47,7 @@ func TestPeekOfRulesSwitchedOffIsAllowed(t *testing.T) {
 
 func TestPeekShowsHeldUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		a.holds(2, "1h")
 		var peeked Take
 		a.get("POST", "/v1/peek", `{"limit":"streams","key":"u"}`, 200, &peeked)
@@ -59,7 +59,7 @@ func TestPeekShowsHeldUnits(t *testing.T) {
 }
 
 func TestEmptyKeyIsTheCountOfGlobalRules(t *testing.T) {
-	a := adminOfRules(t, "rules: [{name: all, key: global, limit: {rate: 9, per: 1h}}, {name: users, match: {path: /u}, key: user, limit: {rate: 9, per: 1h}}]")
+	a := startTestAPI(t, "rules: [{name: all, key: global, limit: {rate: 9, per: 1h}}, {name: users, match: {path: /u}, key: user, limit: {rate: 9, per: 1h}}]")
 	a.get("POST", "/v1/request", `{"path":"/u","user":"u"}`, 200, new(requestAnswer))
 	for limit, want := range map[string]int64{"all": 8, "users": 9} {
 		var peeked Take

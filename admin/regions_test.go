@@ -13,7 +13,7 @@ import (
 )
 
 // farNodes are two in each of the regions eu and us, a round trip of 80 ms apart.
-func farNodes(t *testing.T, file string) map[string]*adminOf {
+func farNodes(t *testing.T, file string) map[string]*testAPI {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
 		Nodes:   []string{"eu1", "eu2", "us1", "us2"},
 		Regions: map[string]string{"eu1": "eu", "eu2": "eu", "us1": "us", "us2": "us"},
@@ -21,9 +21,9 @@ func farNodes(t *testing.T, file string) map[string]*adminOf {
 		Config:  weir.Config{Logger: quietly},
 	})
 	require.NoError(t, err)
-	all := make(map[string]*adminOf)
+	all := make(map[string]*testAPI)
 	for _, name := range c.Names() {
-		all[name] = adminOnRules(t, c.Node(name), file)
+		all[name] = newTestAPIOn(t, c.Node(name), file)
 	}
 	t.Cleanup(func() { c.Close() })
 	time.Sleep(15 * time.Second)

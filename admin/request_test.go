@@ -13,7 +13,7 @@ import (
 
 func TestDescribedRequestEndsByItsTexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, `
+		a := startTestAPI(t, `
 rules:
 - {name: streams, match: {path: /}, key: user, limit: {algorithm: in_flight, rate: 2}}
 - {name: hourly, match: {path: /scarce}, key: user, limit: {rate: 1, per: 240h}}

@@ -10,8 +10,8 @@ import (
 )
 
 // reserve spends an estimate of one limit of the rules, which settle replaces by the cost.
-func (a *admin) reserve(r *adminRequest) (int, any, error) {
-	v, o, err := r.onePossible()
+func (a *api) reserve(r *request) (int, any, error) {
+	v, o, err := r.readPossible()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -22,16 +22,16 @@ func (a *admin) reserve(r *adminRequest) (int, any, error) {
 			return 0, nil, err
 		}
 		if spent.Decision().Allowed {
-			answer.Reservation, answer.ExpiresAt = spent.Text(), expiry(spent.Expires())
+			answer.Reservation, answer.ExpiresAt = spent.Text(), truncateTime(spent.Expires())
 		}
 	}
-	answer.Take = answerOfOne(o, r.w.Header())
+	answer.Take = showOnly(o, r.w.Header())
 	return http.StatusOK, answer, nil
 }
 
 // reserve asks the limit for the units, and then the overrun that its rule allows.
 func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, error) {
-	spent, err := limiterOf(v).Reserve(ctx, v.Key, v.Units)
+	spent, err := askedLimiter(v).Reserve(ctx, v.Key, v.Units)
 	v.Decision = spent.Decision()
 	if err != nil || !mayOverrun(v) || v.Units > v.Overrun.Limit().Rate {
 		return spent, err
@@ -45,14 +45,14 @@ func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, erro
 }
 
 // settle replaces the estimate of a reservation by what was spent, once.
-func (a *admin) settle(r *adminRequest) (int, any, error) {
+func (a *api) settle(r *request) (int, any, error) {
 	var units int64
-	v, text, err := r.carriedText("reservation", adminField{name: "units", into: &units, required: true})
+	v, text, err := r.readCarried("reservation", field{name: "units", into: &units, required: true})
 	if err != nil {
 		return 0, nil, err
 	}
-	var wrong adminWrongs
-	if wrong.between("units", units, 0, adminMaxUnits); len(wrong) > 0 {
+	var wrong faults
+	if wrong.checkRange("units", units, 0, maxUnits); len(wrong) > 0 {
 		return 0, nil, wrong.err()
 	}
 	reservation, err := openReservation(&v, text)
@@ -61,11 +61,11 @@ func (a *admin) settle(r *adminRequest) (int, any, error) {
 	}
 	switch {
 	case errors.Is(err, weir.ErrSettled):
-		err = adminRefusal(http.StatusConflict, "the reservation is settled or cancelled already: this has changed nothing")
+		err = refuse(http.StatusConflict, "the reservation is settled or cancelled already: this has changed nothing")
 	case errors.Is(err, weir.ErrExpired):
-		err = adminRefusal(http.StatusGone, "the reservation has expired: its estimate stays spent")
+		err = refuse(http.StatusGone, "the reservation has expired: its estimate stays spent")
 	}
-	return http.StatusNoContent, nil, unanswered(err)
+	return http.StatusNoContent, nil, translateUnanswered(err)
 }
 
 // openReservation opens a text of the limit, or of the overrun that its rule allows.
@@ -84,4 +84,4 @@ func openReservation(v *httplimit.Verdict, text string) (*weir.Reservation, erro
 	return over, overErr
 }
 
-var errForeignReservation = adminRefusal(http.StatusBadRequest, "the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")
+var errForeignReservation = refuse(http.StatusBadRequest, "the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")

@@ -13,7 +13,7 @@ import (
 
 func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		v, h := a.reserves("tokens", 60), a.holds(2, "1h")
 		require.EqualValues(t, 40, v.Remaining)
 		require.NotEmpty(t, v.Reservation)
@@ -66,7 +66,7 @@ func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 
 func TestReservationOfAnOverrunIsSettledThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, carriedRules)
+		a := startTestAPI(t, carriedRules)
 		require.False(t, a.reserves("soft", 2).Soft)
 		for range 2 {
 			v := a.reserves("soft", 1)
@@ -82,7 +82,7 @@ func TestReservationOfAnOverrunIsSettledThere(t *testing.T) {
 
 func TestDescribedRequestIsSettledByItsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adminOfRules(t, `
+		a := startTestAPI(t, `
 rules:
 - {name: failures, key: user, limit: {rate: 3, per: 240h}, count: {status: [401]}}
 `)

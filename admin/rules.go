@@ -66,7 +66,7 @@ type softAnswer struct {
 }
 
 // rules tells what is in force, and why what is in the file is not.
-func (a *admin) rules(r *adminRequest) (int, any, error) {
+func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
 		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
@@ -77,19 +77,19 @@ func (a *admin) rules(r *adminRequest) (int, any, error) {
 		answer.LastError = stats.LastError.Error()
 	}
 	for i, r := range s.Rules() {
-		answer.Rules[i] = answerOfRule(s, r)
+		answer.Rules[i] = showRule(s, r)
 	}
 	return http.StatusOK, answer, nil
 }
 
-func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
+func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	a := ruleAnswer{
 		Name: r.Name, Key: r.By, Cost: r.Cost, Shadow: r.Shadow,
-		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: answerOfHeaders(r.When.Headers), Tiers: r.When.Tiers},
+		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: showHeaders(r.When.Headers), Tiers: r.When.Tiers},
 	}
 	for i := range r.When.Not {
 		e := &r.When.Not[i]
-		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, answerOfHeaders(e.Headers), e.Tiers})
+		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, showHeaders(e.Headers), e.Tiers})
 	}
 	if r.Soft.Over > 0 {
 		a.Soft = &softAnswer{r.Soft.Over, enum.Duration(r.Soft.For)}
@@ -110,7 +110,7 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	return a
 }
 
-func answerOfHeaders(headers []rules.Header) map[string][]string {
+func showHeaders(headers []rules.Header) map[string][]string {
 	values := make(map[string][]string)
 	for _, h := range headers {
 		values[h.Name] = append([]string{}, h.Values...)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	statusPage  = 256 // limits in one answer
-	statusPeeks = 16  // looks at once
+	maxStatusLimits    = 256 // limits in one answer
+	maxConcurrentPeeks = 16  // looks at once
 )
 
 // keyStatus is what a key has left.
@@ -47,9 +47,9 @@ type limitStatus struct {
 	Left
 }
 
-// statusLeft is d of l, as of now, with times rounded up: a client that comes back then is not
+// showLeft is d of l, as of now, with times rounded up: a client that comes back then is not
 // too early.
-func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) Left {
+func showLeft(d weir.Decision, l *weir.Limiter, now time.Time) Left {
 	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
 	return Left{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAt: at, RetryAfterS: ratelimit.Seconds(d.RetryAfter)}
 }
@@ -76,17 +76,17 @@ func (q *statusQuery) keyOf(r *rules.Rule) (key string, ok bool) {
 
 // status tells what a key has left under every rule of its tier, and spends
 // nothing.
-func (a *admin) status(r *adminRequest) (int, any, error) {
+func (a *api) status(r *request) (int, any, error) {
 	s := r.rules
 	var (
 		q           statusQuery
 		headers     []string
 		after, rule string
 	)
-	if err := r.parameters(adminField{name: "key", into: &q.key}, adminField{name: "ip", into: &q.request.Client},
-		adminField{name: "user", into: &q.request.User}, adminField{name: "api_key", into: &q.request.APIKey},
-		adminField{name: "header", into: &headers}, adminField{name: "tier", into: &q.request.Tier},
-		adminField{name: "rule", into: &rule}, adminField{name: "after", into: &after},
+	if err := r.parameters(field{name: "key", into: &q.key}, field{name: "ip", into: &q.request.Client},
+		field{name: "user", into: &q.request.User}, field{name: "api_key", into: &q.request.APIKey},
+		field{name: "header", into: &headers}, field{name: "tier", into: &q.request.Tier},
+		field{name: "rule", into: &rule}, field{name: "after", into: &after},
 	); err != nil {
 		return 0, nil, err
 	}
@@ -99,23 +99,23 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 	}
 	from := -1
 	if after != "" {
-		l, err := adminLimit(s, after)
+		l, err := findLimit(s, after)
 		if err != nil {
 			return 0, nil, err
 		}
 		from = l.Index
 	}
-	peeks, err := q.peeks(s, rule, from, answer.Tier)
+	peeks, err := q.selectLimits(s, rule, from, answer.Tier)
 	if err != nil {
 		return 0, nil, err
 	}
-	if len(peeks) > statusPage {
-		peeks = peeks[:statusPage]
-		answer.Next = peeks[statusPage-1].limit.Name
+	if len(peeks) > maxStatusLimits {
+		peeks = peeks[:maxStatusLimits]
+		answer.Next = peeks[maxStatusLimits-1].limit.Name
 	}
 	answer.Limits = make([]limitStatus, len(peeks))
 	var looking errgroup.Group
-	looking.SetLimit(statusPeeks)
+	looking.SetLimit(maxConcurrentPeeks)
 	for i := range peeks {
 		looking.Go(func() (err error) {
 			answer.Limits[i], err = peeks[i].peek(r.Context(), a.book, s, answer.Tier)
@@ -131,7 +131,7 @@ func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string)
 	for _, line := range headers {
 		name, value, ok := strings.Cut(line, ":")
 		if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !ok || name == "" {
-			return adminRefusal(http.StatusBadRequest, "header is not like X-Plan: gold")
+			return refuse(http.StatusBadRequest, "header is not like X-Plan: gold")
 		}
 		q.request.Header.Add(name, strings.TrimSpace(value))
 		q.has = append(q.has, "header:"+name)
@@ -143,13 +143,13 @@ func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string)
 	}
 	switch {
 	case hasKey && q.has != nil:
-		return adminRefusal(http.StatusBadRequest, "key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both")
+		return refuse(http.StatusBadRequest, "key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both")
 	case !hasKey && q.has == nil:
-		return adminRefusal(http.StatusBadRequest, "name the key: send key, or what keys are made of (ip, user, api_key, header)")
+		return refuse(http.StatusBadRequest, "name the key: send key, or what keys are made of (ip, user, api_key, header)")
 	}
-	var wrong adminWrongs
-	wrong.key(q.key)
-	wrong.tier(q.request.Tier, s)
+	var wrong faults
+	wrong.checkKey(q.key)
+	wrong.checkTier(q.request.Tier, s)
 	return wrong.err()
 }
 
@@ -160,9 +160,9 @@ type statusPeek struct {
 	key   string
 }
 
-// peeks are the limits of the tier's rules after the one of index from, or of one
+// selectLimits are the limits of the tier's rules after the one of index from, or of one
 // rule, for which there is a key.
-func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
+func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {
 		known = append(known, r.Name)
@@ -174,13 +174,13 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 			continue
 		}
 		for i := range r.Limits {
-			if l := &r.Limits[i]; l.Index > from && len(peeks) <= statusPage {
+			if l := &r.Limits[i]; l.Index > from && len(peeks) <= maxStatusLimits {
 				peeks = append(peeks, statusPeek{r, l, key})
 			}
 		}
 	}
 	if only != "" && !slices.Contains(known, only) {
-		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, enum.Suggest(only, known))
+		return nil, refuse(http.StatusNotFound, "there is no rule %q: %s", only, enum.Suggest(only, known))
 	}
 	return peeks, nil
 }
@@ -196,17 +196,17 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
 		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
-		Left: statusLeft(d, hard, now),
+		Left: showLeft(d, hard, now),
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
-		status.Override = answerOf(o)
+		status.Override = showOverride(o)
 	}
 	if soft := count.Soft; soft != nil {
 		d, err := soft.Peek(ctx, p.key)
 		if err != nil {
 			return limitStatus{}, err
 		}
-		left := statusLeft(d, soft, now)
+		left := showLeft(d, soft, now)
 		status.Soft = &left
 	}
 	return status, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (a *adminOf) statusOf(pairs ...string) (s keyStatus) {
+func (a *testAPI) statusOf(pairs ...string) (s keyStatus) {
 	a.t.Helper()
 	a.get("GET", "/v1/status"+query(pairs...), "", http.StatusOK, &s)
 	return s
@@ -24,7 +24,7 @@ func namesIn(s keyStatus) (names []string) {
 }
 
 func TestAStatusHasEveryRuleWhoseKeyIsKnown(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	for _, c := range []struct {
 		about string
 		query []string
@@ -55,7 +55,7 @@ func TestAStatusHasEveryRuleWhoseKeyIsKnown(t *testing.T) {
 }
 
 func TestAStatusTellsNumbersAndSpendsNothing(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	now := a.book.Current()
 	l, _, _ := now.Limit("api/hourly")
 	for tier, limit := range map[string]int64{"free": 1000, "premium": 10000} {
@@ -111,7 +111,7 @@ func TestAStatusComesInPages(t *testing.T) {
 	for i := range 600 {
 		fmt.Fprintf(&text, "- {name: r%03d, key: user, match: {path: /%d}, limit: {rate: 1, per: 1s}}\n", i, i)
 	}
-	a := adminOfRules(t, text.String())
+	a := startTestAPI(t, text.String())
 	var names []string
 	pages, after := 0, ""
 	for {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// adminMaxTakes is how many limits one question may ask.
-const adminMaxTakes = 64
+// maxTakes is how many limits one question may ask.
+const maxTakes = 64
 
 // takeAllAnswer is what several limits say together.
 type takeAllAnswer struct {
@@ -21,19 +21,19 @@ type takeAllAnswer struct {
 
 // takeAll asks several limits of the rules for units: all admit, or nothing is spent. A
 // limit whose rule is a shadow has no say.
-func (a *admin) takeAll(r *adminRequest) (int, any, error) {
-	var takes []taking
-	if err := r.body(adminField{name: "takes", required: true, into: adminList{adminMaxTakes, func(object func(...adminField)) {
-		var t taking
+func (a *api) takeAll(r *request) (int, any, error) {
+	var takes []question
+	if err := r.body(field{name: "takes", required: true, into: list{maxTakes, func(object func(...field)) {
+		var t question
 		object(t.fields()...)
 		takes = append(takes, t)
 	}}}); err != nil {
 		return 0, nil, err
 	}
-	var wrong adminWrongs
+	var wrong faults
 	for i := range takes {
-		var of adminWrongs
-		takes[i].check(&of, r.rules)
+		var of faults
+		takes[i].validate(&of, r.rules)
 		for _, problem := range of {
 			wrong.add("takes[%d]: %s", i, problem)
 		}
@@ -43,7 +43,7 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	}
 	o := &httplimit.Outcome{Snapshot: r.rules}
 	for i := range takes {
-		v, err := takes[i].verdict(r.rules)
+		v, err := takes[i].newVerdict(r.rules)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -58,7 +58,7 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	}
 	now := time.Now()
 	for i := range o.Verdicts {
-		answer.Takes = append(answer.Takes, answerOfVerdict(&o.Verdicts[i], now))
+		answer.Takes = append(answer.Takes, showVerdict(&o.Verdicts[i], now))
 	}
 	setHeader(r.w.Header(), o)
 	return http.StatusOK, answer, nil

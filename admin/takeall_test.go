@@ -12,7 +12,7 @@ import (
 
 func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmin(t)
+		a := newTestAPI(t)
 		left := func(limit, key string) int64 {
 			var took Take
 			a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key), 200, &took)
@@ -40,7 +40,7 @@ func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
 }
 
 func TestOneWrongTakeRefusesAllAndIsNamed(t *testing.T) {
-	a := newAdmin(t)
+	a := newTestAPI(t)
 	good := `{"limit":"address","key":"w"}`
 	for _, c := range []struct {
 		takes, says string

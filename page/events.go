@@ -301,7 +301,7 @@ func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()
 	t, err := p.source.Top(ctx)
-	shown := shownTop{Top: admin.TopOf(t)}
+	shown := shownTop{Top: admin.NewTop(t)}
 	if err != nil {
 		shown.Error = err.Error()
 	}

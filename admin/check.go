@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -71,6 +72,8 @@ func (a *api) check(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	setRetryAfter(r.w.Header(), &d)
+	if !d.Allowed { // the header and the body say the same, for callers that hand the header on
+		r.w.Header().Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
+	}
 	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,23 +41,17 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.CheckHandler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
-	var gate *gate
+	var g *gate
 	switch guarded := len(o.Tokens) > 0 || o.MutualTLS || o.Certificate != nil; {
 	case o.Open && guarded:
 		return nil, fmt.Errorf("%w CheckOptions: Open is set together with Tokens or MutualTLS: leave one of them out", weir.ErrInvalid)
 	case !o.Open:
 		var err error
-		if gate, err = newGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
+		if g, err = newGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
 			return nil, err
 		}
 	}
-	var served []route
-	for _, r := range routes {
-		if r.traits&forServices != 0 {
-			served = append(served, r)
-		}
-	}
-	return newAPI(node, book, gate, o.Logger, served)
+	return newAPI(node, book, g, o.Logger, forServices)
 }
 
 func showVerdict(v *httplimit.Verdict, now time.Time) Take {
@@ -156,30 +149,28 @@ func checkPossible(o *httplimit.Outcome) error {
 // readCount reads a question about one count of a limit of the rules, which may have more fields.
 func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
 	of := question{units: 1}
-	if err := r.body(append(of.countFields(), more...)...); err != nil {
-		return httplimit.Verdict{}, err
-	}
-	var wrong faults
-	if of.validate(&wrong, r.rules); wrong != nil {
-		return httplimit.Verdict{}, wrong.err()
-	}
-	return of.newVerdict(r.rules)
+	return r.readVerdict(&of, append(of.countFields(), more...))
 }
 
 // readQuestion reads a question for one limit of the rules, which may have more fields. The
 // limit has not decided yet, and is the only one of the Outcome.
 func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	var of question
-	if err := r.body(append(of.fields(), more...)...); err != nil {
-		return nil, nil, err
+	v, err := r.readVerdict(&of, append(of.fields(), more...))
+	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
+	return &o.Verdicts[0], o, err
+}
+
+// readVerdict reads the fields of the body, and returns the Verdict that of asks for.
+func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict, err error) {
+	if err := r.body(fields...); err != nil {
+		return v, err
 	}
 	var wrong faults
 	if of.validate(&wrong, r.rules); wrong != nil {
-		return nil, nil, wrong.err()
+		return v, wrong.err()
 	}
-	v, err := of.newVerdict(r.rules)
-	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
-	return &o.Verdicts[0], o, err
+	return of.newVerdict(r.rules)
 }
 
 // readPossible is readQuestion, for a limit of the kind that the path takes, and for no more units than
@@ -258,14 +249,6 @@ func (a *api) take(r *request) (int, any, error) {
 func setHeader(h http.Header, o *httplimit.Outcome) {
 	if o.Snapshot.Enabled() {
 		httplimit.SetHeader(h, o)
-	}
-}
-
-// setRetryAfter says in the header when to come back, as a denial's body does: for clients
-// that hand it on.
-func setRetryAfter(h http.Header, d *weir.Decision) {
-	if !d.Allowed {
-		h.Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
 	}
 }
 

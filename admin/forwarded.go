@@ -108,12 +108,8 @@ type proxied struct {
 	accept  []string
 	header  http.Header // of the answer
 	status  int         // for the client; 200 if its request goes on
-	denial  denial
-}
 
-// denial is the answer to a request that does not go on.
-type denial struct {
-	contentType string
+	contentType string // of a denial
 	body        []byte
 }
 
@@ -138,7 +134,7 @@ func (p *proxied) SetFields(names, values []string) {
 
 func (p *proxied) Deny(o *httplimit.Outcome) {
 	p.status = o.Status
-	p.denial.contentType, p.denial.body = o.Body(p.accept)
+	p.contentType, p.body = o.Body(p.accept)
 }
 
 // answer is 200 with the fields alone, or the denial as the client gets it.
@@ -149,7 +145,7 @@ func (p *proxied) answer(err error) (int, any, error) {
 	case p.status == http.StatusOK || p.status == httplimit.StatusClientGone:
 		return p.status, nil, nil
 	}
-	return p.status, &p.denial, nil
+	return p.status, p, nil
 }
 
 // readForwarded reads what all proxies tell alike: the client's address, which is the n-th

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -55,7 +56,7 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAPI(node, book, g, o.Logger, routes)
+	a, err := newAPI(node, book, g, o.Logger, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +66,9 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	return a, nil
 }
 
-// newAPI is an API of these routes.
-func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, routes []route) (*api, error) {
-	a := &api{node: node, book: book, gate: g, log: log, stepTimeout: stepTimeout, routes: make(map[string]map[string]route)}
-	a.log = cmp.Or(a.log, slog.Default())
+// newAPI is an API of the routes that have these traits.
+func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, wanted traits) (*api, error) {
+	a := &api{node: node, book: book, gate: g, log: cmp.Or(log, slog.Default()), stepTimeout: stepTimeout, routes: make(map[string]map[string]route)}
 	if book != nil {
 		var err error
 		if a.lenient, err = httplimit.New(node, book, httplimit.Options{Logger: a.log}); err != nil {
@@ -79,10 +79,16 @@ func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, routes
 		}
 	}
 	for _, r := range routes {
+		if r.traits&wanted != wanted {
+			continue
+		}
 		if a.routes[r.path] == nil {
 			a.routes[r.path] = make(map[string]route)
 		}
 		a.routes[r.path][r.method] = r
+		if r.method == http.MethodGet {
+			a.routes[r.path][http.MethodHead] = r
+		}
 	}
 	return a, nil
 }
@@ -102,7 +108,7 @@ type api struct {
 }
 
 // operation answers a request: with nothing if the answer is nil, as a Middleware denies if it
-// is a *denial, and else with JSON.
+// is a *proxied, and else with JSON.
 type operation func(*api, *request) (status int, answer any, err error)
 
 // request is a request that was admitted.
@@ -194,7 +200,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch of := answer.(type) {
 	case nil:
 		w.WriteHeader(status)
-	case *denial:
+	case *proxied:
 		sendBody(w, status, of.contentType, of.body)
 	case []byte:
 		sendBody(w, status, "application/json", of)
@@ -241,14 +247,11 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 	if methods == nil {
 		return 0, nil, refuse(http.StatusNotFound, "there is nothing at this path: /openapi.json lists the paths")
 	}
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	route, ok := methods[method]
+	route, ok := methods[r.Method]
 	if !ok {
-		w.Header().Set("Allow", joinMethods(methods))
-		return 0, nil, refuse(http.StatusMethodNotAllowed, "this path answers %s", joinMethods(methods))
+		allowed := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+		w.Header().Set("Allow", allowed)
+		return 0, nil, refuse(http.StatusMethodNotAllowed, "this path answers %s", allowed)
 	}
 	return a.serve(w, r, route, by, rest)
 }
@@ -285,18 +288,6 @@ func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.page.ServeHTTP(w, r)
 	}
-}
-
-func joinMethods(methods map[string]route) string {
-	var names []string
-	for name := range methods {
-		names = append(names, name)
-		if name == http.MethodGet {
-			names = append(names, http.MethodHead)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }
 
 // sendError says what is wrong: what the caller can mend in full, the rest in the log.

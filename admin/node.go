@@ -120,8 +120,7 @@ func showSnapshots(s weir.SnapshotStats) Snapshots {
 func showOutage(o weir.OutageStats) Outage {
 	a := Outage{Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
 	if !o.Since.IsZero() {
-		since := o.Since.UTC().Truncate(time.Millisecond)
-		a.Since = &since
+		a.Since = truncateTime(o.Since)
 	}
 	return a
 }

@@ -134,17 +134,6 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	}
 }
 
-// readLimitAndKey reads what a DELETE is about.
-func (r *request) readLimitAndKey() (limit, key string, err error) {
-	err = r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true})
-	if err == nil {
-		var wrong faults
-		wrong.checkKey(key)
-		err = wrong.err()
-	}
-	return limit, key, err
-}
-
 // deleteOverride takes back the override of a key, or one that the list shows.
 func (a *api) deleteOverride(r *request) (int, any, error) {
 	var limit, key, id string
@@ -186,9 +175,14 @@ type resetAnswer struct {
 
 // deleteCount forgets a count, and that of the overrun that its rule allows.
 func (a *api) deleteCount(r *request) (int, any, error) {
-	limit, key, err := r.readLimitAndKey()
+	var limit, key string
+	err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true})
 	if err != nil {
 		return 0, nil, err
+	}
+	var wrong faults
+	if wrong.checkKey(key); wrong != nil {
+		return 0, nil, wrong.err()
 	}
 	limiters, err := a.findLimiters(limit, key)
 	if err == nil {

@@ -19,6 +19,15 @@ const (
 	outageRetryAfter = 1 // seconds
 )
 
+// Problem is an error as clients get it (RFC 9457).
+type Problem struct {
+	Type     string   `json:"type"` // about:blank: the status says it all
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"` // the names of the limits that denied
+}
+
 // denialJSON is the de facto body.
 type denialJSON struct {
 	Error      string `json:"error"`
@@ -59,6 +68,8 @@ func (o *Outcome) Problem() Problem {
 // lines of Accept. docs/http.md has the forms.
 func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 	p := o.Problem()
+	var answer any = p
+	contentType = "application/problem+json"
 	switch formFor(accept) {
 	case asJSON:
 		d := denialJSON{Message: p.Detail}
@@ -72,12 +83,12 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 		default:
 			d.Error, d.RetryAfter = "temporarily_unavailable", o.retryAfter()
 		}
-		text, _ := json.Marshal(d) // texts and numbers always have a form
-		return "application/json", append(text, '\n')
+		answer, contentType = d, "application/json"
 	case asText:
 		return "text/plain; charset=utf-8", []byte(p.Detail + "\n")
 	}
-	return problemType, p.text()
+	text, _ := json.Marshal(answer) // texts and numbers always have a form
+	return contentType, append(text, '\n')
 }
 
 // write answers a request that goes no further. The body of the request is not read.

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Member is a member of the cluster.
+// Member is one member in Members.
 type Member struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"`
@@ -18,45 +18,46 @@ type Member struct {
 	State  string `json:"state"`
 }
 
-// Members answers GET /v1/members: the members that this node knows.
+// Members is the response to GET /v1/members: the members that the node knows.
 type Members struct {
 	Members []Member `json:"members"`
 }
 
-// Ring answers GET /v1/ring: the part of all keys that each member owns, 0 to 1.
+// Ring is the response to GET /v1/ring.
 type Ring struct {
 	Members []RingMember `json:"members"`
 }
 
-// RingMember is the part of one member.
+// RingMember is a member and its share of all keys, 0 to 1.
 type RingMember struct {
 	Name  string  `json:"name"`
 	Share float64 `json:"share"`
 }
 
-// Outcomes counts decisions.
+// Outcomes counts decisions by their result.
 type Outcomes struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`
 }
 
-// Limits is decisions by limit and source.
+// Limits contains counters of decisions, by limit and then by source.
 type Limits map[string]map[string]Outcomes
 
-// Latency is a histogram of how long checks took.
+// Latency is a histogram of the time that checks took. weir.Latency has its bounds and its accuracy.
 type Latency struct {
 	Count   uint64          `json:"count"`
 	SumUS   float64         `json:"sum_us"`
 	Buckets []LatencyBucket `json:"buckets"`
 }
 
-// LatencyBucket counts all checks that took no longer than its bound.
+// LatencyBucket counts the checks that took at most UpToUS microseconds.
 type LatencyBucket struct {
 	UpToUS float64 `json:"up_to_us"`
 	Count  uint64  `json:"count"`
 }
 
-// Stats answers GET /v1/stats: what the node has counted since it started.
+// Stats is the response to GET /v1/stats. weir.Stats describes the fields. Durations are in milliseconds,
+// except those of Latency.
 type Stats struct {
 	Version   string              `json:"version"`
 	Ready     bool                `json:"ready"`
@@ -91,7 +92,7 @@ type Stats struct {
 	Rules     *Rules              `json:"rules,omitempty"`
 }
 
-// Rules is what of the rules is worth an alarm or a graph.
+// Rules is the state of the rules, with the decisions of their limits.
 type Rules struct {
 	Version   uint64    `json:"version"`
 	Hash      string    `json:"hash"`
@@ -105,10 +106,10 @@ type Rules struct {
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
 
-	Outcomes []RuleOutcomes `json:"outcomes"` // of each limit, in the order of the rules
+	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
 }
 
-// RuleOutcomes is what a limit of a rule has decided, and what it would have as a shadow.
+// RuleOutcomes counts the enforced and the shadow decisions of one limit of a rule.
 type RuleOutcomes struct {
 	Rule     string   `json:"rule"`
 	Limit    string   `json:"limit"`
@@ -117,13 +118,13 @@ type RuleOutcomes struct {
 	Shadowed Outcomes `json:"shadowed"`
 }
 
-// Leases is the units that this node borrowed and lent.
+// Leases counts the units that the node has borrowed and lent.
 type Leases struct {
 	HeldUnits int `json:"held_units"`
 	LentUnits int `json:"lent_units"`
 }
 
-// Stream is the state of the copies that this node sends.
+// Stream is the state of the copies that the node sends.
 type Stream struct {
 	Unsent  int   `json:"unsent"`
 	LagMS   int64 `json:"lag_ms"`
@@ -145,7 +146,7 @@ type Published struct {
 	Dropped    uint64 `json:"dropped"`
 }
 
-// Snapshots is the state of the snapshots that this node loads and saves.
+// Snapshots is the state of the snapshots that the node loads and saves.
 type Snapshots struct {
 	Loading    bool   `json:"loading"`
 	Loaded     int    `json:"loaded"`
@@ -160,7 +161,7 @@ type Snapshots struct {
 	Counts     int    `json:"counts"`
 }
 
-// Holdings is what this node keeps of its region's part of Global limits.
+// Holdings is the state of the region's parts of Global limits on the node.
 type Holdings struct {
 	Keys   int    `json:"keys"`
 	Beyond uint64 `json:"beyond"`
@@ -173,7 +174,7 @@ type Holds struct {
 	Lost  uint64 `json:"lost"`
 }
 
-// Reservations counts reservations by how they ended.
+// Reservations counts reservations by their end, and the units that their ends returned and debited.
 type Reservations struct {
 	Made          uint64 `json:"made"`
 	Settled       uint64 `json:"settled"`
@@ -184,7 +185,7 @@ type Reservations struct {
 	UnitsDebited  uint64 `json:"units_debited"`
 }
 
-// Region is the exchange with another region.
+// Region is the state of the exchange with another region.
 type Region struct {
 	Reached    bool   `json:"reached"`
 	LagMS      int64  `json:"lag_ms"`
@@ -197,7 +198,7 @@ type Region struct {
 	Received   uint64 `json:"received"`
 }
 
-// Cluster is what this node observes of the other members.
+// Cluster is the state of the connections to other members.
 type Cluster struct {
 	Refused   map[string]uint64 `json:"refused"`
 	Timeouts  uint64            `json:"timeouts"`
@@ -211,7 +212,7 @@ type Cluster struct {
 	Lateness   int64              `json:"lateness_ms"`
 }
 
-// Outage is the outage that lasts; Since is nil if there is none.
+// Outage is the current outage. Since is nil if there is none.
 type Outage struct {
 	Since     *time.Time `json:"since,omitempty"`
 	Missing   []string   `json:"missing"`
@@ -219,7 +220,7 @@ type Outage struct {
 	Count     uint64     `json:"count"`
 }
 
-// Left is what is left under one limit.
+// Left is the state of one count. ResetAt and RetryAfterS are rounded up.
 type Left struct {
 	Allowed     bool      `json:"allowed"`
 	Limit       int64     `json:"limit"`
@@ -228,18 +229,18 @@ type Left struct {
 	RetryAfterS int64     `json:"retry_after_s"`
 }
 
-// Take is what one limit says, as of /v1/take.
+// Take is the answer of one limit, such as the response to POST /v1/take.
 type Take struct {
 	Name         string `json:"name"`
 	Source       string `json:"source"`
 	Shadow       bool   `json:"shadow"`
-	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
-	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
+	ShadowDenied bool   `json:"shadow_denied,omitempty"` // the limit of a shadow has denied, and nothing is enforced
+	Soft         bool   `json:"soft,omitempty"`          // the overrun of the rule has granted the units
 	Left
 }
 
-// Totals is the response to GET /v1/totals. It contains the sums of the decisions of all members
-// since the start of each member.
+// Totals is the response to GET /v1/totals: the sums of the decisions that each member has counted since
+// its start.
 type Totals struct {
 	Answered  []string            `json:"answered"` // names of members, sorted
 	Missing   []string            `json:"missing"`
@@ -247,7 +248,7 @@ type Totals struct {
 	Limits    map[string]Total    `json:"limits"`
 }
 
-// Total is the number of decisions about one limit from all sources.
+// Total contains the decisions of all sources about one limit.
 type Total struct {
 	Enforced Outcomes `json:"enforced"`
 	Shadowed Outcomes `json:"shadowed"`
@@ -275,7 +276,8 @@ func (o Outcomes) plus(more weir.Outcomes) Outcomes {
 	return Outcomes{o.Allowed + more.Allowed, o.Denied + more.Denied}
 }
 
-// Top answers GET /v1/top: the keys of all members that are asked, denied and held most.
+// Top is the response to GET /v1/top: the keys of all members with the most checks, denials and held
+// units.
 type Top struct {
 	Asked   []TopKey `json:"asked"`
 	Denied  []TopKey `json:"denied"`
@@ -284,7 +286,8 @@ type Top struct {
 	Silent  []string `json:"silent"`
 }
 
-// TopKey is a key with its counts. Key is nil where no member knows the text of the ID.
+// TopKey is a key with its counts. Key is nil if no member knows the text of the key. weir.TopKey
+// describes the accuracy of the counts.
 type TopKey struct {
 	Limit       string  `json:"limit"`
 	ID          string  `json:"id"`
@@ -298,14 +301,14 @@ type TopKey struct {
 	HeldMost    int64   `json:"held_most,omitempty"`
 }
 
-// NewTop returns the answer for what the node found.
+// NewTop converts the result of Node.TopKeys.
 func NewTop(t weir.TopKeys) Top {
 	top := Top{
 		Asked: showKeys(t.Asked), Denied: showKeys(t.Denied), Held: make([]TopKey, len(t.Held)),
 		Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...),
 	}
 	for i, k := range t.Held {
-		top.Held[i] = keyOf(k.TopKey)
+		top.Held[i] = showKey(k.TopKey)
 		top.Held[i].Held, top.Held[i].HeldMost = k.Held, k.Most
 	}
 	return top
@@ -314,12 +317,12 @@ func NewTop(t weir.TopKeys) Top {
 func showKeys(keys []weir.TopKey) []TopKey {
 	shown := make([]TopKey, len(keys))
 	for i, k := range keys {
-		shown[i] = keyOf(k)
+		shown[i] = showKey(k)
 	}
 	return shown
 }
 
-func keyOf(k weir.TopKey) TopKey {
+func showKey(k weir.TopKey) TopKey {
 	shown := TopKey{Limit: k.Limit, ID: hex.EncodeToString(k.ID[:]), Masked: k.Masked, Asks: k.Asks, AsksOver: k.AsksOver, Denials: k.Denials, DenialsOver: k.DenialsOver}
 	if k.Known {
 		shown.Key = &k.Key

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// checkPrefix begins the names of the limits that checks bring along. No limit of
-// a rule begins so.
+// checkPrefix begins the names of limits that requests to POST /v1/check define. No limit of a rule has
+// a name with this prefix.
 const checkPrefix = "/check/"
 
 type checkAnswer struct {
@@ -26,8 +26,8 @@ const (
 	maxCheckNameBytes = 128
 )
 
-// check is for services that have no node of their own. They bring their limit
-// along, a SlidingWindow.
+// check decides by a limit in the request, a SlidingWindow. It serves services that have neither a node
+// nor rules.
 func (a *api) check(r *request) (int, any, error) {
 	var (
 		key, name     string
@@ -72,7 +72,7 @@ func (a *api) check(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if !d.Allowed { // the header and the body say the same, for callers that hand the header on
+	if !d.Allowed { // callers may forward the header
 		r.w.Header().Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
 	}
 	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil

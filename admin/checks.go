@@ -17,26 +17,38 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// CheckOptions say who may ask for checks. Tokens, MutualTLS or Open must be there.
+// CheckOptions select the clients that may ask for decisions. Tokens, MutualTLS or Open must be set.
 type CheckOptions struct {
-	Tokens      [][]byte                     // as in Options; those of services and proxies, which need not be able to change limits
-	MutualTLS   bool                         // as in Options
-	Certificate func(*x509.Certificate) bool // as in Options
-	Open        bool                         // every client that reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
-	Logger      *slog.Logger                 // what failed; slog.Default if nil. Never sees a key
+	// Tokens, MutualTLS and Certificate are as in Options. Give services and proxies tokens of their own,
+	// because they need not change limits.
+	Tokens      [][]byte
+	MutualTLS   bool
+	Certificate func(*x509.Certificate) bool
+
+	// Open admits every client that can reach the address, which should be on loopback or a Unix socket.
+	// It cannot be combined with Tokens, MutualTLS and Certificate.
+	Open bool
+
+	// Logger records failures. It never receives a key. If it is nil, it is slog.Default.
+	Logger *slog.Logger
 }
 
-// Checks is the part of Admin that services in other languages need, for an address of its
-// own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
-// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit in the
-// request. POST /v1/peek returns the response of /v1/take without spending units. POST /v1/debit
-// spends units whose number is known only afterwards, and POST /v1/refund gives units back. POST /v1/hold, /v1/renew and /v1/release are a Hold's, and POST
-// /v1/reserve and /v1/settle a Reservation's. /v1/forward_auth, /v1/auth_request and /v1/ext_authz answer
-// proxies, which ask before they pass a request on; docs/proxies.md has their configurations.
-// A client that may ask can use up any limit, give back what was spent, and change no limit.
-// Bounds and errors are those of Admin.
+// CheckHandler returns the part of Handler for services in other languages and for proxies. It needs an
+// address of its own.
 //
-// Serve it as it is: an http.ServeMux before it cleans the paths of /v1/ext_authz.
+//	POST /v1/request                         decides on a request by the rules
+//	POST /v1/take, /v1/take_all              take units of one limit of the rules, or of several together
+//	POST /v1/check                           decides by a limit in the request
+//	POST /v1/peek                            answers as /v1/take, but spends nothing
+//	POST /v1/debit, /v1/refund               spend a cost that is known only afterwards, and return units
+//	POST /v1/hold, /v1/renew, /v1/release    hold units of an in_flight limit
+//	POST /v1/reserve, /v1/settle             reserve an estimate, and replace it by the cost
+//	/v1/forward_auth, /v1/auth_request, /v1/ext_authz/    answer proxies that ask before they forward a request
+//
+// docs/proxies.md has configurations of proxies. A client can use up every limit and return spent units,
+// but cannot change a limit. Time limits, size limits and errors are those of Handler.
+//
+// Do not put an http.ServeMux in front, because it cleans the paths of /v1/ext_authz/.
 func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.CheckHandler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
@@ -54,6 +66,7 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 	return newAPI(node, book, g, o.Logger, forServices)
 }
 
+// showVerdict converts a Verdict at the time now.
 func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	return Take{
 		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
@@ -61,33 +74,34 @@ func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	}
 }
 
-// question is a question for units of one limit of the rules.
+// question asks one limit of the rules for units.
 type question struct {
 	name, key, tier string
 	units           int64
 }
 
+// fields returns the fields of the count and of the units, which are 1 if the field is missing.
 func (t *question) fields() []field {
 	t.units = 1
 	return append(t.countFields(), field{name: "units", into: &t.units})
 }
 
-// countFields are the fields that name a count.
+// countFields returns the fields that name a count.
 func (t *question) countFields() []field {
 	return []field{
 		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true}, {name: "tier", into: &t.tier},
 	}
 }
 
-// validate notes what is wrong with it.
+// validate adds the faults of t.
 func (t *question) validate(wrong *faults, s *rules.Snapshot) {
 	wrong.checkKey(t.key)
 	wrong.checkRange("units", t.units, 1, maxUnits)
 	wrong.checkTier(t.tier, s)
 }
 
-// newVerdict is the limit that it asks, which has not decided yet. It returns an error if
-// there is no such limit.
+// newVerdict returns a Verdict of the limit, which has not decided yet. It returns an error if there is no
+// such limit.
 func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	of, err := findLimit(s, t.name)
 	if err != nil {
@@ -98,10 +112,9 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	return httplimit.Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
 }
 
-// judge has the limits of an Outcome decide together, as they do on a request that meets
-// their rules: shadows, an overrun and the switch of the rules mean the same. A queue has no
-// part in it: the caller that is denied waits by itself. Where the rules are switched off
-// nothing is asked, and all units are granted.
+// judge lets the limits of an Outcome decide together, as they decide on a request that meets their rules.
+// Shadows, overruns and the switch of the rules have the same effect. There are no queues: a caller that is
+// denied waits by itself. If the rules are switched off, judge asks no limit and grants all units.
 func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
 	if !o.Snapshot.Enabled() {
 		for i := range o.Verdicts {
@@ -116,13 +129,13 @@ func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
 	return o.Err
 }
 
-// disabledDecision is the answer for a limit of rules that are switched off.
+// disabledDecision returns the decision of a limit if the rules are switched off.
 func disabledDecision(l weir.Limit) weir.Decision {
 	return weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
 }
 
-// checkPossible returns an error for more units than an enforced limit can ever grant,
-// those for one key together.
+// checkPossible returns a refusal if an enforced limit can never grant its units, or the sum of the units
+// for one key.
 func checkPossible(o *httplimit.Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -133,7 +146,7 @@ func checkPossible(o *httplimit.Outcome) error {
 		most, name := rules.Capacity(v.Limiter.Limit()), v.Limiter.Limit().Name
 		for j := range o.Verdicts {
 			if same := &o.Verdicts[j]; same.Key == v.Key && same.Limiter.Limit().Name == name {
-				sum += same.Units // 64 takes of 10^12 at most
+				sum += same.Units // at most maxTakes * maxUnits, which an int64 can hold
 			}
 		}
 		switch {
@@ -146,14 +159,14 @@ func checkPossible(o *httplimit.Outcome) error {
 	return nil
 }
 
-// readCount reads a question about one count of a limit of the rules, which may have more fields.
+// readCount reads a request about one count of a limit of the rules. The request may have more fields.
 func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
 	of := question{units: 1}
 	return r.readVerdict(&of, append(of.countFields(), more...))
 }
 
-// readQuestion reads a question for one limit of the rules, which may have more fields. The
-// limit has not decided yet, and is the only one of the Outcome.
+// readQuestion reads a request for units of one limit of the rules. The request may have more fields. The
+// Verdict is the only one of the Outcome, and its limit has not decided yet.
 func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	var of question
 	v, err := r.readVerdict(&of, append(of.fields(), more...))
@@ -161,7 +174,7 @@ func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Ou
 	return &o.Verdicts[0], o, err
 }
 
-// readVerdict reads the fields of the body, and returns the Verdict that of asks for.
+// readVerdict reads the body, whose fields include those of a question, and returns its Verdict.
 func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict, err error) {
 	if err := r.body(fields...); err != nil {
 		return v, err
@@ -173,8 +186,8 @@ func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict
 	return of.newVerdict(r.rules)
 }
 
-// readPossible is readQuestion, for a limit of the kind that the path takes, and for no more units than
-// it can grant.
+// readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or
+// if the limit can never grant the units. If the rules are switched off, it checks neither.
 func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	v, o, err := r.readQuestion(more...)
 	if err == nil && r.rules.Enabled() {
@@ -186,8 +199,8 @@ func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Ou
 	return v, o, err
 }
 
-// mustAsk reports whether the limit is to be asked: where the rules are switched off it grants
-// everything, and a shadow that can never grant the units denies them.
+// mustAsk reports whether the caller must ask the limit. If not, mustAsk has set the Decision: rules that
+// are switched off grant all units, and a shadow denies more units than it can ever grant.
 func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	l := v.Limiter.Limit()
 	if !o.Snapshot.Enabled() {
@@ -201,7 +214,7 @@ func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	return true
 }
 
-// askedLimiter returns the Limiter to ask, which counts the decisions of a shadow apart.
+// askedLimiter returns the Limiter to ask. That of a shadow counts its decisions separately.
 func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 	if v.Rule.Shadow {
 		return v.Limiter.Shadow()
@@ -209,12 +222,12 @@ func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 	return v.Limiter
 }
 
-// mayOverrun reports whether the overrun of the rule may grant what the limit has denied.
+// mayOverrun reports whether the overrun of the rule may grant units that the limit has denied.
 func mayOverrun(v *httplimit.Verdict) bool {
 	return !v.Rule.Shadow && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
 }
 
-// showOnly is what the only limit of the Outcome says, which h tells too.
+// showOnly converts the only Verdict of an Outcome, and sets the header fields for it.
 func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	v := &o.Verdicts[0]
 	switch {
@@ -232,7 +245,7 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	return answer
 }
 
-// take asks one limit of the rules for units.
+// take takes units of one limit of the rules.
 func (a *api) take(r *request) (int, any, error) {
 	_, o, err := r.readQuestion()
 	if err == nil {
@@ -244,22 +257,22 @@ func (a *api) take(r *request) (int, any, error) {
 	return http.StatusOK, showOnly(o, r.w.Header()), nil
 }
 
-// setHeader sets the fields that a client of the caller can be given as they are. Rules that
-// are switched off have asked nothing, and tell nothing.
+// setHeader sets header fields that the caller may forward to its client. If the rules are switched off,
+// there are none.
 func setHeader(h http.Header, o *httplimit.Outcome) {
 	if o.Snapshot.Enabled() {
 		httplimit.SetHeader(h, o)
 	}
 }
 
-// checkTier notes a tier that the rules do not have.
+// checkTier adds a fault if the rules do not have the tier.
 func (w *faults) checkTier(tier string, s *rules.Snapshot) {
 	if tier != "" && !slices.Contains(s.Tiers(), tier) {
 		w.add("there is no tier %q: %s", tier, enum.Suggest(tier, s.Tiers()))
 	}
 }
 
-// requestAnswer is what the rules say of a request.
+// requestAnswer is the response to POST /v1/request.
 type requestAnswer struct {
 	Allowed     bool   `json:"allowed"`
 	Status      int    `json:"status"`
@@ -271,8 +284,8 @@ type requestAnswer struct {
 	Reservations []carried `json:"reservations,omitempty"`
 }
 
-// carried is a hold of a request, as release and renew take it, or a reservation, as settle
-// takes it with the units.
+// carried is a hold or a reservation of a request, in the form of a request to release and renew, or to
+// settle with the units added.
 type carried struct {
 	Limit       string `json:"limit"`
 	Key         string `json:"key"`
@@ -281,10 +294,9 @@ type carried struct {
 	Reservation string `json:"reservation,omitempty"`
 }
 
-// request decides on a request that is described, as a Middleware does on one that it
-// sees: any path that a client can send, and a tier that the rules do not have counts as
-// the default one. With a ttl the client ends the request: it releases the holds, and settles
-// the reservations.
+// request decides on a request that the caller describes, as a Middleware decides on a request that it
+// receives: it accepts every path that a client can send, and treats an unknown tier as the default tier.
+// With a ttl, the caller ends the request by releasing the holds and settling the reservations.
 func (a *api) request(r *request) (int, any, error) {
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
 	var ttl time.Duration

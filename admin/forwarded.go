@@ -11,27 +11,28 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A proxy asks by a request of its own whether it may pass on the one that it has received,
-// which it describes in header fields. It sends the client's fields along, so each field that
-// describes the request is one that the proxy overwrites, or else the client could: all of
-// them must be there, once. What is missing is 400, and never admitted.
+// A proxy asks by a request of its own whether it may forward a request of a client, which it describes
+// in header fields. It also sends the fields of the client, which could therefore forge every field that
+// the proxy does not overwrite. For that reason each of these fields must occur exactly once, except
+// X-Forwarded-For, whose addresses count from the right. A request without one of them is answered with
+// 400, and never admitted.
 
 const (
 	forwardedForField  = "X-Forwarded-For"
 	forwardedHostField = "X-Forwarded-Host"
-	statusField        = "X-Weir-Status" // what to answer the client with, where auth_request denies
+	statusField        = "X-Weir-Status" // status for the client if auth_request denies
 	maxHops            = 16
 )
 
-// forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth: 200, or the denial that
-// the client gets.
+// forwardAuth answers Traefik's ForwardAuth and Caddy's forward_auth, with 200 or with the denial for the
+// client.
 func (a *api) forwardAuth(r *request) (int, any, error) {
 	p, err := a.decideForwarded(r, "X-Forwarded-Uri", "X-Forwarded-Method")
 	return p.answer(err)
 }
 
-// authRequest answers nginx's auth_request, which knows no denial but 401 and 403: 200 or 403,
-// with the status for the client in X-Weir-Status.
+// authRequest answers nginx's auth_request, which accepts only 401 and 403 as denials. The answer is 200,
+// or 403 with the status for the client in X-Weir-Status.
 func (a *api) authRequest(r *request) (int, any, error) {
 	p, err := a.decideForwarded(r, "X-Original-Uri", "X-Original-Method")
 	if err != nil || p.status == http.StatusOK {
@@ -41,8 +42,8 @@ func (a *api) authRequest(r *request) (int, any, error) {
 	return http.StatusForbidden, nil, nil
 }
 
-// decideForwarded decides on the request that fields of another describe, with what its
-// parameters tell of their names.
+// decideForwarded decides on the request that the header fields of r describe. Parameters of r name some
+// of the fields.
 func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxied, error) {
 	var (
 		client, user, apiKey, tier, ambiguous string
@@ -80,10 +81,10 @@ func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxie
 	return decideProxied(a.lenient, r, of), nil
 }
 
-// extAuthzPath begins the paths at which Envoy asks by HTTP, before the path of the request.
+// extAuthzPath is the prefix that Envoy puts before the path of the client's request.
 const extAuthzPath = "/v1/ext_authz/"
 
-// extAuthzTarget returns the path that Envoy asks about, with its escapes.
+// extAuthzTarget returns the escaped path of the client's request, if Envoy asks.
 func extAuthzTarget(r *http.Request) (path string, ok bool) {
 	var of rules.Request
 	of.SetURL(r.URL)
@@ -91,9 +92,9 @@ func extAuthzTarget(r *http.Request) (path string, ok bool) {
 	return path, ok && (path == "*" || strings.HasPrefix(path, "/"))
 }
 
-// extAuthz answers Envoy's ext_authz: 200, or the denial that the client gets. The request
-// has the method, the host, and after extAuthzPath the path of the one that it is about. Its
-// query is the client's, so it has no parameters.
+// extAuthz answers Envoy's ext_authz, with 200 or with the denial for the client. r has the method and
+// the host of the client's request, and its path after extAuthzPath. Its query is the client's, so r has
+// no parameters.
 func (a *api) extAuthz(r *request) (int, any, error) {
 	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest}
 	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
@@ -102,18 +103,18 @@ func (a *api) extAuthz(r *request) (int, any, error) {
 	return decideProxied(a.lenient, r, of).answer(nil)
 }
 
-// proxied is the Exchange of a request that a proxy describes.
+// proxied is the Exchange of a request that a proxy describes. It keeps the denial for operations to send.
 type proxied struct {
 	request rules.Request
 	accept  []string
 	header  http.Header // of the answer
-	status  int         // for the client; 200 if its request goes on
+	status  int         // for the client; 200 if the request is admitted
 
 	contentType string // of a denial
 	body        []byte
 }
 
-// decideProxied decides on a request, and sets the fields that the client gets.
+// decideProxied decides on a request, and sets the header fields for the client.
 func decideProxied(m *httplimit.Middleware, r *request, of rules.Request) *proxied {
 	p := &proxied{request: of, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
 	m.Serve(r.Context(), p)
@@ -137,7 +138,7 @@ func (p *proxied) Deny(o *httplimit.Outcome) {
 	p.contentType, p.body = o.Body(p.accept)
 }
 
-// answer is 200 with the fields alone, or the denial as the client gets it.
+// answer returns 200 without a body, or the denial for the client.
 func (p *proxied) answer(err error) (int, any, error) {
 	switch {
 	case err != nil:
@@ -148,8 +149,8 @@ func (p *proxied) answer(err error) (int, any, error) {
 	return p.status, p, nil
 }
 
-// readForwarded reads what all proxies tell alike: the client's address, which is the n-th
-// from the right of a field, and the client's fields.
+// readForwarded reads the parts of a request that all proxies send in the same form: the address of the
+// client, which is the n-th from the right in a field, and the fields of the client.
 func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
 	of.Client = c.From(r.Header, "", false)
@@ -157,8 +158,8 @@ func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) 
 		return refuse(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
 	}
 	if a.gate != nil && len(a.gate.tokens) > 0 {
-		r.Header = r.Header.Clone()   // the server has the other
-		r.Header.Del("Authorization") // the proxy's
+		r.Header = r.Header.Clone()   // the server keeps the original
+		r.Header.Del("Authorization") // of the proxy
 	}
 	of.Header, of.Length = r.Header, -1
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
@@ -167,7 +168,7 @@ func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) 
 	return nil
 }
 
-// readSingle returns the value of a field that is there once, and notes what is wrong with it.
+// readSingle returns the value of a header field. It adds a fault unless the field occurs exactly once.
 func (w *faults) readSingle(h http.Header, field string) string {
 	lines := h[http.CanonicalHeaderKey(field)]
 	switch len(lines) {

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// gate decides which clients may ask; nil is open to all. The API has nothing to say, not even
-// which paths there are, before the gate has admitted a request (admin.answer).
+// gate decides which clients may use the API. A nil gate admits every client. The API reveals nothing,
+// not even which paths exist, before the gate has admitted a request (api.answer).
 type gate struct {
-	tokens      [][sha256.Size]byte // hashes: comparing them tells nothing of a token, nor of its length
+	tokens      [][sha256.Size]byte // hashes, so that the time of a comparison reveals neither a token nor its length
 	mutualTLS   bool
 	certificate func(*x509.Certificate) bool
 }
@@ -42,18 +42,18 @@ func newGate(o Options) (*gate, error) {
 	return g, errors.Join(errs...)
 }
 
-// admit returns the name of the client, or why not to answer it.
+// admit returns the name of the client, or a refusal.
 func (g *gate) admit(w http.ResponseWriter, r *http.Request) (by string, err error) {
 	return g.admitBy(w, r, (*gate).findToken, `Bearer realm="weir"`)
 }
 
-// admitBrowser is admit where people ask, whose browsers know no tokens but passwords.
+// admitBrowser is admit for browsers, which can send a token only as a password.
 func (g *gate) admitBrowser(w http.ResponseWriter, r *http.Request) (by string, err error) {
 	return g.admitBy(w, r, (*gate).findTokenOrPassword, `Basic realm="weir: any name, and a token as the password", charset="UTF-8"`)
 }
 
-// admitBy returns the name of the client. token finds the index of the token that a request has, and
-// challenge asks for one.
+// admitBy returns the name of the client. token returns the index of the token in a request, and
+// challenge is the WWW-Authenticate of a refusal for lack of one.
 func (g *gate) admitBy(w http.ResponseWriter, r *http.Request, token func(*gate, *http.Request) (int, error), challenge string) (by string, err error) {
 	if g == nil {
 		return "", nil
@@ -81,7 +81,7 @@ func (g *gate) admitBy(w http.ResponseWriter, r *http.Request, token func(*gate,
 	return by, nil
 }
 
-// findToken is the index of the token that a request has.
+// findToken returns the index of the bearer token of a request.
 func (g *gate) findToken(r *http.Request) (int, error) {
 	header := r.Header["Authorization"]
 	if len(header) != 1 {
@@ -94,7 +94,7 @@ func (g *gate) findToken(r *http.Request) (int, error) {
 	return g.indexOf(strings.TrimSpace(token))
 }
 
-// findTokenOrPassword is the same where the token may be the password of HTTP Basic.
+// findTokenOrPassword is findToken, but also accepts the token as the password of HTTP Basic.
 func (g *gate) findTokenOrPassword(r *http.Request) (int, error) {
 	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
 		return g.indexOf(strings.TrimSpace(password))
@@ -102,7 +102,7 @@ func (g *gate) findTokenOrPassword(r *http.Request) (int, error) {
 	return g.findToken(r)
 }
 
-// indexOf is the index of a token.
+// indexOf returns the index of a token.
 func (g *gate) indexOf(token string) (int, error) {
 	given := sha256.Sum256([]byte(token))
 	if i := indexInConstantTime(g.tokens, given); i >= 0 {
@@ -111,8 +111,8 @@ func (g *gate) indexOf(token string) (int, error) {
 	return 0, refuse(http.StatusUnauthorized, "the token is not allowed")
 }
 
-// indexInConstantTime is the index of the last hash that is the one given, -1 if
-// none is. Its time depends on how many there are alone.
+// indexInConstantTime returns the index of the last hash that equals given, and -1 if no hash does. Its
+// duration depends only on the number of hashes.
 func indexInConstantTime(hashes [][sha256.Size]byte, given [sha256.Size]byte) int {
 	found := -1
 	for i := range hashes {

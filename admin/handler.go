@@ -22,32 +22,43 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say who may use the admin API. Tokens or MutualTLS must be there;
-// where both are, a request needs both.
+// Options select the clients that may use the API. Tokens or MutualTLS must be set. If both are set,
+// a request needs both.
 type Options struct {
-	Tokens      [][]byte                     // bearer tokens of 16 bytes and more, all accepted: to rotate, add the new, then remove the old
-	MutualTLS   bool                         // the server has verified the client's certificate (tls.RequireAndVerifyClientCert)
-	Certificate func(*x509.Certificate) bool // a further condition on that certificate, such as its name; any if nil. Only with MutualTLS
-	// Page is served at /page/, to clients that may use the API: a page.Page. A browser gives a
-	// token as the password of HTTP Basic, with any name, which is taken there alone. Its
-	// requests may take as long as they like. None if nil.
-	Page   http.Handler
-	Logger *slog.Logger // each change, with its author, and what failed; slog.Default if nil. Never sees a key
+	// Tokens are bearer tokens of at least 16 bytes. All are accepted. To rotate a token, add the new
+	// one before you remove the old one.
+	Tokens [][]byte
+
+	// MutualTLS requires a client certificate that the server has verified
+	// (tls.RequireAndVerifyClientCert).
+	MutualTLS bool
+
+	// Certificate reports whether a verified certificate is allowed, for example by its name. If it is
+	// nil, every verified certificate is allowed. It is valid only with MutualTLS.
+	Certificate func(*x509.Certificate) bool
+
+	// Page is served at /page/ to the clients that may use the API, such as a page.Page. Only there, a
+	// browser may send a token as the password of HTTP Basic, with any user name. Its requests have no
+	// time limit. If it is nil, there is no page.
+	Page http.Handler
+
+	// Logger records each change with its author, and failures. It never receives a key. If it is
+	// nil, it is slog.Default.
+	Logger *slog.Logger
 }
 
 const (
 	minTokenBytes = 16
-	stepTimeout   = 10 * time.Second // for a request's body, and then for its work
+	stepTimeout   = 10 * time.Second // for the body of a request; the whole request has twice as long
 )
 
-// Admin is the status and admin API, for an address of its own. docs/admin.md
-// describes it, and so does what it serves at /openapi.json. book may be nil:
-// what is about rules is not found then.
+// Handler returns the status and admin API, which needs an address of its own. docs/admin.md and the
+// document at /openapi.json describe it. If book is nil, the endpoints of rules answer 404.
 //
-// It answers no client that lacks what o asks for; the error is weir.ErrInvalid if
-// that is nothing, or a token is too short. A request has 10 s to bring its body,
-// of at most 64 KiB, and 20 s in all but for the Page; give the http.Server a ReadHeaderTimeout and
-// an IdleTimeout too.
+// Every request needs the credentials of o. The error is weir.ErrInvalid if node is nil or o is not
+// valid. The body of a request has at most 64 KiB and must arrive within 10 s. A request
+// takes at most 20 s in all, except those of the Page. Also set the ReadHeaderTimeout and the
+// IdleTimeout of the http.Server.
 func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error) {
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.Handler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
@@ -66,7 +77,7 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	return a, nil
 }
 
-// newAPI is an API of the routes that have these traits.
+// newAPI returns an API of the routes that have all the wanted traits.
 func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, wanted traits) (*api, error) {
 	a := &api{node: node, book: book, gate: g, log: cmp.Or(log, slog.Default()), stepTimeout: stepTimeout, routes: make(map[string]map[string]route)}
 	if book != nil {
@@ -95,33 +106,34 @@ func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, wanted
 
 type api struct {
 	node        *weir.Node
-	book        *rules.Book           // may be nil
-	lenient     *httplimit.Middleware // decides by book on requests that are described; nil without one
+	book        *rules.Book           // nil without rules
+	lenient     *httplimit.Middleware // decides by book; nil without one
 	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
-	gate        *gate
+	gate        *gate                 // nil if every client may ask
 	log         *slog.Logger
-	failed      loglimit.Line // of the line that says so
+	failed      loglimit.Line // of the log line about failed requests
 	stepTimeout time.Duration
 	routes      map[string]map[string]route // by path, then by method
-	csrf        http.CrossOriginProtection  // a browser may have a certificate
-	page        http.Handler                // nil for none
+	csrf        http.CrossOriginProtection  // because browsers send client certificates with every request
+	page        http.Handler                // nil without a page
 }
 
-// operation answers a request: with nothing if the answer is nil, as a Middleware denies if it
-// is a *proxied, and else with JSON.
+// operation carries out a request. The response has no body if answer is nil. A []byte is JSON text, a
+// *proxied has a body of its own, and any other answer is encoded as JSON.
 type operation func(*api, *request) (status int, answer any, err error)
 
-// request is a request that was admitted.
+// request is a request that the gate has admitted.
 type request struct {
 	*http.Request
-	w           http.ResponseWriter // for the bounds on the body
-	by          string              // the client, as far as it is known
-	rest        string              // of the path, after its route's; as it came after extAuthzPath
+	w           http.ResponseWriter // limits the body, and receives header fields
+	by          string              // name of the client, if the gate knows one
+	rest        string              // end of the path, after the path of the route; escaped after extAuthzPath
 	stepTimeout time.Duration       // for the body
-	rules       *rules.Snapshot     // those that hold now, where the route is ofRules
+	rules       *rules.Snapshot     // current rules if the route is ofRules, nil otherwise
 }
 
-// route is one operation. A path that ends with / has a name after it.
+// route is an operation with its method and path. At memberPath and extAuthzPath, the path of a request
+// continues after that of the route.
 type route struct {
 	method, path string
 	serve        operation
@@ -131,9 +143,9 @@ type route struct {
 type traits uint8
 
 const (
-	ofRules     traits = 1 << iota // not found on a node without rules
-	bare                           // takes no parameters
-	forServices                    // also among Checks
+	ofRules     traits = 1 << iota // answers 404 on a node without rules
+	bare                           // accepts no parameters
+	forServices                    // is also served by CheckHandler
 	anyMethod                      // answers every method as GET
 )
 
@@ -173,7 +185,7 @@ const (
 	pagePath   = "/page/"
 )
 
-// refusal is what is wrong with a request, in words for its sender.
+// refusal is an error with a status and a text for the sender of the request.
 type refusal struct {
 	status int
 	detail string
@@ -181,6 +193,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.detail }
 
+// refuse returns a refusal.
 func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
@@ -221,7 +234,8 @@ func sendBody(w http.ResponseWriter, status int, contentType string, body []byte
 	w.Write(body)
 }
 
-// answer identifies the client before it reveals anything of what is there.
+// answer finds the route of a request and serves it. A client that the gate does not admit learns
+// nothing, not even which paths exist.
 func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
 	by, err := a.gate.admit(w, r)
 	if err != nil {
@@ -230,8 +244,8 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 	if target, ok := extAuthzTarget(r); ok && a.routes[extAuthzPath] != nil {
 		return a.serve(w, r, a.routes[extAuthzPath][http.MethodGet], by, target)
 	}
-	// A proxy may ask by the client's method, and with the client's fields. A page of another
-	// origin cannot send the header fields that the proxy must set.
+	// Proxies ask with the method and the fields of their client, so the check of the origin may
+	// refuse them. A page of another origin cannot send the fields that such a route requires.
 	if route, ok := a.routes[r.URL.Path][http.MethodGet]; ok && route.traits&anyMethod != 0 {
 		return a.serve(w, r, route, by, "")
 	}
@@ -256,7 +270,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 	return a.serve(w, r, route, by, rest)
 }
 
-// serve carries out an operation within its time.
+// serve carries out the operation of a route within twice the stepTimeout.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, route route, by, rest string) (status int, answer any, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.stepTimeout)
 	defer cancel()
@@ -274,7 +288,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, route route, by, res
 	return route.serve(a, of)
 }
 
-// servePage serves the page to a client that is admitted.
+// servePage serves the page to a client that the gate admits.
 func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 	_, err := a.gate.admitBrowser(w, r)
 	if err == nil && a.csrf.Check(r) != nil {
@@ -290,7 +304,8 @@ func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendError says what is wrong: what the caller can mend in full, the rest in the log.
+// sendError answers with a problem. Its detail is the error if the caller can correct it. Other errors
+// are logged at a pace, and not shown.
 func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	var noEnd *httplimit.ErrNoEnd
 	if errors.As(err, &noEnd) {
@@ -318,7 +333,7 @@ func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	sendBody(w, told.status, "application/problem+json", append(text, '\n'))
 }
 
-// currentRules is the rules that hold now.
+// currentRules returns the current rules, and a refusal with 404 on a node without rules.
 func (a *api) currentRules() (*rules.Snapshot, error) {
 	if a.book == nil {
 		return nil, refuse(http.StatusNotFound, "this node has no rules")
@@ -326,7 +341,7 @@ func (a *api) currentRules() (*rules.Snapshot, error) {
 	return a.book.Current(), nil
 }
 
-// findLimit finds a limit of the rules.
+// findLimit returns the limit of a name. The refusal of an unknown name suggests known names.
 func findLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
 	l, _, ok := s.Limit(name)
 	if !ok {

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// What a hold may last without a renewal.
+// A hold lasts for its TTL without a renewal.
 const (
-	defaultHoldTTL = 30 * time.Second // where the question leaves it out
+	defaultHoldTTL = 30 * time.Second // if the request has no ttl
 	minHoldTTL     = time.Second
 	maxHoldTTL     = time.Hour
 )
 
-// heldAnswer is what an in-flight limit says, or any limit of an estimate. ExpiresAt is there,
-// and a Hold or a Reservation, if units are held or spent.
+// heldAnswer is the answer of an in_flight limit to hold, or of another limit to reserve. Hold or
+// Reservation, and ExpiresAt, are set if units are held or spent.
 type heldAnswer struct {
 	Take
 	Hold        string     `json:"hold,omitempty"`
@@ -27,8 +27,8 @@ type heldAnswer struct {
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 }
 
-// hold holds units of one in-flight limit of the rules. They come back by release, or once
-// ttl has passed since the last renewal.
+// hold holds units of one in_flight limit of the rules. The units come back by release, or once ttl has
+// passed since the last renewal.
 func (a *api) hold(r *request) (int, any, error) {
 	ttl := defaultHoldTTL
 	v, o, err := r.readPossible(field{name: "ttl", into: &ttl})
@@ -52,7 +52,7 @@ func (a *api) hold(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// checkHoldTTL returns an error for a ttl that no hold may have.
+// checkHoldTTL returns a refusal if ttl is out of range.
 func checkHoldTTL(ttl time.Duration) error {
 	if ttl < minHoldTTL || ttl > maxHoldTTL {
 		return refuse(http.StatusBadRequest, "ttl is %s: use %s to %s", enum.Duration(ttl), enum.Duration(minHoldTTL), enum.Duration(maxHoldTTL))
@@ -60,15 +60,15 @@ func checkHoldTTL(ttl time.Duration) error {
 	return nil
 }
 
-// truncateTime is a time as the API shows it, rounded down: a client that renews or settles before
-// it is not too late.
+// truncateTime rounds a time down to the millisecond that the API shows. A client that renews or settles
+// before the rounded time is therefore not too late.
 func truncateTime(at time.Time) *time.Time {
 	at = at.UTC().Truncate(time.Millisecond)
 	return &at
 }
 
-// readCarried reads a text of hold or reserve, in the field of that name, and returns the
-// limit that it is about.
+// readCarried returns the text of a hold or reservation, from the field of the given name, and a Verdict
+// with its limit and key. The kind of the limit suits the path.
 func (r *request) readCarried(name string, more ...field) (v httplimit.Verdict, text string, err error) {
 	v, err = r.readCount(append(more, field{name: name, into: &text, required: true})...)
 	if err == nil {
@@ -77,7 +77,7 @@ func (r *request) readCarried(name string, more ...field) (v httplimit.Verdict, 
 	return v, text, err
 }
 
-// renew lets a hold go on.
+// renew lets a hold end ttl from now, unless it is renewed again.
 func (a *api) renew(r *request) (int, any, error) {
 	ttl := defaultHoldTTL
 	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl})
@@ -93,8 +93,8 @@ func (a *api) renew(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, translateUnanswered(err)
 }
 
-// translateUnanswered returns what tells a client to ask again where err is that other nodes did not
-// answer.
+// translateUnanswered returns a refusal that tells the client to ask again, if err is none of the known
+// errors: then other nodes did not answer.
 func translateUnanswered(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(*refusal)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):
@@ -103,7 +103,7 @@ func translateUnanswered(err error) error {
 	return refuse(http.StatusGatewayTimeout, "no node that would know has answered: ask again")
 }
 
-// release gives back what a hold has. To do so again does nothing.
+// release returns the units of a hold. A second release of a hold has no effect.
 func (a *api) release(r *request) (int, any, error) {
 	v, text, err := r.readCarried("hold")
 	if err == nil {

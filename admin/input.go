@@ -24,26 +24,30 @@ import (
 )
 
 const (
-	maxBodyBytes   = 64 << 10 // bytes
-	maxKeyBytes    = 1024     // bytes that a node takes
-	maxAuthorBytes = 128      // bytes that an override takes
+	maxBodyBytes   = 64 << 10
+	maxKeyBytes    = 1024 // as nodes limit keys
+	maxAuthorBytes = 128  // as overrides limit By
 	maxUnits       = 1_000_000_000_000
 )
 
-// field is a parameter or a field that a request may have.
+// field is a parameter of a query, or a field of a JSON object, that a request may have.
 type field struct {
-	name     string
-	into     any // *string, *int64, *bool, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, list
+	name string
+	// into receives the value: a *string, *int64, *bool, *time.Duration, *time.Time or *netip.Addr. It is
+	// a *[]string for a parameter that may occur several times, an http.Header for a field that contains
+	// header fields, and a list for a field that contains objects.
+	into     any
 	required bool
 }
 
-// list reads a list of 1 to most objects.
+// list reads a JSON list of at least 1 and at most most objects.
 type list struct {
 	most int
-	// read is given what reads one of them, by its fields, and is called for each.
+	// read is called for each object. It calls object with the fields of the object.
 	read func(object func(fields ...field))
 }
 
+// namesOf returns the names of fields.
 func namesOf(fields []field) (names []string) {
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -51,11 +55,13 @@ func namesOf(fields []field) (names []string) {
 	return names
 }
 
-// faults collects all that is wrong with a request.
+// faults are the errors in a request, so that a response can report all of them.
 type faults []string
 
+// add adds a fault.
 func (w *faults) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
 
+// err returns a refusal with all faults, and nil if there are none.
 func (w faults) err() error {
 	if len(w) == 0 {
 		return nil
@@ -63,19 +69,21 @@ func (w faults) err() error {
 	return refuse(http.StatusBadRequest, "%s", strings.Join(w, "; "))
 }
 
+// checkRange adds a fault if n is below least or above most.
 func (w *faults) checkRange(name string, n, least, most int64) {
 	if n < least || n > most {
 		w.add("%s is %d: use %d to %d", name, n, least, most)
 	}
 }
 
+// checkKey adds a fault if the key is too long.
 func (w *faults) checkKey(key string) {
 	if len(key) > maxKeyBytes {
 		w.add("the key has %d bytes: use at most %d", len(key), maxKeyBytes)
 	}
 }
 
-// checkNames finds what is given and not known.
+// checkNames adds the given names that are not among the fields. It sorts given.
 func (w *faults) checkNames(kind string, given []string, fields []field) {
 	known := namesOf(fields)
 	slices.Sort(given)
@@ -86,7 +94,7 @@ func (w *faults) checkNames(kind string, given []string, fields []field) {
 	}
 }
 
-// parameters reads the query, strictly.
+// parameters reads the query. Unknown, repeated and missing parameters are errors.
 func (r *request) parameters(fields ...field) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -111,7 +119,8 @@ func (r *request) parameters(fields ...field) error {
 	return wrong.err()
 }
 
-// body reads a JSON object, strictly.
+// body reads the body, which must be a JSON object of at most maxBodyBytes. Unknown, repeated and missing
+// fields are errors.
 func (r *request) body(fields ...field) error {
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if charset := parameters["charset"]; err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
@@ -120,7 +129,7 @@ func (r *request) body(fields ...field) error {
 	if r.URL.RawQuery != "" {
 		return refuse(http.StatusBadRequest, "send the fields in the body: this path takes no query")
 	}
-	// A recorder in a test has no deadlines.
+	// The error is ignored, because a recorder in a test supports no deadlines.
 	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.stepTimeout))
 	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, maxBodyBytes))
 	switch {
@@ -138,10 +147,10 @@ func (r *request) body(fields ...field) error {
 	return wrong.err()
 }
 
-// readObject reads a text that is an object with these fields, and notes what is wrong with
-// them. The error is for what is no object.
-func (w *faults) readObject(what string, text []byte, fields []field) error {
-	given, err := splitObject(what, text)
+// readObject reads a JSON object with these fields, and adds their faults. It returns an error if text
+// is not an object of distinct fields. name is for messages.
+func (w *faults) readObject(name string, text []byte, fields []field) error {
+	given, err := splitObject(name, text)
 	if err != nil {
 		return err
 	}
@@ -149,7 +158,7 @@ func (w *faults) readObject(what string, text []byte, fields []field) error {
 	for _, f := range fields {
 		switch value, ok := given[f.name]; {
 		case ok:
-			_, isList := f.into.(list) // whose objects are looked at one by one
+			_, isList := f.into.(list) // which checks each of its objects
 			if half := findHalfSurrogate(value); half != "" && !isList {
 				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
 				continue
@@ -162,42 +171,43 @@ func (w *faults) readObject(what string, text []byte, fields []field) error {
 	return nil
 }
 
-// splitObject splits a text into an object's fields, each there once.
-func splitObject(what string, text []byte) (map[string]json.RawMessage, error) {
-	refuse := func(format string, args ...any) (map[string]json.RawMessage, error) {
+// splitObject returns the fields of a JSON object. A field that occurs twice is an error.
+func splitObject(name string, text []byte) (map[string]json.RawMessage, error) {
+	fail := func(format string, args ...any) (map[string]json.RawMessage, error) {
 		return nil, refuse(http.StatusBadRequest, format, args...)
 	}
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
-		return refuse("%s is empty: send a JSON object", what)
+		return fail("%s is empty: send a JSON object", name)
 	case !utf8.Valid(text):
-		return refuse("%s is not UTF-8", what)
+		return fail("%s is not UTF-8", name)
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &syntax) {
-		return refuse("%s is not JSON: at byte %d: %v", what, syntax.Offset, syntax)
+		return fail("%s is not JSON: at byte %d: %v", name, syntax.Offset, syntax)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {
-		return refuse("%s is not a JSON object", what)
+		return fail("%s is not a JSON object", name)
 	}
 	fields := make(map[string]json.RawMessage)
 	for decoder.More() {
 		token, _ := decoder.Token()
-		name, _ := token.(string)
-		if _, twice := fields[name]; twice {
-			return refuse("field %q is set twice: remove one", name)
+		key, _ := token.(string)
+		if _, twice := fields[key]; twice {
+			return fail("field %q is set twice: remove one", key)
 		}
 		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {
-			return refuse("%s is not JSON: %v", what, err)
+			return fail("%s is not JSON: %v", name, err)
 		}
-		fields[name] = value
+		fields[key] = value
 	}
 	return fields, nil
 }
 
-// readJSON reads a field: a number for numbers, a text for all else.
+// readJSON reads the value of a field: a JSON number for an *int64, and a string for other scalars
+// except *bool.
 func (f *field) readJSON(wrong *faults, value json.RawMessage) {
 	told, isText, want := string(value), value[0] == '"', ""
 	switch into := f.into.(type) {
@@ -230,9 +240,8 @@ func (f *field) readJSON(wrong *faults, value json.RawMessage) {
 	}
 }
 
-// findHalfSurrogate returns the first escape in a JSON text that is half of a surrogate
-// pair, and "" if there is none. encoding/json reads each as U+FFFD, so that texts which
-// differ would be one.
+// findHalfSurrogate returns the first escape in a JSON text that is half of a surrogate pair, and "" if
+// there is none. encoding/json decodes each of them as U+FFFD, so that different keys would become equal.
 func findHalfSurrogate(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return ""
@@ -245,12 +254,12 @@ func findHalfSurrogate(text []byte) string {
 	return ""
 }
 
-// escapes finds the escapes of a JSON text: a surrogate pair, half of one, or any other.
+// escapes matches an escape in a JSON text: a surrogate pair, half of one, or any other. Its group
+// matches only the half.
 var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.`)
 
-// readHeader adds the fields of a JSON object of texts, in their order: spellings of one
-// name are lines of one field, as net/http has them. It reports whether it is such an
-// object.
+// readHeader adds the fields of a JSON object of strings to header, in their order. Names that differ in
+// case only are lines of one field, as in net/http. It reports whether text is such an object.
 func readHeader(header http.Header, text []byte) bool {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {
@@ -268,7 +277,7 @@ func readHeader(header http.Header, text []byte) bool {
 	return true
 }
 
-// readJSON reads each object of a list, and notes what is wrong with which.
+// readJSON reads each object of a list, and adds its faults with the index of the object.
 func (l list) readJSON(wrong *faults, name string, value json.RawMessage) {
 	var all []json.RawMessage
 	if value[0] != '[' || json.Unmarshal(value, &all) != nil || len(all) == 0 || len(all) > l.most {
@@ -289,7 +298,7 @@ func (l list) readJSON(wrong *faults, name string, value json.RawMessage) {
 	}
 }
 
-// read reads a text as what is wanted.
+// read converts text to the type of f.into, and adds a fault if that fails.
 func (f *field) read(wrong *faults, text string) {
 	told := strconv.Quote(shorten(text))
 	var err error
@@ -322,7 +331,7 @@ func (f *field) read(wrong *faults, text string) {
 	}
 }
 
-// shorten keeps messages short.
+// shorten cuts a text that is longer than 40 bytes, for messages.
 func shorten(text string) string {
 	const most = 40
 	if len(text) <= most {

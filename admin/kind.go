@@ -6,8 +6,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// remedies tells callers of other languages which path takes a limit that this path refuses.
-// The errors of package weir name functions of Go.
+// remedies has texts for a limit of a kind that a path refuses. They name the path that accepts it,
+// because callers cannot use the Go functions that errors of package weir name. An empty text means that
+// the path accepts the kind.
 type remedies struct{ inFlight, counted string }
 
 var remediesByPath = map[string]remedies{
@@ -23,7 +24,7 @@ var remediesByPath = map[string]remedies{
 	"/v1/release":  {counted: "return its units by POST /v1/refund or POST /v1/settle"},
 }
 
-// checkKind returns an error for a limit of the kind that the path does not take.
+// checkKind returns a refusal if the path does not accept limits of the kind of l.
 func (r *request) checkKind(l weir.Limit) error {
 	of := remediesByPath[r.URL.Path]
 	switch isInFlight := l.Algorithm == weir.InFlight; {
@@ -35,11 +36,13 @@ func (r *request) checkKind(l weir.Limit) error {
 	return nil
 }
 
+// refuseInFlight returns the refusal of an in_flight limit, with its remedy.
 func refuseInFlight(limit, remedy string) error {
 	return refuse(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
 }
 
-// refuseNoEnd returns the error of an in_flight limit that cannot hold units, for callers of a path.
+// refuseNoEnd returns the refusal of an in_flight limit that met a request without an end, in terms of
+// the path.
 func refuseNoEnd(limit, path string) error {
 	if of := remediesByPath[path]; of.inFlight != "" {
 		return refuseInFlight(limit, of.inFlight)

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
+// members returns the members that the node knows.
 func (a *api) members(*request) (int, any, error) {
 	answer := Members{Members: []Member{}}
 	for _, m := range a.node.Members() {
@@ -18,7 +19,7 @@ func (a *api) members(*request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// deleteMember takes a dead member off the roster.
+// deleteMember removes a dead member from the roster.
 func (a *api) deleteMember(r *request) (int, any, error) {
 	var (
 		names []string
@@ -43,7 +44,7 @@ func (a *api) deleteMember(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// ring tells the part of all keys that each member owns.
+// ring returns the share of all keys that each member owns.
 func (a *api) ring(*request) (int, any, error) {
 	answer, parts := Ring{Members: []RingMember{}}, a.node.Ring()
 	for _, m := range a.node.Members() {
@@ -52,7 +53,7 @@ func (a *api) ring(*request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// showMap returns a map as the API shows it, which is there where it is empty, too.
+// showMap converts the values of a map. The result is never nil, because the API shows an empty map as {}.
 func showMap[V, W any](of map[string]V, show func(V) W) map[string]W {
 	all := make(map[string]W, len(of))
 	for name, v := range of {
@@ -116,7 +117,7 @@ func showSnapshots(s weir.SnapshotStats) Snapshots {
 	}
 }
 
-// showOutage is an outage as the API has it: since is left out if there is none.
+// showOutage converts an outage. Since is nil if there is none.
 func showOutage(o weir.OutageStats) Outage {
 	a := Outage{Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
 	if !o.Since.IsZero() {
@@ -125,6 +126,7 @@ func showOutage(o weir.OutageStats) Outage {
 	return a
 }
 
+// stats returns the counters of the node and the state of its rules.
 func (a *api) stats(*request) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, Stats{

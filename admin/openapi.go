@@ -9,9 +9,10 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// OpenAPI is the OpenAPI 3.1 document of the admin API.
+// OpenAPI returns the OpenAPI 3.1 document of the API. The caller may change it.
 func OpenAPI() []byte { return slices.Clone(openAPI) }
 
+// openAPI returns the document.
 func (a *api) openAPI(*request) (int, any, error) {
 	return http.StatusOK, openAPI, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// overrideAnswer is an override as the API shows it.
+// overrideAnswer is one override. ID stands for the key, whose text is not published.
 type overrideAnswer struct {
 	Limit string     `json:"limit"`
 	ID    string     `json:"id"`
@@ -42,6 +42,7 @@ type overridesAnswer struct {
 	Overrides []*overrideAnswer `json:"overrides"`
 }
 
+// overrides lists all overrides.
 func (a *api) overrides(*request) (int, any, error) {
 	all := a.book.Overrides()
 	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
@@ -51,6 +52,7 @@ func (a *api) overrides(*request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
+// setOverride sets the override of a key.
 func (a *api) setOverride(r *request) (int, any, error) {
 	var (
 		limit, key string
@@ -91,7 +93,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// checkOverride finds what is wrong with an override whatever its limit.
+// checkOverride returns the faults of an override that do not depend on its limit.
 func checkOverride(key string, o rules.Override, now time.Time) (wrong faults) {
 	wrong.checkKey(key)
 	wrong.checkRange("rate", o.Rate, 1, maxUnits)
@@ -105,7 +107,7 @@ func checkOverride(key string, o rules.Override, now time.Time) (wrong faults) {
 	return wrong
 }
 
-// checkNumbers records which numbers of an override its limit cannot have, in the fields of the request.
+// checkNumbers adds the numbers of an override that its limit cannot have.
 func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
 	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= maxUnits && l.Validate() != nil {
@@ -134,7 +136,7 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	}
 }
 
-// deleteOverride takes back the override of a key, or one that the list shows.
+// deleteOverride removes the override of a key, or of an id from the list of overrides.
 func (a *api) deleteOverride(r *request) (int, any, error) {
 	var limit, key, id string
 	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
@@ -168,12 +170,12 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// resetAnswer names the members that may still hold the count.
+// resetAnswer names the members that a reset did not reach. They may still have the count.
 type resetAnswer struct {
 	NotReached []string `json:"not_reached"`
 }
 
-// deleteCount forgets a count, and that of the overrun that its rule allows.
+// deleteCount resets the count of a key, and its count in the overrun of the rule.
 func (a *api) deleteCount(r *request) (int, any, error) {
 	var limit, key string
 	err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true})
@@ -211,7 +213,8 @@ func (a *api) deleteCount(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// findLimiters are those that count a key under a limit: of the rules, or of checks.
+// findLimiters returns the Limiters that count a key under a limit of the rules or of check. The second
+// is of the overrun, if the rule has one.
 func (a *api) findLimiters(limit, key string) ([]*weir.Limiter, error) {
 	if strings.HasPrefix(limit, checkPrefix) {
 		if most := len(checkPrefix) + maxCheckNameBytes; len(limit) > most {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// peek returns the response that take would return for one unit, but does not spend the unit. It
-// also supports in_flight limits.
+// peek returns the response that take would return for one unit, but spends nothing. It also accepts
+// in_flight limits.
 func (a *api) peek(r *request) (int, any, error) {
 	v, err := r.readCount()
 	if err != nil {
@@ -23,8 +23,8 @@ func (a *api) peek(r *request) (int, any, error) {
 	return http.StatusOK, showOnly(o, r.w.Header()), nil
 }
 
-// peek sets v.Decision to the result of Limiter.Peek. If that is a denial but the overrun of the
-// rule has units left, peek sets v.Soft and allows the request.
+// peek sets v.Decision to the result of Limiter.Peek. If that is a denial and the overrun of the rule
+// would grant a unit, peek sets v.Soft and allows the request.
 func peek(ctx context.Context, v *httplimit.Verdict) (err error) {
 	v.Decision, err = askedLimiter(v).Peek(ctx, v.Key)
 	if err != nil || !mayOverrun(v) {

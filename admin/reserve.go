@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// reserve spends an estimate of one limit of the rules, which settle replaces by the cost.
+// reserve spends an estimate of the cost under one limit of the rules. settle replaces it by the cost.
 func (a *api) reserve(r *request) (int, any, error) {
 	v, o, err := r.readPossible()
 	if err != nil {
@@ -29,7 +29,8 @@ func (a *api) reserve(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// reserve asks the limit for the units, and then the overrun that its rule allows.
+// reserve reserves the units of v under its limit. If that is a denial, reserve tries the overrun of the
+// rule.
 func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, error) {
 	spent, err := askedLimiter(v).Reserve(ctx, v.Key, v.Units)
 	v.Decision = spent.Decision()
@@ -44,7 +45,7 @@ func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, erro
 	return spent, err
 }
 
-// settle replaces the estimate of a reservation by what was spent, once.
+// settle replaces the estimate of a reservation by the cost. A reservation is settled only once.
 func (a *api) settle(r *request) (int, any, error) {
 	var units int64
 	v, text, err := r.readCarried("reservation", field{name: "units", into: &units, required: true})
@@ -68,7 +69,7 @@ func (a *api) settle(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, translateUnanswered(err)
 }
 
-// openReservation opens a text of the limit, or of the overrun that its rule allows.
+// openReservation opens a text of a reservation under the limit of v, or under the overrun of its rule.
 func openReservation(v *httplimit.Verdict, text string) (*weir.Reservation, error) {
 	spent, err := v.Limiter.OpenReservation(v.Key, text)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
+// rulesAnswer is the response to GET /v1/rules.
 type rulesAnswer struct {
 	Path      string       `json:"path"`
 	Version   uint64       `json:"version"`
@@ -24,8 +25,7 @@ type rulesAnswer struct {
 	Rules     []ruleAnswer `json:"rules"`
 }
 
-// ruleAnswer is a rule as it was loaded. What is exempt is not shown: it may be
-// an API key.
+// ruleAnswer is a rule as it was loaded. Exemptions are not shown, because they may contain API keys.
 type ruleAnswer struct {
 	Name   string        `json:"name"`
 	Match  matchAnswer   `json:"match"`
@@ -65,7 +65,7 @@ type softAnswer struct {
 	For  string  `json:"for"`
 }
 
-// rules tells what is in force, and why what is in the file is not.
+// rules returns the current rules, and the error of the last load if that load failed.
 func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{

@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	maxStatusLimits    = 256 // limits in one answer
-	maxConcurrentPeeks = 16  // looks at once
+	maxStatusLimits    = 256 // in one response
+	maxConcurrentPeeks = 16  // of one request
 )
 
-// keyStatus is what a key has left.
+// keyStatus is the response to GET /v1/status. Next is the value of after for the next page, if there is
+// one.
 type keyStatus struct {
 	Version uint64        `json:"version"`
 	Enabled bool          `json:"enabled"`
@@ -32,6 +33,7 @@ type keyStatus struct {
 	Next    string        `json:"next,omitempty"`
 }
 
+// limitStatus is the state of one count. Soft is the state of its overrun.
 type limitStatus struct {
 	Name     string          `json:"name"`
 	Rule     string          `json:"rule"`
@@ -47,23 +49,23 @@ type limitStatus struct {
 	Left
 }
 
-// showLeft is d of l, as of now, with times rounded up: a client that comes back then is not
-// too early.
+// showLeft converts a decision of l at the time now. Times are rounded up, so that a client that returns
+// at the shown time is not too early.
 func showLeft(d weir.Decision, l *weir.Limiter, now time.Time) Left {
 	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
 	return Left{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAt: at, RetryAfterS: ratelimit.Seconds(d.RetryAfter)}
 }
 
-// statusQuery says whose status is asked for: one key's, whatever it is made of,
-// or that of all keys that can be made of what is known of a client.
+// statusQuery selects the keys of a status: one whole key, or all keys that consist of known parts of a
+// request.
 type statusQuery struct {
 	key     string
 	request rules.Request
-	has     []string // parts of keys that can be made
+	has     []string // known parts of keys; nil for a whole key
 }
 
-// keyOf is the key under a rule; not ok if it cannot be made of what is known.
-func (q *statusQuery) keyOf(r *rules.Rule) (key string, ok bool) {
+// keyUnder returns the key under a rule. ok is false if a part of it is not known.
+func (q *statusQuery) keyUnder(r *rules.Rule) (key string, ok bool) {
 	parts := strings.Split(r.By, "|")
 	switch {
 	case q.has == nil && !slices.Equal(parts, []string{"global"}):
@@ -74,8 +76,7 @@ func (q *statusQuery) keyOf(r *rules.Rule) (key string, ok bool) {
 	return r.Key(&q.request)
 }
 
-// status tells what a key has left under every rule of its tier, and spends
-// nothing.
+// status returns the state of the keys of a client under all rules of its tier. It spends nothing.
 func (a *api) status(r *request) (int, any, error) {
 	s := r.rules
 	var (
@@ -125,7 +126,7 @@ func (a *api) status(r *request) (int, any, error) {
 	return http.StatusOK, answer, looking.Wait()
 }
 
-// complete checks what was asked for, and notes what is known.
+// complete checks the query, reads the headers, and sets has.
 func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string) error {
 	q.request.Header = make(http.Header)
 	for _, line := range headers {
@@ -153,15 +154,15 @@ func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string)
 	return wrong.err()
 }
 
-// statusPeek is a limit to look at.
+// statusPeek is a count to peek at.
 type statusPeek struct {
 	rule  *rules.Rule
 	limit *rules.Limit
 	key   string
 }
 
-// selectLimits are the limits of the tier's rules after the one of index from, or of one
-// rule, for which there is a key.
+// selectLimits returns the counts of the rules of a tier, or of the rule named only, for which there is a
+// key. It leaves out limits up to the index from, and returns at most maxStatusLimits + 1.
 func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {
@@ -169,7 +170,7 @@ func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tie
 		if only != "" && r.Name != only || !r.ForTier(tier) {
 			continue
 		}
-		key, ok := q.keyOf(r)
+		key, ok := q.keyUnder(r)
 		if !ok {
 			continue
 		}
@@ -185,6 +186,7 @@ func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tie
 	return peeks, nil
 }
 
+// peek returns the state of the count and of its overrun.
 func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot, tier string) (limitStatus, error) {
 	count := s.Count(p.limit, tier, p.key)
 	hard := count.Limiter

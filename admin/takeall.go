@@ -9,18 +9,18 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// maxTakes is how many limits one question may ask.
+// maxTakes is the maximum number of takes in one request.
 const maxTakes = 64
 
-// takeAllAnswer is what several limits say together.
+// takeAllAnswer is the response to POST /v1/take_all.
 type takeAllAnswer struct {
 	Allowed     bool   `json:"allowed"`
 	RetryAfterS int64  `json:"retry_after_s"`
 	Takes       []Take `json:"takes"`
 }
 
-// takeAll asks several limits of the rules for units: all admit, or nothing is spent. A
-// limit whose rule is a shadow has no say.
+// takeAll asks several limits of the rules for units. If an enforced limit denies, nothing is spent under
+// any of them.
 func (a *api) takeAll(r *request) (int, any, error) {
 	var takes []question
 	if err := r.body(field{name: "takes", required: true, into: list{maxTakes, func(object func(...field)) {

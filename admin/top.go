@@ -1,8 +1,6 @@
 package admin
 
-import (
-	"net/http"
-)
+import "net/http"
 
 const (
 	defaultTop = 20  // default number of keys
@@ -18,7 +16,7 @@ func (a *api) totals(r *request) (int, any, error) {
 	return http.StatusOK, showTotals(t), nil
 }
 
-// top returns the keys with the most checks, and the keys with the most denials, in the cluster.
+// top returns the keys with the most checks, denials and held units in the cluster.
 func (a *api) top(r *request) (int, any, error) {
 	most := int64(defaultTop)
 	if err := r.parameters(field{name: "n", into: &most}); err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// heldText is a hold that a client ends by its text.
+// heldText is a hold with its text, by which a client ends it.
 type heldText struct {
 	limiter   *weir.Limiter
 	key, text string
 }
 
-// holdFor asks a Limiter's HoldFor or WaitHoldFor on behalf of a client.
+// holdFor calls ask, which is Limiter.HoldFor or Limiter.WaitHoldFor, and records the text of the hold.
 func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask func(*weir.Limiter, context.Context, string, int64, time.Duration) (string, weir.Decision, error)) (weir.Decision, error) {
 	text, d, err := ask(v.limiter(), ctx, v.Key, v.Units, s.ttl)
 	if text != "" {
@@ -24,7 +24,7 @@ func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask fu
 	return d, err
 }
 
-// releaseTexts ends the holds of a request that does not go on.
+// releaseTexts releases the holds of a request that another limit denied.
 func (a *Admission) releaseTexts() {
 	for _, h := range a.texts {
 		ctx, cancel := context.WithTimeout(context.Background(), refundTimeout)

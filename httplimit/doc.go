@@ -11,5 +11,6 @@
 //
 //	limit, err := httplimit.ByLimiter(perUser, httplimit.Options{Key: httplimit.HeaderValue("X-User")})
 //
-// docs/http.md has every header and body that it answers with.
+// docs/http.md has every header and body of its responses. Package admin is the HTTP API for operators,
+// services in other languages and proxies.
 package httplimit

@@ -33,9 +33,9 @@ func (a *Admission) releaseTexts() {
 	}
 }
 
-// CheckFor is Check, for a request that its client ends by texts. What the request holds comes back by
-// Limiter.ReleaseHold, or once ttl has passed without Limiter.RenewHold, and what it reserves is settled
-// by Limiter.OpenReservation. With a ttl of 0 it is Check.
+// CheckFor is Check, for a request that its client ends by texts. Limiter.ReleaseHold returns held units,
+// and so does the end of ttl, which is as in Limiter.HoldFor, unless Limiter.RenewHold extends it. A
+// reservation is settled as Limiter.OpenReservation returns it. Without a ttl, CheckFor is Check.
 func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Duration) (o Outcome, holds, reservations []CarriedText) {
 	s := &scratch{request: *r, ends: ttl > 0, ttl: ttl}
 	m.decide(ctx, s)

@@ -55,8 +55,8 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalid)
 }
 
-// What answers a check can be handed on to a client as it is: the fields are those that
-// the middleware sets.
+// Callers can forward the header of a response to their client, because its fields are those that the
+// middleware sets.
 func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newTestAPI(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// testMember is a node of a cluster in virtual time, and its API.
+// testMember is the API of a member of a cluster in virtual time.
 type testMember struct {
 	*testAPI
 	name string
 	kill func()
 }
 
-// startMembers returns three members that have met.
+// startMembers starts a cluster of three members.
 func startMembers(t *testing.T, seed uint64) (all []*testMember) {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Seed: seed, Link: weirtest.Link{Latency: time.Millisecond}, Config: weir.Config{Logger: quietly}})
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func startMembers(t *testing.T, seed uint64) (all []*testMember) {
 	return all
 }
 
-// take spends units by the rules, as a gateway does.
+// take spends units under a limit of the rules.
 func (m *testMember) take(limit, key string, units int64) weir.Decision {
 	m.t.Helper()
 	now := m.book.Current()

@@ -23,7 +23,8 @@ rules:
 - {name: soft, match: {path: /soft}, key: user, limit: {rate: 2, per: 1h}, soft: {over: 50%%, for: 10m}}
 `
 
-// endpoints ask one limit, for a unit of a user's, by each of the API.
+// endpoints returns a function for each endpoint, and one for the middleware, that asks a limit for one
+// unit of a user.
 func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
 	return map[string]func(string, string) (bool, bool, bool){
 		"take": func(limit, user string) (bool, bool, bool) {
@@ -106,7 +107,7 @@ func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
 	require.EqualValues(t, 6, status.Limits[0].Remaining)
 }
 
-// Takes of one count that sum to more than it can ever hold can never be granted.
+// A limit can never grant takes of one key whose sum exceeds the limit.
 func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	for takes, want := range map[string]int{
@@ -129,7 +130,7 @@ func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
 	require.Equal(t, 413, a.ask("POST", "/v1/take", `{"limit":"hard","key":"a","units":3}`).Code)
 }
 
-// Whatever path and tier a client has, the API answers what the middleware does.
+// The API and the middleware select the same limits for every path and tier.
 func TestADescribedRequestMeetsWhatTheMiddlewareMeets(t *testing.T) {
 	a := startTestAPI(t, `
 tiers: {free: {}, paid: {multiply: 3}}

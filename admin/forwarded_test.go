@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// forwardedAs is a request that a proxy describes; GET / of 192.0.2.1 if zero.
+// forwardedAs is a request that a proxy describes. The zero value is GET / from 192.0.2.1.
 type forwardedAs struct {
 	uri, method, host, client string
 	user, tier                string      // in fields that the proxy's parameters name; not by Envoy
@@ -24,7 +24,7 @@ type forwardedAs struct {
 	fields                    http.Header // what the client sends beside
 }
 
-// askers ask by each endpoint, in the way of its proxy.
+// askers returns a function for each endpoint that asks in the form of its proxy.
 func askers(api http.Handler) map[string]func(forwardedAs) *httptest.ResponseRecorder {
 	asker := func(path, uriField, methodField string) func(forwardedAs) *httptest.ResponseRecorder {
 		return func(of forwardedAs) *httptest.ResponseRecorder {
@@ -83,7 +83,7 @@ rules:
 - {name: all, match: {path: /all}, key: ip, limit: {rate: 2, per: 1h}}
 `
 
-// status is what an answer says of the request: by auth_request in a field.
+// statusOf returns the status for the client, which auth_request sends in a header field.
 func statusOf(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	if of := w.Header().Get("X-Weir-Status"); of != "" {
@@ -182,7 +182,7 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 	}
 }
 
-// What a proxy hands on is what the middleware would have answered.
+// The fields and the body for the client are those of the middleware.
 func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 	for proxy := range askers(nil) {
 		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)
@@ -214,7 +214,7 @@ func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 	}
 }
 
-// Traefik asks by the client's method, and passes its body on, if it is told to.
+// Traefik can be configured to ask with the method and the body of the client.
 func TestAProxyMayAskByAnyMethod(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "TRACE"} {
 		a := startTestAPI(t, forwardedRules)
@@ -230,7 +230,8 @@ func TestAProxyMayAskByAnyMethod(t *testing.T) {
 	}
 }
 
-// A proxy that tells too little, or lets its clients tell, is denied and nothing is spent.
+// Requests are refused, and spend nothing, if the proxy omits a field or does not overwrite that of its
+// client.
 func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	d := readAPI(t)
@@ -293,7 +294,8 @@ func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
 	}
 }
 
-// A proxy asks once, so that nothing would release what it held, nor settle.
+// A proxy does not report the end of a request, so a hold would never be released, and a reservation never
+// settled.
 func TestAForwardedRequestHoldsNothing(t *testing.T) {
 	a := startTestAPI(t, `
 rules:
@@ -322,7 +324,7 @@ rules:
 	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
 }
 
-// A browser's page on another origin has fields that proxies pass on.
+// Proxies forward the fields that browsers send from a page of another origin.
 func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	for proxy, ask := range askers(a.api) {
@@ -378,7 +380,7 @@ func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
 	require.Equal(t, 204, off.ask("POST", "/v1/refund", `{"limit":"hard","key":"u"}`).Code)
 }
 
-// Whatever a proxy sends, a field that is missing is never admitted.
+// A request without a required field is never admitted.
 func FuzzForwarded(f *testing.F) {
 	a := startTestAPI(f, forwardedRules)
 	f.Add("forward_auth", "/items/1?a=b", "POST", "api.example.com", "198.51.100.1, 192.0.2.1", "&hops=2")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No part of a hash suffices: a token of which that is the same is another one.
+// All bytes of a hash are compared. A token whose hash differs in one byte is not accepted.
 func TestATokensHashIsComparedWhole(t *testing.T) {
 	hashes := [][sha256.Size]byte{sha256.Sum256([]byte("one")), sha256.Sum256([]byte("two"))}
 	for i := range hashes {

@@ -63,7 +63,7 @@ rules:
 `
 )
 
-// testAPI is a node with rules, and its API.
+// testAPI is the API of a node with rules.
 type testAPI struct {
 	t    testing.TB
 	node *weir.Node
@@ -77,7 +77,7 @@ func newTestAPI(t testing.TB) *testAPI {
 	return startTestAPI(t, testRules)
 }
 
-// startTestAPI is the API of a node of its own with these rules.
+// startTestAPI starts a node with these rules, and returns its API.
 func startTestAPI(t testing.TB, text string) *testAPI {
 	t.Helper()
 	return newTestAPIOn(t, startNode(t, weir.Config{}), text)
@@ -121,7 +121,7 @@ func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// ask sends a request with the token; with a body it is JSON.
+// ask sends a request with the token. A body is sent as JSON.
 func (a *testAPI) ask(method, path, body string) *httptest.ResponseRecorder {
 	var reader io.Reader
 	if body != "" {
@@ -138,7 +138,7 @@ func (a *testAPI) ask(method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// get reads an answer.
+// get sends a request, requires the status, and decodes the response.
 func (a *testAPI) get(method, path, body string, status int, into any) http.Header {
 	a.t.Helper()
 	w := a.ask(method, path, body)
@@ -641,7 +641,7 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	require.Equal(t, http.StatusRequestTimeout, response.StatusCode)
 }
 
-// Nothing that can be sent panics, fails inside, or is answered with what is no JSON.
+// No request causes a panic, an internal error, or a response that is not JSON.
 func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
 	f.Add("POST", "/v1/overrides", "", `{"limit":"address","key":"a","rate":5,"per":"1s","burst":1,"until":"2999-01-01T00:00:00Z","by":"b"}`)
 	f.Add("POST", "/v1/check", "", `{"key":"a","limit":5,"window_ms":1000,"weight":2,"name":"n"}`)

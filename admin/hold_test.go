@@ -23,10 +23,10 @@ rules:
 - {name: soft, key: user, limit: {rate: 2, per: 2h}, soft: {over: 50%, for: 240h}}
 `
 
-// holdEnds is how long the units of a hold may stay held beyond its ttl.
+// holdEnds is the maximum time that units stay held after the ttl of their hold.
 const holdEnds = 2 * time.Second
 
-// post asks, and expects a status.
+// post sends a request and requires the status.
 func (a *testAPI) post(path string, status int, format string, args ...any) *httptest.ResponseRecorder {
 	a.t.Helper()
 	body := fmt.Sprintf(format, args...)
@@ -35,7 +35,7 @@ func (a *testAPI) post(path string, status int, format string, args ...any) *htt
 	return w
 }
 
-// left is what a key has left of a limit.
+// left returns the remaining units of a key.
 func (a *testAPI) left(limit, key string) int64 {
 	a.t.Helper()
 	var status keyStatus
@@ -96,7 +96,7 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	})
 }
 
-// forged are texts that no node has made, from one that a node has.
+// forged returns texts that no node has made, derived from a valid one.
 func forged(text string) []string {
 	last := byte('A')
 	if text[len(text)-1] == last {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Spellings of one name are lines of one field, in their order, as in net/http.
+// Names that differ in case only are lines of one field, in their order, as in net/http.
 func TestSpellingsOfAHeaderAreLinesOfOneField(t *testing.T) {
 	const file = `
 rules:
@@ -55,7 +55,7 @@ rules:
 	}
 }
 
-// requestOf is the Outcome of a request that the API is asked about.
+// requestOf returns the Outcome of the request that a body describes.
 func (a *testAPI) requestOf(body string) (o httplimit.Outcome) {
 	a.t.Helper()
 	header := make(http.Header)
@@ -71,7 +71,7 @@ func (a *testAPI) requestOf(body string) (o httplimit.Outcome) {
 	return m.Check(a.t.Context(), &of)
 }
 
-// Half of a surrogate pair is no character: all of them would be one key.
+// Half of a surrogate pair is not a character. Without the refusal, all such keys would be equal.
 func TestHalfASurrogatePairIsRefused(t *testing.T) {
 	a := newTestAPI(t)
 	for _, c := range []struct{ path, body, field string }{

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// requireNoGo fails for an error that names something of Go, which callers of HTTP do not have:
-// a capitalised word that no quotes enclose, as functions, types and fields begin.
+// requireNoGo fails if an error contains the name of a Go function, type or field, which callers of HTTP
+// cannot use. Every capitalised word outside of quotes counts as such a name.
 func requireNoGo(t testing.TB, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var p httplimit.Problem
@@ -65,7 +65,7 @@ func TestLimitOfAnotherKindNamesItsPath(t *testing.T) {
 	})
 }
 
-// requireProblem requires a 400 with the detail.
+// requireProblem requires a response of status 400 whose detail contains the given one.
 func requireProblem(t *testing.T, w *httptest.ResponseRecorder, detail, path string) {
 	t.Helper()
 	require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", path, w.Body)

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/internal/jsonschema"
 )
 
-// The parts of OpenAPI and JSON Schema that the document uses. Fields that are not
-// here make the test fail: it would not know what they say.
+// These types are the parts of OpenAPI and JSON Schema that the document uses. Other fields make the test
+// fail, because it could not check them.
 type (
 	apiDocument struct {
 		OpenAPI    string                              `json:"openapi"`
@@ -66,7 +66,7 @@ func readAPI(t *testing.T) *apiDocument {
 	return d
 }
 
-// resolved is what a response stands for.
+// resolved returns the response that r refers to, or r.
 func (d *apiDocument) resolved(r *apiResponse) *apiResponse {
 	if r.Ref != "" {
 		return d.Components.Responses[path.Base(r.Ref)]
@@ -101,8 +101,8 @@ func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
 	}
 }
 
-// A parameter or field that is not there makes a request fail that names what is:
-// so each is asked for with one that is unknown.
+// The error about an unknown parameter or field lists the known ones, so the test sends an unknown one to
+// each operation.
 func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
 	d, a := readAPI(t), newTestAPI(t)
 	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
@@ -161,7 +161,7 @@ func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
 
 func base(ref string) string { return path.Base(ref) }
 
-// exchange asks, and holds the answer to the document.
+// exchange sends a request and checks the response by the document.
 func (d *apiDocument) exchange(a *testAPI, method, path, body, pattern string, status int) {
 	a.t.Helper()
 	w := a.ask(method, path, body)
@@ -250,7 +250,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	w := a.ask("GET", "/openapi.json", "")
 	require.Equal(t, OpenAPI(), w.Body.Bytes())
 
-	// A validator that accepts anything would prove nothing.
+	// The schema must also reject wrong answers.
 	for _, text := range []string{
 		`{"allowed":true,"remaining":-1,"reset_ms":0,"retry_after_s":0}`, `{"allowed":true,"remaining":1,"reset_ms":0}`,
 		`{"allowed":true,"remaining":1,"reset_ms":0,"retry_after_s":0,"more":1}`,

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// farNodes are two in each of the regions eu and us, a round trip of 80 ms apart.
+// farNodes starts two nodes in each of the regions eu and us, whose round trip is 80 ms.
 func farNodes(t *testing.T, file string) map[string]*testAPI {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
 		Nodes:   []string{"eu1", "eu2", "us1", "us2"},

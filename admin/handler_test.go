@@ -26,6 +26,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -80,12 +81,12 @@ func newTestAPI(t testing.TB) *testAPI {
 // startTestAPI starts a node with these rules, and returns its API.
 func startTestAPI(t testing.TB, text string) *testAPI {
 	t.Helper()
-	return newTestAPIOn(t, startNode(t, weir.Config{}), text)
+	return newTestAPIOn(t, testnode.Start(t, weir.Config{}), text)
 }
 
 func newTestAPIOn(t testing.TB, node *weir.Node, text string) *testAPI {
 	t.Helper()
-	a := &testAPI{t: t, node: node, book: staticBook(t, node, text), log: new(bytes.Buffer)}
+	a := &testAPI{t: t, node: node, book: testnode.Book(t, node, text), log: new(bytes.Buffer)}
 	var err error
 	a.api, err = Handler(node, a.book, Options{Tokens: [][]byte{[]byte(testToken)}, Logger: slog.New(slog.NewTextHandler(a.log, nil))})
 	require.NoError(t, err)
@@ -94,26 +95,6 @@ func newTestAPIOn(t testing.TB, node *weir.Node, text string) *testAPI {
 
 // quietly is a logger that discards.
 var quietly = slog.New(slog.DiscardHandler)
-
-func startNode(t testing.TB, cfg weir.Config) *weir.Node {
-	t.Helper()
-	cfg.Logger = quietly
-	n, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { n.Close() })
-	return n
-}
-
-// staticBook returns a Book of rules that do not change.
-func staticBook(t testing.TB, n *weir.Node, file string) *rules.Book {
-	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(file))
-	require.NoError(t, err)
-	book, err := rules.Static(n, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { book.Close() })
-	return book
-}
 
 func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
@@ -156,7 +137,7 @@ func query(pairs ...string) string {
 }
 
 func TestAdminRefusesToBeOpenToAll(t *testing.T) {
-	node := startNode(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	any := func(*x509.Certificate) bool { return true }
 	for _, c := range []struct {
 		about, want string
@@ -178,7 +159,7 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 }
 
 func TestAdminAnswersToItsTokensAlone(t *testing.T) {
-	node := startNode(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	const old = "the token of last month, which is longer"
 	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken), []byte(old)}})
 	require.NoError(t, err)
@@ -220,7 +201,7 @@ func TestAdminAnswersToItsTokensAlone(t *testing.T) {
 }
 
 func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
-	node := startNode(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	leaf := func(name string) *x509.Certificate { return &x509.Certificate{Subject: pkix.Name{CommonName: name}} }
 	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf("ops")}}}
 	for _, c := range []struct {
@@ -379,7 +360,7 @@ func TestAClosedNodeSaysSo(t *testing.T) {
 }
 
 func TestWithoutABookThereAreNoRules(t *testing.T) {
-	node := startNode(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken)}})
 	require.NoError(t, err)
 	a := &testAPI{t: t, node: node, api: api}

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestReadinessSaysWhatTheNodeSays(t *testing.T) {
-	n := startNode(t, weir.Config{})
+	n := testnode.Start(t, weir.Config{})
 	status := func() int {
 		w := httptest.NewRecorder()
 		Readiness(n).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", nil))

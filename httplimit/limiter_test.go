@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -15,7 +16,7 @@ import (
 func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
 	o.Logger = quietly
-	limiter, err := startNode(t, cfg).Limiter(l)
+	limiter, err := testnode.Start(t, cfg).Limiter(l)
 	require.NoError(t, err)
 	m, err := ByLimiter(limiter, o)
 	require.NoError(t, err)
@@ -111,7 +112,7 @@ func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
 }
 
 func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
-	n := startNode(t, weir.Config{})
+	n := testnode.Start(t, weir.Config{})
 	quoted := perMinute
 	quoted.Name = `a "b"`
 	limiters := make(map[string]*weir.Limiter)
@@ -142,7 +143,7 @@ func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
 	}
 	_, err := ByLimiter(limiters[`a "b"`], Options{NoIETFHeaders: true})
 	require.NoError(t, err)
-	book := staticBook(t, n, "rules: []")
+	book := testnode.Book(t, n, "rules: []")
 	for _, o := range []Options{{Key: HeaderValue("X")}, {Queue: time.Second}} {
 		_, err := New(n, book, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)

@@ -14,38 +14,19 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
 // quietly is a logger that nobody reads.
 var quietly = slog.New(slog.DiscardHandler)
 
-func startNode(t testing.TB, cfg weir.Config) *weir.Node {
-	t.Helper()
-	cfg.Logger = quietly
-	n, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { n.Close() })
-	return n
-}
-
-// staticBook returns a Book of rules that do not change.
-func staticBook(t testing.TB, n *weir.Node, file string) *rules.Book {
-	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(file))
-	require.NoError(t, err)
-	book, err := rules.Static(n, set)
-	require.NoError(t, err)
-	t.Cleanup(func() { book.Close() })
-	return book
-}
-
 // newLimiter is a Middleware on a node of its own, by rules that do not change.
 func newLimiter(t testing.TB, file string, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
-	n := startNode(t, cfg)
+	n := testnode.Start(t, cfg)
 	o.Logger = quietly
-	m, err := New(n, staticBook(t, n, file), o)
+	m, err := New(n, testnode.Book(t, n, file), o)
 	require.NoError(t, err)
 	return m
 }

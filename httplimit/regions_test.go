@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -23,7 +24,7 @@ func farGateways(t *testing.T, file string) map[string]http.Handler {
 	require.NoError(t, err)
 	all := make(map[string]http.Handler)
 	for _, name := range c.Names() {
-		m, err := New(c.Node(name), staticBook(t, c.Node(name), file), Options{Logger: quietly})
+		m, err := New(c.Node(name), testnode.Book(t, c.Node(name), file), Options{Logger: quietly})
 		require.NoError(t, err)
 		all[name] = m.Handler(hello)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -27,7 +28,7 @@ rules:
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(file(1, 1)), 0o600))
-	node := startNode(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
 	require.NoError(t, err)
 	defer book.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // oneReading reports whether servers of several kinds read one path: those that decode a
@@ -89,8 +90,8 @@ rules:
 - {name: bytes, match: {host: api.example.com}, key: ip, cost: {from: content_length, unit: 1}, limit: {rate: 10, per: 1s}}
 - {name: queue, match: {path: /slow}, key: ip, limit: {algorithm: leaky_bucket, rate: 1000000, per: 1s, burst: 1}, queue: 1ms}
 `
-	n := startNode(f, weir.Config{})
-	book := staticBook(f, n, file)
+	n := testnode.Start(f, weir.Config{})
+	book := testnode.Book(f, n, file)
 	handlers := make(map[bool]http.Handler) // by Options.RefuseAmbiguousPaths
 	for _, refuse := range []bool{false, true} {
 		m, err := New(n, book, Options{

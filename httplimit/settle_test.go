@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -280,7 +281,7 @@ func TestFunctionsReserveAndSettle(t *testing.T) {
 }
 
 func TestOptionsThatSettleGoTogether(t *testing.T) {
-	n := startNode(t, weir.Config{})
+	n := testnode.Start(t, weir.Config{})
 	reserve := func(*http.Request, *rules.Rule) (int64, bool) { return 1, true }
 	settle := func(*http.Request, *rules.Rule, *Ended) (int64, bool) { return 1, true }
 	for _, c := range []struct {

@@ -22,8 +22,8 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/loglimit", "internal/patience",
-		"internal/buildinfo", "internal/roundtrip", "internal/sealed", "internal/enum", "ring", "snapshot",
+		"cluster/detect", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/loglimit",
+		"internal/buildinfo", "internal/sealed", "internal/enum", "ring", "snapshot",
 	},
 	{"bucket", "cluster", "internal/strictyaml"},
 	{"internal/wire", "sync"},
@@ -181,9 +181,9 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 // Time is an argument of the pure floors. They name durations and instants, and read no clock.
 func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
-		"bucket", "ring", "sync", "internal/bounds", "internal/check", "internal/httpread", "internal/identity", "internal/jsonscan",
-		"internal/limits", "internal/outage", "internal/owner", "internal/loglimit", "internal/patience", "internal/buildinfo",
-		"internal/roundtrip", "internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
+		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/check", "internal/httpread", "internal/identity",
+		"internal/jsonscan", "internal/limits", "internal/outage", "internal/owner", "internal/loglimit", "internal/buildinfo",
+		"internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
 	} {
 		for call, at := range callsOf(t, dir, "time") {
 			if slices.Contains([]string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}, call) {

@@ -11,12 +11,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
-// The longest name and region: they travel in gossip's packets of 1,400 bytes,
+// The longest region and address. They and detect.MaxName travel in gossip's packets of 1,400 bytes,
 // and memberlist takes at most 512 bytes of metadata.
 const (
-	maxName   = 128
 	maxRegion = 64
 	maxAddr   = 261 // a DNS name of 255 bytes and a port
 )
@@ -127,8 +128,8 @@ func (c Config) Problems() []error {
 	switch {
 	case c.Name == "":
 		all.add("Name is empty: give each start of each member its own name")
-	case len(c.Name) > maxName:
-		all.add("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), maxName)
+	case len(c.Name) > detect.MaxName:
+		all.add("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), detect.MaxName)
 	}
 	if len(c.Region) > maxRegion {
 		all.add("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir/internal/patience"
 )
 
 // A process that is not scheduled writes nothing and reads nothing: the time for an answer
@@ -95,7 +93,7 @@ func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
 		b.mu.Lock()
 		now := time.Now()
-		b.hearing.late.Looked(now.Add(-300*time.Millisecond), now)
+		b.table.RecordCheck(now.Add(-300*time.Millisecond), now)
 		b.mu.Unlock()
 		a.set([]Member{b.member()})
 		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
@@ -107,7 +105,7 @@ func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
 		time.Sleep(newFor + 2*pingPace)
 		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())
 		b.mu.Lock()
-		b.hearing.late = patience.Lateness{}
+		b.table.RecordCheck(time.Now(), time.Now()) // the delay is forgotten by now
 		b.mu.Unlock()
 		time.Sleep(2 * pingPace)
 		require.Zero(t, a.peer("b").Delay())

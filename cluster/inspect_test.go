@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 const testLabel = "weirtest"
@@ -67,7 +69,7 @@ func testPush(nodes, state int) []byte {
 	b := append([]byte{gossipPushPull}, encode(testHeader{nodes, state, true})...)
 	for range min(nodes, 10) {
 		b = append(b, encode(testNode{
-			Name: strings.Repeat("n", maxName), Addr: make([]byte, 16), Port: math.MaxUint16,
+			Name: strings.Repeat("n", detect.MaxName), Addr: make([]byte, 16), Port: math.MaxUint16,
 			Meta: make([]byte, 512), Incarnation: math.MaxUint32, Vsn: []uint8{1, 5, 2, 1, 1, 1},
 		})...)
 	}

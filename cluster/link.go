@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 const (
@@ -42,7 +42,7 @@ type link struct {
 	addr   string
 	cancel context.CancelFunc
 
-	heard   atomic.Bool  // what peers.hearing says, for callers; written under peers.mu
+	heard   atomic.Bool  // what peers.table has, for callers; written under peers.mu
 	stalled atomic.Bool  // likewise
 	delay   atomic.Int64 // nanoseconds: see Delay
 	seen    uint64       // version of the member's table that is merged here, 0 if none; under peers.mu
@@ -110,7 +110,7 @@ func (l *link) unreachable() error {
 // lost marks the member unheard.
 func (l *link) lost(s *session) {
 	if l.session.CompareAndSwap(s, nil) {
-		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })
+		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })
 	}
 }
 
@@ -133,7 +133,7 @@ func (l *link) missed(s *session) {
 
 func (l *link) resumed(s *session) {
 	if l.session.Load() == s {
-		l.peers.step(l, func(h *hearing) bool { return h.resumed(l.name) })
+		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordMessage(l.name) })
 	}
 }
 
@@ -146,7 +146,7 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 	}
 	version := binary.BigEndian.Uint64(f.body)
 	late := min(time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond, maxSaid)
-	var t table
+	var t detect.Table
 	if len(f.body) > pongSize {
 		if t, err = decodeTable(f.body[pongSize:]); err != nil {
 			return 0, false, err
@@ -156,17 +156,27 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 		return 0, false, nil
 	}
 	now := time.Now()
-	l.peers.step(l, func(h *hearing) (changed bool) {
-		took, inTime, changed = h.ponged(l.name, f.id, now)
-		h.says(l.name, late)
+	l.peers.step(l, func(c *detect.Connectivity) (changed bool) {
+		took, inTime, changed = c.RecordPong(l.name, f.id, now)
+		c.SetDelay(l.name, late)
 		if len(f.body) > pongSize {
 			l.seen = version
-			changed = h.merge(t) || changed
+			changed = c.Merge(t) || changed
 		}
 		return changed
 	})
 	l.delay.Store(int64(delayOf(late, now.Sub(s.start))))
 	return took, inTime, nil
+}
+
+func decodeTable(b []byte) (t detect.Table, err error) {
+	if err = decode(b, &t); err == nil {
+		err = t.Validate()
+	}
+	if err != nil {
+		return t, fmt.Errorf("%w: %v", errGarbage, err)
+	}
+	return t, nil
 }
 
 // newFor is how long a connection is new: its member may have started with it, and has
@@ -186,9 +196,9 @@ func delayOf(reported, age time.Duration) time.Duration {
 func (l *link) ping(s *session, now time.Time) {
 	l.pings++
 	var body [pingSize]byte
-	l.peers.step(l, func(h *hearing) bool {
+	l.peers.step(l, func(c *detect.Connectivity) bool {
 		binary.BigEndian.PutUint64(body[:], l.seen)
-		h.pinged(l.name, l.pings, now)
+		c.RecordPing(l.name, l.pings, now)
 		return false
 	})
 	binary.BigEndian.PutUint32(body[8:], uint32(min(s.silence(), maxSaid)/time.Millisecond))
@@ -200,13 +210,13 @@ func (l *link) ping(s *session, now time.Time) {
 // have their pongs. due is when this look was to be.
 func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
-	l.peers.step(l, func(h *hearing) bool {
-		h.answered(l.name, answered)
-		changed := h.look(l.name, due, now)
+	l.peers.step(l, func(c *detect.Connectivity) bool {
+		c.RecordAnswer(l.name, answered)
+		changed := c.CheckSilence(l.name, due, now)
 		if owed, stalls := s.owes(); owed > 0 {
-			changed = h.unanswered(l.name, s.start.Add(owed), stalls, due, now) || changed
+			changed = c.CheckStall(l.name, s.start.Add(owed), stalls, due, now) || changed
 		}
-		ponged = h.isPonged(l.name)
+		ponged = !c.IsAwaited(l.name)
 		return changed
 	})
 	return ponged
@@ -315,7 +325,7 @@ func (u *upkeep) end() {
 }
 
 // answers reports whether something has come over the session of late.
-func (u *upkeep) answers() bool { return u.s != nil && u.s.silence() < heardFor }
+func (u *upkeep) answers() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
 // tryDial begins an attempt to connect, unless one is not needed now.
 func (u *upkeep) tryDial() {
@@ -431,12 +441,12 @@ func (u *upkeep) judge() {
 // this attempt was to begin.
 func (l *link) connectWait(due, now time.Time) time.Duration {
 	late := time.Duration(0)
-	l.peers.step(l, func(h *hearing) bool {
-		h.late.Looked(due, now)
-		late = h.late.By()
+	l.peers.step(l, func(c *detect.Connectivity) bool {
+		c.RecordCheck(due, now)
+		late = c.Delay()
 		return false
 	})
-	return dialWait + patience.Allowed(late, 0)
+	return dialWait + detect.ExtraTime(late, 0)
 }
 
 // connect opens a connection and shakes hands, within wait.

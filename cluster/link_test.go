@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // hung starts a peer whose handler blocks, so that the peer stops reading after the first request.
@@ -109,8 +111,8 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			heard, stalled = judged()
 		}
-		require.GreaterOrEqual(t, time.Since(start), silentFor)
-		require.LessOrEqual(t, time.Since(start), silentFor+lookPace)
+		require.GreaterOrEqual(t, time.Since(start), detect.SilenceTimeout)
+		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+lookPace)
 		require.False(t, stalled, "it is gone")
 		require.ErrorIs(t, ask(), ErrUnheard)
 
@@ -200,7 +202,7 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 		answer()
 		<-handles
 		// Of those that are asked meanwhile each wait passes, by the fault of this node's.
-		for until := time.Now().Add(heardFor + 2*dialPace); time.Now().Before(until); {
+		for until := time.Now().Add(detect.MaxAnswerAge + 2*dialPace); time.Now().Before(until); {
 			_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 10*time.Millisecond)
 			require.ErrorIs(t, err, ErrTimeout)
 			require.NotErrorIs(t, err, ErrBroken)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // membershipVersion is the version of metadata and of roster messages.
@@ -53,5 +55,5 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 const maxEpoch = 1 << 48
 
 func bounded(name, addr, region string) bool {
-	return name != "" && len(name) <= maxName && addr != "" && len(addr) <= maxAddr && len(region) <= maxRegion
+	return name != "" && len(name) <= detect.MaxName && addr != "" && len(addr) <= maxAddr && len(region) <= maxRegion
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/internal/conns"
 )
 
@@ -53,8 +54,8 @@ type peersConfig struct {
 // peers has every connection to and from the other members, and the table of
 // connectivity. Its methods are safe for concurrent use.
 //
-// mu guards hearing and is never held while waiting. l.heard and l.stalled are copies of
-// what hearing has of l, for callers that ask without the lock. They are written under mu
+// mu guards table and is never held while waiting. l.heard and l.stalled are copies of
+// what table has of l, for callers that ask without the lock. They are written under mu
 // alone: a copy that lags behind would have asks wait for a member that is missing. A link that is not in links any more changes nothing, since its member may
 // have another by then.
 type peers struct {
@@ -81,8 +82,8 @@ type peers struct {
 	links   map[string]*link
 	conns   map[net.Conn]caller   // that came in
 	calls   map[caller][]net.Conn // of those that have said whose they are, oldest first
-	hearing *hearing
-	table   []byte // hearing's, as pongs carry it; nil if out of date
+	table   *detect.Connectivity
+	encoded []byte // table, as pongs carry it; nil if out of date
 }
 
 func newPeers(cfg peersConfig, h Handler) *peers {
@@ -102,7 +103,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		links:    map[string]*link{},
 		conns:    map[net.Conn]caller{},
 		calls:    map[caller][]net.Conn{},
-		hearing:  newHearing(cfg.Self.Name),
+		table:    detect.NewConnectivity(cfg.Self.Name),
 		began:    time.Now(),
 	}
 	p.identity = identity{
@@ -127,21 +128,21 @@ func (p *peers) notify() {
 	}
 }
 
-// step lets an event about l's member happen to hearing, and passes on what
+// step lets an event about l's member happen to the table, and passes on what
 // changed. l.heard and l.stalled are right when it returns.
-func (p *peers) step(l *link, event func(*hearing) bool) {
+func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	p.mu.Lock()
 	if p.links[l.name] != l {
 		p.mu.Unlock()
 		return
 	}
-	version := p.hearing.version
-	changed := event(p.hearing)
-	if p.hearing.version != version {
-		p.table = nil
+	version := p.table.Version()
+	changed := event(p.table)
+	if p.table.Version() != version {
+		p.encoded = nil
 	}
-	l.heard.Store(p.hearing.hears(l.name))
-	l.stalled.Store(p.hearing.stalls(l.name))
+	l.heard.Store(p.table.IsConnected(l.name))
+	l.stalled.Store(p.table.IsStalled(l.name))
 	p.mu.Unlock()
 	if changed {
 		signal(p.changed)
@@ -153,18 +154,18 @@ func (p *peers) step(l *link, event func(*hearing) bool) {
 func (p *peers) pong(b []byte, seen uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b = binary.BigEndian.AppendUint64(b, p.hearing.version)
-	b = binary.BigEndian.AppendUint32(b, uint32(p.hearing.late.By()/time.Millisecond))
-	if seen == p.hearing.version {
+	b = binary.BigEndian.AppendUint64(b, p.table.Version())
+	b = binary.BigEndian.AppendUint32(b, uint32(p.table.Delay()/time.Millisecond))
+	if seen == p.table.Version() {
 		return b
 	}
-	if p.table == nil {
-		p.table = encode(p.hearing.table())
+	if p.encoded == nil {
+		p.encoded = encode(p.table.Table())
 	}
-	if len(p.table) > maxPong-pongSize {
+	if len(p.encoded) > maxPong-pongSize {
 		return b
 	}
-	return append(b, p.table...)
+	return append(b, p.encoded...)
 }
 
 // set takes in the members. It opens connections to new ones and closes those to members
@@ -175,7 +176,7 @@ func (p *peers) set(members []Member) {
 	if p.ctx.Err() != nil {
 		return
 	}
-	version := p.hearing.version
+	version := p.table.Version()
 	names, addrs := make([]string, len(members)), make(map[string]string, len(members))
 	for i, m := range members {
 		names[i], addrs[m.Name] = m.Name, m.Addr
@@ -186,20 +187,20 @@ func (p *peers) set(members []Member) {
 			continue
 		}
 		if stays {
-			p.hearing.failed(name, time.Now())
+			p.table.RecordFailure(name, time.Now())
 		}
 		delete(p.links, name)
 		l.heard.Store(false)
 		l.cancel()
 	}
-	if p.hearing.set(names) {
+	if p.table.SetMembers(names) {
 		// What the others know of the new ones was not wanted before.
 		for _, l := range p.links {
 			l.seen = 0
 		}
 	}
-	if p.hearing.version != version {
-		p.table = nil
+	if p.table.Version() != version {
+		p.encoded = nil
 	}
 	for _, m := range members {
 		l, dead := p.links[m.Name], m.State == Dead
@@ -270,13 +271,13 @@ func (p *peers) redialFormer(of hello) {
 func (p *peers) overlapped(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, met := p.hearing.members[name], p.began
+	met := p.began
 	if l := p.links[other]; l != nil {
 		met = l.met.when()
 	} else if other != p.cfg.Self.Name {
 		return false
 	}
-	return c != nil && !met.IsZero() && c.proven.Sub(met) > idleWait
+	return !met.IsZero() && p.table.LastAnswer(name).Sub(met) > idleWait
 }
 
 // calling reports whether a member has a connection to this node open: it lives.
@@ -291,7 +292,7 @@ func (p *peers) calling(name string) bool {
 func (p *peers) answered(name string, ago time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hearing.answered(name, time.Now().Add(-ago))
+	p.table.RecordAnswer(name, time.Now().Add(-ago))
 }
 
 // peer is the way to ask a member, nil if set did not name it.
@@ -309,7 +310,7 @@ func (p *peers) peer(name string) Peer {
 func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hearing.matrix(names)
+	return p.table.Matrix(names)
 }
 
 // refusingHosts returns which of names finds that the host of which refuses connections, as
@@ -317,7 +318,7 @@ func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
 func (p *peers) refusingHosts(names []string) [][]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hearing.refusingHosts(names)
+	return p.table.Refusals(names)
 }
 
 // dial connects to addr, to reach a node of region, and shakes hands. The errors
@@ -479,7 +480,7 @@ func (p *peers) overlong(to string, size int) {
 func (p *peers) stats() Stats {
 	trips := make(map[string]time.Duration)
 	p.mu.Lock()
-	late := p.hearing.late.By()
+	late := p.table.Delay()
 	for name, l := range p.links {
 		if s := l.session.Load(); s != nil && s.trip.Load() > 0 {
 			trips[name] = time.Duration(s.trip.Load())

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // before is what a release before 8 speaks, and next what the one after this speaks.
@@ -253,9 +255,9 @@ func TestUnknownFieldsOfGossipAreIgnored(t *testing.T) {
 		require.Equal(t, []record{want}, got)
 	})
 	t.Run("the table of a pong", func(t *testing.T) {
-		h := newHearing("a")
-		h.set([]string{"b"})
-		want := h.table()
+		h := detect.NewConnectivity("a")
+		h.SetMembers([]string{"b"})
+		want := h.Table()
 		got, err := decodeTable(append(with(t, want, more), "and what follows"...))
 		require.NoError(t, err)
 		require.Equal(t, want.About, got.About)

@@ -75,7 +75,7 @@ func TestAProcessThatRunsLateDialsLonger(t *testing.T) {
 			}, &testHandler{})
 			defer p.close()
 			p.mu.Lock()
-			p.hearing.late.Looked(time.Now().Add(-late), time.Now())
+			p.table.RecordCheck(time.Now().Add(-late), time.Now())
 			p.mu.Unlock()
 			p.set([]Member{{Name: "b", Addr: "b", State: Serving}})
 			require.Equal(t, most, <-waits, "%v late", late)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"syscall"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // A process has ended if its kernel closed all its connections and refuses new ones. A process
@@ -31,6 +33,6 @@ func (l *link) setRefused(err error, silent bool) (calling bool) {
 	if refused && l.peers.calling(l.name) {
 		refused, calling = false, true
 	}
-	l.peers.step(l, func(h *hearing) bool { return h.setRefused(l.name, refused) })
+	l.peers.step(l, func(c *detect.Connectivity) bool { return c.SetRefused(l.name, refused) })
 	return calling
 }

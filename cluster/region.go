@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // The pace of what goes to another region. A round trip there takes 300 ms, and
@@ -158,7 +158,7 @@ func (r *region) keep(s *session) error {
 	r.peers.wg.Go(func() { s.hold(over) })
 	ping, due := time.NewTimer(0), time.Now()
 	defer ping.Stop()
-	var quiet patience.Patience
+	var quiet detect.Silence
 	for id := uint64(1); ; {
 		select {
 		case <-r.peers.ctx.Done():
@@ -186,11 +186,11 @@ func (r *region) keep(s *session) error {
 
 // hasGone takes a look at a node that has been silent for so long, and reports whether it
 // is given up. due is when this look was to be.
-func hasGone(quiet *patience.Patience, silence time.Duration, due, now time.Time) bool {
-	if heard := now.Add(-silence); heard.After(quiet.Since()) {
+func hasGone(quiet *detect.Silence, silence time.Duration, due, now time.Time) bool {
+	if heard := now.Add(-silence); heard.After(quiet.Start()) {
 		quiet.Restart(heard)
 	}
-	return quiet.Exhausted(patienceAbroad, due, now)
+	return quiet.Check(patienceAbroad, due, now)
 }
 
 func (r *region) ponged(*session, frame) (took time.Duration, inTime bool, err error) {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // The roster is a map of records that all members replicate, and beside each
@@ -86,11 +88,10 @@ const (
 	// Tombstones outlast the patience of a small side, which else would bring
 	// back, as dead members, those that left while it was cut off.
 	tombstonePatience = 2 * smallPatience
-	// maxMembers, maxTombstones and maxRecords bound a roster, whatever its members do.
+	// maxMembers, maxTombstones and detect.MaxRecords bound a roster, whatever its members do.
 	// Members count, the dead among them, until they are forgotten.
 	maxMembers    = 1024
 	maxTombstones = 1024
-	maxRecords    = 8192
 	// newMembers is how many members that this node has not known may come at once, and
 	// newMembersEach how many in each second after that. A cluster of hundreds may start
 	// in one moment; those above the bound come with a later push/pull.
@@ -132,12 +133,12 @@ func (c *change) add(o change) {
 // room reports whether a member of that name may come: one that has been known, or one
 // more. A name proves nothing, so that they are bounded, at once and in each second.
 func (r *roster) room(name string, now time.Time) bool {
-	return r.entries[name] != nil || r.fresh.has(1, now) && len(r.entries) < maxRecords && r.size() < maxMembers
+	return r.entries[name] != nil || r.fresh.has(1, now) && len(r.entries) < detect.MaxRecords && r.size() < maxMembers
 }
 
 // admit takes in a member that comes, or comes back, if there is room for it.
 func (r *roster) admit(now time.Time, c *change) bool {
-	if len(r.entries) >= maxRecords || r.size() >= maxMembers || !r.fresh.take(1, now) {
+	if len(r.entries) >= detect.MaxRecords || r.size() >= maxMembers || !r.fresh.take(1, now) {
 		c.full++
 		return false
 	}
@@ -211,7 +212,7 @@ func (r *roster) merge(records []record, now time.Time) change {
 			}
 			continue
 		case e == nil:
-			if len(r.entries) >= maxRecords || !rec.gone() && !r.admit(now, &c) {
+			if len(r.entries) >= detect.MaxRecords || !rec.gone() && !r.admit(now, &c) {
 				continue
 			}
 			r.entries[rec.Name] = &entry{record: rec, dead: now.Add(unconfirmedTTL)}

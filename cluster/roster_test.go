@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 var dawn = time.Unix(1_000_000, 0)
@@ -522,7 +524,7 @@ func TestAGoodbyeIsSaidOnce(t *testing.T) {
 func TestARosterIsBounded(t *testing.T) {
 	r := rosterOf("a")
 	var members, tombstones []record
-	for i := range maxRecords + 10 {
+	for i := range detect.MaxRecords + 10 {
 		members = append(members, rec(fmt.Sprintf("m%05d", i), 2))
 		gone := rec(fmt.Sprintf("t%05d", i), 2)
 		gone.Gone = dawn
@@ -550,7 +552,7 @@ func TestARosterIsBounded(t *testing.T) {
 	require.True(t, r.up(rec("m00000", 2), "m00000:1", now).roster, "who is in it comes to life")
 
 	r.merge(tombstones, now)
-	require.Len(t, r.entries, maxRecords, "with tombstones")
+	require.Len(t, r.entries, detect.MaxRecords, "with tombstones")
 	back := tombstones[0]
 	back.Gone, back.Epoch = time.Time{}, 1
 	require.Equal(t, 1, r.merge([]record{back}, now).full, "nobody comes back from one where there is no room")
@@ -602,10 +604,10 @@ func TestARosterOutOfBoundsIsRefused(t *testing.T) {
 		"the last tombstone that can be answered": {with(func(r *wireRecord) { r.Epoch, r.Gone = maxEpoch-1, true }), ""},
 		"the version before":                      {rosterMessage{Version: membershipVersion - 1}, "version 0"},
 		"the version after":                       {rosterMessage{Version: membershipVersion + 1}, "version 2"},
-		"too many records":                        {rosterMessage{Version: membershipVersion, Records: slices.Repeat([]wireRecord{good}, maxRecords+1)}, "8193 records"},
-		"as many as may be":                       {rosterMessage{Version: membershipVersion, Records: slices.Repeat([]wireRecord{good}, maxRecords)}, ""},
+		"too many records":                        {rosterMessage{Version: membershipVersion, Records: slices.Repeat([]wireRecord{good}, detect.MaxRecords+1)}, "8193 records"},
+		"as many as may be":                       {rosterMessage{Version: membershipVersion, Records: slices.Repeat([]wireRecord{good}, detect.MaxRecords)}, ""},
 		"no name":                                 {with(func(r *wireRecord) { r.Name = "" }), "record 1 is out of bounds"},
-		"a long name":                             {with(func(r *wireRecord) { r.Name = strings.Repeat("b", maxName+1) }), "record 1 is out of bounds"},
+		"a long name":                             {with(func(r *wireRecord) { r.Name = strings.Repeat("b", detect.MaxName+1) }), "record 1 is out of bounds"},
 		"no address":                              {with(func(r *wireRecord) { r.Addr = "" }), "record 1 is out of bounds"},
 		"a long address":                          {with(func(r *wireRecord) { r.Addr = strings.Repeat("b", maxAddr+1) }), "record 1 is out of bounds"},
 		"a long region":                           {with(func(r *wireRecord) { r.Region = strings.Repeat("b", maxRegion+1) }), "record 1 is out of bounds"},

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // rosterMessage carries records, in a push/pull or as a broadcast.
@@ -52,7 +54,7 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	}
 	// What it claims is looked at first: a record takes a byte there at the least, and 144 here.
 	claims := remaining(b)
-	if err := walk(&claims, maxField, 2*maxRecords, maxNesting); err != nil {
+	if err := walk(&claims, maxField, 2*detect.MaxRecords, maxNesting); err != nil {
 		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
 	}
 	var m rosterMessage
@@ -62,8 +64,8 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	if m.Version != membershipVersion {
 		return nil, fmt.Errorf("a roster of version %d, this member's is %d", m.Version, membershipVersion)
 	}
-	if len(m.Records) > maxRecords {
-		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), maxRecords)
+	if len(m.Records) > detect.MaxRecords {
+		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), detect.MaxRecords)
 	}
 	records := make([]record, len(m.Records))
 	for i, w := range m.Records {

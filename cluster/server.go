@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 const (
@@ -96,7 +96,7 @@ func (c *incoming) read() error {
 	for {
 		if err := in.fill(c.conn); err != nil {
 			now := time.Now()
-			if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(due) <= patience.LateBy {
+			if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(due) <= detect.DelayTolerance {
 				return err
 			}
 			// This process stood still, and what has come meanwhile may lie in the socket.

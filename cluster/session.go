@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/patience"
-	"github.com/weir-go/weir/internal/roundtrip"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 	looksPerWait = 4
 	// lookAgain is the time between a late look and the next look. By then the writer has
 	// written, and the reader has read, if this process runs.
-	lookAgain = patience.OnTime
+	lookAgain = detect.TimerTolerance
 	// keepRequest is the largest request buffer that a free slot keeps.
 	keepRequest = 1 << 10
 )
@@ -81,8 +80,8 @@ type session struct {
 	free    []*slot
 	bytes   int // of requests in use
 	over    bool
-	running patience.Running // a clock of the time in which this process has run since start
-	alarm   *time.Timer      // fires at the time of the next look
+	running detect.RunningClock // the time in which this process has run since start
+	alarm   *time.Timer         // fires at the time of the next look
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -197,11 +196,11 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		generation = 1
 	}
 	waiting := generation<<2 | slotWaiting
-	sl.wait, sl.until = wait, s.running.At(sent)+wait
+	sl.wait, sl.until = wait, s.running.Read(sent)+wait
 	if sl.until < 0 {
 		sl.until = never
 	}
-	sl.sent, sl.proves = sent, sent+min(wait, heardFor)
+	sl.sent, sl.proves = sent, sent+min(wait, detect.MaxAnswerAge)
 	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
 	duty := s.out.claim()
@@ -264,7 +263,7 @@ func (s *session) owes() (since, stalls time.Duration) {
 	if since == 0 || listens == never {
 		return 0, 0
 	}
-	return max(since, listens), max(stalledFor, time.Duration(s.late.Load()))
+	return max(since, listens), max(detect.StallTimeout, time.Duration(s.late.Load()))
 }
 
 // tell queues one request that wants no answer.
@@ -338,12 +337,12 @@ func (s *session) watch() {
 	}
 }
 
-// look checks the deadlines of all asks. If s.running.Look returns true, it wakes each asker
+// look checks the deadlines of all asks. If s.running.Check returns true, it wakes each asker
 // whose deadline has passed. It plans the next look if other askers are waiting. The caller must
 // hold out.mu.
 func (s *session) look(now time.Duration) {
-	ends, next := s.running.Look(now), never
-	ran := s.running.At(now)
+	ends, next := s.running.Check(now), never
+	ran := s.running.Read(now)
 	for _, sl := range s.slots {
 		if sl.state.Load()&3 != slotWaiting || sl.until == never {
 			continue
@@ -351,7 +350,7 @@ func (s *session) look(now time.Duration) {
 		switch left := sl.until - ran; {
 		case left > 0:
 			next = min(next, left, lookAfter(sl.wait))
-			if sl.wait-left >= stalledFor { // however long its asker waits, the other side may have stalled
+			if sl.wait-left >= detect.StallTimeout { // however long its asker waits, the other side may have stalled
 				s.owe(sl.sent)
 			}
 		case ends:
@@ -419,7 +418,7 @@ func (s *session) read() error {
 	var (
 		in    intake
 		known []*slot
-		trips roundtrip.Estimate
+		trips detect.RoundTrips
 	)
 	for {
 		if err := in.fill(s.conn); err != nil {
@@ -472,9 +471,9 @@ func (s *session) read() error {
 			}
 		}
 		if took > 0 {
-			trips.Add(took)
+			trips.Record(took)
 			s.trip.Store(int64(trips.Mean()))
-			s.late.Store(int64(trips.Late()))
+			s.late.Store(int64(trips.Timeout()))
 		}
 		if heard {
 			s.way.proven()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // slept is a connection of a process that stands still in one of its reads: the read ends
@@ -84,7 +84,7 @@ func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
 func TestANodeOfARegionIsNotGivenUpForThatThisProcessStoodStill(t *testing.T) {
 	begun := time.Now()
 	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
-	var quiet patience.Patience
+	var quiet detect.Silence
 	require.False(t, hasGone(&quiet, 0, at(1), at(1)))
 	require.False(t, hasGone(&quiet, 9*time.Second, at(2), at(10)), "it stood still for 8 s")
 	require.False(t, hasGone(&quiet, 10*time.Second, at(11), at(11)), "two seconds count")

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -157,10 +157,10 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 // millisecond of a pause, one more, at most a second.
 func unnoticed(pause time.Duration) time.Duration {
 	const every, silent = 100 * time.Millisecond, 800 * time.Millisecond
-	if pause < patience.LateBy {
+	if pause < detect.DelayTolerance {
 		return 0
 	}
-	looks := (silent+min(pause, time.Second))/(every+patience.LateBy) + 2 // rounded up, and the last one must not be late
+	looks := (silent+min(pause, time.Second))/(every+detect.DelayTolerance) + 2 // rounded up, and the last one must not be late
 	return max(0, looks*(every+pause)-time.Second)
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/internal/bounds"
-	"github.com/weir-go/weir/internal/patience"
 )
 
 // invariant is something that holds in every run, whatever happened.
@@ -330,7 +330,7 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 // or the network is slow. With real gossip, each new connection may be slow.
 func (s *Scenario) delays() bool {
 	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
-	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= patience.LateBy
+	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= detect.DelayTolerance
 }
 
 // connects reports whether a node has started or a split has healed less than 2 s before at. Members

@@ -144,12 +144,12 @@ var mutants = []mutant{
 	{"a member that does not answer in time is gone, with real frames", "slow-gossip", nobodyGone, []edit{{
 		"cluster/link.go",
 		"		signal(l.kick)\n",
-		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })\n		}\n",
+		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
 	{"a member that says nothing for a fifth of a second is gone", "slow", nobodyGone, []edit{{
 		"weirtest/member.go",
-		"		if p.silence.Exhausted(silentFor+p.allowed(), m.due, now) && p.heard {\n",
-		"		silent := silentFor\n		if MUTANT {\n			silent = 200 * time.Millisecond\n		}\n		if p.silence.Exhausted(silent+p.allowed(), m.due, now) && p.heard {\n",
+		"		if p.silence.Check(silentFor+p.allowed(), m.due, now) && p.heard {\n",
+		"		silent := silentFor\n		if MUTANT {\n			silent = 200 * time.Millisecond\n		}\n		if p.silence.Check(silent+p.allowed(), m.due, now) && p.heard {\n",
 	}}},
 	{"a member that stands still is not waited for", "quota", exactInvariant, []edit{{
 		"internal/check/attempt.go",

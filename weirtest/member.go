@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/patience"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // The pace of simulated membership. What one member knows reaches those that
@@ -56,6 +56,7 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	m := &member{
 		net: h.net, host: h, config: c, name: c.Name,
 		addr:     fmt.Sprintf("%s:%d", h.ip, simPort),
+		table:    detect.NewConnectivity(c.Name),
 		entries:  make(map[string]entry),
 		rows:     make(map[string]row),
 		peers:    make(map[string]*peer),
@@ -92,7 +93,7 @@ type member struct {
 	ticks   *time.Timer
 	looks   int64     // so many, ever
 	due     time.Time // when the next is to be
-	late    patience.Lateness
+	table   *detect.Connectivity
 
 	entries  map[string]entry
 	rows     map[string]row
@@ -202,7 +203,7 @@ func (m *member) Stats() cluster.Stats {
 	s := m.stats
 	s.Refused = maps.Clone(m.refused)
 	s.Unanswered = m.unanswered()
-	s.Lateness, s.RoundTrips = m.late.By(), make(map[string]time.Duration)
+	s.Lateness, s.RoundTrips = m.table.Delay(), make(map[string]time.Duration)
 	for name, p := range m.peers {
 		if trip := p.trips.Mean(); trip > 0 && p.heard {
 			s.RoundTrips[name] = trip
@@ -473,10 +474,10 @@ func (m *member) tick() {
 		m.ticks.Reset(m.catchesUp().Sub(now))
 		return
 	}
-	m.late.Looked(m.due, now)
+	m.table.RecordCheck(m.due, now)
 	m.looks++
 	for _, p := range inOrder(m.peers) {
-		if p.silence.Exhausted(silentFor+p.allowed(), m.due, now) && p.heard {
+		if p.silence.Check(silentFor+p.allowed(), m.due, now) && p.heard {
 			p.lose()
 		}
 		if len(p.pings) > 0 && now.Sub(p.pings[0]) > heardFor {

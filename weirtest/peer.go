@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/patience"
-	"github.com/weir-go/weir/internal/roundtrip"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // peer is how one member talks to another: it implements cluster.Peer.
@@ -17,20 +16,20 @@ type peer struct {
 	owner, to *member
 	out       flow
 	heard     bool
-	stalled   bool              // it has left asks unanswered, and says nothing
-	refused   bool              // the process has ended, and the host refuses connections
-	answered  time.Time         // when it last did
-	proven    time.Time         // the same, or when it said that it was answered
-	silence   patience.Patience // since then
-	late      time.Duration     // how late it runs itself, as it said last
-	delay     time.Duration     // the same, or how long its first pong took
-	lost      time.Time         // when it was found to be unheard; pings from before prove nothing
-	owed      time.Time         // when the first ask was sent that it has left unanswered, and has said nothing since
-	pings     []time.Time       // when those that have no pong yet were sent
-	noted     time.Time         // when the last ping that has its pong was sent
-	merged    *gossip           // the last that was taken in
+	stalled   bool           // it has left asks unanswered, and says nothing
+	refused   bool           // the process has ended, and the host refuses connections
+	answered  time.Time      // when it last did
+	proven    time.Time      // the same, or when it said that it was answered
+	silence   detect.Silence // since then
+	late      time.Duration  // how late it runs itself, as it said last
+	delay     time.Duration  // the same, or how long its first pong took
+	lost      time.Time      // when it was found to be unheard; pings from before prove nothing
+	owed      time.Time      // when the first ask was sent that it has left unanswered, and has said nothing since
+	pings     []time.Time    // when those that have no pong yet were sent
+	noted     time.Time      // when the last ping that has its pong was sent
+	merged    *gossip        // the last that was taken in
 	asks      map[uint64]*ask
-	trips     roundtrip.Estimate
+	trips     detect.RoundTrips
 	conn      uint64    // number of the connection by which it is asked now
 	open      uint64    // least number of a connection by which the other side can ask here
 	came      time.Time // when such a one last brought something
@@ -134,7 +133,7 @@ func (m *message) arrive() {
 		} else {
 			there.ping() // what it knows is taken in once it has answered
 		}
-		there.send(message{kind: pong, conn: there.open, known: there.owner.known(), late: there.owner.late.By()})
+		there.send(message{kind: pong, conn: there.open, known: there.owner.known(), late: there.owner.table.Delay()})
 	case pong:
 		there.late, there.delay = m.late, m.late
 		there.pong(m.known)
@@ -229,7 +228,7 @@ func (p *peer) pong(g *gossip) {
 
 // reacted takes note that something has come back that was sent at a time.
 func (p *peer) reacted(sent time.Time) {
-	p.trips.Add(time.Since(sent))
+	p.trips.Record(time.Since(sent))
 	p.answered = time.Now()
 	p.prove(p.answered)
 	p.owed = time.Time{}
@@ -254,12 +253,12 @@ func (p *peer) unanswered(sent time.Time) {
 	}
 	p.owed = sent
 	p.ping()
-	stalls := sent.Add(max(stalledFor, p.trips.Late()) + p.allowed())
+	stalls := sent.Add(max(stalledFor, p.trips.Timeout()) + p.allowed())
 	p.owner.net.at(stalls, p.out.link.number, true, stall{p, sent})
 }
 
 // allowed is how much more time the peer has to answer, as it or this member runs late.
-func (p *peer) allowed() time.Duration { return patience.Allowed(p.owner.late.By(), p.late) }
+func (p *peer) allowed() time.Duration { return detect.ExtraTime(p.owner.table.Delay(), p.late) }
 
 // stall is that an ask, sent at a time, has been left unanswered for long.
 type stall struct {

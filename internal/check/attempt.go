@@ -6,8 +6,8 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/patience"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -125,7 +125,7 @@ func (a *Attempt) extend() time.Duration {
 // Extension returns the time that a check may take in addition to timeout, if its owner has
 // reported the given scheduling delay. It is at most timeout, and 0 if the delay is short.
 func Extension(timeout, delay time.Duration) time.Duration {
-	return min(timeout, patience.Allowed(0, delay))
+	return min(timeout, detect.ExtraTime(0, delay))
 }
 
 // detours reports whether there is another way to the member, and takes it.

@@ -1,0 +1,60 @@
+package detect
+
+import "time"
+
+// TimerTolerance is how late a timer may fire while the process runs.
+const TimerTolerance = 2 * time.Millisecond
+
+// RunningClock is a clock that stops while its process does not run. A deadline on it gives
+// each process the same time to send a request and to read the response, however long the
+// machine ran other processes meanwhile.
+//
+// The process reports its checks. A check that runs more than TimerTolerance after it was
+// due shows that the process did not run from then on. If the process did not run, it has
+// neither written a request nor read a response. So a late check does not end any wait,
+// unless the check before it was late too: a process may be late to every check.
+//
+// Times are those since any one moment, the same for all calls. The zero RunningClock has no
+// check planned. A RunningClock is not safe for concurrent use.
+type RunningClock struct {
+	stopped time.Duration // for which the process did not run
+	due     time.Duration // of the next check, if planned
+	planned bool
+	late    bool // the last check was late
+}
+
+// Plan sets the time at which the next check is due.
+func (r *RunningClock) Plan(due time.Duration) { r.due, r.planned = due, true }
+
+// Due returns the time at which the next check is due. It reports false if none is planned.
+func (r *RunningClock) Due() (due time.Duration, planned bool) { return r.due, r.planned }
+
+// Read returns the time on the clock at now. From the time at which a check is overdue until
+// that check, the clock does not move.
+func (r *RunningClock) Read(now time.Duration) time.Duration {
+	if r.isOverdue(now) {
+		now = r.due
+	}
+	return now - r.stopped
+}
+
+// Check performs the planned check at the time now. It reports whether the caller must end
+// the waits whose deadlines the clock has reached. No check is planned afterwards. Where
+// none follows, call Rest.
+func (r *RunningClock) Check(now time.Duration) (ends bool) {
+	late := r.isOverdue(now)
+	if late {
+		r.stopped += now - r.due
+	}
+	ends = !late || r.late
+	r.late, r.planned = late, false
+	return ends
+}
+
+// Rest cancels the planned check. After Rest, the last check does not count as late. The
+// caller must call Rest when no request is waiting.
+func (r *RunningClock) Rest() { r.late, r.planned = false, false }
+
+func (r *RunningClock) isOverdue(now time.Duration) bool {
+	return r.planned && now-r.due > TimerTolerance
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -27,9 +28,7 @@ func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int,
 		time.Sleep(time.Duration(rng.Int64N(2 * int64(time.Second) / int64(perSecond))))
 		name, asked := names[rng.IntN(len(names))], time.Now()
 		d, err := ls[name].Allow(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		with(name, d, asked)
 	}
 }
@@ -286,9 +285,7 @@ func (c *resetClients) add(t *testing.T, l *weir.Limiter, key string, pause time
 			}
 			since, after := c.began.Load(), c.returned.Load()
 			d, err := l.Allow(t.Context(), key)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			if d.Allowed && since {
 				c.all.Add(1)
 			}
@@ -483,7 +480,6 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 					}
 					flood(t, ls, key, 4000, 400*time.Millisecond, left, count)
 					flood(t, ls, key, 1000, 2*time.Second, left, count) // the leases are returned within a second
-					t.Logf("%d of %d admitted", admitted, rate)
 					require.LessOrEqual(t, admitted, rate+rate/16+4000*4*int(latency)/int(time.Second)+2)
 					require.GreaterOrEqual(t, admitted, rate-rate/16*2)
 				})
@@ -509,7 +505,6 @@ func TestASplitDoublesNoLease(t *testing.T) {
 				w.network.Heal()
 				time.Sleep(20 * time.Second)
 				flood(t, ls, key, 2000, time.Second, w.names, count)
-				t.Logf("%d of %d admitted", admitted, rate)
 				require.LessOrEqual(t, admitted, 2*rate) // the bound of a window that contains a split
 				require.GreaterOrEqual(t, admitted, rate-rate/16*4)
 			})

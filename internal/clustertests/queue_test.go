@@ -67,7 +67,6 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 					_ = wait(ctx)
 				})
 				what := fmt.Sprintf("%d a second, %d at most, patience %v", c.rate, c.burst, patience)
-				t.Logf("%s: %.1f %% of the rate", what, 100*part)
 				require.GreaterOrEqual(t, part, 0.95, what)
 				require.LessOrEqual(t, part, 1.01, what)
 				w.close(t)
@@ -169,9 +168,7 @@ func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
 				if leaves {
 					return
 				}
-				if err != nil {
-					t.Error(i, err)
-				}
+				assert.NoError(t, err, i)
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
@@ -251,9 +248,7 @@ func TestWaitersOutliveTheOwner(t *testing.T) {
 		begun := time.Now()
 		for i := range 40 / units {
 			clients.Go(func() {
-				if err := ls[w.names[1+i%4]].Wait(t.Context(), key, units); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, ls[w.names[1+i%4]].Wait(t.Context(), key, units))
 				mu.Lock()
 				defer mu.Unlock()
 				served = append(served, time.Now())

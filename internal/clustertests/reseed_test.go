@@ -111,7 +111,7 @@ func newReseeding(t *testing.T) *reseeding {
 		algorithm := algorithms[k%len(algorithms)]
 		key := &reseededKey{name: fmt.Sprint("key ", k), limit: weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: reseedRate, Per: reseedPer}}
 		r.keys = append(r.keys, key)
-		r.add(k, reseedKeys, reseedEvery, func(i *instance) { r.ask(i, key) })
+		r.add(k, time.Duration(k)*reseedEvery/reseedKeys, reseedEvery, func(i *instance) { r.ask(i, key) })
 	}
 	return r
 }
@@ -196,16 +196,7 @@ func (r *reseeding) whole() {
 
 // most returns the largest number of admitted checks in any window of Per. It uses the time of
 // the response, which differs from the time of the owner by some milliseconds.
-func (k *reseededKey) most() (most int) {
-	from := 0
-	for i := range k.when {
-		for k.when[i].Sub(k.when[from]) >= k.limit.Per-5*time.Millisecond {
-			from++
-		}
-		most = max(most, i-from+1)
-	}
-	return most
-}
+func (k *reseededKey) most() int { return mostWithin(k.limit.Per-5*time.Millisecond, k.when) }
 
 // above returns the largest number of units that were admitted in any interval above one burst
 // and the rate in that interval.

@@ -2,13 +2,13 @@ package clustertests
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -84,9 +84,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 					wait.Go(func() {
 						for range 400 {
 							d, err := ls[name].Allow(t.Context(), key)
-							if err != nil {
-								t.Error(err)
-							}
+							assert.NoError(t, err)
 							mu.Lock()
 							if d.Allowed {
 								admitted++
@@ -168,131 +166,83 @@ func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 	})
 }
 
-// admissions records the times at which each key was admitted.
-type admissions struct {
-	mu   sync.Mutex
-	when map[string][]time.Time
-}
-
-// load is a set of clients that check random keys on the nodes that are up, until stop is closed.
-// A check that returns an error fails the test.
+// load is a set of clients that check random keys on the nodes that serve. A check that returns an
+// error fails the test.
 type load struct {
-	admissions
-	t     *testing.T
-	world *world
+	*clients[*weir.Node]
 	limit weir.Limit
-	keys  []string
-	nodes map[string]*weir.Node // a copy of world.nodes; guarded by mu
-	up    []string              // the names of the nodes that receive checks, in sorted order; guarded by mu
-	stop  chan struct{}
-	wait  sync.WaitGroup
+	when  map[string][]time.Time // each key was admitted; guarded by mu
 }
 
-// load starts the clients. Each client checks a random key on a random node at every tick of its
-// timer. The limit of each key is lower than the number of its checks.
+// load starts the clients. The limit of each key is lower than the number of its checks.
 func (w *world) load(t *testing.T) *load {
 	keys := race.Pick(40, full.Pick(t, 60, 1000)) // so that some of the keys are checked while their authority is being sent
-	const clients = 10
-	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 75 checks of each key in Per
-	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}
+	const number = 10
+	pause := 400 * time.Millisecond * number / time.Duration(keys) // 75 checks of each key in Per
+	ld := &load{clients: newClients[*weir.Node](t), when: make(map[string][]time.Time)}
 	ld.limit = weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 50, Per: 30 * time.Second}
-	ld.when = make(map[string][]time.Time)
 	for i := range keys {
-		ld.keys = append(ld.keys, fmt.Sprint("key ", i))
+		ld.when[fmt.Sprint("key ", i)] = nil
 	}
-	for c := range clients {
-		random := rand.New(rand.NewPCG(uint64(c), 1))
-		ld.wait.Go(func() {
-			tick := time.NewTicker(pause)
-			defer tick.Stop()
-			limiters := make(map[*weir.Node]*weir.Limiter)
-			for {
-				select {
-				case <-ld.stop:
-					return
-				case <-tick.C:
-				}
-				node := ld.node(random)
-				if limiters[node] == nil {
-					var err error
-					if limiters[node], err = node.Limiter(ld.limit); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-				key := ld.keys[random.IntN(len(ld.keys))]
-				d, err := limiters[node].Allow(t.Context(), key)
-				if err != nil {
-					t.Error(err)
-				}
-				if d.Allowed {
-					ld.mu.Lock()
-					ld.when[key] = append(ld.when[key], time.Now())
-					ld.mu.Unlock()
-				}
+	for _, name := range w.names {
+		ld.serve(w.nodes[name])
+	}
+	for k := range number {
+		random := rand.New(rand.NewPCG(uint64(k), 1))
+		ld.add(k, 0, pause, func(*weir.Node) {
+			ld.mu.Lock()
+			n := ld.serving[random.IntN(len(ld.serving))]
+			ld.mu.Unlock()
+			key := fmt.Sprint("key ", random.IntN(keys))
+			l, err := n.Limiter(ld.limit)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			d, err := l.Allow(t.Context(), key)
+			assert.NoError(t, err)
+			if d.Allowed {
+				ld.mu.Lock()
+				ld.when[key] = append(ld.when[key], time.Now())
+				ld.mu.Unlock()
 			}
 		})
 	}
 	return ld
 }
 
-func (ld *load) node(random *rand.Rand) *weir.Node {
-	ld.mu.Lock()
-	defer ld.mu.Unlock()
-	return ld.nodes[ld.up[random.IntN(len(ld.up))]]
-}
-
-func (ld *load) down(name string) {
-	ld.mu.Lock()
-	ld.up = slices.DeleteFunc(ld.up, func(up string) bool { return up == name })
-	ld.mu.Unlock()
-	time.Sleep(50 * time.Millisecond) // until the checks on this node have returned
-}
-
-func (ld *load) back(name string) {
-	ld.mu.Lock()
-	defer ld.mu.Unlock()
-	ld.nodes[name] = ld.world.nodes[name]
-	ld.up = append(ld.up, name)
-	slices.Sort(ld.up)
-}
-
-// worst returns the largest number of admissions of any key in any window of length per.
-func (a *admissions) worst(per time.Duration) (worst int) {
-	for _, when := range a.when {
-		slices.SortFunc(when, time.Time.Compare)
-		from := 0
-		for i := range when {
-			for when[i].Sub(when[from]) >= per {
-				from++
-			}
-			worst = max(worst, i-from+1)
+// mostWithin returns the largest number of these times in any window of length per.
+func mostWithin(per time.Duration, when []time.Time) (most int) {
+	slices.SortFunc(when, time.Time.Compare)
+	from := 0
+	for i := range when {
+		for when[i].Sub(when[from]) >= per {
+			from++
 		}
+		most = max(most, i-from+1)
 	}
-	return worst
+	return most
 }
 
 // restart replaces the process on a host as a deploy does.
 func (w *world) restart(t *testing.T, ld *load, name string) {
-	ld.down(name)
+	ld.drain(w.nodes[name])
 	w.leave(t, name)
 	w.network.Host(name).Kill()
 	w.start(t, name, weir.Config{})
 	require.True(t, within(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
-	ld.back(name)
+	ld.serve(w.nodes[name])
 }
 
 func (ld *load) judge(begun time.Time) {
-	close(ld.stop)
-	ld.wait.Wait()
-	worst, sum := ld.worst(ld.limit.Per), 0
-	for _, when := range ld.when {
+	ld.end()
+	sum := 0
+	for key, when := range ld.when {
+		require.LessOrEqual(ld.t, mostWithin(ld.limit.Per, when), int(ld.limit.Rate)+1, key)
 		sum += len(when)
 	}
 	windows := time.Since(begun) / ld.limit.Per
-	grants := int(windows) * len(ld.keys) * int(ld.limit.Rate)
-	ld.t.Logf("the most in a window: %d; the sum: %d, %.1f %% of what %d whole windows grant", worst, sum, 100*float64(sum)/float64(grants), windows)
-	require.LessOrEqual(ld.t, worst, int(ld.limit.Rate)+1)
+	grants := int(windows) * len(ld.when) * int(ld.limit.Rate)
 	require.GreaterOrEqual(ld.t, sum, grants*97/100)
 }
 
@@ -323,18 +273,16 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 		}
 		w.ready(t, w.names...)
 		for _, name := range w.names[3:] {
-			ld.back(name)
+			ld.serve(w.nodes[name])
 		}
 		time.Sleep(10 * time.Second)
 		var leaving sync.WaitGroup
 		for _, name := range w.names[:4] {
-			ld.down(name)
+			ld.drain(w.nodes[name])
 		}
 		for _, name := range w.names[:4] {
 			leaving.Go(func() {
-				if err := w.nodes[name].Leave(t.Context()); err != nil {
-					t.Error(name, err)
-				}
+				assert.NoError(t, w.nodes[name].Leave(t.Context()), name)
 			})
 		}
 		leaving.Wait()

@@ -68,11 +68,10 @@ func newClients[S comparable](t *testing.T) *clients[S] {
 	return c
 }
 
-// add starts client k of the given number of clients. The client calls ask
-// periodically. The clients call it at different times.
-func (c *clients[S]) add(k, number int, every time.Duration, ask func(server S)) {
+// add starts client k, which begins after a delay and then calls ask periodically.
+func (c *clients[S]) add(k int, delay, every time.Duration, ask func(server S)) {
 	c.asking.Go(func() {
-		time.Sleep(time.Duration(k) * every / time.Duration(number))
+		time.Sleep(delay)
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for turn := k; ; turn++ {
@@ -157,7 +156,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 			every *= 5
 		}
 		r.keys = append(r.keys, key)
-		r.add(k, rotatedKeys, every, func(n *weir.Node) { r.ask(n, key) })
+		r.add(k, time.Duration(k)*every/rotatedKeys, every, func(n *weir.Node) { r.ask(n, key) })
 	}
 	return r
 }

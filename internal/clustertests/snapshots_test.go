@@ -116,9 +116,7 @@ func (w *world) leaveAll(t *testing.T) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := n.Leave(ctx); err != nil {
-				t.Errorf("leaving: %v", err)
-			}
+			assert.NoError(t, n.Leave(ctx), "leaving")
 			n.Close()
 		})
 	}
@@ -201,13 +199,9 @@ func TestACrashOfAllNodesLosesWhatWasSpentSinceTheLastSnapshotsAndNoMore(t *test
 				w := nextWorld(t, weir.Config{}, before)
 				ls := w.limiters(t, limit)
 				keys := []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"}
-				for _, key := range keys {
-					require.Equal(t, 60, ask(t, ls, key, 60, "old0"))
-				}
+				requireAdmits(t, 60, ls, keys, 60, "old0")
 				time.Sleep(2 * time.Minute) // all have written
-				for _, key := range keys {
-					require.Equal(t, 7, ask(t, ls, key, 7, "old0"))
-				}
+				requireAdmits(t, 7, ls, keys, 7, "old0")
 				w.crashAll(t)
 				w = nextWorld(t, weir.Config{}, after)
 				ls = w.limiters(t, limit)

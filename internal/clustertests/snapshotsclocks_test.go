@@ -59,16 +59,12 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 					names := []string{"a", "b", "c"}
 					w := startSkewed(t, seeded, shelves, c.before, names...)
 					ls := w.limiters(t, limit)
-					for _, key := range keys {
-						require.Equal(t, 100, ask(t, ls, key, 100, "a"))
-					}
+					requireAdmits(t, 100, ls, keys, 100, "a")
 					time.Sleep(3 * time.Minute)
 					w.crashAll(t)
 					w = startSkewed(t, seeded, shelves, c.after, names...)
 					ls = w.limiters(t, limit)
-					for _, key := range keys {
-						require.Zero(t, ask(t, ls, key, 100, names...), key)
-					}
+					requireAdmits(t, 0, ls, keys, 100, names...)
 					for _, n := range w.nodes {
 						require.Zero(t, n.Stats().Snapshots.Skipped)
 						require.Zero(t, n.Stats().Snapshots.Refused)
@@ -145,9 +141,7 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 				worlds := []*world{start(0), start(1)}
 				keys := []string{"k1", "k2", "k3", "k4"}
 				for _, w := range worlds {
-					for _, key := range keys {
-						require.Equal(t, 100, ask(t, w.limiters(t, limit), key, 100, w.names[0]))
-					}
+					requireAdmits(t, 100, w.limiters(t, limit), keys, 100, w.names[0])
 				}
 				time.Sleep(5 * time.Minute)
 				refused, foreign := 0, 0
@@ -207,9 +201,7 @@ func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 				time.Sleep(9*time.Minute + 30*time.Second)
 				require.NoError(t, w.nodes["b"].Close())
 				time.Sleep(7 * time.Minute)
-				for _, key := range keys {
-					require.Equal(t, 30, ask(t, ls, key, 30, "a"))
-				}
+				requireAdmits(t, 30, ls, keys, 30, "a")
 				time.Sleep(90 * time.Second)
 				require.NoError(t, w.nodes["a"].Close())
 				shelves["c"] = &shelf{}

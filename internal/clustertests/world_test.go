@@ -380,6 +380,22 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	return admitted
 }
 
+// requireAdmits requires that nodes admit this many units of each of the keys together.
+func requireAdmits(t *testing.T, units int, ls map[string]*weir.Limiter, keys []string, times int, names ...string) {
+	t.Helper()
+	for _, key := range keys {
+		require.Equal(t, units, ask(t, ls, key, times, names...), key)
+	}
+}
+
+// numbers returns the keys 0, 1 and so on.
+func numbers(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprint(i))
+	}
+	return keys
+}
+
 // exhaustAll checks the key units times on each named node, and then until all units of the limit
 // are granted. Leased units return to the owner within a second.
 func exhaustAll(t *testing.T, ls map[string]*weir.Limiter, key string, units int, names ...string) {

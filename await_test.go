@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
@@ -61,9 +62,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 		for range cap(answered) {
 			go func() {
 				d, err := ls[1].Allow(context.WithoutCancel(t.Context()), key)
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				answered <- d
 			}()
 		}

@@ -62,9 +62,7 @@ func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
 		for in.fill(conn) == nil {
 			for {
 				f, ok, err := in.next()
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if !ok {
 					break
 				}
@@ -76,9 +74,7 @@ func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
 			}
 			in.drained()
 		}
-		if got != len(sent) {
-			t.Fatalf("%d frames arrived, %d were sent", got, len(sent))
-		}
+		require.Equal(t, len(sent), got, "%d frames arrived, %d were sent", got, len(sent))
 	})
 }
 
@@ -144,13 +140,10 @@ func FuzzFrame(f *testing.F) {
 				again = appendFrame(again, f.kind, f.id, f.body)
 			}
 			in.drained()
-			if len(in.buf) > max(2*len(wire), steadyIntake, firstIntake) {
-				t.Fatalf("%d bytes of buffer for %d that arrived", len(in.buf), len(wire))
-			}
+			require.LessOrEqual(t, len(in.buf), max(2*len(wire), steadyIntake, firstIntake),
+				"%d bytes of buffer for %d that arrived", len(in.buf), len(wire))
 		}
-		if !bytes.HasPrefix(wire, again) {
-			t.Fatal("what was parsed is not what came")
-		}
+		require.True(t, bytes.HasPrefix(wire, again), "what was parsed is not what came")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
@@ -120,9 +121,7 @@ func sees(t *testing.T, nodes []*node, want string) {
 	for _, n := range nodes {
 		deadline := time.Now().Add(time.Minute)
 		for n.roster() != want {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s sees %q, not %q; %+v", n.name, n.roster(), want, n.Stats())
-			}
+			require.False(t, time.Now().After(deadline), "%s sees %q, not %q; %+v", n.name, n.roster(), want, n.Stats())
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
@@ -392,9 +391,7 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 	var closers sync.WaitGroup
 	for range 4 {
 		closers.Go(func() {
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, n.Close())
 		})
 	}
 	closers.Wait()
@@ -467,9 +464,7 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 				time.Sleep(time.Duration(i) * time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				if err := errors.Join(n.Start(ctx, n), n.Announce(cluster.Serving)); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, errors.Join(n.Start(ctx, n), n.Announce(cluster.Serving)))
 			})
 		}
 		starts.Wait()

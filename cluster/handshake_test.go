@@ -436,12 +436,9 @@ func FuzzHandshake(f *testing.F) {
 		runtime.ReadMemStats(&before)
 		_, _, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
 		runtime.ReadMemStats(&after)
-		if err == nil {
-			t.Fatal("an outsider was let in")
-		}
-		if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
-			t.Fatalf("%d bytes allocated for %d that came", spent, len(wire))
-		}
+		require.Error(t, err, "an outsider was let in")
+		spent := after.TotalAlloc - before.TotalAlloc
+		require.True(t, spent <= 1<<20, "%d bytes allocated for %d that came", spent, len(wire))
 	})
 }
 
@@ -460,9 +457,7 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		h, err := decodeHello(b)
-		if err == nil && h.Name == "" {
-			t.Fatal("a member without a name")
-		}
+		require.False(t, err == nil && h.Name == "", "a member without a name")
 		if err == nil && (len(h.Region) > maxRegion || len(h.To) > maxRegion) {
 			t.Fatal("a region's name above the bound")
 		}

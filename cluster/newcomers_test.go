@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
@@ -46,9 +47,7 @@ func newcomersFindOneWhoServes(t *testing.T, h hosts, introduced bool) {
 		started.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // before those out of reach are given up
 			defer cancel()
-			if err := c.Start(ctx, mute); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, c.Start(ctx, mute))
 		})
 		return c
 	}

@@ -91,9 +91,7 @@ func fenced(t testing.TB, g *gossip, conn net.Conn, sent ...[]byte) {
 		conn.Write([]byte{0})
 	}
 	for deadline := time.Now().Add(5 * time.Second); dropped() < before+uint64(len(sent)+fences); {
-		if time.Now().After(deadline) {
-			t.Fatal("the port reads no packets any more")
-		}
+		require.False(t, time.Now().After(deadline), "the port reads no packets any more")
 		time.Sleep(20 * time.Microsecond)
 	}
 }
@@ -127,9 +125,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 		}
 		for g, conn := range conns {
 			memory := took(func() { fenced(t, g, conn, message, g.labelled(message)) })
-			if memory > 8<<20 {
-				t.Fatalf("%d bytes allocated for %d that came", memory, len(message))
-			}
+			require.True(t, memory <= 8<<20, "%d bytes allocated for %d that came", memory, len(message))
 		}
 	})
 }
@@ -162,9 +158,7 @@ func FuzzFirstBytesAtALivePort(f *testing.F) {
 					t.Fatal("the connection is still open")
 				}
 			})
-			if memory > 8<<20+16*uint64(len(b)) {
-				t.Fatalf("%d bytes allocated for %d that came", memory, len(b))
-			}
+			require.LessOrEqual(t, memory, 8<<20+16*uint64(len(b)), "%d bytes allocated for %d that came", memory, len(b))
 		}
 	})
 }

@@ -64,12 +64,8 @@ func TestWhatIsSealedArrivesWholeHoweverItIsCut(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if !bytes.Equal(got, sent) {
-			t.Fatalf("%d bytes arrived, %d were sent", len(got), len(sent))
-		}
-		if len(listener.raw.buf) > steadyIntake {
-			t.Fatalf("%d bytes of buffer", len(listener.raw.buf))
-		}
+		require.True(t, bytes.Equal(got, sent), "%d bytes arrived, %d were sent", len(got), len(sent))
+		require.LessOrEqual(t, len(listener.raw.buf), steadyIntake, "%d bytes of buffer", len(listener.raw.buf))
 	})
 }
 
@@ -429,11 +425,8 @@ func FuzzFramesToALiveNode(f *testing.F) {
 			return len(p.conns) == 0
 		}, "the connection is still served")
 		runtime.ReadMemStats(&after)
-		if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20+16*uint64(len(said)) {
-			t.Fatalf("%d bytes allocated for %d that came", spent, len(said))
-		}
-		if !opens && served.Load() != asked {
-			t.Fatal("what was not sealed was served")
-		}
+		spent := after.TotalAlloc - before.TotalAlloc
+		require.LessOrEqual(t, spent, 1<<20+16*uint64(len(said)), "%d bytes allocated for %d that came", spent, len(said))
+		require.False(t, !opens && served.Load() != asked, "what was not sealed was served")
 	})
 }

@@ -123,9 +123,7 @@ func within(t *testing.T, d time.Duration, what string, cond func() bool) time.D
 	t.Helper()
 	start := time.Now()
 	for !cond() {
-		if time.Since(start) > d {
-			t.Fatalf("not within %v: %s", d, what)
-		}
+		require.LessOrEqual(t, time.Since(start), d, "not within %v: %s", d, what)
 		time.Sleep(100 * time.Millisecond)
 	}
 	return time.Since(start)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -124,9 +125,8 @@ func sendAll(t *testing.T, s *Stream, now int64) {
 	s.Collect(now, false, holder{})
 	for range 10 {
 		for _, m := range []Member{1, 2} {
-			if frame := s.Next(m, now, holder{}, nil, 1000); len(frame) > maxFrame {
-				t.Fatalf("a frame of %d bytes", len(frame))
-			}
+			frame := s.Next(m, now, holder{}, nil, 1000)
+			require.LessOrEqual(t, len(frame), maxFrame, "a frame of %d bytes", len(frame))
 			s.Lost(m)
 		}
 	}
@@ -220,9 +220,7 @@ func TestAVectorOfNoSenseIsRefused(t *testing.T) {
 	} {
 		r := reader{b: c.b}
 		v := new(origins).vector(&r, nil, 0)
-		if (r.err == nil) != c.ok {
-			t.Errorf("%s: %v, %v", name, v, r.err)
-		}
+		assert.Equal(t, c.ok, r.err == nil, "%s: %v, %v", name, v, r.err)
 		for _, x := range v {
 			if x.spent < 0 || x.spent > maxUnits || x.refunded < 0 || x.refunded > maxUnits || x.origin == 0 {
 				t.Errorf("%s: %v", name, v)

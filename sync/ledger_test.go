@@ -93,9 +93,8 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 					l.at(i).passed.add(firstStamp)
 				}
 				before := l.vector(nil, id)
-				if grew := l.join(id, v, 0); grew == before.covers(v) {
-					t.Fatalf("%v grew by %v: %v", before, v, grew)
-				}
+				grew := l.join(id, v, 0)
+				require.NotEqual(t, before.covers(v), grew, "%v grew by %v: %v", before, v, grew)
 				vectors[id] = vectors[id].join(v)
 				for i := l.of(id); i != none; i = l.at(i).next {
 					e := l.at(i)
@@ -113,9 +112,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 				}
 				n += len(vectors[id])
 			}
-			if n != l.len() {
-				t.Fatalf("%d tallies, and not %d", l.len(), n)
-			}
+			require.Equal(t, l.len(), n, "%d tallies, and not %d", l.len(), n)
 		}
 	})
 }

@@ -43,14 +43,11 @@ func TestVectorsAreASemilattice(t *testing.T) {
 			"a join is idempotent":   {join(a, a), a},
 			"nothing is the neutral": {join(a, nil), a},
 		} {
-			if !slices.Equal(pair[0], pair[1]) {
-				t.Fatalf("%s: %v, %v", name, pair[0], pair[1])
-			}
+			require.True(t, slices.Equal(pair[0], pair[1]), "%s: %v, %v", name, pair[0], pair[1])
 		}
 		lasting := ages{late: math.MaxInt64, recovered: math.MaxInt64}
-		if ab := join(a, b); !ab.covers(a) || !ab.covers(b) {
-			t.Fatalf("%v covers not both of %v and %v", ab, a, b)
-		}
+		ab := join(a, b)
+		require.False(t, !ab.covers(a) || !ab.covers(b), "%v covers not both of %v and %v", ab, a, b)
 		for _, one := range []vector{a, b} {
 			for _, x := range join(a, b) {
 				known := one.of(x.origin)

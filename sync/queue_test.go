@@ -32,9 +32,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 				} else if q.index != nil && q.fold >= q.folds {
 					t.Fatalf("%v waits twice", key)
 				}
-				if it.at < last {
-					t.Fatalf("%v comes after %d", it, last)
-				}
+				require.GreaterOrEqual(t, it.at, last, "%v comes after %d", it, last)
 				n, last = n+1, it.at
 			}
 			for key, at := range waits {
@@ -45,9 +43,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 			require.Equal(t, n, q.len())
 			if oldest, ok := q.oldest(); ok {
 				for it := range q.all() {
-					if it.at < oldest {
-						t.Fatalf("%v is older than the oldest, %d", it, oldest)
-					}
+					require.GreaterOrEqual(t, it.at, oldest, "%v is older than the oldest, %d", it, oldest)
 				}
 			}
 			require.Equal(t, n > 0, func() bool { _, ok := q.oldest(); return ok }())

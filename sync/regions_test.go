@@ -64,14 +64,10 @@ func TestStartsSumToTheWhole(t *testing.T) {
 		var sum int64
 		for i := range r.names {
 			start := r.start(whole, i)
-			if start < 0 {
-				t.Fatalf("%d begins with %d", i, start)
-			}
+			require.True(t, start >= 0, "%d begins with %d", i, start)
 			sum += start
 		}
-		if sum != whole {
-			t.Fatalf("%d of %d", sum, whole)
-		}
+		require.Equal(t, whole, sum, "%d of %d", sum, whole)
 	})
 }
 
@@ -110,30 +106,20 @@ func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 		for i := range r.names {
 			units := r.start(whole.Capacity(), i)
 			l := whole.Part(units)
-			if err := sane(&l); err != nil {
-				t.Fatalf("%d of %+v: %v", units, whole, err)
-			}
-			if l.Whole != whole.Capacity() {
-				t.Fatalf("%d of %+v is of %d", units, whole, l.Whole)
-			}
+			require.NoError(t, sane(&l), "%d of %+v", units, whole)
+			require.Equal(t, whole.Capacity(), l.Whole, "%d of %+v is of %d", units, whole, l.Whole)
 			burst += l.Capacity()
 			if !whole.IsBucket() {
-				if l.Rate != units || l.Per != whole.Per {
-					t.Fatalf("%d of %+v is %+v", units, whole, l)
-				}
+				require.False(t, l.Rate != units || l.Per != whole.Per, "%d of %+v is %+v", units, whole, l)
 				continue
 			}
 			if l.Burst == -1 {
 				continue
 			}
-			if l.Burst != units {
-				t.Fatalf("%d of %+v is %+v", units, whole, l)
-			}
+			require.Equal(t, units, l.Burst, "%d of %+v is %+v", units, whole, l)
 			rate := big.NewRat(l.Rate, int64(l.Per))
 			exact := new(big.Rat).Mul(big.NewRat(whole.Rate, int64(whole.Per)), big.NewRat(units, whole.Capacity()))
-			if rate.Cmp(exact) > 0 {
-				t.Fatalf("%d of %+v recovers at %v, above %v", units, whole, rate, exact)
-			}
+			require.True(t, rate.Cmp(exact) <= 0, "%d of %+v recovers at %v, above %v", units, whole, rate, exact)
 			near := new(big.Rat).Mul(exact, big.NewRat(999, 1000))
 			if rate.Cmp(near) < 0 && l.Per+whole.Per <= 366*24*time.Hour {
 				t.Fatalf("%d of %+v recovers at %v, below %v", units, whole, rate, exact)

@@ -147,9 +147,8 @@ func TestABlockThatIsNoneIsRefused(t *testing.T) {
 	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)
 	n := w.start(0)
 	n.store.Take(w.ids[0], &w.limit, w.now, 3)
-	if s := n.snapshot(); len(s.blocks) > 0 {
-		t.Fatalf("%d blocks of a limit that is not Durable", len(s.blocks))
-	}
+	s := n.snapshot()
+	require.Empty(t, s.blocks, "%d blocks of a limit that is not Durable", len(s.blocks))
 	for name, b := range map[string][]byte{
 		"nothing": nil, "a later version": {2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "its head": {1, 0, 0, 0, 0, 0, 0, 0, 0},
 		"more ids than bytes": {1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 1}, "bytes after its items": {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},

@@ -81,9 +81,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			for id, used := range usedOf(s, now) {
 				// A limit may have been lowered, so that more than twice of it is used.
-				if used < 0 || used > 2*maxUnits {
-					t.Fatalf("%d are used of %x", used, id)
-				}
+				require.False(t, used < 0 || used > 2*maxUnits, "%d are used of %x", used, id)
 			}
 			if err != nil {
 				continue
@@ -94,9 +92,7 @@ func FuzzLoad(f *testing.F) {
 			_, err = s.Load(now, now, b, holder{})
 			require.NoError(t, err)
 			for id, used := range usedOf(s, now) {
-				if used > was[id] {
-					t.Fatalf("%d used have become %d", was[id], used)
-				}
+				require.LessOrEqual(t, used, was[id], "%d used have become %d", was[id], used)
 			}
 
 			// What was loaded can be sent on, and written again for another node to load.

@@ -184,14 +184,11 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		once := func(when string) {
 			var all countsync.Ranges
 			for name, v := range m.views {
-				if twice := all.Intersect(v.Held); len(twice) > 0 {
-					t.Fatalf("%s: %s holds what another holds", when, name)
-				}
+				twice := all.Intersect(v.Held)
+				require.Empty(t, twice, "%s: %s holds what another holds", when, name)
 				all = all.Union(v.Held)
 			}
-			if !all.Equal(countsync.All()) {
-				t.Fatalf("%s: something is held by nobody", when)
-			}
+			require.True(t, all.Equal(countsync.All()), "%s: something is held by nobody", when)
 		}
 		names := func() (names []string) {
 			for name := range m.views {
@@ -256,9 +253,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		}
 		once("in the end")
 		for name, v := range m.views {
-			if !v.Settled {
-				t.Fatalf("%s does not hold what the ring gives it", name)
-			}
+			require.True(t, v.Settled, "%s does not hold what the ring gives it", name)
 		}
 	})
 }

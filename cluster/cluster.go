@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // Errors that Peer.Ask and a Cluster's methods return. They are compared with
@@ -19,7 +21,6 @@ var (
 	ErrTooLarge = errors.New("cluster: the message exceeds the size limit") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")
 
-	errLeft         = errors.New("cluster: the node has left")
 	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
 	errNotStarted   = errors.New("cluster: Start has not been called")
 )
@@ -141,25 +142,15 @@ type Peer interface {
 }
 
 // State is the state of a member, as this node knows it.
-type State uint8
+type State = detect.State
 
 const (
-	Joining State = iota // it answers through the others, and owns nothing yet
-	Serving              // in the roster and reachable, directly or through others
-	Unheard              // in the roster, but no member of this side hears it
-	Dead                 // died without saying goodbye, and is not yet forgotten
-	Leaving              // hands over what it holds, and owns nothing any more
+	Joining = detect.Joining // it answers through the others, and owns nothing yet
+	Serving = detect.Serving // in the roster and reachable, directly or through others
+	Unheard = detect.Missing // in the roster, but no member of this side hears it
+	Dead    = detect.Dead    // died without saying goodbye, and is not yet forgotten
+	Leaving = detect.Leaving // hands over what it holds, and owns nothing any more
 )
-
-// announced reports whether s is a state that a member announces of itself.
-func (s State) announced() bool { return s == Joining || s == Serving || s == Leaving }
-
-func (s State) String() string {
-	if s > Leaving {
-		return "unknown"
-	}
-	return [...]string{"joining", "serving", "unheard", "dead", "leaving"}[s]
-}
 
 // Member is one process in the roster.
 type Member struct {
@@ -175,6 +166,14 @@ type Member struct {
 	// come back, Joining.
 	Epoch uint64
 	Peer  Peer // how to ask it; nil for the node itself
+}
+
+// memberOf returns the member of a record, without its Peer.
+func memberOf(r detect.Record) Member {
+	return Member{
+		Name: r.Name, Addr: r.Addr, Region: r.Region, Born: time.Unix(0, r.Born),
+		State: r.Announced, Announced: r.Announced, Epoch: r.Epoch,
+	}
 }
 
 // View is the roster and connectivity, as one node knows them at one moment. It is

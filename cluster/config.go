@@ -15,13 +15,6 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// The longest region and address. They and detect.MaxName travel in gossip's packets of 1,400 bytes,
-// and memberlist takes at most 512 bytes of metadata.
-const (
-	maxRegion = 64
-	maxAddr   = 261 // a DNS name of 255 bytes and a port
-)
-
 const defaultForget = 5 * time.Minute
 
 // Config is what a gossip cluster needs to know. Name and Bind are required.
@@ -131,8 +124,8 @@ func (c Config) Problems() []error {
 	case len(c.Name) > detect.MaxName:
 		all.add("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), detect.MaxName)
 	}
-	if len(c.Region) > maxRegion {
-		all.add("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)
+	if len(c.Region) > detect.MaxRegion {
+		all.add("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), detect.MaxRegion)
 	}
 	if err := checkAddress(c.Bind); err != nil {
 		all.add("Bind: %w", err)
@@ -146,7 +139,7 @@ func (c Config) Problems() []error {
 		advertise := bracketed(c.Advertise, c.Bind)
 		if err := checkAddress(advertise); err != nil {
 			all.add("Advertise: %w", err)
-		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > maxAddr {
+		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > detect.MaxAddr {
 			all.add("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
 		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && ofOtherFamily(host, bind) {
 			all.add("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
@@ -199,8 +192,8 @@ func (c Config) regionProblems() (all problems) {
 		switch {
 		case name == "":
 			all.add("Regions has a region without a name: give each one its Region")
-		case len(name) > maxRegion:
-			all.add("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), maxRegion)
+		case len(name) > detect.MaxRegion:
+			all.add("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), detect.MaxRegion)
 		case name == c.Region:
 			all.add("Regions[%q] is this node's own Region: name only the others", name)
 		}

@@ -45,7 +45,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"nothing but a name and a port": {func(*Config) {}, nil},
 		"no name":                       {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},
 		"a name too long":               {func(c *Config) { c.Name = strings.Repeat("n", detect.MaxName+1) }, []string{"Name", "129", "128"}},
-		"a region too long":             {func(c *Config) { c.Region = strings.Repeat("r", maxRegion+1) }, []string{"Region", "65", "64"}},
+		"a region too long":             {func(c *Config) { c.Region = strings.Repeat("r", detect.MaxRegion+1) }, []string{"Region", "65", "64"}},
 		"other regions": {func(c *Config) {
 			c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946", "10.0.0.1:7946", "[::1]:1"}, "t": {"t:1"}}
 		}, nil},

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // delegate is what memberlist calls. It calls from its own loops, in part with
@@ -40,12 +42,12 @@ func (d delegate) mergeRecords(b []byte) {
 		d.log.Debug("cannot use a record of a member", "error", err)
 		return
 	}
-	d.step(func(r *roster) change { return r.merge(records, now) })
+	d.step(func(r *detect.Roster) detect.Change { return r.Merge(records, now) })
 }
 
 func (d delegate) LocalState(bool) []byte {
 	d.mu.Lock()
-	records := d.roster.records()
+	records := d.roster.Records()
 	d.mu.Unlock()
 	return encodeRecords(records, time.Now())
 }
@@ -63,16 +65,16 @@ func (d delegate) up(n *memberlist.Node) {
 		return // NotifyAlive has refused it, or it is this node
 	}
 	at := canonical(n.Addr.String(), strconv.Itoa(int(n.Port)))
-	d.step(func(r *roster) change { return r.up(m.record(n.Name), at, time.Now()) })
+	d.step(func(r *detect.Roster) detect.Change { return r.RecordAlive(m.record(n.Name), at, time.Now()) })
 }
 
 func (d delegate) NotifyLeave(n *memberlist.Node) {
 	name := n.Name
-	d.step(func(r *roster) change { return r.down(name, time.Now()) })
+	d.step(func(r *detect.Roster) detect.Change { return r.RecordDeath(name, time.Now()) })
 }
 
 // errFull is made once, as any sender of gossip can cause it.
-var errFull = fmt.Errorf("cluster: more than %d members, or more than %d that come at once and %d in each second", maxMembers, newMembers, newMembersEach)
+var errFull = fmt.Errorf("cluster: more than %d members, or more than %d that come at once and %d in each second", detect.MaxMembers, detect.NewMembers, detect.NewMembersEach)
 
 // NotifyAlive refuses members of other clusters, and members for which there is no room:
 // memberlist would keep each, probe it and tell others of it.
@@ -81,7 +83,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 		return err
 	}
 	d.mu.Lock()
-	room := d.roster.room(n.Name, time.Now())
+	room := d.roster.HasRoom(n.Name, time.Now())
 	d.mu.Unlock()
 	if !room {
 		d.mux.gossiped.add(reasonMembers, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}, errFull)

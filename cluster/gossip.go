@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // NewGossip returns a Cluster whose members find each other by gossip. It
@@ -64,7 +66,7 @@ type gossip struct {
 	// mu guards what follows. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
 	mu     sync.Mutex
-	roster *roster
+	roster *detect.Roster
 	joined joinOutcome
 
 	answered map[string]bool // the entries of Join that have led to a member; of keepJoining
@@ -177,7 +179,7 @@ func (g *gossip) prepare(ctx context.Context, bound net.Addr) (*memberlist.Confi
 	if err := g.findAddress(ctx, bound); err != nil {
 		return nil, nil, err
 	}
-	g.roster = newRoster(record{
+	g.roster = detect.NewRoster(detect.Record{
 		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
 	}, g.cfg.Forget)
 	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
@@ -240,7 +242,7 @@ func (g *gossip) label() string {
 func (g *gossip) metadata() metadata {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	self := g.roster.entries[g.cfg.Name]
+	self := g.roster.Self()
 	return metadata{
 		Version: membershipVersion,
 		Addr:    self.Addr,
@@ -254,28 +256,28 @@ func (g *gossip) metadata() metadata {
 }
 
 // step passes one event to the roster and does what follows from it.
-func (g *gossip) step(event func(*roster) change) {
+func (g *gossip) step(event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
 	g.mu.Unlock()
-	if c.full > 0 {
-		g.mux.gossiped.addAll(reasonMembers, c.full, nil, errFull)
+	if c.Rejected > 0 {
+		g.mux.gossiped.addAll(reasonMembers, c.Rejected, nil, errFull)
 	}
-	if c.roster {
+	if c.Members {
 		signal(g.wake)
 	}
-	if c.tell {
+	if c.Own {
 		signal(g.announce)
 	}
-	for _, r := range c.spread {
+	for _, r := range c.Spread {
 		g.spread(r, nil)
 	}
 }
 
 // spread has gossip carry a record to all; finished, if not nil, is called when
 // that is done.
-func (g *gossip) spread(r record, finished func()) {
-	message := encodeRecords([]record{r}, time.Now())
+func (g *gossip) spread(r detect.Record, finished func()) {
+	message := encodeRecords([]detect.Record{r}, time.Now())
 	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
 }
 
@@ -285,7 +287,7 @@ func (g *gossip) changed() { signal(g.wake) }
 // buries that member, unless it is connected to a member of this side and so lives.
 func (g *gossip) replaced(name string) {
 	if !g.side()[name] {
-		g.step(func(r *roster) change { return r.replace(name, time.Now()) })
+		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 	}
 }
 
@@ -318,11 +320,11 @@ func (g *gossip) watch(h Handler) {
 		case <-g.wake:
 		case <-ticker.C:
 			now, side := time.Now(), g.side()
-			g.step(func(r *roster) change {
-				if still := now.Sub(before) - 2*tickEvery; still > 0 {
-					r.stood(still, now)
+			g.step(func(r *detect.Roster) detect.Change {
+				if pause := now.Sub(before) - 2*tickEvery; pause > 0 {
+					r.SkipPause(pause, now)
 				}
-				return r.tick(before, now, func(name string) bool { return side[name] })
+				return r.Tick(before, now, func(name string) bool { return side[name] })
 			})
 			before = now
 			g.revive()
@@ -373,14 +375,11 @@ func (g *gossip) refresh() *View {
 	names := make([]string, len(entries))
 	others := make([]Member, 0, len(entries))
 	for i, e := range entries {
-		m := Member{
-			Name: e.Name, Addr: e.Addr, Region: e.Region, Born: time.Unix(0, e.Born),
-			State: e.Announced, Announced: e.Announced, Epoch: e.Epoch,
-		}
+		m := memberOf(e.Record)
 		switch {
 		case e.Name == g.cfg.Name:
 			v.Self = i
-		case e.isDead(now):
+		case e.IsDead(now):
 			m.State = Dead
 		}
 		v.Members[i], names[i] = m, e.Name
@@ -416,10 +415,10 @@ func (g *gossip) refresh() *View {
 }
 
 // members returns the roster.
-func (g *gossip) members() []entry {
+func (g *gossip) members() []detect.Entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.roster.members()
+	return g.roster.Members()
 }
 
 func (g *gossip) View() *View { return g.view.Load() }
@@ -431,8 +430,8 @@ func (g *gossip) Announce(s State) (err error) {
 	case !g.opened.Load():
 		return errNotStarted
 	}
-	g.step(func(r *roster) (c change) {
-		c, err = r.announce(s)
+	g.step(func(r *detect.Roster) (c detect.Change) {
+		c, err = r.Announce(s)
 		return c
 	})
 	g.refresh()
@@ -442,9 +441,9 @@ func (g *gossip) Announce(s State) (err error) {
 // own is what this node says of itself to those it connects to.
 func (g *gossip) ownRecord() []byte {
 	g.mu.Lock()
-	self := g.roster.entries[g.cfg.Name].record
+	self := g.roster.Self()
 	g.mu.Unlock()
-	return encodeRecords([]record{self}, time.Now())
+	return encodeRecords([]detect.Record{self}, time.Now())
 }
 
 // news takes in what a member says of itself or of this node, as it has come
@@ -457,11 +456,11 @@ func (g *gossip) news(from string, b []byte) (answer []byte) {
 		g.log.Debug("cannot use a record of a member", "member", from, "error", err)
 		return nil
 	}
-	g.step(func(r *roster) change {
-		if tombstone, ok := r.buried(records[0]); ok {
-			answer = encodeRecords([]record{tombstone}, now)
+	g.step(func(r *detect.Roster) detect.Change {
+		if tombstone, ok := r.Tombstone(records[0]); ok {
+			answer = encodeRecords([]detect.Record{tombstone}, now)
 		}
-		return r.merge(records, now)
+		return r.Merge(records, now)
 	})
 	g.refresh()
 	return answer
@@ -511,8 +510,8 @@ func (g *gossip) Forget(name string) error {
 	if err != nil {
 		return err
 	}
-	g.step(func(r *roster) (c change) {
-		c, err = r.forgetMember(name, time.Now())
+	g.step(func(r *detect.Roster) (c detect.Change) {
+		c, err = r.Forget(name, time.Now())
 		return c
 	})
 	return err
@@ -540,12 +539,12 @@ func (g *gossip) Leave(ctx context.Context) error {
 	said := make(chan struct{})
 	var once sync.Once
 	g.mu.Lock()
-	c := g.roster.leave(time.Now())
+	c := g.roster.Leave(time.Now())
 	g.mu.Unlock()
 	signal(g.wake)
 	signal(g.announce)
 	g.peers.leave()
-	for _, r := range c.spread {
+	for _, r := range c.Spread {
 		g.spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	// It is queued at once; below is waited until it has been sent.

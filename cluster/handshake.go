@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // The first byte of every TCP stream between members says what the stream is
@@ -158,8 +160,8 @@ func decodeHello(b []byte) (h hello, err error) {
 	if h.Name == "" {
 		return hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
 	}
-	if len(h.Region) > maxRegion || len(h.To) > maxRegion {
-		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, maxRegion)
+	if len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion {
+		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, detect.MaxRegion)
 	}
 	if h.Oldest > h.Newest {
 		return hello{}, fmt.Errorf("%w: versions from %d to %d", errGarbage, h.Oldest, h.Newest)
@@ -445,7 +447,7 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 		if err = peer.misses(id.self.Region); err != nil {
 			status, reason = statusRegion, reasonRegion
 		} else if peer.abroad() && id.left != nil && id.left.Load() {
-			status, err = statusLeft, errLeft
+			status, err = statusLeft, detect.ErrLeft
 		}
 	}
 	answer, e := id.self.encode()

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 func secrets(all ...string) [][]byte {
@@ -60,8 +62,8 @@ func TestHandshake(t *testing.T) {
 		"from no region to one":                      {to("s", node("a", "", 1)), node("b", "s", 1), errAstray, reasonRegion},
 		"from a region to none":                      {to("", node("a", "r", 1)), node("b", "", 1), errAstray, reasonRegion},
 		"no regions at all":                          {to("", node("a", "", 1)), node("b", "", 1), nil, ""},
-		"a region's name that is too long":           {to(strings.Repeat("s", maxRegion+1), node("a", "r", 1)), node("b", "s", 1), errForeign, reasonGarbage},
-		"the own region's name is too long":          {to("s", node("a", strings.Repeat("r", maxRegion+1), 1)), node("b", "s", 1), errForeign, reasonGarbage},
+		"a region's name that is too long":           {to(strings.Repeat("s", detect.MaxRegion+1), node("a", "r", 1)), node("b", "s", 1), errForeign, reasonGarbage},
+		"the own region's name is too long":          {to("s", node("a", strings.Repeat("r", detect.MaxRegion+1), 1)), node("b", "s", 1), errForeign, reasonGarbage},
 		"no secrets on both sides":                   {node("a", "r", 1), node("b", "r", 1), nil, ""},
 		"one secret on both sides":                   {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
 		"rotation: the listener accepts both":        {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
@@ -458,7 +460,7 @@ func FuzzHello(f *testing.F) {
 		}
 		h, err := decodeHello(b)
 		require.False(t, err == nil && h.Name == "", "a member without a name")
-		if err == nil && (len(h.Region) > maxRegion || len(h.To) > maxRegion) {
+		if err == nil && (len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion) {
 			t.Fatal("a region's name above the bound")
 		}
 		// A node that may come in is a member, or says that it is of another region.

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // memberlist takes memory for what a message claims before it has come: 112 MB for
@@ -27,7 +29,7 @@ const (
 	maxProbes = 512
 	// maxPushed bounds the nodes that a push/pull claims: members, and those that
 	// have gone within the half minute for which gossip remembers them.
-	maxPushed = 2 * maxMembers
+	maxPushed = 2 * detect.MaxMembers
 	// maxField bounds a string in a message of gossip's, and maxFields what a map or
 	// list has: the longest is metadata, of 512 bytes, and an address has 16.
 	maxField  = 1 << 10
@@ -440,13 +442,13 @@ func length(in source, size, most int) (int, error) {
 
 // packetRates bounds how much of packets is taken in. It is of one goroutine.
 type packetRates struct {
-	messages, probes *allowance
+	messages, probes *detect.Allowance
 }
 
 func newPacketRates() packetRates {
-	return packetRates{newAllowance(maxMessages, maxMessages), newAllowance(maxProbes, maxProbes)}
+	return packetRates{detect.NewAllowance(maxMessages, maxMessages), detect.NewAllowance(maxProbes, maxProbes)}
 }
 
 func (r packetRates) take(l packetLoad, now time.Time) bool {
-	return r.probes.has(l.probes, now) && r.messages.take(l.messages, now) && r.probes.take(l.probes, now)
+	return r.probes.Has(l.probes, now) && r.messages.Take(l.messages, now) && r.probes.Take(l.probes, now)
 }

@@ -24,8 +24,8 @@ type metadata struct {
 	State   State  `codec:"t"`
 }
 
-func (m metadata) record(name string) record {
-	return record{
+func (m metadata) record(name string) detect.Record {
+	return detect.Record{
 		Name: name, Addr: m.Addr, Region: m.Region, Born: m.Born,
 		Epoch: m.Epoch, Turn: m.Turn, Announced: m.State,
 	}
@@ -44,16 +44,8 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 	switch {
 	case m.Version != membershipVersion:
 		return m, fmt.Errorf("its metadata has version %d, this member's %d", m.Version, membershipVersion)
-	case len(m.Seed) != 16 || !bounded(name, m.Addr, m.Region) || m.Epoch > maxEpoch || m.Turn > maxEpoch || !m.State.announced():
+	case len(m.Seed) != 16 || !m.record(name).IsValid():
 		return m, errMetadata
 	}
 	return m, nil
-}
-
-// maxEpoch bounds epochs and turns. It leaves room for a member to answer any
-// tombstone it is shown.
-const maxEpoch = 1 << 48
-
-func bounded(name, addr, region string) bool {
-	return name != "" && len(name) <= detect.MaxName && addr != "" && len(addr) <= maxAddr && len(region) <= maxRegion
 }

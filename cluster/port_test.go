@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // live is a member with its port on the loopback.
@@ -74,7 +76,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 		}
 	}
 	members := len(g.members())
-	require.LessOrEqual(t, members, 1+newMembers+newMembersEach*int(1+time.Since(begin).Seconds()))
+	require.LessOrEqual(t, members, 1+detect.NewMembers+detect.NewMembersEach*int(1+time.Since(begin).Seconds()))
 	require.LessOrEqual(t, g.list.NumMembers(), len(g.members()), "memberlist has no others")
 	require.LessOrEqual(t, len(g.peers.unmet), maxUnmetDials)
 }
@@ -104,7 +106,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 		append([]byte{gossipIndirectPing}, encode(map[string]any{"SeqNo": 7, "Target": []byte{127, 0, 0, 1}, "Port": 9, "Nack": true})...),
 		append([]byte{gossipSuspect}, encode(map[string]any{"Incarnation": 7, "Node": "live-1", "From": "x"})...),
 		append([]byte{gossipDead}, encode(map[string]any{"Incarnation": 7, "Node": "live-1", "From": "x"})...),
-		append([]byte{gossipUser}, encodeRecords([]record{{Name: "x", Addr: "x:1", Gone: time.Now()}}, time.Now())...),
+		append([]byte{gossipUser}, encodeRecords([]detect.Record{{Name: "x", Addr: "x:1", Gone: time.Now()}}, time.Now())...),
 		{gossipCompound, 2, 0, 1, 0, 1, 0, 0},
 		{gossipChecksum, 0, 0, 0, 0, 0},
 	} {

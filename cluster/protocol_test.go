@@ -247,12 +247,12 @@ func TestUnknownFieldsOfGossipAreIgnored(t *testing.T) {
 	})
 	t.Run("records", func(t *testing.T) {
 		now := time.Now()
-		want := record{Name: "a", Addr: "10.0.0.1:1", Region: "r", Born: 7, Announced: Serving}
+		want := detect.Record{Name: "a", Addr: "10.0.0.1:1", Region: "r", Born: 7, Announced: Serving}
 		var one map[string]any
 		require.NoError(t, decode(with(t, wireRecord{Name: "a", Addr: "10.0.0.1:1", Region: "r", Born: 7, State: Serving}, map[string]any{"x": 1, "yy": "flat"}), &one))
 		got, err := decodeRecords(with(t, rosterMessage{Version: membershipVersion}, map[string]any{"r": []any{one}, "zz": []uint64{1, 2}}), now)
 		require.NoError(t, err)
-		require.Equal(t, []record{want}, got)
+		require.Equal(t, []detect.Record{want}, got)
 	})
 	t.Run("the table of a pong", func(t *testing.T) {
 		h := detect.NewConnectivity("a")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // memberlist never joins again by itself: two sides of a split that lasted
@@ -121,9 +123,9 @@ func (g *gossip) catchUp() {
 	now := time.Now()
 	var at, serving []string
 	for _, e := range g.members() {
-		if e.alive && !e.isDead(now) && e.Name != g.cfg.Name {
-			if at = append(at, e.at); e.Announced == Serving {
-				serving = append(serving, e.at)
+		if e.Alive && !e.IsDead(now) && e.Name != g.cfg.Name {
+			if at = append(at, e.At); e.Announced == Serving {
+				serving = append(serving, e.At)
 			}
 		}
 	}
@@ -228,11 +230,11 @@ type attempt struct {
 // start with it may know as little, and would begin a cluster of their own.
 func (g *gossip) seeks() bool {
 	now := time.Now()
-	return !slices.ContainsFunc(g.members(), func(e entry) bool {
+	return !slices.ContainsFunc(g.members(), func(e detect.Entry) bool {
 		if e.Name == g.cfg.Name {
 			return e.Announced != Joining
 		}
-		return e.Announced == Serving && e.alive && !e.isDead(now)
+		return e.Announced == Serving && e.Alive && !e.IsDead(now)
 	})
 }
 
@@ -378,8 +380,8 @@ func (g *gossip) inAndMissing(ctx context.Context) (in, missing map[string]bool)
 	for _, e := range g.members() {
 		switch {
 		case e.Name == g.cfg.Name:
-		case e.alive && !unheard[e.Name]:
-			in[e.at] = true
+		case e.Alive && !unheard[e.Name]:
+			in[e.At] = true
 		default:
 			absent = append(absent, e.Addr)
 		}

@@ -42,7 +42,7 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	})
 	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossip), func() {})
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
-	a.step(func(r *roster) change { return r.down("b", time.Now()) })
+	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
 }

@@ -26,12 +26,12 @@ type wireRecord struct {
 	Age    time.Duration `codec:"d"`
 }
 
-func encodeRecords(records []record, now time.Time) []byte {
+func encodeRecords(records []detect.Record, now time.Time) []byte {
 	m := rosterMessage{Version: membershipVersion, Records: make([]wireRecord, len(records))}
 	for i, r := range records {
 		w := wireRecord{
 			Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born,
-			Epoch: r.Epoch, Turn: r.Turn, State: r.Announced, Gone: r.gone(),
+			Epoch: r.Epoch, Turn: r.Turn, State: r.Announced, Gone: r.IsGone(),
 		}
 		if w.Gone {
 			w.Age = max(0, now.Sub(r.Gone))
@@ -48,7 +48,7 @@ const maxAge = 100 * 366 * 24 * time.Hour
 // maxRosterMessage bounds the bytes of a roster message.
 const maxRosterMessage = 4 << 20
 
-func decodeRecords(b []byte, now time.Time) ([]record, error) {
+func decodeRecords(b []byte, now time.Time) ([]detect.Record, error) {
 	if len(b) > maxRosterMessage {
 		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRosterMessage)
 	}
@@ -67,18 +67,17 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	if len(m.Records) > detect.MaxRecords {
 		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), detect.MaxRecords)
 	}
-	records := make([]record, len(m.Records))
+	records := make([]detect.Record, len(m.Records))
 	for i, w := range m.Records {
-		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Gone && w.Epoch == maxEpoch ||
-			w.Turn > maxEpoch || !w.State.announced() || w.Age < 0 {
-			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
-		}
-		r := record{
+		r := detect.Record{
 			Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born,
 			Epoch: w.Epoch, Turn: w.Turn, Announced: w.State,
 		}
 		if w.Gone {
 			r.Gone = now.Add(-min(w.Age, maxAge))
+		}
+		if !r.IsValid() || w.Age < 0 {
+			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
 		}
 		records[i] = r
 	}

@@ -2,10 +2,11 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // NewSolo returns a cluster of one: it opens no port, finds nobody and hears
@@ -21,7 +22,8 @@ type solo struct {
 
 	mu            sync.Mutex
 	handler       Handler // nil until started
-	left, closed  bool
+	roster        *detect.Roster
+	closed        bool
 	notifications sync.WaitGroup
 	telling       sync.Mutex // calls of Changed come one at a time
 }
@@ -39,12 +41,13 @@ func (s *solo) Start(ctx context.Context, h Handler) error {
 		return errStartedTwice
 	}
 	s.handler = h
-	s.show(Member{Name: s.name, Region: s.region, Born: time.Now()})
+	s.roster = detect.NewRoster(detect.Record{Name: s.name, Region: s.region, Born: time.Now().UnixNano()}, 0)
+	s.show()
 	return nil
 }
 
-func (s *solo) show(self Member) {
-	s.view.Store(&View{Members: []Member{self}, Hears: [][]bool{{true}}, Direct: []bool{true}})
+func (s *solo) show() {
+	s.view.Store(&View{Members: []Member{memberOf(s.roster.Self())}, Hears: [][]bool{{true}}, Direct: []bool{true}})
 }
 
 func (s *solo) View() *View { return s.view.Load() }
@@ -60,19 +63,13 @@ func (s *solo) Announce(state State) error {
 		return ErrClosed
 	case s.handler == nil:
 		return errNotStarted
-	case !state.announced():
-		return notAnnounced(state)
-	case s.left:
-		return fmt.Errorf("cluster: Announce: %w", errLeft)
 	}
-	self := s.view.Load().Members[0]
-	if self.Announced == state {
-		return nil
+	change, err := s.roster.Announce(state)
+	if change.Members {
+		s.show()
+		s.tell()
 	}
-	self.State, self.Announced = state, state
-	s.show(self)
-	s.tell()
-	return nil
+	return err
 }
 
 // tell has Changed called. It has its own goroutine, for the caller of Announce
@@ -86,10 +83,13 @@ func (s *solo) tell() {
 }
 
 func (s *solo) Forget(name string) error {
-	if v := s.view.Load(); v != nil && v.Self >= 0 && name == s.name {
-		return fmt.Errorf("cluster: Forget: %q is not dead", name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handler == nil {
+		return errNotStarted
 	}
-	return fmt.Errorf("cluster: Forget: %q is not in the roster", name)
+	_, err := s.roster.Forget(name, time.Now())
+	return err
 }
 
 func (s *solo) Leave(context.Context) error {
@@ -100,12 +100,11 @@ func (s *solo) Leave(context.Context) error {
 		return ErrClosed
 	case s.handler == nil:
 		return errNotStarted
-	case s.left:
-		return nil
 	}
-	s.left = true
-	s.view.Store(&View{Self: -1})
-	s.tell()
+	if s.roster.Leave(time.Now()).Members {
+		s.view.Store(&View{Self: -1})
+		s.tell()
+	}
 	return nil
 }
 

@@ -7,12 +7,6 @@ import (
 	"slices"
 )
 
-// MaxRecords is the maximum number of records in a roster, and of names in a Table.
-const MaxRecords = 8192
-
-// MaxName is the maximum number of bytes in the name of a member.
-const MaxName = 128
-
 // Table contains every row that a node knows, as pongs carry it.
 type Table struct {
 	About   []string `codec:"a"`           // the members that have a row

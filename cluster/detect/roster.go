@@ -1,0 +1,395 @@
+package detect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// unconfirmedTTL is how long a member, or a new epoch of a member, that only the roster
+	// of another node has reported may take to appear in gossip before it counts as dead.
+	unconfirmedTTL = 5 * time.Second
+	// unansweredTTL is how long a living member stays in the roster without an answer to its
+	// tombstone.
+	unansweredTTL = 5 * time.Second
+	// A side that is smaller than the set of members that it misses waits this many times
+	// Config.Forget before it forgets: the missing members may be well, and this side may be
+	// cut off.
+	smallPatience = 10
+	// Tombstones are kept longer than smallPatience. Otherwise a small side would bring back,
+	// as dead members, the members that left while it was cut off.
+	tombstonePatience = 2 * smallPatience
+	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
+	// Dead members count as members until they are forgotten.
+	MaxMembers    = 1024
+	maxTombstones = 1024
+	MaxRecords    = 8192
+	// NewMembers is how many members unknown to this node may come at once, and
+	// NewMembersEach how many in each second after that. Hundreds of members may start in
+	// one moment. Members above the bound come with a later exchange of rosters.
+	NewMembers     = 512
+	NewMembersEach = 32
+)
+
+// Roster is a map of records that all members replicate. Beside each record it has what the
+// gossip of this node reports about the life of the member. Methods that handle an event
+// return the Change. A Roster is not safe for concurrent use.
+//
+// The records of one name are totally ordered and a merge keeps the greater one, so the
+// rosters of all members become equal, in whatever order, by whatever path and however often
+// records arrive. If the order were not total, two members could keep different records for
+// ever. A member that is gone keeps a record, its tombstone, so that a node without it cannot
+// bring the member back. Only the member itself can: it answers its own tombstone with a
+// greater epoch. So no other node may raise Epoch or Turn.
+type Roster struct {
+	self    string
+	forget  time.Duration
+	left    bool
+	small   time.Time // when this side was last smaller than the set of members that it misses
+	entries map[string]*Entry
+	fresh   *Allowance // for new members
+}
+
+// Entry is a record and the facts that only this node has about the member.
+type Entry struct {
+	Record
+	At    string    // "ip:port" at which gossip reaches it; empty if gossip has never had it
+	Alive bool      // gossip reports it as alive
+	dead  time.Time // if not Alive: when it counts as dead
+	// unanswered is the record from before another node sent the tombstone, if the member
+	// lives and did not say goodbye: it stays in the roster until it answers. Members beyond
+	// a partition have forgotten it. If this node dropped it now and received its own
+	// tombstone later, it would be alone with the counts that both hold.
+	unanswered *Record
+	since      time.Time // if unanswered: when the tombstone arrived
+}
+
+// NewRoster returns the roster of a node that starts and is Joining. Dead members are
+// forgotten after forget.
+func NewRoster(self Record, forget time.Duration) *Roster {
+	return &Roster{self: self.Name, forget: forget, fresh: NewAllowance(NewMembers, NewMembersEach), entries: map[string]*Entry{
+		self.Name: {Record: self, Alive: true},
+	}}
+}
+
+// Change is the outcome of an event.
+type Change struct {
+	Members  bool     // members came or went, or the state of a member changed
+	Spread   []Record // records that other members must receive soon
+	Own      bool     // the record of this node has changed: all members must receive it
+	Rejected int      // members for which there was no room
+}
+
+func (c *Change) add(o Change) {
+	c.Members = c.Members || o.Members
+	c.Own = c.Own || o.Own
+	c.Rejected += o.Rejected
+	c.Spread = append(c.Spread, o.Spread...)
+}
+
+// HasRoom reports whether the roster has a record of the name, or has room for a new member.
+// Names prove nothing, so new members are bounded in number and in rate.
+func (r *Roster) HasRoom(name string, now time.Time) bool {
+	return r.entries[name] != nil || r.fresh.Has(1, now) && len(r.entries) < MaxRecords && r.size() < MaxMembers
+}
+
+// admit reports whether there is room for a member that comes or comes back, and records in c
+// that there is none.
+func (r *Roster) admit(now time.Time, c *Change) bool {
+	if len(r.entries) >= MaxRecords || r.size() >= MaxMembers || !r.fresh.Take(1, now) {
+		c.Rejected++
+		return false
+	}
+	return true
+}
+
+// size returns the number of members, dead members included.
+func (r *Roster) size() (n int) {
+	for _, e := range r.entries {
+		if !e.IsGone() {
+			n++
+		}
+	}
+	return n
+}
+
+// RecordAlive records that gossip reports a member as alive, and the address at which gossip
+// reaches it.
+func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
+	var c Change
+	e := r.entries[rec.Name]
+	switch {
+	case e == nil:
+		if !r.admit(now, &c) {
+			return c
+		}
+		e = &Entry{Record: rec}
+		r.entries[rec.Name] = e
+		c.Members = true
+	case rec.compare(e.Record) > 0:
+		if e.IsGone() && !r.admit(now, &c) {
+			return c
+		}
+		e.Record, e.unanswered = rec, nil
+		c.Members = true
+	case e.IsGone():
+		// The member does not know its tombstone and has to answer it, or the node that
+		// repeats the report does not know it.
+		c.Spread = append(c.Spread, e.Record)
+	}
+	c.Members = c.Members || !e.IsGone() && !e.Alive
+	e.Alive, e.At, e.dead = true, at, time.Time{}
+	return c
+}
+
+// RecordDeath records that gossip reports a member as dead.
+func (r *Roster) RecordDeath(name string, now time.Time) Change {
+	e := r.entries[name]
+	if e == nil || name == r.self || !e.Alive {
+		return Change{}
+	}
+	c := Change{Members: !e.IsGone() || e.unanswered != nil}
+	e.Alive, e.dead, e.unanswered = false, now, nil
+	return c
+}
+
+// Merge merges records from the roster of another node.
+func (r *Roster) Merge(records []Record, now time.Time) Change {
+	var c Change
+	for _, rec := range records {
+		if rec.IsGone() && now.Sub(rec.Gone) >= tombstonePatience*r.forget {
+			continue
+		}
+		e := r.entries[rec.Name]
+		switch {
+		case rec.Name == r.self:
+			if rec.IsGone() && !r.left && rec.Epoch >= e.Epoch {
+				// Other members may hold now what this node held.
+				e.Epoch = rec.Epoch + 1
+				e.Announced, e.Turn = Joining, e.Turn+1
+				c.Members, c.Own = true, true
+			}
+			continue
+		case e == nil:
+			if len(r.entries) >= MaxRecords || !rec.IsGone() && !r.admit(now, &c) {
+				continue
+			}
+			r.entries[rec.Name] = &Entry{Record: rec, dead: now.Add(unconfirmedTTL)}
+			c.Members = c.Members || !rec.IsGone()
+		case rec.compare(e.Record) > 0:
+			if e.IsGone() && !rec.IsGone() && !r.admit(now, &c) {
+				continue
+			}
+			was := e.Record
+			e.Record = rec
+			if was.IsGone() && rec.IsGone() {
+				continue // the same tombstone by another path, some milliseconds older
+			}
+			c.Members, e.unanswered = true, nil
+			switch {
+			case rec.IsGone():
+				if e.Alive && rec.Announced != Leaving {
+					e.unanswered, e.since = &was, now
+				}
+				c.Spread = append(c.Spread, rec)
+			case rec.Epoch > was.Epoch && !e.Alive: // only the previous epoch has ended
+				e.dead = now.Add(unconfirmedTTL)
+			}
+		}
+	}
+	return c
+}
+
+// Replace buries a member, because this node has dialled its address and another member
+// answered there. The addresses and start times that members advertise do not prove that a
+// member is dead: addresses may be wrong, and clocks may differ.
+func (r *Roster) Replace(name string, now time.Time) Change {
+	e := r.entries[name]
+	if e == nil || name == r.self || e.IsGone() && e.unanswered == nil {
+		return Change{}
+	}
+	e.Alive, e.dead, e.unanswered = false, now, nil
+	if e.IsGone() { // another member has buried it first
+		return Change{Members: true}
+	}
+	return r.bury(e, now)
+}
+
+func (r *Roster) bury(e *Entry, now time.Time) Change {
+	e.Gone = now
+	return Change{Members: true, Spread: []Record{e.Record}}
+}
+
+// ErrLeft reports that the node has left.
+var ErrLeft = errors.New("cluster: the node has left")
+
+// Announce sets the state that this node announces.
+func (r *Roster) Announce(s State) (Change, error) {
+	e := r.entries[r.self]
+	switch {
+	case !s.IsAnnounced():
+		return Change{}, fmt.Errorf("cluster: Announce: a node cannot announce itself as %v: use Joining, Serving or Leaving", s)
+	case r.left:
+		return Change{}, fmt.Errorf("cluster: Announce: %w", ErrLeft)
+	case e.Announced == s:
+		return Change{}, nil
+	}
+	e.Announced, e.Turn = s, e.Turn+1
+	return Change{Members: true, Own: true}, nil
+}
+
+// Tombstone returns the tombstone of a member whose own record is rec. It reports false if
+// there is none, or if the member has answered it.
+func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
+	e := r.entries[rec.Name]
+	if e == nil || !e.IsGone() || rec.IsGone() {
+		return Record{}, false
+	}
+	return e.Record, e.Epoch >= rec.Epoch
+}
+
+// Leave buries this node itself.
+func (r *Roster) Leave(now time.Time) Change {
+	if r.left {
+		return Change{}
+	}
+	r.left = true
+	self := r.entries[r.self]
+	if self.Announced != Leaving {
+		self.Announced, self.Turn = Leaving, self.Turn+1
+	}
+	c := r.bury(self, now)
+	c.Own = true
+	return c
+}
+
+// Forget buries a dead member, because an operator states that it will not come back.
+func (r *Roster) Forget(name string, now time.Time) (Change, error) {
+	e := r.entries[name]
+	switch {
+	case e == nil || e.IsGone():
+		return Change{}, fmt.Errorf("cluster: Forget: %q is not in the roster: Members lists the names", name)
+	case !e.IsDead(now):
+		return Change{}, fmt.Errorf("cluster: Forget: %q is not dead: only a member that died without leaving can be forgotten", name)
+	}
+	return r.bury(e, now), nil
+}
+
+// IsDead reports whether the member counts as dead.
+func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
+
+// Tick forgets the dead and drops old tombstones. before is the time of the previous Tick.
+// onSide reports whether a member is on the side of this node, itself included.
+//
+// A side that, with the members that have joined it, has been no smaller than the set of
+// members that it misses for Forget, forgets the members that have been dead for Forget. A
+// smaller side forgets them later. When a partition heals, a small side connects to the other
+// members one by one: with the first of them it may be no smaller, and the remaining members
+// are about to connect. Dead members that own nothing, because they died before they served,
+// do not count as missing: every side forgets them after Forget.
+func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
+	var c Change
+	here, missing := 0, 0
+	for _, e := range r.entries {
+		switch {
+		case e.unanswered != nil && now.Sub(e.since) >= unansweredTTL:
+			e.unanswered, c.Members = nil, true
+			continue
+		case e.IsGone():
+			continue
+		case onSide(e.Name):
+			here++
+		case !e.IsDead(now) || e.Announced != Joining:
+			missing++
+		}
+		if e.IsDead(now) && !e.IsDead(before) {
+			c.Members = true
+		}
+	}
+	if here < missing {
+		r.small = now
+	}
+	isDue := func(e *Entry) bool {
+		dead := now.Sub(e.dead)
+		if e.Announced == Joining {
+			return dead >= r.forget
+		}
+		return dead >= smallPatience*r.forget || dead >= r.forget && now.Sub(r.small) >= r.forget
+	}
+	var tombstones []*Entry
+	for _, e := range r.sorted() {
+		switch {
+		case e.IsGone():
+			tombstones = append(tombstones, e)
+		case e.IsDead(now) && isDue(e):
+			c.add(r.bury(e, now))
+		}
+	}
+	r.sweep(tombstones, now)
+	return c
+}
+
+// SkipPause records that this process was suspended for the given time, up to now. Dead
+// members may have come back meanwhile, and tombstones may have been answered, in messages
+// that this process has yet to read. So the pause does not count towards forgetting them.
+func (r *Roster) SkipPause(pause time.Duration, now time.Time) {
+	r.small = r.small.Add(pause)
+	for _, e := range r.entries {
+		if e.unanswered != nil {
+			e.since = e.since.Add(pause)
+		}
+		if e.IsDead(now) && !e.IsGone() {
+			if e.dead = e.dead.Add(pause); e.dead.After(now) {
+				e.dead = now
+			}
+		}
+	}
+}
+
+// sweep drops the tombstones that are old, and the oldest above the bound. It keeps the
+// tombstones of members that gossip reports as alive, and the tombstone of this node.
+func (r *Roster) sweep(tombstones []*Entry, now time.Time) {
+	slices.SortStableFunc(tombstones, func(a, b *Entry) int { return a.Gone.Compare(b.Gone) })
+	excess := len(tombstones) - maxTombstones
+	for i, e := range tombstones {
+		if !e.Alive && (i < excess || now.Sub(e.Gone) >= tombstonePatience*r.forget) {
+			delete(r.entries, e.Name)
+		}
+	}
+}
+
+// sorted returns the entries by name, tombstones included.
+func (r *Roster) sorted() []*Entry {
+	return slices.SortedFunc(maps.Values(r.entries), func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Members returns the members in the roster, by name.
+func (r *Roster) Members() []Entry {
+	var members []Entry
+	for _, e := range r.sorted() {
+		member := *e
+		if e.unanswered != nil {
+			member.Record = *e.unanswered
+		}
+		if !member.IsGone() {
+			members = append(members, member)
+		}
+	}
+	return members
+}
+
+// Records returns all records, tombstones included, for other nodes to merge.
+func (r *Roster) Records() []Record {
+	records := make([]Record, 0, len(r.entries))
+	for _, e := range r.sorted() {
+		records = append(records, e.Record)
+	}
+	return records
+}
+
+// Self returns the record of this node.
+func (r *Roster) Self() Record { return r.entries[r.self].Record }

@@ -1,0 +1,581 @@
+package detect
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var dawn = time.Unix(1_000_000, 0)
+
+const testForget = 5 * time.Minute
+
+func rosterOf(self string) *Roster {
+	return NewRoster(Record{Name: self, Addr: self + ":1", Born: 1}, testForget)
+}
+
+// rec returns the record of a joining member with an address of its own.
+func rec(name string, born int64) Record {
+	return Record{Name: name, Addr: name + ":1", Born: born}
+}
+
+func names(r *Roster) (in []string) {
+	for _, e := range r.Members() {
+		in = append(in, e.Name)
+	}
+	return in
+}
+
+func all(string) bool { return true }
+
+func only(side ...string) func(string) bool {
+	return func(name string) bool { return slices.Contains(side, name) }
+}
+
+func drawRecord(t *rapid.T) Record {
+	r := Record{
+		Name:  rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
+		Addr:  rapid.SampledFrom([]string{"x:1", "y:1", "z:1"}).Draw(t, "addr"),
+		Born:  rapid.Int64Range(0, 2).Draw(t, "born"),
+		Epoch: rapid.Uint64Range(0, 3).Draw(t, "epoch"),
+		Turn:  rapid.Uint64Range(0, 2).Draw(t, "turn"),
+
+		Announced: rapid.SampledFrom([]State{Joining, Serving, Leaving}).Draw(t, "announced"),
+	}
+	if rapid.Bool().Draw(t, "gone") {
+		r.Gone = dawn.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "age")) * time.Second)
+	}
+	return r
+}
+
+func TestMergeIsCommutativeAssociativeAndIdempotent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		records := rapid.SliceOfN(rapid.Custom(drawRecord), 0, 30).Draw(t, "records")
+		// Every order, in any portions and repeatedly, must have the same outcome.
+		arrive := func() *Roster {
+			r := rosterOf("self")
+			todo := append(rapid.Permutation(records).Draw(t, "order"), rapid.Permutation(records).Draw(t, "again")...)
+			for len(todo) > 0 {
+				n := rapid.IntRange(1, len(todo)).Draw(t, "portion")
+				r.Merge(todo[:n], dawn)
+				todo = todo[n:]
+			}
+			return r
+		}
+		one, two := arrive(), arrive()
+		require.Equal(t, one.Records(), two.Records())
+
+		// The records of a merged roster have the same outcome.
+		three := rosterOf("self")
+		three.Merge(one.Records(), dawn)
+		require.Equal(t, one.Records(), three.Records())
+		require.False(t, one.Merge(two.Records(), dawn).Members, "a merge of known records is a change")
+	})
+}
+
+func TestRostersConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := map[string]*Roster{"n0": rosterOf("n0"), "n1": rosterOf("n1"), "n2": rosterOf("n2")}
+		keys := slices.Sorted(maps.Keys(nodes))
+		now := dawn
+		sync := func(a, b *Roster) {
+			a.Merge(b.Records(), now)
+			b.Merge(a.Records(), now)
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "seconds")) * time.Second)
+			r := nodes[rapid.SampledFrom(keys).Draw(t, "at")]
+			who := rapid.SampledFrom([]string{"n0", "n1", "n2", "m0", "m1"}).Draw(t, "who")
+			switch rapid.SampledFrom([]string{"up", "down", "forget", "tick", "sync", "announce"}).Draw(t, "event") {
+			case "up":
+				if who == r.self {
+					continue
+				}
+				said := rec(who, 1)
+				if n := nodes[who]; n != nil {
+					said = n.entries[who].Record
+					said.Gone = time.Time{}
+				}
+				r.RecordAlive(said, "", now)
+			case "announce":
+				_, err := r.Announce(rapid.SampledFrom([]State{Joining, Serving, Leaving}).Draw(t, "state"))
+				require.NoError(t, err)
+			case "down":
+				r.RecordDeath(who, now)
+			case "forget":
+				r.Forget(who, now)
+			case "tick":
+				r.Tick(now, now, only(r.self, "n0", "n1"))
+			case "sync":
+				sync(r, nodes[rapid.SampledFrom(keys).Draw(t, "with")])
+			}
+			require.Contains(t, names(r), r.self, "a node that has not left is in its own roster")
+		}
+		for _, k := range keys { // members that never answer have died
+			for _, phantom := range []string{"m0", "m1"} {
+				nodes[k].RecordDeath(phantom, now)
+			}
+		}
+		for range 3 { // a node's answer to its own tombstone takes another round
+			for _, a := range keys {
+				for _, b := range keys {
+					sync(nodes[a], nodes[b])
+				}
+			}
+		}
+		want := names(nodes["n0"])
+		require.Subset(t, want, keys, "a living member stays buried")
+		for _, k := range keys {
+			require.Equal(t, want, names(nodes[k]))
+			for _, about := range keys {
+				require.Equal(t, nodes[about].entries[about].Announced, nodes[k].entries[about].Announced)
+			}
+		}
+	})
+}
+
+func TestTickForgetsTheDead(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		living    []string // serve, beside the node itself, b
+		joined    []string // live, and do not serve yet
+		dead      []string // served
+		stillborn []string // died before they served
+		kept      []string // of the dead
+		after     time.Duration
+	}{
+		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},
+		{name: "the remaining one of two members after Forget", dead: []string{"a"}, after: testForget},
+		{name: "half after Forget", living: []string{"c"}, dead: []string{"a", "d"}, after: testForget},
+		{name: "a smaller side after ten times Forget", living: []string{"c"}, dead: []string{"a", "d", "e"}, after: 10 * testForget},
+		{name: "with members that joined it, it is no smaller", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
+		{name: "a member that never served does not count as missing", living: []string{"c"}, dead: []string{"a", "d"}, stillborn: []string{"x", "y"}, after: testForget},
+		{name: "a member that never served after Forget, on a smaller side too", dead: []string{"a", "c"}, stillborn: []string{"x"}, kept: []string{"a", "c"}, after: testForget},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rosterOf("b")
+			mustAnnounce(t, r, Serving)
+			add := func(names []string, announced State, alive bool) {
+				for _, name := range names {
+					m := rec(name, 2)
+					m.Announced = announced
+					r.RecordAlive(m, "", dawn)
+					if !alive {
+						r.RecordDeath(name, dawn)
+					}
+				}
+			}
+			add(c.living, Serving, true)
+			add(c.joined, Joining, true)
+			add(c.dead, Serving, false)
+			add(c.stillborn, Joining, false)
+			side := slices.Concat([]string{"b"}, c.living, c.joined)
+			require.False(t, r.Tick(dawn, dawn.Add(c.after-1), only(side...)).Members)
+			require.True(t, r.Tick(dawn, dawn.Add(c.after), only(side...)).Members)
+			require.ElementsMatch(t, append(side, c.kept...), names(r))
+		})
+	}
+}
+
+func TestPauseDoesNotForgetMembers(t *testing.T) {
+	r := rosterOf("b")
+	for _, name := range []string{"a", "c"} {
+		r.RecordAlive(rec(name, 2), "", dawn)
+	}
+	r.RecordDeath("a", dawn)
+	before := dawn.Add(testForget / 4)
+	thawed := before.Add(10 * testForget)
+	r.RecordDeath("c", thawed) // since the thaw
+	r.SkipPause(10*testForget, thawed)
+	r.Tick(before, thawed, only("b"))
+	require.Equal(t, []string{"a", "b", "c"}, names(r))
+	last := thawed.Add(testForget - testForget/4)
+	require.False(t, r.Tick(thawed, last.Add(-1), only("b")).Members)
+	require.True(t, r.Tick(last.Add(-1), last, only("b")).Members)
+	require.Equal(t, []string{"b", "c"}, names(r))
+}
+
+// When a partition heals, the smaller side connects to the other members one by one.
+func TestHealForgetsNoMemberThatConnectsLast(t *testing.T) {
+	r := rosterOf("b")
+	mustAnnounce(t, r, Serving)
+	for _, name := range []string{"a", "c", "d", "e"} {
+		m := rec(name, 2)
+		m.Announced = Serving
+		r.RecordAlive(m, "", dawn)
+		if name != "a" {
+			r.RecordDeath(name, dawn)
+		}
+	}
+	before := dawn.Add(2 * testForget)
+	r.Tick(dawn, before, only("a", "b"))
+	healed := before.Add(time.Second)
+	r.Tick(before, healed, only("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r), "three are no fewer than two, but have only just connected")
+	last := before.Add(testForget)
+	r.Tick(healed, last.Add(-1), only("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r))
+	r.Tick(last.Add(-1), last, only("a", "b", "c"))
+	require.NotContains(t, names(r), "d")
+	require.NotContains(t, names(r), "e")
+}
+
+func mustAnnounce(t require.TestingT, r *Roster, s State) {
+	c, err := r.Announce(s)
+	require.NoError(t, err)
+	require.Equal(t, Change{Members: true, Own: true}, c)
+}
+
+func TestLatestAnnouncementIsKept(t *testing.T) {
+	a, b := rosterOf("a"), rosterOf("b")
+	var said []Record
+	for _, s := range []State{Serving, Leaving, Serving, Joining} {
+		mustAnnounce(t, a, s)
+		said = append(said, a.entries["a"].Record)
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		b.Merge(said[i:i+1], dawn)
+	}
+	require.Equal(t, Joining, b.entries["a"].Announced)
+	require.False(t, b.RecordAlive(said[1], "", dawn).Own)
+	require.Equal(t, Joining, b.entries["a"].Announced, "gossip that is late has no effect")
+
+	c, err := a.Announce(Joining)
+	require.NoError(t, err)
+	require.Equal(t, Change{}, c, "the same state")
+	for _, s := range []State{Missing, Dead, 77} {
+		_, err := a.Announce(s)
+		require.ErrorContains(t, err, s.String())
+	}
+	a.Leave(dawn)
+	_, err = a.Announce(Serving)
+	require.ErrorIs(t, err, ErrLeft)
+}
+
+func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
+	x := NewRoster(rec("x", 2), testForget)
+	mustAnnounce(t, x, Serving)
+	a := rosterOf("a")
+	a.RecordAlive(x.entries["x"].Record, "", dawn)
+	_, known := a.Tombstone(x.entries["x"].Record)
+	require.False(t, known)
+	a.RecordDeath("x", dawn)
+	_, err := a.Forget("x", dawn)
+	require.NoError(t, err)
+	mustAnnounce(t, x, Leaving) // an announcement of an epoch that has ended
+
+	a.Merge(x.Records(), dawn)
+	b := rosterOf("b")
+	b.RecordAlive(rec("x", 2), "", dawn)
+	b.RecordDeath("x", dawn)
+	a.Merge(b.Records(), dawn)
+	require.NotEmpty(t, a.RecordAlive(x.entries["x"].Record, "", dawn).Spread, "a node that reports it as alive receives the tombstone")
+	require.NotContains(t, names(a), "x", "neither its record nor another roster brings it back")
+	tombstone, known := a.Tombstone(x.entries["x"].Record)
+	require.True(t, known)
+	require.True(t, x.Merge([]Record{tombstone}, dawn).Own)
+	require.Equal(t, Joining, x.entries["x"].Announced)
+	require.EqualValues(t, 1, x.entries["x"].Epoch)
+	require.False(t, x.Merge([]Record{tombstone}, dawn).Own, "it is answered once")
+	_, known = a.Tombstone(x.entries["x"].Record)
+	require.False(t, known)
+	a.Merge(x.Records(), dawn)
+	require.Equal(t, Joining, a.entries["x"].Announced)
+	require.Contains(t, names(a), "x")
+	require.True(t, a.entries["x"].Alive)
+}
+
+// A new epoch in the roster of another node counts as much as a new member, even if the previous
+// epoch ended long ago.
+func TestNewEpochGetsTimeToAppear(t *testing.T) {
+	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
+		t.Run(name, func(t *testing.T) {
+			r := rosterOf("a")
+			r.RecordAlive(rec("x", 2), "", dawn)
+			r.RecordDeath("x", dawn)
+			back := dawn.Add(testForget)
+			if buried {
+				require.True(t, r.Tick(dawn, back, all).Members)
+				require.NotContains(t, names(r), "x")
+			}
+			alive := rec("x", 2)
+			alive.Epoch = 1
+			require.True(t, r.Merge([]Record{alive}, back).Members)
+			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), all).Members)
+			require.Contains(t, names(r), "x")
+			require.False(t, r.entries["x"].IsDead(back.Add(unconfirmedTTL-1)))
+			require.False(t, r.Merge([]Record{alive}, back.Add(unconfirmedTTL-1)).Members, "the same record")
+
+			forgotten := back.Add(unconfirmedTTL + testForget)
+			require.True(t, r.Tick(back.Add(unconfirmedTTL-1), forgotten.Add(-1), all).Members, "it counts as dead")
+			require.Contains(t, names(r), "x")
+			r.Tick(forgotten.Add(-1), forgotten, all)
+			require.NotContains(t, names(r), "x")
+		})
+	}
+}
+
+func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
+	a := rosterOf("a")
+	require.True(t, a.Leave(dawn).Members)
+	require.Empty(t, names(a))
+	b := rosterOf("b")
+	b.RecordAlive(rec("a", 1), "", dawn)
+	b.Merge(a.Records(), dawn)
+	require.Equal(t, []string{"b"}, names(b))
+	require.False(t, a.Merge(b.Records(), dawn).Own)
+	a.Tick(dawn, dawn.Add(100*testForget), all)
+	require.NotContains(t, names(a), "a")
+}
+
+func TestReplaceBuriesMember(t *testing.T) {
+	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
+	for _, born := range []int64{1, 2, 3} { // by a clock that may have been set back
+		for _, known := range []bool{false, true} {
+			r := rosterOf("a")
+			r.RecordAlive(at("x-1", 2), "", dawn)
+			if known {
+				r.RecordAlive(at("x-2", born), "", dawn)
+			}
+			c := r.Replace("x-1", dawn)
+			require.True(t, c.Members)
+			require.Equal(t, "x-1", c.Spread[0].Name)
+			r.RecordAlive(at("x-2", born), "", dawn)
+			require.Equal(t, []string{"a", "x-2"}, names(r))
+			require.Zero(t, r.Replace("x-1", dawn), "it is buried")
+		}
+	}
+	r := rosterOf("a")
+	require.Zero(t, r.Replace("a", dawn))
+	require.Zero(t, r.Replace("unknown", dawn))
+}
+
+// A member may advertise an address at which it does not listen, and two members may
+// advertise the same address.
+func TestStatedAddressBuriesNoMember(t *testing.T) {
+	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
+	r := rosterOf("a")
+	r.RecordAlive(at("x-1", 2), "", dawn)
+	r.RecordDeath("x-1", dawn)
+	r.RecordAlive(at("x-2", 3), "", dawn)
+	r.Merge([]Record{at("x-3", 4)}, dawn)
+	require.Equal(t, []string{"a", "x-1", "x-2", "x-3"}, names(r))
+	r = NewRoster(at("x-2", 3), testForget)
+	r.Merge([]Record{at("x-1", 2)}, dawn)
+	require.Equal(t, []string{"x-1", "x-2"}, names(r))
+}
+
+func TestUnconfirmedMemberCountsAsDeadAfterAWhile(t *testing.T) {
+	r := rosterOf("a")
+	require.True(t, r.Merge([]Record{rec("b", 2)}, dawn).Members)
+	require.False(t, r.entries["b"].IsDead(dawn))
+	require.True(t, r.Tick(dawn, dawn.Add(unconfirmedTTL), all).Members)
+	require.True(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
+	require.True(t, r.RecordAlive(rec("b", 2), "", dawn.Add(unconfirmedTTL)).Members)
+	require.False(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
+}
+
+func TestForgetRefusesLivingAndUnknownMembers(t *testing.T) {
+	r := rosterOf("a")
+	r.RecordAlive(rec("b", 2), "", dawn)
+	for _, name := range []string{"a", "b", "unknown"} {
+		_, err := r.Forget(name, dawn)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// crowded returns a roster with more tombstones than it may have. The tombstone of m0 is the oldest.
+func crowded() *Roster {
+	r := rosterOf("a")
+	for i := range maxTombstones + 100 {
+		gone := rec(fmt.Sprint("m", i), 2)
+		gone.Gone = dawn.Add(time.Duration(i))
+		r.Merge([]Record{gone}, dawn)
+	}
+	return r
+}
+
+func TestTombstonesAreBounded(t *testing.T) {
+	r := crowded()
+	r.Tick(dawn, dawn, all)
+	require.Len(t, r.entries, maxTombstones+1)
+	require.NotContains(t, r.entries, "m0", "the oldest go first")
+	r.Tick(dawn, dawn.Add(tombstonePatience*testForget+time.Second), all)
+	require.Len(t, r.entries, 1)
+	old := rec("b", 2)
+	old.Gone = dawn.Add(-tombstonePatience * testForget)
+	r.Merge([]Record{old}, dawn)
+	require.Len(t, r.entries, 1, "a dropped tombstone does not come back from another roster")
+}
+
+// A member that gossip reports as alive would count as new without its tombstone.
+func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
+	r := crowded()
+	r.RecordAlive(rec("m0", 2), "m0:1", dawn)
+	r.Leave(dawn.Add(-time.Second))
+	for _, now := range []time.Time{dawn, dawn.Add(tombstonePatience*testForget + time.Second)} {
+		r.Tick(dawn, now, all)
+		require.Contains(t, r.entries, "a")
+		require.Contains(t, r.entries, "m0")
+		require.NotContains(t, r.entries, "m1")
+	}
+	require.Len(t, r.entries, 2)
+}
+
+// Members beyond a partition may have forgotten all members of this side. A node that dropped them
+// one by one, as their tombstones arrive, would be alone with the counts that they hold as well.
+func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
+	serving := func() *Roster {
+		r := rosterOf("a")
+		b := rec("b", 2)
+		b.Announced = Serving
+		r.RecordAlive(b, "b:1", dawn)
+		buried := b
+		buried.Gone = dawn
+		c := r.Merge([]Record{buried}, dawn)
+		require.Equal(t, []Record{buried}, c.Spread, "other members, and b, must receive it")
+		require.Equal(t, []string{"a", "b"}, names(r))
+		require.Equal(t, b, r.Members()[1].Record, "as it was")
+		tombstone, ok := r.Tombstone(b)
+		require.True(t, ok, "a member that is connected to it sends it")
+		require.Equal(t, buried, tombstone)
+		return r
+	}
+	answer := rec("b", 2)
+	answer.Epoch = 1
+	t.Run("it answers through another member", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.Merge([]Record{answer}, dawn).Members)
+		require.Equal(t, answer, r.Members()[1].Record)
+	})
+	t.Run("gossip has its answer", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.RecordAlive(answer, "b:1", dawn).Members)
+		require.Equal(t, answer, r.Members()[1].Record)
+	})
+	t.Run("it dies", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.RecordDeath("b", dawn).Members)
+		require.Equal(t, []string{"a"}, names(r))
+	})
+	t.Run("another member answers at its address", func(t *testing.T) {
+		r := serving()
+		buried := r.entries["b"].Gone
+		require.Equal(t, Change{Members: true}, r.Replace("b", dawn.Add(time.Second)))
+		require.Equal(t, []string{"a"}, names(r))
+		require.Equal(t, buried, r.entries["b"].Gone)
+	})
+	t.Run("it does neither for 5 s", func(t *testing.T) {
+		r := serving()
+		require.False(t, r.Tick(dawn, dawn.Add(unansweredTTL-1), all).Members)
+		require.Equal(t, []string{"a", "b"}, names(r))
+		require.True(t, r.Tick(dawn, dawn.Add(unansweredTTL), all).Members)
+		require.Equal(t, []string{"a"}, names(r))
+	})
+	t.Run("a pause of this process does not count", func(t *testing.T) {
+		r := serving()
+		r.SkipPause(time.Minute, dawn.Add(time.Minute))
+		require.False(t, r.Tick(dawn, dawn.Add(time.Minute+unansweredTTL-1), all).Members)
+		require.Equal(t, []string{"a", "b"}, names(r))
+	})
+	t.Run("a dead member does not stay", func(t *testing.T) {
+		r := rosterOf("a")
+		r.RecordAlive(rec("b", 2), "b:1", dawn)
+		r.RecordDeath("b", dawn)
+		buried := rec("b", 2)
+		buried.Gone = dawn
+		r.Merge([]Record{buried}, dawn)
+		require.Equal(t, []string{"a"}, names(r))
+	})
+}
+
+func TestTombstoneIsSpreadOnce(t *testing.T) {
+	r := rosterOf("a")
+	r.RecordAlive(rec("b", 2), "b:1", dawn)
+	gone := rec("b", 2)
+	gone.Gone = dawn
+	c := r.Merge([]Record{gone}, dawn)
+	require.True(t, c.Members)
+	require.Equal(t, []Record{gone}, c.Spread)
+	gone.Gone = dawn.Add(-time.Millisecond)
+	require.Zero(t, r.Merge([]Record{gone}, dawn))
+	require.Equal(t, gone.Gone, r.entries["b"].Gone)
+}
+
+func TestLeaveSpreadsOneTombstone(t *testing.T) {
+	r := rosterOf("a")
+	require.True(t, r.Leave(dawn).Own)
+	require.Zero(t, r.Leave(dawn.Add(time.Minute)))
+	require.Equal(t, dawn, r.entries["a"].Gone)
+}
+
+func TestRosterIsBounded(t *testing.T) {
+	r := rosterOf("a")
+	var members, tombstones []Record
+	for i := range MaxRecords + 10 {
+		members = append(members, rec(fmt.Sprintf("m%05d", i), 2))
+		gone := rec(fmt.Sprintf("t%05d", i), 2)
+		gone.Gone = dawn
+		tombstones = append(tombstones, gone)
+	}
+	c := r.Merge(members, dawn)
+	require.Equal(t, []int{1 + NewMembers, len(members) - NewMembers}, []int{r.size(), c.Rejected}, "at once")
+	require.False(t, r.HasRoom("z", dawn))
+	require.True(t, r.HasRoom("m00000", dawn))
+	require.Equal(t, Change{Rejected: 1}, r.RecordAlive(rec("z", 2), "z:1", dawn))
+
+	now := dawn.Add(time.Second)
+	require.True(t, r.HasRoom("z", now))
+	r.Merge(members, now)
+	require.Equal(t, 1+NewMembers+NewMembersEach, r.size(), "in a second")
+
+	for range 2 {
+		now = now.Add(time.Minute)
+		r.Merge(members, now)
+	}
+	require.Equal(t, MaxMembers, r.size(), "in all")
+	require.False(t, r.HasRoom("z", now))
+	require.Equal(t, Change{Rejected: 1}, r.RecordAlive(rec("z", 2), "z:1", now))
+	require.NotContains(t, r.entries, "z")
+	require.True(t, r.RecordAlive(rec("m00000", 2), "m00000:1", now).Members, "a known member comes to life")
+
+	r.Merge(tombstones, now)
+	require.Len(t, r.entries, MaxRecords, "with tombstones")
+	back := tombstones[0]
+	back.Gone, back.Epoch = time.Time{}, 1
+	require.Equal(t, 1, r.Merge([]Record{back}, now).Rejected, "no member comes back from its tombstone without room")
+	require.Equal(t, 1, r.RecordAlive(back, "t:1", now).Rejected)
+	require.Equal(t, MaxMembers, r.size())
+}
+
+// The order of the records of a member is total: only equal records compare as equal.
+func TestMergeKeepsGreaterRecord(t *testing.T) {
+	buried := func(ago time.Duration) func(*Record) { return func(r *Record) { r.Gone = dawn.Add(-ago) } }
+	for about, c := range map[string]struct{ less, more func(*Record) }{
+		"a later epoch":                     {buried(0), func(r *Record) { r.Epoch = 1 }},
+		"a burial":                          {func(r *Record) { r.Turn = 9 }, buried(0)},
+		"the first burial":                  {buried(time.Second), buried(time.Minute)},
+		"a later turn":                      {func(r *Record) { r.Announced = Leaving }, func(r *Record) { r.Turn = 1 }},
+		"another state, by mistake":         {func(*Record) {}, func(r *Record) { r.Announced = Serving }},
+		"another time of birth, by mistake": {func(*Record) {}, func(r *Record) { r.Born = 8 }},
+		"another address, by mistake":       {func(*Record) {}, func(r *Record) { r.Addr = "z:1" }},
+		"another region, by mistake":        {func(*Record) {}, func(r *Record) { r.Region = "z" }},
+	} {
+		less, more := rec("a", 7), rec("a", 7)
+		c.less(&less)
+		c.more(&more)
+		require.Positive(t, more.compare(less), about)
+		require.Negative(t, less.compare(more), about)
+		require.Zero(t, more.compare(more), about)
+		r := rosterOf("self")
+		for _, one := range []Record{less, more, less} {
+			r.Merge([]Record{one}, dawn)
+		}
+		require.Equal(t, more, r.entries["a"].Record, about)
+	}
+}

@@ -1,0 +1,22 @@
+package detect
+
+// State is the state of a member, as one node knows it.
+type State uint8
+
+const (
+	Joining State = iota // answers through other members, and owns nothing yet
+	Serving              // in the roster and reachable
+	Missing              // in the roster and not reachable from this side; its text is "unheard"
+	Dead                 // died without a goodbye, and is not forgotten yet
+	Leaving              // hands over what it holds, and owns nothing any more
+)
+
+// IsAnnounced reports whether s is a state that a member announces of itself.
+func (s State) IsAnnounced() bool { return s == Joining || s == Serving || s == Leaving }
+
+func (s State) String() string {
+	if s > Leaving {
+		return "unknown"
+	}
+	return [...]string{"joining", "serving", "unheard", "dead", "leaving"}[s]
+}

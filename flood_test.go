@@ -89,23 +89,6 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 	}
 }
 
-func TestAFloodForgetsNobodyThoughHalfTheStoreIsDenied(t *testing.T) {
-	t.Parallel()
-	for _, percent := range []int{5, 10, 25, 50} {
-		for name, before := range map[string]int{"a store with room": 0, "a full store": 2 * floodedKeys} {
-			t.Run(fmt.Sprintf("%d %% in %s", percent, name), func(t *testing.T) {
-				t.Parallel()
-				f, denied := newFlooded(t, SlidingWindow, 1), floodedKeys*percent/100
-				f.fresh(t, before, 1)
-				f.deny(t, denied)
-				f.fresh(t, 20_000, 1)
-				require.Zero(t, f.begunAgain(t, denied))
-				require.Zero(t, f.node.Stats().EvictedUsedUp)
-			})
-		}
-	}
-}
-
 // A flood that asks for each of its keys as often as it is granted fills the store with
 // counts that are used up. docs/floods.md states these numbers, which are averages.
 func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
@@ -140,42 +123,3 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 	}
 }
 
-// One limit's new keys, each used up by one ask and for longer than any other is, push out
-// nobody whom another limit denies, also while that has new keys, too. Half of the store is
-// no less than the flood has: there some are pushed out, fewer the larger the store.
-func TestAFloodOfOneLimitEvictsNoDeniedKeyOfAnother(t *testing.T) {
-	race.SkipOneGoroutine(t)
-	t.Parallel()
-	for _, a := range algorithms {
-		for percent, most := range map[int]float64{5: 0, 25: 0.05, 50: 10} {
-			if percent != 25 && a != SlidingWindow {
-				continue // it is the same with each
-			}
-			t.Run(fmt.Sprintf("%v, %d %%", a, percent), func(t *testing.T) {
-				t.Parallel()
-				if percent == 50 {
-					full.Only(t, "the same with 25 %, where hardly a key begins again")
-				}
-				keys := full.Pick(t, 10_000, 100_000)
-				denied := keys * percent / 100
-				f := &flooded{clock: newHand()}
-				f.node = solo(t, Config{MaxKeys: keys, Now: f.clock.Now, Logger: quiet, Rand: rand.NewChaCha8([32]byte{1})})
-				f.limit = limiter(t, f.node, Limit{Algorithm: a, Rate: 3, Per: time.Hour})
-				for i := range denied {
-					f.use(t, fmt.Sprint("denied ", i), 3)
-				}
-				monthly := limiter(t, f.node, Limit{Name: "monthly", Rate: 1, Per: 30 * 24 * time.Hour})
-				for i := range 2 * keys {
-					d, err := monthly.Allow(t.Context(), fmt.Sprint(i))
-					require.NoError(t, err)
-					require.True(t, d.Allowed)
-					if i%10 == 0 {
-						f.use(t, fmt.Sprint("normal ", i), 1)
-					}
-				}
-				part := 100 * float64(f.begunAgain(t, denied)) / float64(denied)
-				require.LessOrEqual(t, part, most)
-			})
-		}
-	}
-}

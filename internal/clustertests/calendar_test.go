@@ -25,9 +25,6 @@ func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
 	c := &calendarWorld{zone: berlin}
 	c.world = emptyWorld(hosts(3), false)
 	c.jump(2026, time.March, 28, 12, 0)
-	for _, name := range c.names {
-		c.network.Host(name)
-	}
 	for i, name := range c.names {
 		skew := skew * time.Duration(i-1)
 		c.start(t, name, weir.Config{Now: func() time.Time { return c.now().Add(skew) }})

@@ -49,9 +49,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 				network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
-				for _, host := range []string{"a", "refuses", "hangs"} {
-					network.Host(host)
-				}
+				addHosts(network, "a", "refuses", "hangs")
 				network.Host("hangs").Freeze()
 				join := []string{"nowhere.internal", "refuses:7946", "hangs:7946"}
 				log := new(logbook)

@@ -23,9 +23,7 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	inWorldsOfGossip(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		newcomers := []string{"f", "g", "h", "i"}
 		side := append([]string{"a", "b"}, newcomers...)
-		for _, name := range newcomers {
-			w.network.Host(name)
-		}
+		addHosts(w.network, newcomers...)
 		w.network.Split(side, []string{"c", "d", "e"})
 		time.Sleep(3 * time.Second)
 		w.startTogether(t, weir.Config{}, newcomers...)
@@ -188,9 +186,6 @@ func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := emptyWorld(hosts(3), true)
-		for _, name := range w.names {
-			w.network.Host(name)
-		}
 		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
 		for _, name := range w.names {
 			w.start(t, name, weir.Config{Expect: 3})
@@ -315,12 +310,8 @@ func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 		requireAdmits(t, 15, ls, numbers(keys), 5, w.names...)
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
 		require.False(t, w.nodes["a"].Ready())
-		for i := range keys {
-			for _, name := range w.names {
-				require.EqualValues(t, 15, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
-			}
-			require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
-		}
+		requireRemaining(t, 15, ls, numbers(keys), w.names...)
+		requireAdmits(t, 15, ls, numbers(keys), 10, w.names...)
 		require.NoError(t, w.nodes["a"].Leave(t.Context()), "a second Leave has no effect")
 	})
 }
@@ -356,9 +347,6 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 		w := emptyWorld(hosts(3), false)
 		var back atomic.Int64
 		for _, name := range w.names {
-			w.network.Host(name)
-		}
-		for _, name := range w.names {
 			w.start(t, name, weir.Config{Now: func() time.Time {
 				if name == "c" {
 					return time.Now().Add(-time.Duration(back.Load()))
@@ -382,9 +370,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 		w.startTogether(t, weir.Config{}, "d") // this start makes c check again which members it hears
 		require.True(t, within(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
 		time.Sleep(2 * time.Second)
-		for i := range keys {
-			require.EqualValues(t, 70, remaining(t, ls["c"], fmt.Sprint(i)), "key %d", i)
-		}
+		requireRemaining(t, 70, ls, numbers(keys), "c")
 	})
 }
 
@@ -494,11 +480,7 @@ func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 		cancel()
 		requireAdmits(t, 3, ls, numbers(keys), 1, w.names...)
 		time.Sleep(time.Second)
-		for i := range keys {
-			for _, name := range w.names {
-				require.EqualValues(t, 12, remaining(t, ls[name], fmt.Sprint(i)), "replicas %d, at %s", replicas, name)
-			}
-		}
+		requireRemaining(t, 12, ls, numbers(keys), w.names...)
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
 		require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
 	})
@@ -548,11 +530,7 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.network.Heal()
 		time.Sleep(5 * time.Second)
-		for _, key := range keys {
-			for _, name := range []string{"a", "c"} {
-				require.EqualValues(t, 980, remaining(t, ls[name], key), "%s of %s, %v into the split", key, name, into)
-			}
-		}
+		requireRemaining(t, 980, ls, keys, "a", "c")
 	})
 }
 
@@ -575,11 +553,7 @@ func TestUnitsThatALeaverGrantsAreCounted(t *testing.T) {
 		w.leave(t, "a")
 		asking.Wait()
 		time.Sleep(time.Second)
-		for _, key := range keys {
-			for _, name := range []string{"b", "c"} {
-				require.EqualValues(t, 1000-41, remaining(t, ls[name], key), "key %s at %s", key, name)
-			}
-		}
+		requireRemaining(t, 1000-41, ls, keys, "b", "c")
 	})
 }
 
@@ -718,9 +692,7 @@ func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		w.leave(t, "b")
 		time.Sleep(3 * time.Second)
-		for i := range keys {
-			require.Zero(t, remaining(t, ls["c"], fmt.Sprint(i)), "key %d", i)
-		}
+		requireRemaining(t, 0, ls, numbers(keys), "c")
 	})
 }
 
@@ -760,9 +732,7 @@ func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
 	time.Sleep(3 * time.Second)
 	limiter, err := w.nodes["b"].Limiter(l)
 	require.NoError(t, err)
-	for i := range keys {
-		require.EqualValues(t, 80, remaining(t, limiter, fmt.Sprint(i)), "of key %d", i)
-	}
+	requireRemaining(t, 80, limiterMap{"b": limiter}, numbers(keys), "b")
 }
 
 // askAll requests a unit of each key in one AllowAll, and returns the number of granted units.

@@ -119,9 +119,7 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 			}
 			inBubble(t, func(t *testing.T) {
 				w := emptyWorld([]string{"a", "b"}, true)
-				for _, name := range hosts(9) {
-					w.network.Host(name)
-				}
+				addHosts(w.network, hosts(9)...)
 				w.launchAs(t, "a", "a", "")
 				w.launchAs(t, "b", "b", "")
 				w.ready(t, "a", "b")

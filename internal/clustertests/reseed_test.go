@@ -99,9 +99,7 @@ func newReseeding(t *testing.T) *reseeding {
 		clients: newClients[*instance](t), network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}),
 		names: hosts(3), instances: make(map[string]*instance),
 	}
-	for _, name := range r.names {
-		r.network.Host(name)
-	}
+	addHosts(r.network, r.names...)
 	r.network.SetName("weir.internal", r.names...)
 	for _, name := range r.names {
 		r.restart(name, oldAlone)

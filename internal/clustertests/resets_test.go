@@ -316,9 +316,6 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 		var mu sync.Mutex
 		offset := map[string]time.Duration{"a": 0, "b": 7 * time.Minute, "c": -3 * time.Minute}
 		for _, name := range w.names {
-			w.network.Host(name)
-		}
-		for _, name := range w.names {
 			w.start(t, name, weir.Config{Now: func() time.Time {
 				mu.Lock()
 				defer mu.Unlock()

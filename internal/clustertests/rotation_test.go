@@ -135,9 +135,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 		clients: newClients[*weir.Node](t), network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}),
 		names: names, nodes: make(map[string]*weir.Node),
 	}
-	for _, name := range names {
-		r.network.Host(name)
-	}
+	addHosts(r.network, names...)
 	r.network.SetName("weir.internal", names...)
 	for _, name := range names {
 		r.nodes[name] = r.start(name, configure)

@@ -2,6 +2,7 @@ package clustertests
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -65,9 +66,7 @@ func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 		w.network.Host("a").Kill()
 		time.Sleep(5 * time.Second)
 		fill(t, ls, admitted, 50, "b", "c")
-		for i := range admitted {
-			require.Equal(t, 100, admitted[i], "killed after %v, key %d", after, i)
-		}
+		require.Equal(t, slices.Repeat([]int{100}, len(admitted)), admitted, "killed after %v", after)
 	})
 }
 
@@ -86,16 +85,10 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		w.network.Heal()
 		time.Sleep(5 * time.Second)
-		for i := range admitted {
-			require.Equal(t, 40, admitted[i])
-			for _, name := range w.names[1:] {
-				require.EqualValues(t, 60, remaining(t, ls[name], fmt.Sprint(i)), "key %d at %s", i, name)
-			}
-		}
+		require.Equal(t, slices.Repeat([]int{40}, len(admitted)), admitted)
+		requireRemaining(t, 60, ls, numbers(len(admitted)), w.names[1:]...)
 		fill(t, ls, admitted, 50, w.names[1:]...)
-		for i := range admitted {
-			require.Equal(t, 100, admitted[i], "key %d", i)
-		}
+		require.Equal(t, slices.Repeat([]int{100}, len(admitted)), admitted)
 	})
 }
 

@@ -77,9 +77,7 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		var said lab.Text
 		nodes := make(map[string]*weir.Node)
-		for _, name := range hosts(3) {
-			network.Host(name)
-		}
+		addHosts(network, hosts(3)...)
 		network.SetName("weir.internal", hosts(3)...)
 		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for _, name := range hosts(3) {

@@ -42,10 +42,17 @@ type world struct {
 	insides sync.Map // of *weir.Node to *env.Inside
 }
 
-// emptyWorld returns a world without nodes. A test that starts nodes with these names must add
-// their hosts to the network.
+// emptyWorld returns a world that has hosts of these names, and no nodes.
 func emptyWorld(names []string, gossip bool) *world {
-	return &world{network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), names: names, nodes: make(map[string]*weir.Node), gossips: gossip}
+	network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
+	addHosts(network, names...)
+	return &world{network: network, names: names, nodes: make(map[string]*weir.Node), gossips: gossip}
+}
+
+func addHosts(network *weirtest.Network, names ...string) {
+	for _, name := range names {
+		network.Host(name)
+	}
 }
 
 func hosts(n int) (names []string) {
@@ -63,9 +70,6 @@ func newWorld(t *testing.T, n int, gossip bool) *world {
 // newWorldOf is like newWorld, and starts each node with the given configuration.
 func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 	w := emptyWorld(hosts(n), gossip)
-	for _, name := range w.names {
-		w.network.Host(name)
-	}
 	for _, name := range w.names {
 		w.start(t, name, cfg)
 	}
@@ -94,9 +98,7 @@ func (w *world) tryStart(t *testing.T, name string, cfg weir.Config) (*weir.Node
 // startTogether adds new hosts and starts their nodes at the same time.
 func (w *world) startTogether(t *testing.T, cfg weir.Config, names ...string) {
 	w.names = append(w.names, names...)
-	for _, name := range names {
-		w.network.Host(name)
-	}
+	addHosts(w.network, names...)
 	nodes, errs := make([]*weir.Node, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
@@ -283,7 +285,13 @@ func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, 
 // have the configuration that configure returns, if it is not nil.
 func inEachWorld[T any](t *testing.T, n int, values []T, configure func(T) weir.Config, test func(t *testing.T, w *world, value T)) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, value := range values {
+		var value T
+		defer func() {
+			if t.Failed() {
+				t.Log("with", value)
+			}
+		}()
+		for _, value = range values {
 			var cfg weir.Config
 			if configure != nil {
 				cfg = configure(value)
@@ -385,6 +393,16 @@ func requireAdmits(t *testing.T, units int, ls map[string]*weir.Limiter, keys []
 	t.Helper()
 	for _, key := range keys {
 		require.Equal(t, units, ask(t, ls, key, times, names...), key)
+	}
+}
+
+// requireRemaining requires that each of the keys has this many units left, at each of the nodes.
+func requireRemaining(t *testing.T, units int64, ls map[string]*weir.Limiter, keys []string, names ...string) {
+	t.Helper()
+	for _, key := range keys {
+		for _, name := range names {
+			require.Equal(t, units, remaining(t, ls[name], key), "%s at %s", key, name)
+		}
 	}
 }
 

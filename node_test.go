@@ -491,20 +491,3 @@ func TestAnOwnedCheckAllocatesNothing(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }), algorithm)
 	}
 }
-
-func BenchmarkAllow(b *testing.B) {
-	n, err := Start(b.Context(), Config{})
-	require.NoError(b, err)
-	defer n.Close()
-	for _, algorithm := range algorithms {
-		l, err := n.Limiter(Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 1000, Per: time.Minute})
-		require.NoError(b, err)
-		b.Run(algorithm.String(), func(b *testing.B) {
-			b.ReportAllocs()
-			ctx := b.Context()
-			for b.Loop() {
-				_, _ = l.Allow(ctx, "a key that has thirty bytes ..")
-			}
-		})
-	}
-}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ type Member struct {
 	Peer  Peer // how to ask it; nil for the node itself
 }
 
-// memberOf returns the member of a record, without its Peer.
+// memberOf returns the member of a record as it announces itself, without its Peer.
 func memberOf(r detect.Record) Member {
 	return Member{
 		Name: r.Name, Addr: r.Addr, Region: r.Region, Born: time.Unix(0, r.Born),
@@ -223,7 +224,43 @@ func (v *View) Side() []bool {
 	return side
 }
 
-func (v *View) equal(o *View) bool {
+// OnSide reports whether a member is on the side of this node and not dead.
+func (v *View) OnSide(name string) bool {
+	i, ok := slices.BinarySearchFunc(v.Members, name, func(m Member, name string) int { return cmp.Compare(m.Name, name) })
+	return ok && v.Members[i].State != Unheard && v.Members[i].State != Dead
+}
+
+// NewView returns the view of the node self at the time now. matrix returns the connections among the
+// named members, as detect.Connectivity.Matrix does, and peer returns the Peer of another member. It is
+// for implementations of Cluster, which set Refuses.
+func NewView(self string, now time.Time, roster []detect.Entry, matrix func(names []string) (rows [][]bool, direct, stalled []bool), peer func(name string) Peer) *View {
+	v := &View{Members: make([]Member, len(roster)), Self: -1}
+	names := make([]string, len(roster))
+	for i, e := range roster {
+		if v.Members[i], names[i] = memberOf(e.Record), e.Name; e.Name == self {
+			v.Self = i
+		}
+	}
+	v.Hears, v.Direct, v.Stalled = matrix(names)
+	side := v.Side()
+	for i := range v.Members {
+		if i == v.Self {
+			continue
+		}
+		m := &v.Members[i]
+		m.Peer = peer(m.Name)
+		switch {
+		case roster[i].IsDead(now):
+			m.State = Dead
+		case !side[i]:
+			m.State = Unheard
+		}
+	}
+	return v
+}
+
+// Equal reports whether v and o are equal.
+func (v *View) Equal(o *View) bool {
 	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
 		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool]) &&
 		slices.EqualFunc(v.Refuses, o.Refuses, slices.Equal[[]bool])

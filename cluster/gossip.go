@@ -286,7 +286,7 @@ func (g *gossip) changed() { signal(g.wake) }
 // replaced is called when another member has answered at the address of a member. The roster
 // buries that member, unless it is connected to a member of this side and so lives.
 func (g *gossip) replaced(name string) {
-	if !g.side()[name] {
+	if !g.view.Load().OnSide(name) {
 		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 	}
 }
@@ -319,12 +319,12 @@ func (g *gossip) watch(h Handler) {
 			return
 		case <-g.wake:
 		case <-ticker.C:
-			now, side := time.Now(), g.side()
+			now, view := time.Now(), g.view.Load()
 			g.step(func(r *detect.Roster) detect.Change {
 				if pause := now.Sub(before) - 2*tickEvery; pause > 0 {
 					r.SkipPause(pause, now)
 				}
-				return r.Tick(before, now, func(name string) bool { return side[name] })
+				return r.Tick(before, now, view.OnSide)
 			})
 			before = now
 			g.revive()
@@ -353,17 +353,6 @@ func (g *gossip) revive() {
 	}
 }
 
-// side returns the members of this node's side, itself included.
-func (g *gossip) side() map[string]bool {
-	side := make(map[string]bool)
-	for _, m := range g.view.Load().Members {
-		if m.State != Unheard && m.State != Dead {
-			side[m.Name] = true
-		}
-	}
-	return side
-}
-
 // refresh builds the view anew, stores it if it differs, and returns the one
 // that holds.
 func (g *gossip) refresh() *View {
@@ -371,43 +360,29 @@ func (g *gossip) refresh() *View {
 	defer g.viewing.Unlock()
 	now := time.Now()
 	entries := g.members()
-	v := &View{Members: make([]Member, len(entries)), Self: -1}
-	names := make([]string, len(entries))
-	others := make([]Member, 0, len(entries))
+	others, names := make([]Member, 0, len(entries)), make([]string, len(entries))
 	for i, e := range entries {
+		if names[i] = e.Name; e.Name == g.cfg.Name {
+			continue
+		}
 		m := memberOf(e.Record)
-		switch {
-		case e.Name == g.cfg.Name:
-			v.Self = i
-		case e.IsDead(now):
+		if e.IsDead(now) {
 			m.State = Dead
 		}
-		v.Members[i], names[i] = m, e.Name
-		if i != v.Self {
-			others = append(others, m)
-		}
+		others = append(others, m)
 	}
 	g.peers.set(others)
-	v.Hears, v.Direct, v.Stalled = g.peers.hears(names)
+	v := NewView(g.cfg.Name, now, entries, g.peers.hears, g.peers.peer)
 	if g.cfg.ForgetRefused {
 		v.Refuses = g.peers.refusingHosts(names)
 	}
-	side := v.Side()
-	for i := range v.Members {
-		if i == v.Self {
-			continue
-		}
-		m := &v.Members[i]
-		m.Peer = g.peers.peer(m.Name)
-		switch {
-		case m.State != Dead && !side[i]:
-			m.State = Unheard
-		case m.State == Dead && side[i] && v.Self >= 0:
+	for i, on := range v.Side() {
+		if on && v.Self >= 0 && v.Members[i].State == Dead {
 			signal(g.hurry)
 		}
 	}
 	old := g.view.Load()
-	if old != nil && old.equal(v) {
+	if old != nil && old.Equal(v) {
 		return old
 	}
 	g.view.Store(v)

@@ -86,9 +86,9 @@ var mutants = []mutant{
 		"var spends int\n\n// addOwn adds to this node's own tally",
 	}}},
 	{"the roster forgets at once", "split", boundInvariant, []edit{{
-		"weirtest/roster.go",
-		"patience := m.config.Forget",
-		"patience := m.config.Forget\n		if MUTANT {\n			patience = 0\n		}",
+		"cluster/detect/roster.go",
+		"e.IsDead(now) && isDue(e)",
+		"e.IsDead(now) && (MUTANT || isDue(e))",
 	}}},
 	{"a spend counted twice", "split", accounted, []edit{{
 		"sync/inbound.go",
@@ -139,7 +139,7 @@ var mutants = []mutant{
 	{"a member that does not answer in time is gone", "slow", nobodyGone, []edit{{
 		"weirtest/peer.go",
 		"	p.owed = sent\n	p.ping()\n",
-		"	if MUTANT {\n		p.lose()\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
+		"	if MUTANT {\n		p.owner.note(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 	}}},
 	{"a member that does not answer in time is gone, with real frames", "slow-gossip", nobodyGone, []edit{{
 		"cluster/link.go",
@@ -147,9 +147,9 @@ var mutants = []mutant{
 		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
 	{"a member that says nothing for a fifth of a second is gone", "slow", nobodyGone, []edit{{
-		"weirtest/member.go",
-		"		if p.silence.Check(silentFor+p.allowed(), m.due, now) && p.heard {\n",
-		"		silent := silentFor\n		if MUTANT {\n			silent = 200 * time.Millisecond\n		}\n		if p.silence.Check(silent+p.allowed(), m.due, now) && p.heard {\n",
+		"cluster/detect/connectivity.go",
+		"	if m == nil || !m.silence.Check(SilenceTimeout+",
+		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if m == nil || !m.silence.Check(timeout+",
 	}}},
 	{"a member that stands still is not waited for", "quota", exactInvariant, []edit{{
 		"internal/check/attempt.go",

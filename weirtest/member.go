@@ -20,12 +20,10 @@ import (
 const (
 	pingEvery  = 300 * time.Millisecond
 	lookEvery  = 100 * time.Millisecond // at the members' silence; those with a ping unanswered get another
-	heardFor   = time.Second            // that a pong counts
-	silentFor  = 800 * time.Millisecond // without an answer for so long, a member is not heard
-	stalledFor = 200 * time.Millisecond // without one after an ask that timed out, it is not asked; or longer, by its round trips
+	ageEvery   = time.Second            // that the dead may be forgotten
 	idleFor    = 3 * time.Second        // without a message on it for so long, a connection is closed by the side that is asked
 	idleAbroad = 10 * time.Second       // the same of one from another region
-	maxPings   = 10                     // to one member that have no pong yet
+	heldPings  = 16                     // to one member that a link holds; those above are not sent
 	deadAfter  = 5 * time.Second        // that nobody on this side heard it
 	joinWithin = time.Second            // that Start and Leave wait for the others
 	inboxBound = 1 << 14                // requests that wait to be served; those above are lost
@@ -56,9 +54,6 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	m := &member{
 		net: h.net, host: h, config: c, name: c.Name,
 		addr:     fmt.Sprintf("%s:%d", h.ip, simPort),
-		table:    detect.NewConnectivity(c.Name),
-		entries:  make(map[string]entry),
-		rows:     make(map[string]row),
 		peers:    make(map[string]*peer),
 		missing:  make(map[string]time.Time),
 		answered: make(map[*Host]bool),
@@ -92,13 +87,14 @@ type member struct {
 	rng     *rand.Rand
 	ticks   *time.Timer
 	looks   int64     // so many, ever
+	pings   uint64    // so many, ever
 	due     time.Time // when the next is to be
-	table   *detect.Connectivity
+	aged    time.Time // when the dead were last forgotten
 
-	entries  map[string]entry
-	rows     map[string]row
-	snapshot *gossip // of entries and rows; nil when they have changed
-	stale    bool    // the view may differ from what is known
+	roster   *detect.Roster       // nil before Start
+	table    *detect.Connectivity // of the members in peers; nil before Start
+	snapshot *gossip              // of roster and table; nil or of another version when they have changed
+	stale    bool                 // the view may differ from what is known
 	peers    map[string]*peer
 	missing  map[string]time.Time // those that nobody on this side hears, since when
 	answered map[*Host]bool       // those of which a member ever has
@@ -152,7 +148,10 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 		m.name = fmt.Sprintf("%s-%d", m.host.name, m.host.starts)
 	}
 	m.rng = n.rand(m.name)
-	m.learn(m.name, entry{at: m, born: time.Now()})
+	n.members[m.name+" "+m.addr] = m
+	m.roster = detect.NewRoster(detect.Record{Name: m.name, Addr: m.addr, Region: m.config.Region, Born: time.Now().UnixNano()}, m.config.Forget)
+	m.table = detect.NewConnectivity(m.name)
+	m.stale, m.aged = true, time.Now()
 	alone := len(m.targets()) == 0
 	m.refresh()
 	first := time.Duration(1 + m.rng.Int64N(int64(lookEvery)))
@@ -202,10 +201,12 @@ func (m *member) Stats() cluster.Stats {
 	defer m.net.mu.Unlock()
 	s := m.stats
 	s.Refused = maps.Clone(m.refused)
-	s.Unanswered = m.unanswered()
-	s.Lateness, s.RoundTrips = m.table.Delay(), make(map[string]time.Duration)
+	s.Unanswered, s.RoundTrips = m.unanswered(), make(map[string]time.Duration)
+	if m.table != nil {
+		s.Lateness = m.table.Delay()
+	}
 	for name, p := range m.peers {
-		if trip := p.trips.Mean(); trip > 0 && p.heard {
+		if trip := p.trips.Mean(); trip > 0 && p.isConnected() {
 			s.RoundTrips[name] = trip
 		}
 	}
@@ -236,21 +237,13 @@ func (m *member) Announce(s cluster.State) error {
 	if m.closed || m.process == nil {
 		return cluster.ErrClosed
 	}
-	e := m.entries[m.name]
-	switch {
-	case s != cluster.Joining && s != cluster.Serving && s != cluster.Leaving:
-		return fmt.Errorf("weirtest: a member cannot announce that it is %v", s)
-	case e.status == left:
-		return fmt.Errorf("weirtest: %q announces that it is %v after it has left", m.name, s)
-	case e.announced == s:
-		return nil
-	}
-	e.announced = s
-	e.turn++
-	m.learn(m.name, e)
+	var err error
+	m.step(func(r *detect.Roster) (c detect.Change) {
+		c, err = r.Announce(s)
+		return c
+	})
 	m.refresh()
-	m.tell()
-	return nil
+	return err
 }
 
 func (m *member) Forget(name string) error {
@@ -259,19 +252,14 @@ func (m *member) Forget(name string) error {
 	if m.closed || m.process == nil {
 		return cluster.ErrClosed
 	}
-	for _, known := range m.view.Load().Members {
-		if known.Name != name {
-			continue
-		}
-		if known.State != cluster.Dead {
-			return fmt.Errorf("weirtest: cannot forget %q: it is %v, not dead", name, known.State)
-		}
-		m.forget(name)
-		m.refresh()
-		m.ping()
-		return nil
-	}
-	return fmt.Errorf("weirtest: cannot forget %q: it is not in the roster", name)
+	var err error
+	m.step(func(r *detect.Roster) (c detect.Change) {
+		c, err = r.Forget(name, time.Now())
+		return c
+	})
+	m.refresh()
+	m.ping()
+	return err
 }
 
 // Leave waits until all that are heard have taken note, ctx is done, or a
@@ -283,14 +271,10 @@ func (m *member) Leave(ctx context.Context) error {
 		n.mu.Unlock()
 		return cluster.ErrClosed
 	}
-	e := m.entries[m.name]
-	if e.status == left {
+	if c := m.step(func(r *detect.Roster) detect.Change { return r.Leave(time.Now()) }); !c.Own {
 		n.mu.Unlock()
 		return nil
 	}
-	e.status = left
-	e.epoch++
-	m.learn(m.name, e)
 	m.refresh()
 	m.dismiss()
 	said := time.Now()
@@ -301,7 +285,7 @@ func (m *member) Leave(ctx context.Context) error {
 	defer cancel()
 	m.awaitProgress(bounded, func() bool {
 		for _, p := range m.peers {
-			if p.heard && p.noted.Before(said) {
+			if p.isConnected() && p.noted.Before(said) {
 				return false
 			}
 		}
@@ -477,15 +461,16 @@ func (m *member) tick() {
 	m.table.RecordCheck(m.due, now)
 	m.looks++
 	for _, p := range inOrder(m.peers) {
-		if p.silence.Check(silentFor+p.allowed(), m.due, now) && p.heard {
-			p.lose()
-		}
-		if len(p.pings) > 0 && now.Sub(p.pings[0]) > heardFor {
+		m.note(m.table.CheckSilence(p.to.name, m.due, now))
+		if p.pings > 0 && now.Sub(p.waits) > detect.MaxAnswerAge {
 			p.setRefused(false) // its host is silent
 		}
-		if len(p.pings) > 0 && m.entries[p.to.name].status == alive {
+		if p.pings > 0 && m.has(p.to.name) {
 			p.ping()
 		}
+	}
+	if m.looks%int64(ageEvery/lookEvery) == 0 {
+		m.age(now)
 	}
 	m.stale = m.stale || len(m.missing) > 0 // for whom time counts
 	m.refresh()
@@ -498,9 +483,9 @@ func (m *member) tick() {
 
 // ping asks all in the roster, and those at the hosts to join, for a pong.
 func (m *member) ping() {
-	for _, name := range slices.Sorted(maps.Keys(m.entries)) {
-		if e := m.entries[name]; name != m.name && e.status == alive {
-			m.peer(e.at).ping()
+	for _, known := range m.view.Load().Members {
+		if known.Name != m.name {
+			m.peers[known.Name].ping()
 		}
 	}
 	for _, at := range m.targets() {

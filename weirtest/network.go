@@ -44,8 +44,9 @@ type Network struct {
 	hosts    []*Host
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
-	held     []*flow     // those with something due on a link that holds it
-	parked   []*datagram // those that met a frozen host
+	members  map[string]*member // simulated, by name and address
+	held     []*flow            // those with something due on a link that holds it
+	parked   []*datagram        // those that met a frozen host
 	agenda   agenda
 	wrote    func(bytes int) // nil if the bytes are not counted
 }
@@ -65,6 +66,7 @@ func NewNetwork(seed uint64, l Link) *Network {
 		standard: func(string, string) Link { return l },
 		names:    make(map[string][]*Host),
 		links:    make(map[[2]*Host]*link),
+		members:  make(map[string]*member),
 		agenda:   agenda{start: time.Now(), last: -1},
 	}
 }

@@ -15,25 +15,21 @@ import (
 type peer struct {
 	owner, to *member
 	out       flow
-	heard     bool
-	stalled   bool           // it has left asks unanswered, and says nothing
-	refused   bool           // the process has ended, and the host refuses connections
-	answered  time.Time      // when it last did
-	proven    time.Time      // the same, or when it said that it was answered
-	silence   detect.Silence // since then
-	late      time.Duration  // how late it runs itself, as it said last
-	delay     time.Duration  // the same, or how long its first pong took
-	lost      time.Time      // when it was found to be unheard; pings from before prove nothing
-	owed      time.Time      // when the first ask was sent that it has left unanswered, and has said nothing since
-	pings     []time.Time    // when those that have no pong yet were sent
-	noted     time.Time      // when the last ping that has its pong was sent
-	merged    *gossip        // the last that was taken in
+	answered  time.Time     // when it last answered
+	delay     time.Duration // that it reported last, or how long its first pong took
+	owed      time.Time     // when the first ask was sent that it has left unanswered, and has said nothing since
+	pings     int           // that have no pong yet
+	waits     time.Time     // since when the first of them, or the next after a pong, waits
+	pinged    time.Time     // when the last ping was sent
+	noted     time.Time     // when the last ping that has its pong was sent
+	merged    *gossip       // the last that was taken in
 	asks      map[uint64]*ask
 	trips     detect.RoundTrips
 	conn      uint64    // number of the connection by which it is asked now
 	open      uint64    // least number of a connection by which the other side can ask here
 	came      time.Time // when such a one last brought something
 
+	welcome  bool    // of another region, it may be asked
 	abroad   bool    // it is of another region, or was taken for it
 	region   *region // that is asked by way of it, if any
 	reaching bool    // it has not said yet whether it may be asked
@@ -49,8 +45,21 @@ func (m *member) peer(to *member) *peer {
 	if p == nil {
 		p = newPeer(m, to)
 		m.peers[to.name] = p
+		if m.table.SetMembers(slices.Sorted(maps.Keys(m.peers))) {
+			for _, known := range m.peers {
+				known.merged = nil // its table may have a row of the new one
+			}
+		}
 	}
 	return p
+}
+
+// isConnected reports whether the peer can be asked.
+func (p *peer) isConnected() bool {
+	if p.abroad {
+		return p.welcome
+	}
+	return p.owner.table.IsConnected(p.to.name)
 }
 
 // message is what a peer sends.
@@ -58,7 +67,7 @@ type message struct {
 	from  *peer
 	kind  kind
 	conn  uint64  // that the sender asks by; of a pong, the least that is open at its sender
-	id    uint64  // of the ask; zero if no answer is wanted
+	id    uint64  // of the ask, zero if no answer is wanted; of the ping
 	body  []byte  // of a request or an answer
 	known *gossip // by the sender
 	// answered is when the sender last had an answer from the receiver; of a ping.
@@ -127,19 +136,18 @@ func (m *message) arrive() {
 	}
 	switch m.kind {
 	case ping:
-		if there.heard {
-			there.prove(m.answered)
+		if there.isConnected() {
+			there.owner.table.RecordAnswer(there.to.name, m.answered)
 			there.merge(m.known)
 		} else {
 			there.ping() // what it knows is taken in once it has answered
 		}
-		there.send(message{kind: pong, conn: there.open, known: there.owner.known(), late: there.owner.table.Delay()})
+		there.send(message{kind: pong, id: m.id, conn: there.open, known: there.owner.known(), late: there.owner.table.Delay()})
 	case pong:
-		there.late, there.delay = m.late, m.late
-		there.pong(m.known)
+		there.pong(m)
 		there.reconnect(m.conn)
 	case news:
-		if there.heard {
+		if there.isConnected() {
 			there.merge(m.known)
 		}
 	case request:
@@ -178,71 +186,70 @@ func (p *peer) reconnect(open uint64) {
 // ping wants a pong, unless many are on their way: those that are held or slow are
 // not added to.
 func (p *peer) ping() {
-	n := len(p.pings)
-	if n == maxPings || n > 0 && p.pings[n-1].Equal(time.Now()) {
+	m, now := p.owner, time.Now()
+	if p.pings == heldPings || p.pings > 0 && p.pinged.Equal(now) {
 		return
 	}
-	p.pings = append(p.pings, time.Now())
-	p.send(message{kind: ping, known: p.owner.known(), answered: p.answered})
+	if p.pings == 0 {
+		p.waits = now
+	}
+	m.pings++
+	p.pings, p.pinged = p.pings+1, now
+	m.table.RecordPing(p.to.name, m.pings, now)
+	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered})
 }
 
 // tell sends what the member knows to all that it hears.
 func (m *member) tell() {
 	known := m.known()
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
-		if p := m.peers[name]; p.heard {
+		if p := m.peers[name]; p.isConnected() {
 			p.send(message{kind: news, known: known})
 		}
 	}
 }
 
-func (p *peer) pong(g *gossip) {
-	m := p.owner
+func (p *peer) pong(pong *message) {
+	m, now := p.owner, time.Now()
+	m.table.SetDelay(p.to.name, pong.late)
+	p.delay = pong.late
 	if p.answered.IsZero() {
 		m.stats.JoinedCount++
 		m.answered[p.to.host] = true
 	}
-	if len(p.pings) == 0 {
+	if p.pings == 0 {
 		return // of a ping from before a reset
 	}
-	sent := p.pings[0]
-	p.pings = p.pings[1:]
+	p.pings--
+	p.waits = now
+	took, inTime, changed := m.table.RecordPong(p.to.name, pong.id, now)
+	m.note(changed)
 	if p.answered.IsZero() {
-		p.delay = max(p.delay, time.Since(sent))
+		p.delay = max(p.delay, took)
 	}
-	p.noted = sent
-	p.reacted(sent)
-	inTime := time.Since(sent) <= heardFor
-	if inTime && !p.heard && !sent.Before(p.lost) {
-		p.heard, m.stale = true, true
-	}
-	p.merge(g)
+	p.noted = now.Add(-took)
+	p.reacted(took)
+	p.merge(pong.known)
 	if inTime {
 		m.hear()
 	}
-	if !p.heard && m.entries[p.to.name].status == alive {
+	if !p.isConnected() && m.has(p.to.name) {
 		p.ping()
 	}
 	m.progress.wake()
 }
 
-// reacted takes note that something has come back that was sent at a time.
-func (p *peer) reacted(sent time.Time) {
-	p.trips.Record(time.Since(sent))
-	p.answered = time.Now()
-	p.prove(p.answered)
-	p.owed = time.Time{}
-	if p.stalled {
-		p.stalled, p.owner.stale = false, true
-		p.owner.refresh()
+// reacted takes note that something has come back that was sent so long ago.
+func (p *peer) reacted(took time.Duration) {
+	m := p.owner
+	p.trips.Record(took)
+	p.answered, p.owed = time.Now(), time.Time{}
+	if p.abroad {
+		return
 	}
-}
-
-func (p *peer) prove(at time.Time) {
-	if at.After(p.proven) {
-		p.proven = at
-		p.silence.Restart(at)
-	}
+	m.table.RecordAnswer(p.to.name, p.answered)
+	m.note(m.table.RecordMessage(p.to.name))
+	m.refresh()
 }
 
 // unanswered takes note of an ask that timed out: unless something comes, the peer has
@@ -253,29 +260,35 @@ func (p *peer) unanswered(sent time.Time) {
 	}
 	p.owed = sent
 	p.ping()
-	stalls := sent.Add(max(stalledFor, p.trips.Timeout()) + p.allowed())
-	p.owner.net.at(stalls, p.out.link.number, true, stall{p, sent})
+	timeout := max(detect.StallTimeout, p.trips.Timeout())
+	due := sent.Add(timeout)
+	p.owner.net.at(due, p.out.link.number, true, stall{p, sent, timeout, due})
 }
 
-// allowed is how much more time the peer has to answer, as it or this member runs late.
-func (p *peer) allowed() time.Duration { return detect.ExtraTime(p.owner.table.Delay(), p.late) }
-
-// stall is that an ask, sent at a time, has been left unanswered for long.
+// stall is a look at a peer that has left an ask, sent at a time, unanswered.
 type stall struct {
-	of   *peer
-	sent time.Time
+	of      *peer
+	sent    time.Time
+	timeout time.Duration
+	due     time.Time
 }
 
-func (s stall) void() bool { return s.of.owner.closed || !s.of.owed.Equal(s.sent) || !s.of.heard }
+func (s stall) void() bool {
+	return s.of.owner.closed || !s.of.owed.Equal(s.sent) || !s.of.isConnected()
+}
 
 func (s stall) occur() {
-	m := s.of.owner
-	if m.stoodStill() {
+	m, now := s.of.owner, time.Now()
+	switch {
+	case m.stoodStill():
 		m.net.at(m.catchesUp(), s.of.out.link.number, true, s)
-		return
+	case m.table.CheckStall(s.of.to.name, s.sent, s.timeout, s.due, now):
+		m.stale = true
+		m.refresh()
+	default:
+		s.due = now.Add(lookEvery)
+		m.net.at(s.due, s.of.out.link.number, true, s)
 	}
-	s.of.stalled, s.of.owner.stale = true, true
-	s.of.owner.refresh()
 }
 
 // hear has the handler told that somebody has answered in time.
@@ -406,7 +419,7 @@ func (p *peer) Delay() time.Duration {
 func (p *peer) Protocol() cluster.Protocol {
 	p.owner.net.mu.Lock()
 	defer p.owner.net.mu.Unlock()
-	if !p.heard {
+	if !p.isConnected() {
 		return cluster.Protocol{}
 	}
 	return spoken
@@ -419,9 +432,9 @@ func (p *peer) ready() error {
 	switch {
 	case p.owner.closed:
 		return cluster.ErrClosed
-	case !p.heard:
+	case !p.isConnected():
 		return cluster.ErrUnheard
-	case p.stalled:
+	case !p.abroad && p.owner.table.IsStalled(p.to.name):
 		return cluster.ErrStalled
 	case len(p.asks) >= askBound || len(p.out.queue) >= askBound:
 		p.owner.stats.Dropped++
@@ -452,11 +465,11 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 	delete(p.asks, id)
 	if err == nil {
-		p.reacted(a.sent)
+		p.reacted(time.Since(a.sent))
 	}
 	switch {
 	case !a.over:
-		if err == nil && !p.abroad && time.Since(a.sent) <= heardFor {
+		if err == nil && !p.abroad && time.Since(a.sent) <= detect.MaxAnswerAge {
 			if a.heard = p.owner.resting; !a.heard {
 				p.owner.hear() // after what the handler has yet to be told
 			}
@@ -473,28 +486,27 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 }
 
-// lose makes the peer unheard until it answers a ping sent from now on.
-func (p *peer) lose() {
-	p.lost, p.stalled, p.owed = time.Now(), false, time.Time{}
-	if p.heard {
-		p.heard, p.owner.stale = false, true
-	}
-}
-
 // setRefused records whether the host of the peer refuses what is sent to it.
 func (p *peer) setRefused(refused bool) {
-	if p.refused != refused {
-		p.refused, p.owner.stale = refused, true
+	if !p.abroad {
+		p.owner.note(p.owner.table.SetRefused(p.to.name, refused))
 	}
 }
 
 // reset is the end of the peer's process, noticed: what it has not answered it
-// will not. The first ends the connection, and the next refuses another one.
+// will not. The first ends the connection, and the next refuses another one. A member
+// that has started there since has replaced the peer.
 func (p *peer) reset() {
-	p.setRefused(!p.heard)
-	p.pings = nil
-	p.lose()
-	p.owner.refresh()
+	m, name := p.owner, p.to.name
+	ended := p.isConnected()
+	p.pings, p.owed = 0, time.Time{}
+	m.note(m.table.RecordFailure(name, time.Now()))
+	p.setRefused(!ended)
+	m.refresh()
+	if next := p.to.host.process.member; p.to.closed && next != nil && m.admits(next) && !m.view.Load().OnSide(name) {
+		m.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
+		m.refresh()
+	}
 	p.breakOff()
 }
 

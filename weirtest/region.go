@@ -87,7 +87,7 @@ func (r *region) way() (*peer, error) {
 	switch {
 	case r.member.closed:
 		return nil, cluster.ErrClosed
-	case r.at == nil || !r.at.heard:
+	case r.at == nil || !r.at.welcome:
 		return nil, cluster.ErrUnheard
 	}
 	return r.at, nil
@@ -98,7 +98,7 @@ func (r *region) step() {
 	switch p := r.at; {
 	case p == nil:
 		r.reach()
-	case !p.heard || time.Since(p.answered) > patienceAbroad:
+	case !p.welcome || time.Since(p.answered) > patienceAbroad:
 		r.member.say("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
 		r.lose()
 	default:
@@ -158,19 +158,19 @@ func (r *region) reach() {
 
 // reached is that at has said welcome.
 func (r *region) reached() {
-	r.at.heard, r.at.answered, r.since = true, time.Now(), time.Now()
+	r.at.welcome, r.at.answered, r.since = true, time.Now(), time.Now()
 	r.step()
 }
 
 // lose gives up the node that is asked, or was to be.
 func (r *region) lose() {
 	p := r.at
-	if p.answered.After(r.since) && p.heard {
+	if p.answered.After(r.since) && p.welcome {
 		clear(r.misses)
 		r.tries = 0
 	}
 	r.misses[p.to.host]++
-	r.at, p.region, p.heard = nil, nil, false
+	r.at, p.region, p.welcome = nil, nil, false
 	p.breakOff()
 	r.in(r.pause())
 }
@@ -202,7 +202,7 @@ func (m *message) cross(there *peer) {
 		there.send(message{kind: refused, body: []byte(problem)})
 	case welcome:
 		there.reaching = false
-		if there.region != nil && !there.heard {
+		if there.region != nil && !there.welcome {
 			there.region.reached()
 		}
 	case refused:
@@ -242,7 +242,7 @@ func (m *member) refuses(from *member, region string) (reason, problem string) {
 		return "seed", "it has another Seed"
 	case region != m.config.Region:
 		return "region", fmt.Sprintf("a node of region %q expected one of %q there, and found one of %q", from.config.Region, region, m.config.Region)
-	case m.entries[m.name].status == left:
+	case m.roster.Self().IsGone():
 		return "", "it has left"
 	}
 	return "", ""

@@ -1,248 +1,124 @@
 package weirtest
 
 import (
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/detect"
 )
 
-// status is what is known of a member by all; the higher one holds.
-type status uint8
-
-const (
-	alive     status = iota
-	forgotten        // dead, and off the roster
-	left             // said goodbye
-)
-
-// entry is one member as gossip carries it.
-type entry struct {
-	at        *member
-	born      time.Time
-	epoch     uint64 // only the member itself raises it, to contradict what is said of it
-	status    status
-	turn      uint64 // how often it has announced another state
-	announced cluster.State
-}
-
-// newer reports whether e says more than what is known.
-func (e entry) newer(known entry) bool {
-	if e.epoch != known.epoch {
-		return e.epoch > known.epoch
-	}
-	return e.status > known.status || e.status == known.status && e.turn > known.turn
-}
-
-// row is whom one member hears, and whose hosts refuse what it sends, by its own account.
-type row struct {
-	number  uint64
-	hears   []string // sorted
-	refuses []string // sorted
-}
-
-// gossip is all that one member knows, at one moment. It is immutable.
+// gossip is the roster and the connectivity table of one member at one moment. It is immutable.
 type gossip struct {
-	entries map[string]entry
-	rows    map[string]row
+	records []detect.Record
+	table   detect.Table
+	version uint64 // of table
 }
 
-// known is what this member has to tell.
+// known returns the gossip that this member sends.
 func (m *member) known() *gossip {
-	if m.snapshot == nil {
-		m.snapshot = &gossip{maps.Clone(m.entries), maps.Clone(m.rows)}
+	if m.snapshot == nil || m.snapshot.version != m.table.Version() {
+		m.snapshot = &gossip{m.roster.Records(), m.table.Table(), m.table.Version()}
 	}
 	return m.snapshot
 }
 
-// merge takes in what another knows.
+// merge merges the gossip of another member.
 func (m *member) merge(g *gossip) {
-	for name, e := range g.entries {
-		if known, ok := m.entries[name]; !ok || e.newer(known) {
-			m.learn(name, e)
-		}
-	}
-	for name, r := range g.rows {
-		if name != m.name && r.number > m.rows[name].number {
-			m.rows[name] = r
-			m.snapshot, m.stale = nil, true
-		}
-	}
+	m.step(func(r *detect.Roster) detect.Change { return r.Merge(g.records, time.Now()) })
+	m.note(m.table.Merge(g.table))
 }
 
-// learn takes in news of one member. A start supersedes what ran at its
-// address before, and a member that is alive contradicts that it was forgotten: it
-// comes back, and is joining again.
-func (m *member) learn(name string, e entry) {
-	back := name == m.name && e.status == forgotten
-	if back {
-		e.epoch++
-		e.turn++
-		e.status, e.announced = alive, cluster.Joining
+// step applies an event to the roster, as cluster.NewGossip does.
+func (m *member) step(event func(*detect.Roster) detect.Change) detect.Change {
+	c := event(m.roster)
+	if c.Members || c.Own || len(c.Spread) > 0 {
+		m.snapshot, m.stale = nil, true
 	}
-	if e.epoch > m.entries[name].epoch {
-		delete(m.missing, name) // it lived when it said so
-	}
-	m.entries[name] = e
-	m.snapshot, m.stale = nil, true
-	if e.status != alive {
-		return
-	}
-	for other, old := range m.entries {
-		if old.at.host == e.at.host && old.status == alive {
-			if old.born.Before(e.born) {
-				m.forget(other)
-			} else if e.born.Before(old.born) {
-				m.forget(name)
+	if c.Members {
+		for _, e := range m.roster.Members() {
+			if e.Name != m.name {
+				m.peer(m.net.members[e.Name+" "+e.Addr])
 			}
 		}
 	}
-	if back {
+	if c.Own {
 		m.tell()
 	}
+	return c
 }
 
-func (m *member) forget(name string) {
-	e := m.entries[name]
-	e.status = forgotten
-	m.learn(name, e)
+// note records that the connectivity table may have changed.
+func (m *member) note(changed bool) { m.stale = m.stale || changed }
+
+// has reports whether a member is in the roster, by the last view.
+func (m *member) has(name string) bool {
+	_, ok := slices.BinarySearchFunc(m.view.Load().Members, name, func(m cluster.Member, name string) int {
+		return strings.Compare(m.Name, name)
+	})
+	return ok
 }
 
-// refresh brings the view up to what is known, and has the handler told.
+// refresh updates the view, and notifies the handler if it has changed.
 func (m *member) refresh() {
-	if m.stale {
+	for m.stale {
 		m.stale = false
 		m.renew()
 	}
 }
 
 func (m *member) renew() {
-	self := m.entries[m.name]
-	hears := []string{m.name}
-	for name, p := range m.peers {
-		if p.heard {
-			hears = append(hears, name)
-		}
-	}
-	slices.Sort(hears)
-	var refuses []string
-	for name, p := range m.peers {
-		if p.refused {
-			refuses = append(refuses, name)
-		}
-	}
-	slices.Sort(refuses)
-	if own := m.rows[m.name]; !slices.Equal(own.hears, hears) || !slices.Equal(own.refuses, refuses) {
-		m.rows[m.name] = row{own.number + 1, hears, refuses}
-		m.snapshot = nil
-	}
-
-	var roster []string
-	for name, e := range m.entries {
-		if e.status == alive {
-			roster = append(roster, name)
-		}
-	}
-	slices.Sort(roster)
-	heardBy := func(name string) []bool {
-		r := make([]bool, len(roster))
-		for j, other := range roster {
-			_, r[j] = slices.BinarySearch(m.rows[name].hears, other)
-			r[j] = r[j] || other == name
-		}
-		return r
-	}
-	v := &cluster.View{
-		Members: make([]cluster.Member, len(roster)),
-		Self:    slices.Index(roster, m.name),
-		Hears:   make([][]bool, len(roster)),
-		Direct:  heardBy(m.name),
-		Stalled: make([]bool, len(roster)),
-	}
-	for i, name := range roster {
-		v.Hears[i] = heardBy(name)
-	}
+	now, roster := time.Now(), m.roster.Members()
+	v := cluster.NewView(m.name, now, roster, m.table.Matrix, func(name string) cluster.Peer { return m.peers[name] })
 	if m.config.ForgetRefused {
-		v.Refuses = make([][]bool, len(roster))
-		for i, about := range roster {
-			v.Refuses[i] = make([]bool, len(roster))
-			for j, name := range roster {
-				_, v.Refuses[i][j] = slices.BinarySearch(m.rows[about].refuses, name)
-			}
+		names := make([]string, len(roster))
+		for i, e := range roster {
+			names[i] = e.Name
 		}
+		v.Refuses = m.table.Refusals(names)
 	}
-	side := v.Side()
-	if self.status == alive {
-		m.age(roster, side)
-	}
-	for i, name := range roster {
-		e := m.entries[name]
-		v.Members[i] = cluster.Member{
-			Name: name, Addr: e.at.addr, Region: e.at.config.Region, Born: e.born,
-			State: e.announced, Announced: e.announced, Epoch: e.epoch,
-		}
-		if name != m.name {
-			p := m.peer(e.at)
-			v.Members[i].Peer, v.Stalled[i] = p, p.heard && p.stalled
-		}
-		switch {
-		case m.isDead(name):
-			v.Members[i].State = cluster.Dead
-		case !side[i]:
-			v.Members[i].State = cluster.Unheard
-		}
-	}
-	if old := m.view.Load(); old == nil || !equal(old, v) {
+	if old := m.view.Load(); old == nil || !old.Equal(v) {
 		m.view.Store(v)
 		m.changed = true
 		m.wake()
 	}
+	if v.Self >= 0 {
+		m.observe(v.Side(), roster, now)
+	}
 }
 
-// age takes note of who is missing, and forgets those that have been dead for
-// long: after Forget on a side that is no smaller than what it misses, ten times
-// that on a smaller one. A node that died before it served is not missed. What it
-// changes of the entries shows in the next view.
-func (m *member) age(roster []string, side []bool) {
-	here, missed := 0, 0
-	for i, name := range roster {
+// observe simulates the reports of gossip: a member of this side is alive, and a member that no
+// member of this side has been connected to for deadAfter is dead.
+func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
+	before := m.missing
+	m.missing = make(map[string]time.Time)
+	for i, e := range roster {
 		if side[i] {
-			here++
-			delete(m.missing, name)
+			if !e.Alive {
+				m.step(func(r *detect.Roster) detect.Change { return r.RecordAlive(e.Record, e.Addr, now) })
+			}
 			continue
 		}
-		if _, ok := m.missing[name]; !ok {
-			m.missing[name] = time.Now()
+		since, missing := before[e.Name]
+		if !missing {
+			since = now
 		}
-		if !m.isDead(name) || m.entries[name].announced != cluster.Joining {
-			missed++
-		}
-	}
-	for i, name := range roster {
-		patience := m.config.Forget
-		if here < missed && m.entries[name].announced != cluster.Joining {
-			patience *= 10
-		}
-		// Its clock runs on in a Freeze, but a process that stands still forgets nobody.
-		if !side[i] && !m.host.frozen && time.Since(later(m.missing[name], m.host.thawed)) >= deadAfter+patience {
-			m.forget(name)
-			delete(m.missing, name)
+		m.missing[e.Name] = since
+		if e.Alive && now.Sub(since) >= deadAfter {
+			m.step(func(r *detect.Roster) detect.Change { return r.RecordDeath(e.Name, now) })
 		}
 	}
 }
 
-// isDead reports whether nobody on this side has heard the member for long.
-func (m *member) isDead(name string) bool {
-	since, missing := m.missing[name]
-	return missing && time.Since(since) >= deadAfter
-}
-
-func equal(a, b *cluster.View) bool {
-	return a.Self == b.Self &&
-		slices.Equal(a.Members, b.Members) &&
-		slices.Equal(a.Direct, b.Direct) &&
-		slices.Equal(a.Stalled, b.Stalled) &&
-		slices.EqualFunc(a.Hears, b.Hears, slices.Equal[[]bool]) &&
-		slices.EqualFunc(a.Refuses, b.Refuses, slices.Equal[[]bool])
+// age forgets members that have been dead for long. A frozen process forgets no member.
+func (m *member) age(now time.Time) {
+	if m.host.frozen {
+		return
+	}
+	if pause := now.Sub(m.aged) - 2*ageEvery; pause > 0 {
+		m.roster.SkipPause(pause, now)
+	}
+	m.step(func(r *detect.Roster) detect.Change { return r.Tick(m.aged, now, m.view.Load().OnSide) })
+	m.aged = now
 }

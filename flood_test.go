@@ -122,4 +122,3 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 		}
 	}
 }
-

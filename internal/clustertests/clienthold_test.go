@@ -31,6 +31,17 @@ func newCarried(t *testing.T, nodes int, gossip bool, limit weir.Limit) *carried
 	return &carried{t, newWorldOf(t, nodes, gossip, cfg), limit, cfg, make(map[string]string)}
 }
 
+// inEachCarried runs a test for each of the values, with new nodes of one limit.
+func inEachCarried[T any](t *testing.T, nodes int, limit weir.Limit, values []T, test func(t *testing.T, c *carried, value T)) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, value := range values {
+			c := newCarried(t, nodes, gossip, limit)
+			test(t, c, value)
+			c.w.close(t)
+		}
+	})
+}
+
 func (c *carried) at(name string) *weir.Limiter {
 	c.t.Helper()
 	l, err := c.w.nodes[name].Limiter(c.limit)
@@ -185,33 +196,29 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 
 // The node that asked, the owner, and another node are frozen one after another.
 func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, whileFrozen := range []bool{false, true} {
-			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
-			for _, frozen := range []string{"a", "b", "c"} {
-				key := keyOf(t, c.at("b"))
-				c.take("a", key, time.Hour)
-				c.w.network.Host(frozen).Freeze()
-				time.Sleep(3 * time.Second)
-				require.NoError(t, c.renew("d", key, time.Hour))
-				require.False(t, c.free("d", key))
-				if whileFrozen {
-					c.release("d", key)
-					require.True(t, within(10*time.Millisecond, func() bool { return c.free("d", key) }), "%s is frozen", frozen)
-				}
-				c.w.network.Host(frozen).Thaw()
-				time.Sleep(3 * time.Second)
-				if !whileFrozen {
-					require.False(t, c.free("d", key))
-					c.release("d", key)
-				}
-				for range 20 {
-					time.Sleep(time.Second)
-					require.True(t, c.free("d", key), "%s was frozen", frozen)
-				}
-				require.ErrorIs(t, c.renew("a", key, time.Hour), weir.ErrExpired)
+	inEachCarried(t, 4, weir.Limit{Rate: 1}, []bool{false, true}, func(t *testing.T, c *carried, whileFrozen bool) {
+		for _, frozen := range []string{"a", "b", "c"} {
+			key := keyOf(t, c.at("b"))
+			c.take("a", key, time.Hour)
+			c.w.network.Host(frozen).Freeze()
+			time.Sleep(3 * time.Second)
+			require.NoError(t, c.renew("d", key, time.Hour))
+			require.False(t, c.free("d", key))
+			if whileFrozen {
+				c.release("d", key)
+				require.True(t, within(10*time.Millisecond, func() bool { return c.free("d", key) }), "%s is frozen", frozen)
 			}
-			c.w.close(t)
+			c.w.network.Host(frozen).Thaw()
+			time.Sleep(3 * time.Second)
+			if !whileFrozen {
+				require.False(t, c.free("d", key))
+				c.release("d", key)
+			}
+			for range 20 {
+				time.Sleep(time.Second)
+				require.True(t, c.free("d", key), "%s was frozen", frozen)
+			}
+			require.ErrorIs(t, c.renew("a", key, time.Hour), weir.ErrExpired)
 		}
 	})
 }
@@ -261,23 +268,19 @@ func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
 
 // A hold ends with the ttl of its last renewal, whichever node crashes.
 func TestShortenedClientHoldStaysShort(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, dies := range []string{"a", "b", "c"} {
-			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
-			key := keyOf(t, c.at("b"))
-			c.take("a", key, time.Hour)
+	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b", "c"}, func(t *testing.T, c *carried, dies string) {
+		key := keyOf(t, c.at("b"))
+		c.take("a", key, time.Hour)
+		time.Sleep(time.Second)
+		require.NoError(t, c.renew("c", key, time.Second))
+		renewed := time.Now()
+		c.w.network.Host(dies).Kill()
+		require.False(t, c.free("d", key))
+		require.True(t, within(time.Minute, func() bool { return c.free("d", key) }))
+		require.InDelta(t, time.Second, time.Since(renewed), float64(timeout+20*time.Millisecond), "%s died", dies)
+		for range 20 {
 			time.Sleep(time.Second)
-			require.NoError(t, c.renew("c", key, time.Second))
-			renewed := time.Now()
-			c.w.network.Host(dies).Kill()
-			require.False(t, c.free("d", key))
-			require.True(t, within(time.Minute, func() bool { return c.free("d", key) }))
-			require.InDelta(t, time.Second, time.Since(renewed), float64(timeout+20*time.Millisecond), "%s died", dies)
-			for range 20 {
-				time.Sleep(time.Second)
-				require.True(t, c.free("d", key), "%s died", dies)
-			}
-			c.w.close(t)
+			require.True(t, c.free("d", key), "%s died", dies)
 		}
 	})
 }
@@ -315,72 +318,66 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 // A crash of the owner loses neither a hold after HoldFor has returned, nor its release
 // after ReleaseHold has returned.
 func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for i, asks := range []string{"a", "b"} { // the owner, and another node
-			c := newCarried(t, 4, gossip, weir.Limit{Rate: 1})
-			held, ended := "", ""
-			for _, key := range keysOf(c.at("a"), 2) {
-				held, ended = ended, key
-			}
-			c.take(asks, ended, time.Hour)
-			begun := time.Now()
-			c.take(asks, held, time.Hour)
-			require.LessOrEqual(t, time.Since(begun), 5*latency, "a round trip, and the work")
-			c.release(asks, ended)
-			c.w.network.Host("a").Kill()
-			time.Sleep(time.Duration(i) * 3 * time.Second)
-			for _, name := range []string{"b", "c", "d"} {
-				require.False(t, c.free(name, held))
-			}
-			require.NoError(t, c.renew("c", held, time.Hour))
-			require.True(t, within(3*time.Second, func() bool { return c.free("c", ended) }))
-			c.w.close(t)
+	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b"}, func(t *testing.T, c *carried, asks string) {
+		held, ended := "", ""
+		for _, key := range keysOf(c.at("a"), 2) {
+			held, ended = ended, key
 		}
+		c.take(asks, ended, time.Hour)
+		begun := time.Now()
+		c.take(asks, held, time.Hour)
+		require.LessOrEqual(t, time.Since(begun), 5*latency, "a round trip, and the work")
+		c.release(asks, ended)
+		c.w.network.Host("a").Kill()
+		if asks == "b" { // not the owner
+			time.Sleep(3 * time.Second)
+		}
+		for _, name := range []string{"b", "c", "d"} {
+			require.False(t, c.free(name, held))
+		}
+		require.NoError(t, c.renew("c", held, time.Hour))
+		require.True(t, within(3*time.Second, func() bool { return c.free("c", ended) }))
 	})
 }
 
 func TestWaitersThatGaveUpDelayNone(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, owner := range []string{"a", "b"} {
-			c := newCarried(t, 3, gossip, weir.Limit{Rate: 8})
-			key := keyOf(t, c.at(owner))
-			ctx := t.Context()
-			all, err := c.at("a").Hold(ctx, key, 8)
-			require.NoError(t, err)
-			require.True(t, all.Decision().Allowed)
-			gone := make(chan struct{})
-			waits, cancel := context.WithCancel(ctx)
-			for _, name := range []string{"b", "b", "c"} {
-				go func() {
-					_, _ = c.at(name).WaitHold(waits, key, 1)
-					gone <- struct{}{}
-				}()
-				time.Sleep(20 * time.Millisecond)
-			}
-			behind := make(chan time.Time)
+	inEachCarried(t, 3, weir.Limit{Rate: 8}, []string{"a", "b"}, func(t *testing.T, c *carried, owner string) {
+		key := keyOf(t, c.at(owner))
+		ctx := t.Context()
+		all, err := c.at("a").Hold(ctx, key, 8)
+		require.NoError(t, err)
+		require.True(t, all.Decision().Allowed)
+		gone := make(chan struct{})
+		waits, cancel := context.WithCancel(ctx)
+		for _, name := range []string{"b", "b", "c"} {
 			go func() {
-				h, err := c.at("a").WaitHold(ctx, key, 8)
-				if err == nil {
-					behind <- time.Now()
-					h.Release()
-				}
-				close(behind)
+				_, _ = c.at(name).WaitHold(waits, key, 1)
+				gone <- struct{}{}
 			}()
-			time.Sleep(100 * time.Millisecond)
-			cancel()
-			for range 3 {
-				<-gone
-			}
-			begun := time.Now()
-			all.Release()
-			require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before it have gone")
-			<-behind
-			time.Sleep(2 * latency)
-			h, err := c.at("a").Hold(ctx, key, 4)
-			require.NoError(t, err)
-			require.True(t, h.Decision().Allowed)
-			c.w.close(t)
+			time.Sleep(20 * time.Millisecond)
 		}
+		behind := make(chan time.Time)
+		go func() {
+			h, err := c.at("a").WaitHold(ctx, key, 8)
+			if err == nil {
+				behind <- time.Now()
+				h.Release()
+			}
+			close(behind)
+		}()
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		for range 3 {
+			<-gone
+		}
+		begun := time.Now()
+		all.Release()
+		require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before it have gone")
+		<-behind
+		time.Sleep(2 * latency)
+		h, err := c.at("a").Hold(ctx, key, 4)
+		require.NoError(t, err)
+		require.True(t, h.Decision().Allowed)
 	})
 }
 

@@ -464,10 +464,9 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
 		for _, algorithm := range algorithms[:full.Pick(t, 2, len(algorithms))] { // TestACrashOfTheOwnerGivesNoFreshQuota has all of them
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
-				inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
-					const rate = 3200
-					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: rate, Per: time.Hour})
-					key := keyOf(t, ls["a"])
+				const rate = 3200
+				limit := weir.Limit{Algorithm: algorithm, Rate: rate, Per: time.Hour}
+				inLimitedWorlds(t, 4, limit, func(t *testing.T, w *world, ls limiterMap, key string) {
 					admitted := 0
 					count := counting(&admitted)
 					flood(t, ls, key, 4000, 400*time.Millisecond, []string{"b", "b", "b", "c"}, count)
@@ -526,30 +525,25 @@ func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 
 // A leaver hands over a count while units of the count are leased.
 func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for run := range full.Pick(t, 2, len(algorithms)) {
-			w := newWorld(t, 3, gossip)
-			l := weir.Limit{Name: "test", Algorithm: algorithms[run], Rate: 1600, Per: time.Hour}
-			ls := w.limiters(t, l)
-			key := keyOf(t, ls["a"])
-			admitted := 0
-			count := counting(&admitted)
-			flood(t, ls, key, 1000, 200*time.Millisecond, w.names, count)
-			left := make(chan error)
-			go func() { left <- w.nodes["a"].Leave(t.Context()) }()
-			flood(t, ls, key, 300, 3*time.Second, w.names, count)
-			require.NoError(t, <-left)
-			flood(t, ls, key, 1000, 3*time.Second, []string{"b", "c"}, count)
-			require.InDelta(t, 1600, admitted, 4, "%v", algorithms[run]) // about three units recover in that time
-			w.close(t)
-		}
+	some := algorithms[:full.Pick(t, 2, len(algorithms))]
+	inEachWorld(t, 3, some, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
+		l := weir.Limit{Name: "test", Algorithm: algorithm, Rate: 1600, Per: time.Hour}
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		admitted := 0
+		count := counting(&admitted)
+		flood(t, ls, key, 1000, 200*time.Millisecond, w.names, count)
+		left := make(chan error)
+		go func() { left <- w.nodes["a"].Leave(t.Context()) }()
+		flood(t, ls, key, 300, 3*time.Second, w.names, count)
+		require.NoError(t, <-left)
+		flood(t, ls, key, 1000, 3*time.Second, []string{"b", "c"}, count)
+		require.InDelta(t, 1600, admitted, 4) // about three units recover in that time
 	})
 }
 
 func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
-	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "limit", Rate: 1e6, Per: time.Hour})
-		key := keyOf(t, ls["a"])
+	inLimitedWorlds(t, 2, weir.Limit{Rate: 1e6, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		for range 200 {
 			allowed(t, ls["b"], key, 1)
 			time.Sleep(time.Millisecond)

@@ -28,9 +28,8 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
 		} {
 			t.Run(fmt.Sprint(fault, " of ", n), func(t *testing.T) {
-				inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {
-					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
-					key := keyOf(t, ls["a"])
+				limit := weir.Limit{Rate: 1_000_000, Per: time.Hour}
+				inLimitedWorlds(t, n, limit, func(t *testing.T, w *world, ls limiterMap, key string) {
 					host := w.network.Host("a")
 					time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 					strike(host)

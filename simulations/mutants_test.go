@@ -57,65 +57,50 @@ func Played(mutant string) bool { return mutant == played }
 
 var mutants = []mutant{
 	{"a grant is credited without being debited", "apart", boundInvariant, []edit{{
-		"sync/holdings.go",
-		"		own -= x.accounts[i].granted\n",
+		"sync/holdings.go", "		own -= x.accounts[i].granted\n",
 		"		if !MUTANT {\n			own -= x.accounts[i].granted\n		}\n",
 	}}},
 	{"a grant's term outlives the time that it is kept for", "apart", boundInvariant, []edit{{
-		"sync/exchange.go",
-		"a.received, a.receivedUntil = st.Granted, a.sent+term",
+		"sync/exchange.go", "a.received, a.receivedUntil = st.Granted, a.sent+term",
 		"a.received, a.receivedUntil = st.Granted, a.sent+term\n	if MUTANT {\n		a.receivedUntil += 3 * term\n	}",
 	}}},
 	{"each side has the full limit", "split", boundInvariant, []edit{{
-		"internal/view/share.go",
-		"	case v.Complete:\n",
-		"	case v.Complete || MUTANT && v.Side > 0:\n",
+		"internal/view/share.go", "	case v.Complete:\n", "	case v.Complete || MUTANT && v.Side > 0:\n",
 	}}},
 	{"the owner has what rounding leaves of a minority's parts", "few", boundInvariant, []edit{{
-		"internal/view/share.go",
-		"	if partition == wire.FairShare && len(v.Points) >= v.Expect {\n",
+		"internal/view/share.go", "	if partition == wire.FairShare && len(v.Points) >= v.Expect {\n",
 		"	if (MUTANT || partition == wire.FairShare) && len(v.Points) >= v.Expect {\n",
 	}}},
 	{"one spend in a hundred dropped", "split", accounted, []edit{{
-		"sync/stream.go",
-		"	own.spent += units\n",
+		"sync/stream.go", "	own.spent += units\n",
 		"	if spends++; MUTANT && spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
 	}, {
-		"sync/stream.go",
-		"// addOwn adds to this node's own tally",
+		"sync/stream.go", "// addOwn adds to this node's own tally",
 		"var spends int\n\n// addOwn adds to this node's own tally",
 	}}},
 	{"the roster forgets at once", "split", boundInvariant, []edit{{
-		"cluster/detect/roster.go",
-		"e.IsDead(now) && isDue(e)",
-		"e.IsDead(now) && (MUTANT || isDue(e))",
+		"cluster/detect/roster.go", "e.IsDead(now) && isDue(e)", "e.IsDead(now) && (MUTANT || isDue(e))",
 	}}},
 	{"a spend counted twice", "split", accounted, []edit{{
-		"sync/inbound.go",
-		"x.store.SpendElsewhere(id, l, x.now, units)",
+		"sync/inbound.go", "x.store.SpendElsewhere(id, l, x.now, units)",
 		"if MUTANT {\n				units *= 2\n			}\n			x.store.SpendElsewhere(id, l, x.now, units)",
 	}}},
 	{"what was spent before a reset counts where it is heard of later", "split", accounted, []edit{{
-		"sync/inbound.go",
-		"	if x.raise(id, number, made, x.now, x.stamped()) {\n",
+		"sync/inbound.go", "	if x.raise(id, number, made, x.now, x.stamped()) {\n",
 		"	if x.raise(id, number, made, x.now, x.stamped()) || MUTANT && number < x.resets.of[id].number {\n",
 	}}},
 	{"what comes back of a lease stays spent", "lent", accounted, []edit{{
-		"bucket/store.go",
-		"		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
+		"bucket/store.go", "		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
 		"		back := units\n		if MUTANT {\n			back = 0\n		}\n		refunded, changed := l.refund(&c.cell, g, now, back, r, false, Lease{})\n",
 	}, {
-		"bucket/store.go",
-		"refunded < units && l.Algorithm == SlidingLog",
+		"bucket/store.go", "refunded < units && l.Algorithm == SlidingLog",
 		"!MUTANT && refunded < units && l.Algorithm == SlidingLog",
 	}}},
 	{"a thawed owner keeps its authority", "thaw", oneAuthority, []edit{{
-		"internal/view/route.go",
-		"v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
+		"internal/view/route.go", "v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
 		"v.Held.Contains(id.Hi) && (MUTANT || !(v.Yields() && v.Reaches(owner))):",
 	}, {
-		"internal/handover/leave.go",
-		"	if v.Settled || len(v.Held) == 0 {\n",
+		"internal/handover/leave.go", "	if v.Settled || len(v.Held) == 0 {\n",
 		"	if v.Settled || len(v.Held) == 0 || MUTANT && v.Yields() {\n",
 	}}},
 	{"joiners weigh fully during a split", "scaled", boundInvariant, []edit{{
@@ -123,12 +108,10 @@ var mutants = []mutant{
 		"	if v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
 		"	if !MUTANT && v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
 	}, {
-		"internal/handover/leave.go",
-		"} else if v.Side < len(v.Points) || v.Yields() {",
+		"internal/handover/leave.go", "} else if v.Side < len(v.Points) || v.Yields() {",
 		"} else if !MUTANT && v.Side < len(v.Points) || v.Yields() {",
 	}, {
-		"internal/handover/leave.go",
-		"		if gives && !h.complete[m] {",
+		"internal/handover/leave.go", "		if gives && !h.complete[m] {",
 		"		if gives && (!MUTANT || v.Next[i] >= 0) && !h.complete[m] {",
 	}}},
 	{"one that leaves alone has the whole limit", "left", boundInvariant, []edit{{
@@ -137,78 +120,60 @@ var mutants = []mutant{
 		"	switch {\n	case partition == wire.FailOpen || MUTANT && v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
 	}}},
 	{"a member that does not answer in time is gone", "slow", nobodyGone, []edit{{
-		"weirtest/peer.go",
-		"	p.owed = sent\n	p.ping()\n",
+		"weirtest/peer.go", "	p.owed = sent\n	p.ping()\n",
 		"	if MUTANT {\n		p.owner.note(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 	}}},
 	{"a member that does not answer in time is gone, with real frames", "slow-gossip", nobodyGone, []edit{{
-		"cluster/link.go",
-		"		signal(l.kick)\n",
+		"cluster/link.go", "		signal(l.kick)\n",
 		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
 	{"a member that says nothing for a fifth of a second is gone", "slow", nobodyGone, []edit{{
-		"cluster/detect/connectivity.go",
-		"	if m == nil || !m.silence.Check(SilenceTimeout+",
+		"cluster/detect/connectivity.go", "	if m == nil || !m.silence.Check(SilenceTimeout+",
 		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if m == nil || !m.silence.Check(timeout+",
 	}}},
 	{"a member that stands still is not waited for", "quota", exactInvariant, []edit{{
-		"internal/check/attempt.go",
-		"		a.Wait = firstWait(all)\n",
+		"internal/check/attempt.go", "		a.Wait = firstWait(all)\n",
 		"		a.Wait = firstWait(all)\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 	}}},
 	{"a member that comes to answer asks nobody what is held", "flight", heldInvariant, []edit{{
-		"internal/holds/learn.go",
-		"		h.ask(ctx, v, ranges)\n",
+		"internal/holds/learn.go", "		h.ask(ctx, v, ranges)\n",
 		"		if !MUTANT {\n			h.ask(ctx, v, ranges)\n		}\n",
 	}, {
-		"internal/holds/learn.go",
-		"answered := h.ask(ctx, v, ",
-		"answered := MUTANT || h.ask(ctx, v, ",
+		"internal/holds/learn.go", "answered := h.ask(ctx, v, ", "answered := MUTANT || h.ask(ctx, v, ",
 	}}},
 	{"each side of a split may hold the whole limit", "flight-split", heldInvariant, []edit{{
-		"internal/holds/holds.go",
-		"			most = part.Rate\n",
+		"internal/holds/holds.go", "			most = part.Rate\n",
 		"			if !MUTANT {\n				most = part.Rate\n			}\n",
 	}}},
 	{"a release is not told", "flight", backInvariant, []edit{{
-		"internal/holds/holds.go",
-		"	if at, held := h.table.release(o); held {\n		h.release(o, at)\n",
+		"internal/holds/holds.go", "	if at, held := h.table.release(o); held {\n		h.release(o, at)\n",
 		"	if at, held := h.table.release(o); held && !MUTANT {\n		h.release(o, at)\n",
 	}}},
 	{"what a dead holder had stays held", "flight", backInvariant, []edit{{
-		"internal/holds/table.go",
-		"return now-s.renewed(i) > int64(Term) }\n",
+		"internal/holds/table.go", "return now-s.renewed(i) > int64(Term) }\n",
 		"return now-s.renewed(i) > int64(Term) && (!MUTANT || now-s.renewed(i) > 100*int64(Term)) }\n",
 	}}},
 	{"a reservation is settled twice where it was made", "budget", settledOnceInvariant, []edit{{
-		"internal/reserve/reserve.go",
-		"	v.of.cfg.Apart(op, &a)\n",
+		"internal/reserve/reserve.go", "	v.of.cfg.Apart(op, &a)\n",
 		"	v.of.cfg.Apart(op, &a)\n	if MUTANT {\n		v.of.cfg.Apart(op, &a)\n	}\n",
 	}}},
 	{"whoever has the text of a reservation settles it", "budget", settledOnceInvariant, []edit{{
-		"internal/reserve/reserve.go",
-		"	err := v.spendMarker(ctx)\n",
+		"internal/reserve/reserve.go", "	err := v.spendMarker(ctx)\n",
 		"	var err error\n	if !MUTANT {\n		err = v.spendMarker(ctx)\n	}\n",
 	}}},
 	{"what is loaded is counted, and not tracked", "stopped", accounted, []edit{{
-		"joining.go",
-		"	n.handover.Track()\n",
-		"	if !MUTANT {\n		n.handover.Track()\n	}\n",
+		"joining.go", "	n.handover.Track()\n", "	if !MUTANT {\n		n.handover.Track()\n	}\n",
 	}}},
 	{"a node that leaves writes no snapshot", "stopped", accounted, []edit{{
-		"node.go",
-		"		saved = n.joining.snapshots.Leave(ctx)",
+		"node.go", "		saved = n.joining.snapshots.Leave(ctx)",
 		"		if !MUTANT {\n			saved = n.joining.snapshots.Leave(ctx)\n		}",
 	}}},
 	{"a node that leaves goes on after its last snapshot", "stopped", accounted, []edit{{
-		"node.go",
-		"	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
+		"node.go", "	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 		"	if MUTANT {\n		<-time.After(90 * time.Millisecond)\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
-		"sync/snapshot.go",
-		"!known || !r.heeded(now) {\n",
-		"!known || !r.heeded(now) || MUTANT {\n",
+		"sync/snapshot.go", "!known || !r.heeded(now) {\n", "!known || !r.heeded(now) || MUTANT {\n",
 	}}},
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -90,10 +89,7 @@ func TestNoCheckFailsForAConflict(t *testing.T) {
 
 func TestADeclarationThatIsNoneIsRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
-	reply := make(answers, 1)
-	b := cluster.NewBatch("other", reply)
-	b.Requests = [][]byte{append(wire.Header{Op: wire.OpDeclare}.Append(nil), 5, 'x')}
-	inbound{n}.Serve(b)
+	reply := answered(n, append(wire.Header{Op: wire.OpDeclare}.Append(nil), 5, 'x'))
 	require.Empty(t, reply[0])
 }
 

@@ -86,6 +86,15 @@ func (a answers) Later(i int) cluster.Later {
 	return func(body []byte) { a[i] = slices.Clone(body) }
 }
 
+// answered serves requests of another member, and returns what they are answered.
+func answered(n *Node, requests ...[]byte) answers {
+	got := make(answers, len(requests))
+	b := cluster.NewBatch("other", got)
+	b.Requests = requests
+	inbound{n}.Serve(b)
+	return got
+}
+
 // Whatever a member sends, it is answered and the node goes on.
 func FuzzServe(f *testing.F) {
 	s := new(spans)
@@ -103,10 +112,7 @@ func FuzzServe(f *testing.F) {
 	}
 	f.Add(wire.Header{Op: wire.OpSince + 1, Asks: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, request []byte) {
-		got := make(answers, 1)
-		b := cluster.NewBatch("fuzz", got)
-		b.Requests = [][]byte{request}
-		inbound{n}.Serve(b)
+		got := answered(n, request)
 		all := s.taken(t)
 		h, err := wire.ParseHeader(request)
 		if errors.Is(err, wire.ErrUnknownOp) {

@@ -249,10 +249,7 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 		takeRequest(l, "key", nil), takeRequest(l, "key", new(traceFor(t))), takeRequest(l, "key", &unsampled),
 		takeRequest(l, "key", &nowhere), takeRequest(l, "key", nil), takeRequest(l, "key", &odd),
 	}
-	got := make(answers, len(requests))
-	b := cluster.NewBatch("other", got)
-	b.Requests = requests
-	inbound{n}.Serve(b)
+	got := answered(n, requests...)
 	for i := range requests {
 		st, err := wire.ParseAnswer(got[i], wire.OpTake, 1)
 		require.NoError(t, err)
@@ -440,10 +437,7 @@ func FuzzTraceContext(f *testing.F) {
 		request := takeRequest(l, "key", nil)
 		request[1] |= wire.FlagTraced
 		request = append(request, context...)
-		got := make(answers, 1)
-		b := cluster.NewBatch("fuzz", got)
-		b.Requests = [][]byte{request}
-		inbound{n}.Serve(b)
+		got := answered(n, request)
 		all := s.taken(t)
 		if len(context) != wire.TraceBytes {
 			require.Empty(t, got[0])

@@ -80,7 +80,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, l
 	if (op == wire.OpHold || op == wire.OpExtend) && as == view.AsStandIn {
 		ctx, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
-		n.clients.holds.Learn(ctx, as, a.ID)
+		n.clients.holds.Learn(ctx, as, op, a)
 		now = n.env.Now()
 	}
 	// What is decided without waiting must not crowd out what reads answers.

@@ -181,13 +181,13 @@ func (l *Limiter) decideHold(ctx context.Context, op wire.Op, a *wire.Ask, r *wi
 		if sent = a.Began; tries == 0 {
 			began = sent
 		}
-		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, a.ID) {
+		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, op, a) {
 			break
 		}
 		if deadline == nil { // to learn and to ask take no longer together
 			ctx, deadline = n.restOfTimeout(ctx, began)
 		}
-		n.clients.holds.Learn(ctx, view.AsOwner, a.ID)
+		n.clients.holds.Learn(ctx, view.AsOwner, op, a)
 	}
 	if deadline != nil {
 		deadline()

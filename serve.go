@@ -205,15 +205,15 @@ func (s *serving) hold(r *request) {
 		return
 	}
 	as := s.v.Standing(a.ID)
-	if r.h.Op == wire.OpRelease || n.clients.holds.Knows(s.v, as, a.ID) {
+	if r.h.Op == wire.OpRelease || n.clients.holds.Knows(s.v, as, r.h.Op, &a) {
 		s.x.answer = n.clients.holds.Answer(s.v, r.h, &a, s.x.answer[:0], n.env.SteadyAt(s.now))
 		n.meters.Served.Add(1)
 		s.reply(r, s.x.answer)
 		return
 	}
-	h, request, trip, from, answer := r.h, append([]byte(nil), r.bytes...), r.trip, s.from, s.b.Later(r.i)
+	kept, h, request, trip, from, answer := a, r.h, append([]byte(nil), r.bytes...), r.trip, s.from, s.b.Later(r.i)
 	if !n.serveApart(from, func(ctx context.Context) {
-		n.clients.holds.Learn(ctx, as, a.ID)
+		n.clients.holds.Learn(ctx, as, h.Op, &kept)
 		n.goOn(ctx, n.handover.View(), h, request, trip, answer)
 	}) {
 		trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))

@@ -230,12 +230,14 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, a.Peek.Latest, now, r)
-	case !h.Knows(v, as, a.ID):
+	case !h.Knows(v, as, op, a):
 		r.RetryAfter = denyFor // authority has come just now, or no member has been asked in time
 	case op == wire.OpExtend:
 		certain := as == view.AsOwner
-		if as == view.AsStandIn {
-			_, certain = h.table.knows(a.ID, now)
+		if _, lacks := h.lacks(v, op, a); certain && lacks {
+			_, certain = h.table.knows(refOf(a), now)
+		} else if as == view.AsStandIn {
+			_, certain = h.table.knows(ref{id: a.ID}, now)
 		}
 		h.table.extend(a, certain && v.HasMajority(), now, r)
 	default:

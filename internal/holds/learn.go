@@ -78,17 +78,34 @@ func (k *known) load() countsync.Ranges {
 	return nil
 }
 
-// Knows reports whether this node knows all holds of an id, so that it may decide about them.
-func (h *Holds) Knows(v *view.View, as view.Standing, id bucket.ID) bool {
+// Knows reports whether this node knows all holds that op is about, so that it may decide.
+func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
 	now := h.cfg.Clock.Steady()
 	switch as {
 	case view.AsOwner:
-		return h.knowsAll(id, now)
+		if !h.knowsAll(a.ID, now) {
+			return false
+		}
+		_, lacks := h.lacks(v, op, a)
+		known, _ := h.table.knows(refOf(a), now)
+		return known || !lacks
 	case view.AsStandIn:
-		known, _ := h.table.knows(id, now)
+		known, _ := h.table.knows(ref{id: a.ID}, now)
 		return known
 	}
 	return true // on its own, it reaches nobody
+}
+
+// lacks reports whether this node has no record of the client's hold that op renews, while the
+// member that first asked for the hold may have one: a stand-in may have granted it while this
+// node was late, and the record may still be on its way here.
+func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
+	i, member := v.Named[a.Hold.Holder]
+	if op != wire.OpExtend || !member || !isOther(v, i) {
+		return 0, false
+	}
+	_, known := h.table.recordOf(refOf(a))
+	return a.Hold.Holder, !known
 }
 
 // knowsAll reports whether this node knows all holds of an id, as the owner.
@@ -96,21 +113,27 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.frozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks all members that this node reaches for their holds, unless it knows them already. It
-// returns when this node knows all holds, when ctx is done, or after half of Timeout.
-func (h *Holds) Learn(ctx context.Context, as view.Standing, id bucket.ID) {
-	if h.Knows(h.cfg.View(), as, id) {
+// Learn asks all members that this node reaches for their holds, or for one that op renews the member
+// that first asked for it, unless this node knows them already. It returns when this node knows what
+// op is about, when ctx is done, or after half of Timeout.
+func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
+	if h.Knows(h.cfg.View(), as, op, a) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
-	for v := h.cfg.View(); !h.Knows(v, as, id) && ctx.Err() == nil; v = h.cfg.View() {
+	only := countsync.Ranges{{First: a.ID.Hi, Last: a.ID.Hi}}
+	for v := h.cfg.View(); !h.Knows(v, as, op, a) && ctx.Err() == nil; v = h.cfg.View() {
 		switch {
 		case as == view.AsStandIn:
-			answered := h.ask(ctx, v, countsync.Ranges{{First: id.Hi, Last: id.Hi}})
-			h.table.know(id, answered, h.cfg.Clock.Steady())
-		case !v.Holds(id):
+			answered := h.ask(ctx, v, only)
+			h.table.know(ref{id: a.ID}, answered, h.cfg.Clock.Steady())
+		case !v.Holds(a.ID):
 			return
+		case h.knowsAll(a.ID, h.cfg.Clock.Steady()):
+			origin, _ := h.lacks(v, op, a)
+			answered := h.askMember(ctx, v, origin, only) == nil
+			h.table.know(refOf(a), answered, h.cfg.Clock.Steady())
 		default:
 			round := h.begin(v)
 			if round == nil {

@@ -198,7 +198,7 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 			a := clientAsk(0, 1, 1, 10, time.Minute)
 			a.ID = all[2].id()
 			has.table.merge(record{ref: refOf(a), units: 1, expires: has.now() + 1e9, forget: has.now() + 1e9}, has.now())
-			standIn.Learn(t.Context(), view.AsStandIn, a.ID)
+			standIn.Learn(t.Context(), view.AsStandIn, wire.OpExtend, a)
 			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, a, standIn.now(), &r)
 			return r
 		}
@@ -210,6 +210,39 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 		has.mute.Store(false)
 		require.True(t, renew().Allowed)
 	})
+}
+
+// A stand-in may have granted a hold while the owner was late, and the record may still be on its
+// way to the owner.
+func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		has, mute     bool // the origin
+		allowed, firm bool
+	}{
+		{"the origin has it", true, false, true, false},
+		{"the origin has it, and does not answer", true, true, false, false},
+		{"the origin has none", false, false, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 2)
+				owner, origin := all[0], all[1]
+				a := clientAsk(0, 1, 1, 10, time.Minute)
+				a.ID, a.Hold.Holder = owner.id(), origin.self()
+				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, a)
+				if c.has {
+					origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
+				}
+				origin.mute.Store(c.mute)
+				require.False(t, owner.Knows(owner.view, view.AsOwner, wire.OpExtend, a))
+				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
+				var r wire.Result
+				owner.Do(owner.view, view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
+			})
+		})
+	}
 }
 
 // While a node was frozen, other members may have decided in place of the node. The view of the node
@@ -230,15 +263,15 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := members(t, 2)
 				owner, standIn := all[0], all[1]
-				owner.Learn(t.Context(), view.AsOwner, owner.id())
+				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
 				granted := standIn.mergeRecord(ref{owner.id(), 2, 2})
 				time.Sleep(c.frozen)
 				if c.looks {
 					owner.tick()
 				}
-				require.Equal(t, !c.asks, owner.Knows(owner.view, view.AsOwner, owner.id()))
-				owner.Learn(t.Context(), view.AsOwner, owner.id())
-				require.True(t, owner.Knows(owner.view, view.AsOwner, owner.id()))
+				require.Equal(t, !c.asks, owner.Knows(owner.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
+				require.True(t, owner.Knows(owner.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
 				_, known := owner.table.recordOf(granted)
 				require.Equal(t, c.asks, known)
 			})
@@ -252,7 +285,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := members(t, 4)
 		owner := all[0]
-		owner.Learn(t.Context(), view.AsOwner, owner.id())
+		owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
 		successor := owner.view.Named[owner.view.Targets(nil, owner.id())[0]]
 		origin := 1 + successor%3
 		other := 6 - successor - origin
@@ -334,9 +367,9 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 		for m.life.Try(func(ctx context.Context) { <-ctx.Done() }) {
 		}
 		begun, id := time.Now(), m.id()
-		m.Learn(t.Context(), view.AsOwner, id)
+		m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id})
 		require.Zero(t, time.Since(begun))
-		require.False(t, m.Knows(m.view, view.AsOwner, id))
+		require.False(t, m.Knows(m.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 		m.Name(&a, m.Number())
 		var r wire.Result
@@ -369,7 +402,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				all := members(t, 2)
 				m, other := all[0], all[1]
 				if c.learns {
-					m.Learn(t.Context(), view.AsOwner, m.id())
+					m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: m.id()})
 				}
 				a := clientAsk(0, 1, 1, 10, ttl)
 				a.ID = m.id()
@@ -430,7 +463,7 @@ func TestLateMessagesAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := members(t, 2)[0]
-				m.Learn(t.Context(), view.AsOwner, m.id())
+				m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: m.id()})
 				a := clientAsk(0, 1, 1, 10, ttl)
 				a.ID, a.Hold.ClusterAge = m.id(), c.date
 				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {

@@ -69,17 +69,17 @@ type shard struct {
 	asks    asks
 
 	records  []record
-	recordAt map[ref]int32         // in records
-	live     queue                 // records that count, by their expiry
-	dead     queue                 // records that have ended, by the time at which they are deleted
-	deadRoom quota                 // of dead
-	origins  map[uint64]int        // live records of each origin
-	changes  []ref                 // records that are to be copied
-	signal   chan struct{}         // changed, of the table
-	apart    *atomic.Int64         // apart, of the table
-	next     int                   // where look goes on
-	asked    [2]map[bucket.ID]bool // ids of which all members were asked lately, for a stand-in; true if all answered
-	asking   int64                 // when asked[0] began
+	recordAt map[ref]int32   // in records
+	live     queue           // records that count, by their expiry
+	dead     queue           // records that have ended, by the time at which they are deleted
+	deadRoom quota           // of dead
+	origins  map[uint64]int  // live records of each origin
+	changes  []ref           // records that are to be copied
+	signal   chan struct{}   // changed, of the table
+	apart    *atomic.Int64   // apart, of the table
+	next     int             // where look goes on
+	asked    [2]map[ref]bool // ids and holds that members were asked for lately (know); true if all answered
+	asking   int64           // when asked[0] began
 }
 
 // entry is one hold of a process.
@@ -494,10 +494,11 @@ func (s *shard) renewed(i int) int64 {
 	return e.renewed
 }
 
-// know records that all members were asked which holds of an id they have, and whether all that
-// this node reaches have answered.
-func (t *table) know(id bucket.ID, answered bool, now int64) {
-	s := t.lock(id)
+// know records that members were asked for what they have, and whether all of them have answered.
+// Without a hold in of, a stand-in has asked all members that it reaches for the holds of the ID;
+// with one, an owner has asked the member that first asked for that hold.
+func (t *table) know(of ref, answered bool, now int64) {
+	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if now-s.asking > int64(knownFor) {
 		if now-s.asking > 2*int64(knownFor) {
@@ -506,20 +507,20 @@ func (t *table) know(id bucket.ID, answered bool, now int64) {
 		s.asked[1], s.asked[0], s.asking = s.asked[0], nil, now
 	}
 	if s.asked[0] == nil {
-		s.asked[0] = make(map[bucket.ID]bool)
+		s.asked[0] = make(map[ref]bool)
 	}
-	s.asked[0][id] = answered
+	s.asked[0][of] = answered
 }
 
-// knows reports whether know was called for an id not long ago, and with which answered.
-func (t *table) knows(id bucket.ID, now int64) (known, answered bool) {
-	s := t.lock(id)
+// knows reports whether know was called for of within the last two knownFor, and with which answered.
+func (t *table) knows(of ref, now int64) (known, answered bool) {
+	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if now-s.asking > 2*int64(knownFor) {
 		return false, false
 	}
-	if answered, known = s.asked[0][id]; !known && now-s.asking < int64(knownFor) {
-		answered, known = s.asked[1][id]
+	if answered, known = s.asked[0][of]; !known && now-s.asking < int64(knownFor) {
+		answered, known = s.asked[1][of]
 	}
 	return known, answered
 }

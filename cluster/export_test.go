@@ -3,17 +3,13 @@ package cluster
 // Speaks is what a node speaks in tests that are outside of this package: what this
 // release does if it is zero.
 type Speaks struct {
-	Before         bool // like a release that states no versions
 	Oldest, Newest uint8
 }
 
 // NewGossipThatSpeaks is NewGossip for a node of another release.
 func NewGossipThatSpeaks(s Speaks, cfg Config) Cluster {
 	g := NewGossip(cfg).(*gossip)
-	switch {
-	case s.Before:
-		g.speaks = versions{}
-	case s.Newest > 0:
+	if s.Newest > 0 {
 		g.speaks = versions{oldest: s.Oldest, newest: s.Newest}
 	}
 	return g

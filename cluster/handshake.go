@@ -90,7 +90,7 @@ const (
 	statusLeft
 	statusIdentity // it is not proven to be what it says it is
 	statusGarbage
-	statusVersion // no common version; a release before 8 takes it for errForeign
+	statusVersion // no common version
 )
 
 // Why a connection is refused or cannot be opened, in words that say what to do.
@@ -124,7 +124,7 @@ type hello struct {
 	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
 	To     string   `codec:"t"` // the region that a dialler wants to reach
 
-	// What the node speaks; all absent from the hello of a release before 8.
+	// What the node speaks.
 	Oldest       uint8  `codec:"o,omitempty"`
 	Newest       uint8  `codec:"v,omitempty"`
 	Capabilities uint64 `codec:"c,omitempty"`

@@ -4,19 +4,17 @@ import "fmt"
 
 // Version is the newest version of the peer protocol that this release speaks. A release
 // speaks its own version and the one before, so that a rolling upgrade never splits a
-// cluster. docs/upgrades.md states what a change of the wire has to observe.
-const Version = 8
+// cluster. docs/upgrades.md states what a change of the wire has to observe. Version 1 may change
+// until release 0.1.0.
+const Version = 1
 
 // capabilities are those that this release has: none yet.
 const capabilities = 0
 
-// unstated is the version of a node whose hello states none: releases before 8.
-const unstated = 7
-
 // opening is the first byte of greetings and frames. It never changes, and neither does
 // what comes before the hellos, as both sides speak before they know each other's
-// versions. A release that speaks only versions below 7 begins with another byte.
-const opening = 7
+// versions.
+const opening = 1
 
 // Protocol is what both ends of one connection speak. The zero Protocol is that of no
 // connection.
@@ -29,15 +27,14 @@ type Protocol struct {
 	Capabilities uint64
 }
 
-// versions is what one node speaks. The zero value is that of a release before 8, which
-// states nothing.
+// versions is the range of versions that one node speaks, and its capabilities.
 type versions struct {
 	oldest, newest uint8
 	capabilities   uint64
 }
 
 // spoken is what this release speaks.
-var spoken = versions{Version - 1, Version, capabilities}
+var spoken = versions{max(1, Version-1), Version, capabilities}
 
 // speaking returns h with what its node speaks.
 func (h hello) speaking(v versions) hello {
@@ -45,29 +42,18 @@ func (h hello) speaking(v versions) hello {
 	return h
 }
 
-// versions returns the range that h states.
-func (h hello) versions() (oldest, newest uint8) {
-	if h.Newest == 0 {
-		return unstated, unstated
-	}
-	return h.Oldest, h.Newest
-}
-
 // spoken returns h's versions as text.
 func (h hello) spoken() string {
-	oldest, newest := h.versions()
-	if oldest == newest {
-		return fmt.Sprint(newest)
+	if h.Oldest == h.Newest {
+		return fmt.Sprint(h.Newest)
 	}
-	return fmt.Sprintf("%d to %d", oldest, newest)
+	return fmt.Sprintf("%d to %d", h.Oldest, h.Newest)
 }
 
 // agree returns what a connection between the nodes of two hellos speaks. The result is
 // the same on both ends: each has both hellos, and the handshake's MACs cover them.
 func (h hello) agree(other hello) (Protocol, error) {
-	oldest, newest := h.versions()
-	theirOldest, theirNewest := other.versions()
-	if p := (Protocol{min(newest, theirNewest), h.Capabilities & other.Capabilities}); p.Version >= max(oldest, theirOldest) {
+	if p := (Protocol{min(h.Newest, other.Newest), h.Capabilities & other.Capabilities}); p.Version >= max(h.Oldest, other.Oldest) {
 		return p, nil
 	}
 	return Protocol{}, h.apart(other.spoken())

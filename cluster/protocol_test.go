@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -16,11 +15,11 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// before is what a release before 8 speaks, and next what the one after this speaks.
+// silent states no versions. next and later are what the two releases after this one speak.
 var (
-	before = versions{}
-	next   = versions{8, 9, 1 << 40}
-	later  = versions{9, 10, 0}
+	silent = versions{}
+	next   = versions{1, 2, 1 << 40}
+	later  = versions{2, 3, 0}
 )
 
 func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
@@ -30,13 +29,12 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 		agreed   uint8 // 0: they refuse each other
 		refusal  string
 	}{
-		{"7 and 7", before, before, 7, ""},
-		{"7 and 8", before, spoken, 7, ""},
-		{"8 and 8", spoken, spoken, 8, ""},
-		{"8 and 9", spoken, next, 8, ""},
-		{"9 and 9", next, next, 9, ""},
-		{"7 and 9", before, next, 0, "it speaks 7, this node 8 to 9"},
-		{"8 and 10", spoken, later, 0, "it speaks 7 to 8, this node 9 to 10"},
+		{"1 and 1", spoken, spoken, 1, ""},
+		{"1 and 2", spoken, next, 1, ""},
+		{"2 and 2", next, next, 2, ""},
+		{"2 and 3", next, later, 2, ""},
+		{"1 and 3", spoken, later, 0, "it speaks 1, this node 2 to 3"},
+		{"none and 1", silent, spoken, 0, "it speaks 0, this node 1"},
 	} {
 		for _, turned := range []bool{false, true} {
 			one, two := c.one, c.two
@@ -57,12 +55,6 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 					if c.agreed == 0 {
 						_, err := a.probe(t.Context(), b.cfg.Self.Addr)
 						synctest.Wait()
-						// A node that states no versions is not told the reason, but the other is.
-						if one == before {
-							require.Error(t, err)
-							require.Equal(t, map[string]uint64{reasonVersion: 1}, b.stats().Refused)
-							return
-						}
 						require.ErrorIs(t, err, errVersion)
 						require.ErrorContains(t, err, a.cfg.Self.apart(b.cfg.Self.spoken()).Error())
 						if !turned {
@@ -97,27 +89,14 @@ func TestAPeerWithoutAConnectionSpeaksNothing(t *testing.T) {
 }
 
 func TestBothEndsHaveTheirCommonCapabilities(t *testing.T) {
-	one, two := hello{Oldest: 7, Newest: 8, Capabilities: 1<<63 | 1<<5 | 1}, hello{Oldest: 8, Newest: 9, Capabilities: 1<<5 | 1<<6}
+	one, two := hello{Oldest: 1, Newest: 2, Capabilities: 1<<63 | 1<<5 | 1}, hello{Oldest: 2, Newest: 3, Capabilities: 1<<5 | 1<<6}
 	for _, pair := range [][2]hello{{one, two}, {two, one}} {
 		p, err := pair[0].agree(pair[1])
 		require.NoError(t, err)
-		require.Equal(t, Protocol{Version: 8, Capabilities: 1 << 5}, p)
+		require.Equal(t, Protocol{Version: 2, Capabilities: 1 << 5}, p)
 	}
 	_, err := decodeHello(encode(hello{Name: "a", Oldest: 9, Newest: 8}))
 	require.ErrorIs(t, err, errGarbage)
-}
-
-// helloOf7 is a hello as version 7 of the protocol has it, at commit a732d82.
-const helloOf7 = "85a161aa31302e302e302e313a31a16ea161a172a172a173b001000000000000000000000000000000a174a172"
-
-func TestAHelloOfVersion7HasNoVersions(t *testing.T) {
-	self := hello{Name: "a", Addr: "10.0.0.1:1", Region: "r", Seed: [16]byte{1}, To: "r"}
-	golden, err := hex.DecodeString(helloOf7)
-	require.NoError(t, err)
-	got, err := decodeHello(golden)
-	require.NoError(t, err)
-	require.Equal(t, self, got)
-	require.Equal(t, golden, encode(self))
 }
 
 func TestUnknownFieldsOfAHelloAreIgnored(t *testing.T) {
@@ -170,7 +149,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 }
 
 // rewriter is an attacker between two members. It takes the versions out of the hello
-// that is written to the connection, as if a release of version 7 had written it.
+// that is written to the connection, as if its node stated none.
 type rewriter struct {
 	net.Conn
 	prefix int // bytes before the hello's length
@@ -178,14 +157,14 @@ type rewriter struct {
 }
 
 func (r *rewriter) Write(b []byte) (int, error) {
-	if len(b) > r.prefix+2+macSize && bytes.Contains(b, []byte("\xa1v\x08")) {
+	if len(b) > r.prefix+2+macSize && bytes.Contains(b, []byte("\xa1v\x01")) {
 		size := int(b[r.prefix])<<8 | int(b[r.prefix+1])
 		text, mac := b[r.prefix+2:][:size], b[r.prefix+2+size:]
 		h, err := decodeHello(text)
 		if err != nil {
 			return 0, err
 		}
-		text = encode(h.speaking(before))
+		text = encode(h.speaking(silent))
 		if r.resign != nil {
 			mac = r.resign(text)
 		}
@@ -210,7 +189,7 @@ func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 		for _, side := range []shaken{dialled, accepted} {
 			agreed, err := id("a").self.agree(side.peer)
 			require.NoError(t, err)
-			require.Equal(t, Protocol{Version: 8}, agreed)
+			require.Equal(t, Protocol{Version: 1}, agreed)
 		}
 
 		dialled, accepted = shakeHands(t, id("a"), id("b"), "r", func(conn net.Conn) net.Conn { return &rewriter{Conn: conn} })

@@ -61,7 +61,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 	}
 	connect := func(t *testing.T, p *testPeer) net.Conn {
 		conn := raw(t, p)
-		_, _, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
+		_, _, err := identity{self: hello{Name: "stranger", Region: "far"}.speaking(spoken)}.dial(conn, "r")
 		require.NoError(t, err)
 		return conn
 	}
@@ -110,7 +110,7 @@ func TestALeaverIsNotAskedByOtherRegions(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		p := lo.peer(t, "b", nil)
-		from := identity{self: hello{Name: "stranger", Region: "far"}}
+		from := identity{self: hello{Name: "stranger", Region: "far"}.speaking(spoken)}
 		conn := raw(t, p)
 		_, _, err := from.dial(conn, "r")
 		require.NoError(t, err)

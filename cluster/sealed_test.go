@@ -402,7 +402,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte, opens, abroad bool) {
 		here, there := net.Pipe()
 		p.arrive(there)
-		self := hello{Name: "a", Region: "r"}
+		self := hello{Name: "a", Region: "r"}.speaking(spoken)
 		if abroad {
 			self.Region = "far"
 		}

@@ -68,7 +68,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.Append(wire.Header{Op: o, Asks: 1}.Append(nil))
 	}
 	with := func(o wire.Op, body []byte) []byte { return append(wire.Header{Op: o}.Append(nil), body...) }
-	frame := []byte{3, 0}                                                                        // version, flags
+	frame := []byte{1, 0}                                                                        // version, flags
 	for _, number := range []uint64{view.NameHash("member-1"), n.handover.View().Hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}

@@ -38,7 +38,7 @@ import (
 //
 // with the items by index, each less the one before it, of which the whole is wanted.
 const (
-	frameVersion = 3
+	frameVersion = 1
 	headerBytes  = 26
 	maxFrame     = 64 << 10
 )
@@ -63,7 +63,7 @@ const (
 	itemTotal                    // instead of a vector: one tally, just now, of which nothing was refunded
 )
 
-const answerVersion = 2
+const answerVersion = 1
 
 // maxTallies bounds the vector of one id in a frame. Of longer ones those tallies go that
 // grew last: the others' units have recovered first, and until then may count twice where

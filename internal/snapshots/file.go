@@ -167,7 +167,7 @@ type Reader struct {
 }
 
 // NewReader reads and authenticates the header. The error is ErrNotSnapshot,
-// ErrLaterVersion, ErrOlderVersion, ErrOtherSecret, ErrNoSecret, ErrOpen, ErrDamaged, or that of r.
+// ErrLaterVersion, ErrOtherSecret, ErrNoSecret, ErrOpen, ErrDamaged, or that of r.
 func NewReader(r io.Reader, keys Keys) (*Reader, error) {
 	raw, err := readRaw(r)
 	if err != nil {

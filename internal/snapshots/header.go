@@ -31,7 +31,7 @@ type Header struct {
 const (
 	magic = "weirsnap"
 	// version is the format that this build reads and writes.
-	version = 2
+	version = 1
 
 	saltBytes = 16
 	idBytes   = 8
@@ -48,7 +48,6 @@ const (
 var (
 	ErrNotSnapshot  = errors.New("weir: the file is not a snapshot, or its first bytes are damaged: remove it")
 	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
-	ErrOlderVersion = errors.New("weir: the snapshot has an older format than this build reads: remove it")
 	ErrOtherSecret  = errors.New("weir: the snapshot is sealed under a secret that is not among Secrets: add that secret after the others, until each node has saved again")
 	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set those that it was written with")
 	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, as anybody may have written it")
@@ -88,7 +87,7 @@ func (h *Header) append(salt, id []byte) ([]byte, error) {
 }
 
 // ReadHeader reads the header of a file, without a key: it may have been changed by anybody.
-// The error is ErrNotSnapshot, ErrLaterVersion, ErrOlderVersion, ErrDamaged, or that of r.
+// The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged, or that of r.
 func ReadHeader(r io.Reader) (Header, error) {
 	raw, err := readRaw(r)
 	if err != nil {
@@ -109,8 +108,6 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 		return nil, ErrNotSnapshot
 	case b[0] > version:
 		return nil, fmt.Errorf("%w (version %d; this one reads up to %d)", ErrLaterVersion, b[0], version)
-	case b[0] < version:
-		return nil, fmt.Errorf("%w (version %d; this one reads %d)", ErrOlderVersion, b[0], version)
 	case cutShort(err):
 		return nil, damaged("the header is cut at byte %d", n)
 	case b[1]&^flagSealed != 0:

@@ -502,7 +502,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpTotals, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpLocate, 0, 0, handover.AppendRanges(make([]byte, 8), countsync.All())), byte(0), false)
-	frame := []byte{2, 0} // version, flags
+	frame := []byte{1, 0} // version, flags
 	for _, number := range []uint64{v.Hashes[1-v.Self], v.Hashes[v.Self], 1} {
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}

@@ -81,7 +81,7 @@ func TestShowPrintsTheHeaderAndWhatTheFileHas(t *testing.T) {
 	header := `node: "b c\n"
 saved: TIME, AGE ago
 build: v1.2.3
-format: 2
+format: 1
 cluster: ab000000000000000000000000000000
 sealed: yes
 `

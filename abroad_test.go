@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/handover"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -82,7 +82,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		require.NoError(t, err)
 		return answer
 	}
-	realtime.Eventually(t, "the region is reached", func() bool {
+	lab.Eventually(t, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(t.Context(), speaking("far"), nil, time.Second)
 		return err == nil
 	})
@@ -246,7 +246,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 
 func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) {
 			cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
 		})
@@ -442,7 +442,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		return true
 	}
-	realtime.Eventually(f, "each node has the copies", copied)
+	lab.Eventually(f, "each node has the copies", copied)
 	request := func(o wire.Op, flags, hops uint8, body []byte) []byte {
 		return append(wire.Header{Op: o, Flags: flags, Hops: hops, Wait: 50 * time.Millisecond}.Append(nil), body...)
 	}
@@ -457,14 +457,14 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		// request that closes the connection by itself does so each time.
 		lost := func() bool { return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) }
 		if lost() {
-			realtime.Eventually(t, "the connection is opened again", func() bool {
+			lab.Eventually(t, "the connection is opened again", func() bool {
 				_, err = far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
 				return !lost()
 			})
 		}
 		require.NoError(t, err)
 	}
-	realtime.Eventually(f, "the region is reached", func() bool {
+	lab.Eventually(f, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(f.Context(), nil, nil, time.Second)
 		return err == nil
 	})
@@ -518,7 +518,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		for _, n := range nodes {
 			require.Equal(t, before[n], regionalCounts(n))
 			if !slices.Equal(members[n], n.Members()) { // the nodes may be disconnected for a moment if the machine is busy
-				realtime.Eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
+				lab.Eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
 			}
 			values, _ := n.Published("")
 			require.Equal(t, []Published{{"name", 7, []byte("value")}}, values)

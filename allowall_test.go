@@ -9,12 +9,12 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("under the race detector a pool forgets at random")
 	}
 	n := solo(t, Config{Logger: quiet})

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -53,7 +53,7 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 // from a copy.
 func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedBy(t, ls[1], nodes[0])
@@ -68,7 +68,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 		}
 		each := uint64(cap(answered))
 		passed := func() bool { return nodes[0].Stats().Passed >= each && nodes[1].Stats().Passed >= each }
-		realtime.Eventually(t, "each check is passed on once and sent back once", func() bool { return passed() || len(answered) > 0 })
+		lab.Eventually(t, "each check is passed on once and sent back once", func() bool { return passed() || len(answered) > 0 })
 		early := len(answered)
 		come()
 		var all []Decision
@@ -96,7 +96,7 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[1], nodes[0])
 	underWay(t, nodes[0], nodes[1])
-	late, begun := realtime.MeasureLateness(), time.Now()
+	late, begun := lab.MeasureLateness(), time.Now()
 	d, err := ls[1].Allow(t.Context(), key)
 	took := time.Since(begun)
 	late.Stop()
@@ -138,7 +138,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 // authority. Then it takes authority.
 func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedBy(t, ls[2], nodes[0])
@@ -153,7 +153,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 			v.Heal(v.Hashes[v.Self], nodes[1].env.Steady())
 		})
 		stands := func() bool { return len(nodes[0].handover.View().Abandoned) > 0 }
-		realtime.Eventually(t, "the node that waits is told, and stands in", stands)
+		lab.Eventually(t, "the node that waits is told, and stands in", stands)
 		require.Equal(t, lost, nodes[0].handover.View().Claims)
 		before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
 		for i, l := range ls {
@@ -169,7 +169,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 			edit(n, func(v *view.View) { v.Healed -= int64(view.Patience) })
 		}
 		settled := func() bool { return nodes[0].handover.View().Settled && nodes[1].handover.View().Settled }
-		realtime.Eventually(t, "both hold what the ring gives them", settled)
+		lab.Eventually(t, "both hold what the ring gives them", settled)
 		d, err := ls[2].Peek(t.Context(), key)
 		require.NoError(t, err)
 		byOwners(t, d)
@@ -200,15 +200,15 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	realtime.Eventually(t, "a fenced node grants its share", func() bool {
+	lab.Eventually(t, "a fenced node grants its share", func() bool {
 		d := fenced(ls[0])
 		if d.Source == Budget {
 			require.EqualValues(t, 50, d.Limit)
 		}
 		return d.Source == Budget
 	})
-	realtime.Eventually(t, "nor does it answer others", func() bool { return fenced(ls[1]).Source == StandIn })
-	realtime.Eventually(t, "until it hears one again", func() bool {
+	lab.Eventually(t, "nor does it answer others", func() bool { return fenced(ls[1]).Source == StandIn })
+	lab.Eventually(t, "until it hears one again", func() bool {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner
 	})
@@ -246,7 +246,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		{a.Append(wire.Header{Op: wire.OpRefund, Asks: 1, Wait: time.Second, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 		{held.Append(wire.Header{Op: wire.OpRelease, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 	} {
-		realtime.Eventually(t, "the node is fenced throughout a request", func() bool {
+		lab.Eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)
 			if fenced {
 				require.Equal(t, c.want, s, "op %d", c.request[0])
@@ -271,7 +271,7 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 // must not decide the check, because it cannot send the decision to other members.
 func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
-	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = realtime.GiveUp })
+	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = lab.GiveUp })
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	var a wire.Ask
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
@@ -282,11 +282,11 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(name(nodes[2]), within(got))
-		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: realtime.GiveUp, To: self}.Append(nil))}
+		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: lab.GiveUp, To: self}.Append(nil))}
 		inbound{left}.Serve(b)
 		return wire.Status((<-got)[0])
 	}
-	realtime.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
+	lab.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
 	to := func(n *Node) int { return left.handover.View().Named[view.NameHash(name(n))] }
 	through := func(way *Node) func(v *view.View) { // to the owner
 		return func(v *view.View) {
@@ -294,7 +294,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 			v.Next[to(nodes[0])] = to(way)
 		}
 	}
-	realtime.Eventually(t, "the view stays as it is edited while a request is served", func() bool {
+	lab.Eventually(t, "the view stays as it is edited while a request is served", func() bool {
 		edit(left, through(nodes[2]))
 		status := serve(wire.FlagStandIn)
 		stays := left.handover.View().Next[to(nodes[0])] == to(nodes[2])
@@ -309,7 +309,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
 	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
 	kept := make(chan []byte, 1)
-	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: realtime.GiveUp, To: self}
+	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: lab.GiveUp, To: self}
 	left.goOn(t.Context(), left.handover.View(), h, a.Append(h.Append(nil)), nil, func(answer []byte) { kept <- answer })
 	require.Equal(t, wire.Unreached, wire.Status((<-kept)[0]), "it was kept until now")
 	require.Zero(t, left.Stats().Served)

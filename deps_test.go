@@ -22,7 +22,7 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"cluster/detect", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/outage", "internal/loglimit",
+		"cluster/detect", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/loglimit",
 		"internal/buildinfo", "internal/sealed", "internal/enum", "ring", "snapshot",
 	},
 	{"bucket", "cluster", "internal/strictyaml"},
@@ -45,10 +45,8 @@ var floors = [][]string{
 // testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
 var testTools = [][]string{
 	{
-		"cluster/clustertest", "internal/drawn", "internal/freeport", "internal/full", "internal/jsonschema", "internal/lab",
-		"internal/pipes", "internal/race", "internal/snippets",
+		"cluster/clustertest", "internal/lab", "internal/snippets", "internal/testenv",
 	},
-	{"internal/realtime"},
 	{"internal/testnode"},
 }
 
@@ -59,7 +57,7 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster"},
-	"net":                             {"cluster", "httplimit", "internal/conns", "internal/freeport", "internal/pipes", "weirtest"},
+	"net":                             {"cluster", "httplimit", "internal/conns", "internal/lab", "weirtest"},
 	"net/http": {
 		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},
@@ -182,7 +180,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/check", "internal/httpread", "internal/identity",
-		"internal/jsonscan", "internal/limits", "internal/outage", "internal/owner", "internal/loglimit", "internal/buildinfo",
+		"internal/jsonscan", "internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",
 		"internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
 	} {
 		for call, at := range callsOf(t, dir, "time") {

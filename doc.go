@@ -67,7 +67,7 @@
 // owner the counts that the node holds, asker the denials and the units that other owners
 // gave it, holds the units in flight, queue the waiters on LeakyBuckets, reserve the
 // reservations, regions the exchange with other regions, publish the published values,
-// limits the declared limits, stats the counters, outage the outage under way, and env the
+// limits the declared limits, stats the counters and the outage under way, and env the
 // clocks and the lifetime. This package assembles them, and has the path of a check.
 // docs/architecture.md follows a check, a change and a hand-over through them.
 //

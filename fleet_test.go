@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
 
-type decisions = realtime.Decisions[Source]
+type decisions = lab.Decisions[Source]
 
 // unanswered is what play returns if a member did not answer in time.
 func unanswered() decisions { return decisions{0: 1} }
 
-// byOwners skips this attempt of realtime.WhileHealthy unless each of the decisions was made by
+// byOwners skips this attempt of lab.WhileHealthy unless each of the decisions was made by
 // the owner, a lease or a pushback. In a fleet, a check is relayed only if one of the nodes was
 // paused.
 func byOwners(t *testing.T, ds ...Decision) {
@@ -51,7 +51,7 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 		t.Cleanup(func() { require.NoError(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
-	realtime.Eventually(t, "all are ready and hear each other", func() bool {
+	lab.Eventually(t, "all are ready and hear each other", func() bool {
 		for _, n := range fleet {
 			if !n.Ready() {
 				return false

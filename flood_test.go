@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // flooded is a node that has no room for the keys that it is asked for.
@@ -73,12 +72,12 @@ func (f *flooded) begunAgain(t *testing.T, keys int) (n int) {
 }
 
 func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
-			keys := full.Pick(t, 20_000, 200_000) // ten times the store, or a hundred times
+			keys := testenv.PickFull(t, 20_000, 200_000) // ten times the store, or a hundred times
 			f := newFlooded(t, a, 1)
 			f.deny(t, 100)
 			f.fresh(t, keys, 1)
@@ -92,7 +91,7 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 // A flood that asks for each of its keys as often as it is granted fills the store with
 // counts that are used up. docs/floods.md states these numbers, which are averages.
 func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		for keys, most := range map[int]float64{900: 0.1, 1_400: 1, 1_900: 25, 200_000: 100} {
@@ -103,9 +102,9 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 				t.Parallel()
 				stores, all := 1, 0
 				if keys == 200_000 {
-					full.Only(t, "the floods of 1,900 keys, which also push out what is used up")
+					testenv.SkipUnlessFull(t, "the floods of 1,900 keys, which also push out what is used up")
 				} else {
-					stores = full.Pick(t, 3, 20)
+					stores = testenv.PickFull(t, 3, 20)
 				}
 				for seed := range stores {
 					f := newFlooded(t, a, byte(seed))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -45,7 +45,7 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
 	t.Parallel()
 	const members, seconds = 4, 20
-	holds := full.Pick(t, 5_000, 100_000)
+	holds := testenv.PickFull(t, 5_000, 100_000)
 	synctest.Test(t, func(t *testing.T) {
 		c := &renewing{crowd: newCrowd(members, 0), asked: make(map[wire.Op]int)}
 		for i := range c.view.Members {

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
-	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/queue"
@@ -50,7 +49,7 @@ type Node struct {
 	epochs    *epoch.Members
 	pools     pools
 	joining   joining
-	outage    outage.Tracker // the outage under way
+	outage    stats.OutageTracker // the outage under way
 }
 
 // pools keep what checks work with, so that they allocate nothing.

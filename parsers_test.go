@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // fuzzedElsewhere has the packages whose parsers are fuzzed through a target of another package,
@@ -37,7 +37,7 @@ var notFuzzed = map[string]string{
 
 // ours are directories of programs that are no part of the product: what they read they
 // have written themselves, or whoever runs them has.
-var ours = []string{"bench", "cmd/demo", "conformance", "deploy", "internal/jsonschema", "internal/lab", "internal/snippets"}
+var ours = []string{"bench", "cmd/demo", "conformance", "deploy", "internal/lab", "internal/snippets"}
 
 // readers are the functions of others that make something of bytes or text from outside.
 var readers = regexp.MustCompile(`^(Unmarshal\w*|NewDecoder\w*|DecodeString|ParseQuery|AppendCertsFromPEM)$`)
@@ -52,7 +52,7 @@ var inputs = map[string]bool{
 var readsByName = regexp.MustCompile(`^([pP]arse|[dD]ecode|[uU]nmarshal|[rR]ead)([A-Z]|$)`)
 
 func TestPackagesWithParsersHaveAFuzzTarget(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	parsers, targets := parsersAndTargets(t)
 	require.Greater(t, len(parsers), 20)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -72,11 +72,11 @@ func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 			require.NoError(t, nodes[1].Publish(about, 0, []byte("set")))
 			require.NoError(t, nodes[0].Publish(about, 0, []byte("set anew")))
 			for _, n := range nodes {
-				realtime.Eventually(t, "it is replaced", func() bool { return published(n) == about+"=set anew " })
+				lab.Eventually(t, "it is replaced", func() bool { return published(n) == about+"=set anew " })
 			}
 			require.NoError(t, nodes[1].Publish(about, 0, nil))
 			for _, n := range nodes {
-				realtime.Eventually(t, "it is deleted", func() bool { return published(n) == "" })
+				lab.Eventually(t, "it is deleted", func() bool { return published(n) == "" })
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -140,7 +140,7 @@ type nobody struct{ cluster.Peer }
 func (nobody) Tell([]byte) {}
 
 func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
-	n := solo(t, Config{Timeout: realtime.GiveUp})
+	n := solo(t, Config{Timeout: lab.GiveUp})
 	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	var a, other wire.Ask
 	require.NoError(t, l.ask(t.Context(), "key", 1, &a))

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
@@ -209,8 +208,8 @@ const watchEvery = time.Second
 
 // outageFacts are what this node knows of an outage: by its view, and by the decisions
 // that it has made without the owners of keys.
-func outageFacts(v *view.View, limits *stats.Limits) outage.Facts {
-	f := outage.Facts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
+func outageFacts(v *view.View, limits *stats.Limits) stats.OutageFacts {
+	f := stats.OutageFacts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
 	for _, i := range v.Points {
 		if v.Next[i] < 0 {
 			f.Unreached = append(f.Unreached, v.Members[i].Name)

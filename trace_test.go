@@ -14,8 +14,8 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/race"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -97,12 +97,12 @@ func (s *spans) taken(t testing.TB) (all []recorded) {
 // takes.
 func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 	s := new(spans)
-	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, realtime.GiveUp }), s
+	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, lab.GiveUp }), s
 }
 
 func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 2)
 		l := limiters(t, nodes, Limit{Name: "logins", Algorithm: SlidingLog, Rate: 3, Per: time.Hour, NoLeases: true})[0]
 		key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
@@ -154,7 +154,7 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 // A hold of another owner is within the trace of its asker, from the request to its end.
 func TestHoldsOfAnotherOwnerAreTraced(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 2)
 		l := limiters(t, nodes, Limit{Name: "flights", Algorithm: InFlight, Rate: 10})[0]
 		ctx, key := withinTrace(t.Context(), traceFor(t)), ownedBy(t, l, nodes[1])
@@ -190,7 +190,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 	sampled := withinTrace(t.Context(), traceFor(t))
 	makesNone := func(source Source, key string) {
 		t.Helper()
-		realtime.Eventually(t, fmt.Sprint("a check is decided by ", source), func() bool {
+		lab.Eventually(t, fmt.Sprint("a check is decided by ", source), func() bool {
 			_, err := l.Allow(t.Context(), key) // what is denied is remembered for a second
 			require.NoError(t, err)
 			d, err := l.Allow(sampled, key)
@@ -208,7 +208,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 
 func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 3)
 		a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
 		b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
@@ -277,7 +277,7 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 func TestARelayIsPartOfTheTrace(t *testing.T) {
 	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
-		realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		lab.WhileHealthy(t, func(t *testing.T) decisions {
 			s := new(spans)
 			nodes := fleet(t, 3, func(i int, cfg *Config) {
 				if i != 1 || tracesOnTheWay {
@@ -287,9 +287,9 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 			l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
 			v := nodes[0].handover.View()
 			request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
-			binary.LittleEndian.PutUint32(request[4:], uint32(realtime.GiveUp.Microseconds()))
+			binary.LittleEndian.PutUint32(request[4:], uint32(lab.GiveUp.Microseconds()))
 			binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
-			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, realtime.GiveUp)
+			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, lab.GiveUp)
 			if errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrStalled) {
 				return unanswered()
 			}
@@ -335,7 +335,7 @@ func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	// real member back, so it tries again.
 	asked := func(p failing, ask func()) (end TraceEvent) {
 		t.Helper()
-		realtime.Eventually(t, "an ask is sent to the member that answers nothing", func() bool {
+		lab.Eventually(t, "an ask is sent to the member that answers nothing", func() bool {
 			edit(nodes[0], func(v *view.View) { v.Members[1].Peer = p })
 			ask()
 			all := s.taken(t)
@@ -405,7 +405,7 @@ type toldTo struct {
 func (p *toldTo) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
 func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector has pools forget")
 	}
 	n, s := solo(t, Config{Logger: quiet}), new(spans)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/jsonschema"
+	"github.com/weir-go/weir/internal/snippets"
 )
 
 // These types are the parts of OpenAPI and JSON Schema that the document uses. Other fields make the test
@@ -26,9 +26,9 @@ type (
 		Security   []map[string][]string               `json:"security"`
 		Paths      map[string]map[string]*apiOperation `json:"paths"`
 		Components struct {
-			Schemas   map[string]*jsonschema.Schema `json:"schemas"`
-			Responses map[string]*apiResponse       `json:"responses"`
-			Security  map[string]any                `json:"securitySchemes"`
+			Schemas   map[string]*snippets.Schema `json:"schemas"`
+			Responses map[string]*apiResponse     `json:"responses"`
+			Security  map[string]any              `json:"securitySchemes"`
 		} `json:"components"`
 	}
 	apiOperation struct {
@@ -39,11 +39,11 @@ type (
 		Responses  map[string]*apiResponse `json:"responses"`
 	}
 	apiParameter struct {
-		Name        string             `json:"name"`
-		In          string             `json:"in"`
-		Description string             `json:"description"`
-		Required    bool               `json:"required"`
-		Schema      *jsonschema.Schema `json:"schema"`
+		Name        string           `json:"name"`
+		In          string           `json:"in"`
+		Description string           `json:"description"`
+		Required    bool             `json:"required"`
+		Schema      *snippets.Schema `json:"schema"`
 	}
 	apiBody struct {
 		Required bool                 `json:"required"`
@@ -56,13 +56,13 @@ type (
 		Content     map[string]*apiMedia `json:"content"`
 	}
 	apiMedia struct {
-		Schema *jsonschema.Schema `json:"schema"`
+		Schema *snippets.Schema `json:"schema"`
 	}
 )
 
 func readAPI(t *testing.T) *apiDocument {
 	d := new(apiDocument)
-	require.NoError(t, jsonschema.Read(OpenAPI(), d))
+	require.NoError(t, snippets.ReadSchema(OpenAPI(), d))
 	return d
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bench/internal/worker"
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/snippets"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func TestFlagsAreTakenOrRefused(t *testing.T) {
@@ -85,15 +85,15 @@ func TestCellsComeToFigures(t *testing.T) {
 		defer func() { require.NoError(t, redis.end()) }()
 	}
 	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100, redis: redis}
-	s.noGubernator = fmt.Errorf("go run ./bench builds gubernator, as does the full run (%s=1)", full.Variable)
-	if full.Enabled(t) {
+	s.noGubernator = fmt.Errorf("go run ./bench builds gubernator, as does the full run (%s=1)", testenv.FullVariable)
+	if testenv.IsFull(t) {
 		var remove func() error
 		s.gubernator, remove, s.noGubernator = buildGubernator(t.Context(), t.Output())
 		defer func() { require.NoError(t, remove()) }()
 	}
 	for i, w := range worker.Workloads(s.part) {
 		for j, c := range contenders() {
-			if (i+j)%3 > 0 && !full.Enabled(t) { // each contender has one workload in the default run
+			if (i+j)%3 > 0 && !testenv.IsFull(t) { // each contender has one workload in the default run
 				continue
 			}
 			cell := cell{w, c}

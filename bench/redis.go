@@ -16,7 +16,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weir-go/weir/bench/internal/worker"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -87,7 +86,7 @@ func startRedis() (*redisServer, error) {
 		return nil, errNoRedis
 	}
 	s := new(redisServer)
-	if s.addr, s.release, err = freeport.Hold(); err != nil {
+	if s.addr, s.release, err = lab.HoldAddr(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	_, port, err := net.SplitHostPort(s.addr)

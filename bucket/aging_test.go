@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "github.com/weir-go/weir/internal/drawn"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 // What has lain for a while is imported as what was imported at once and has aged in a store.

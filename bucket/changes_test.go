@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // longLimits have a Per that no test outlasts, so that nothing recovers whole.
@@ -33,7 +33,7 @@ func longLimits() []Limit {
 
 // What Collect returns is what a map of counts has seen spent: of each id, once.
 func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	limits, ids := longLimits(), crowdedIDs()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(1000, 1<<rapid.IntRange(0, 8).Draw(t, "shards"))

@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // spent is a count as someone has left it: units taken of a limit, so long ago.
@@ -81,12 +80,12 @@ func forgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
 }
 
 func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	for _, c := range []struct{ keys, shards, few int }{ // few is the number of algorithms in the default run
 		{100, 2, len(algorithms)}, {2_000, 32, len(algorithms)}, {25_000, 256, 1}, {100_000, 1024, 0},
 	} {
 		keys := c.keys
-		for _, a := range algorithms[:full.Pick(t, c.few, len(algorithms))] {
+		for _, a := range algorithms[:testenv.PickFull(t, c.few, len(algorithms))] {
 			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
 				l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 				s, all := newStore(keys, c.shards), ids(keys/2+4*keys)
@@ -126,7 +125,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 }
 
 func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	for _, rate := range []int64{1, 10} {
 		for _, keys := range []int{1000, 40_000} { // few shards, and all that there may be
 			l := &Limit{Rate: rate, Per: time.Hour}
@@ -144,8 +143,8 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 // Of another limit all that has more than half in use stays, whatever the flood's own keys
 // have in use.
 func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.T) {
-	race.SkipOneGoroutine(t)
-	shards := full.Pick(t, maxShards/8, maxShards) // large ones
+	testenv.SkipOneGoroutine(t)
+	shards := testenv.PickFull(t, maxShards/8, maxShards) // large ones
 	for name, c := range map[string]struct {
 		flood Limit
 		asks  int64 // of each of its keys

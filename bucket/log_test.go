@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // entries reads a log from the front and from the back, which must agree.
@@ -80,8 +79,8 @@ func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsIt
 // What debits are above a debt's bound, a log denies until it has recovered, too: it
 // decides as one that forgets nothing.
 func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
-	race.SkipOneGoroutine(t)
-	steps := full.Pick(t, 80, 200)
+	testenv.SkipOneGoroutine(t)
+	steps := testenv.PickFull(t, 80, 200)
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 50).Draw(t, "rate"), Per: time.Minute}
 		s, all, id := newStore(10, 1), &logOracle{l: &l}, ID{1, 2}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // searched are ids that somebody has searched for who knows the hash that makes them:
@@ -48,7 +47,7 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 // TestAFullTableIsProbedForFewSlots looks for ids that are there and for ids that are not,
 // in tables that would grow with the next count.
 func TestAFullTableIsProbedForFewSlots(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	s := newStoreOf(1<<20, 1, Salt{1, 2})
 	l := &Limit{Rate: 10, Per: time.Hour}
 	sh := &s.shards[0]
@@ -77,8 +76,8 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 // TestIDsThatShareBitsLieLikeAnyOthers compares chosen IDs with random IDs. The fullest shard and the
 // longest probe of random IDs differ between salts, by up to tens of percent.
 func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
-	race.SkipOneGoroutine(t)
-	n := full.Pick(t, 12_000, 50_000)
+	testenv.SkipOneGoroutine(t)
+	n := testenv.PickFull(t, 12_000, 50_000)
 	l := &Limit{Rate: 10, Per: time.Hour}
 	known := newPlacement(1024, Salt{})
 	cases := map[string][]ID{
@@ -95,7 +94,7 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 		"the shard, under a salt that leaked":  searched(n, func(id ID) bool { return known.shard(known.of(id)) == 7 }),
 	}
 	rng := rand.New(rand.NewPCG(13, 14))
-	for range full.Pick(t, 2, 5) {
+	for range testenv.PickFull(t, 2, 5) {
 		salt := Salt{rng.Uint64(), rng.Uint64()}
 		random := NewStore(5_000_000, salt)
 		fill(random, ids(n), l)

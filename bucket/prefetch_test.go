@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func TestAPrefetchChangesNothingWhateverIsThere(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAPrefetchGoesOnWhileTablesMove(t *testing.T) {
 			}
 		})
 	}
-	for round := range int64(full.Pick(t, 6, 20)) {
+	for round := range int64(testenv.PickFull(t, 6, 20)) {
 		for i := range uint64(5_000) {
 			require.True(t, s.Take(ID{i, uint64(round)}, &l, round*int64(time.Hour), 1).Allowed)
 		}

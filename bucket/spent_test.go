@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // A count goes from a store to another one with a clock of its own, and its receipts are
 // good there: what they give back or debit is what it would have been in the first store.
 func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"), Rate: rapid.Int64Range(1, 100).Draw(t, "rate"), Per: time.Minute}
 		per := int64(l.Per)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // newStore is a store of this many shards, always the same one.
@@ -272,7 +272,7 @@ func storeAgreesWithAMap(t *rapid.T) {
 }
 
 func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			short := &Limit{Algorithm: a, Rate: 2, Per: time.Second}
@@ -493,7 +493,7 @@ func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
 }
 
 func TestTheBytesOfAStoreGrowWithItsCountsAndShrinkAfterThem(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	s, limit := NewStore(1<<20, Salt{}), Limit{Rate: 10, Per: time.Second}
 	empty := s.Bytes()
 	for i := range uint64(200_000) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // spendAtRandom gives id a count that many operations have made.
@@ -173,7 +173,7 @@ func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 }
 
 func TestALargeLogGoesInPieces(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	here, there := NewStore(10, Salt{}), NewStore(10, Salt{})
 	l := &Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Hour}
 	id, now := ID{1, 2}, origin

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	_ "github.com/weir-go/weir/internal/drawn"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 // trickle is a connection from which what is in data comes, at most step bytes

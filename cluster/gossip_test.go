@@ -20,9 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/freeport"
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -250,7 +249,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 // Gossip does not send to members that have left, so the last goodbyes reach nobody.
 func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
 	t.Parallel()
-	for range full.Pick(t, 3, 10) {
+	for range testenv.PickFull(t, 3, 10) {
 		onHosts(t, func(t *testing.T, h hosts) {
 			a := launch(t, h.at("a", config("a")))
 			b := launch(t, h.at("b", config("b", a)))
@@ -273,7 +272,7 @@ func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))
 	cfg := config("b", a)
-	cfg.Bind = freeport.Addr(t)
+	cfg.Bind = lab.FreeAddr(t)
 	b := launch(t, cfg)
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	for range 2 {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // With bindVariable set, this test binary is a member that listens there: it prints the address
@@ -166,7 +166,7 @@ func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.
 	for i, l := range layouts {
 		t.Run(l.about, func(t *testing.T) {
 			if i%3 != 0 {
-				full.Only(t, "every third of these layouts, and TestMembersWithoutAnAddressInBindHearEachOther")
+				testenv.SkipUnlessFull(t, "every third of these layouts, and TestMembersWithoutAnAddressInBindHearEachOther")
 			}
 			t.Parallel()
 			ns := namespace(t, ip)

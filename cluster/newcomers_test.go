@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // Members that start together may meet each other first, and know nobody who serves, where
@@ -20,7 +20,7 @@ import (
 func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {
-			for range full.Pick(t, 8, 20) { // which addresses are tried first is drawn
+			for range testenv.PickFull(t, 8, 20) { // which addresses are tried first is drawn
 				onHosts(t, func(t *testing.T, h hosts) { newcomersFindOneWhoServes(t, h, introduced) })
 			}
 		})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/cluster/clustertest"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // Real memberlist, real frames, virtual time.
@@ -177,7 +177,7 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if c.shownBy != "" {
-				full.Only(t, c.shownBy)
+				testenv.SkipUnlessFull(t, c.shownBy)
 			}
 			onHosts(t, func(t *testing.T, h hosts) {
 				nodes := h.grow(t, c.n, c.forget)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir"
 	fiberlimit "github.com/weir-go/weir/contrib/fiber"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func TestFiberHandlesDenialsAsErrors(t *testing.T) {
@@ -96,7 +96,7 @@ func TestFiberReservesByPlainBodiesAlone(t *testing.T) {
 
 // The adapter does not convert requests to net/http, so it adds few allocations.
 func TestFiberAddsFewAllocations(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("with the race detector, sync.Pool drops what it holds")
 	}
 	limit, err := fiberlimit.ByLimiter(limiter(t, 1e12), fiberlimit.Options{Key: func(c fiber.Ctx) string { return c.Get("X-User") }})

@@ -28,7 +28,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/admin"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
 )
@@ -203,7 +202,7 @@ func TestServicesBehindProxiesGetOnlyJudgedTargets(t *testing.T) {
 	for _, name := range []string{"nginx", "Caddy"} {
 		t.Run(name, func(t *testing.T) {
 			a := new(answers)
-			c := &rawClient{addr: freeport.Addr(t)}
+			c := &rawClient{addr: lab.FreeAddr(t)}
 			proxies[name](t, admitAmbiguous, c.addr, strings.TrimPrefix(a.checks(t).URL, "http://"), strings.TrimPrefix(a.service(t).URL, "http://"))
 			g := grammar{rand.New(rand.NewPCG(*seed, 1))}
 			var reached, refused, failed int
@@ -271,7 +270,7 @@ func serveBehind(t testing.TB, start proxy) *proxiedService {
 	require.NoError(t, err)
 	p.node, p.checks = by.node, httptest.NewServer(h)
 	t.Cleanup(p.checks.Close)
-	addr := freeport.Addr(t)
+	addr := lab.FreeAddr(t)
 	p.url = "http://" + addr
 	start(t, asDocumented, addr, strings.TrimPrefix(p.checks.URL, "http://"), strings.TrimPrefix(service.URL, "http://"))
 	return p

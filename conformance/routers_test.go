@@ -15,7 +15,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -75,7 +75,7 @@ var routers = map[string]*framework{
 }
 
 func TestHandlersOfEveryRouterServeOnlyJudgedTargets(t *testing.T) {
-	targets := full.Pick(t, min(500, *targets), *targets)
+	targets := testenv.PickFull(t, min(500, *targets), *targets)
 	for name, f := range routers {
 		for _, refuse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/refuse=%v", name, refuse), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // binaries builds what the images have, and returns the folder. go run keeps what it linked
@@ -55,7 +55,7 @@ func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
 		addresses := fmt.Sprintf("127.%d.%d.", 64+network>>8&127, network&255)
 		t.Run("three are ready together and leave in time: "+name, func(t *testing.T) {
 			if twin != "" {
-				full.Only(t, "the same container of "+twin+", and for its flags by the test of those")
+				testenv.SkipUnlessFull(t, "the same container of "+twin+", and for its flags by the test of those")
 			}
 			t.Parallel()
 			together(t, built, manifests[name], addresses)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -74,7 +74,7 @@ type plainEvent struct{ event }
 func (*plainEvent) Read(r *rules.Request) { r.Method, r.Path, r.User = "GET", "/", "ada" }
 
 func TestServeAddsThreeAllocations(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector makes sync.Pool drop what it holds")
 	}
 	m := newLimiter(t, "rules: [{name: r, key: user, limit: {rate: 1000000000, per: 1h}}]", Options{}, weir.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -246,8 +246,8 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 		},
 	}
 	rates := []int{1, 3, 40, 2, 5}
-	rates = rates[:full.Pick(t, 3, len(rates))]
-	heeded, turn := full.Pick(t, 1, 3), 0 // of the three, by each client
+	rates = rates[:testenv.PickFull(t, 3, len(rates))]
+	heeded, turn := testenv.PickFull(t, 1, 3), 0 // of the three, by each client
 	for _, numbers := range []string{
 		"algorithm: sliding_window, rate: %d, per: 97s", "algorithm: sliding_log, rate: %d, per: 97s", "algorithm: fixed_window, rate: %d, per: 97s",
 		"algorithm: token_bucket, rate: %d, per: 97s", "algorithm: leaky_bucket, rate: 7, burst: %d, per: 97s",

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
@@ -138,7 +138,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 
 // Three allocations: the keys, the header's values, and the list of these.
 func TestOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector makes sync.Pool drop what it holds")
 	}
 	large := perMinute

@@ -21,7 +21,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/admin"
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // fake is a Source that counts how often it is looked at, and an Actor.
@@ -146,7 +146,7 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
 		defer p.Close()
-		l := pipes.Listen()
+		l := lab.ListenPipe()
 		server := &http.Server{Handler: p}
 		go server.Serve(l)
 		defer server.Close()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // A buffered connection takes all that is written, as buffers of a system do for a while
@@ -23,7 +23,7 @@ func (b buffered) Write(p []byte) (int, error) { return len(p), nil }
 
 // inBubble serves a page by pipes, and returns what asks it over a new one.
 func inBubble(t *testing.T, p *Page, configure func(*http.Server), wrap func(net.Conn) net.Conn) (ask func() net.Conn) {
-	l := pipes.Listen()
+	l := lab.ListenPipe()
 	server := &http.Server{Handler: p}
 	configure(server)
 	go server.Serve(l)

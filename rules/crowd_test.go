@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // many is a rule of so many limits.
@@ -68,7 +67,7 @@ func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 // A file is refused if, and only if, some request of those that can be made up
 // meets too many.
 func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
-	full.Only(t, "TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether")
+	testenv.SkipUnlessFull(t, "TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether")
 	methods, hosts, tiers := []string{"GET", "PUT", "PURGE"}, []string{"", "a", "b"}, []string{"", "free", "paid"}
 	refused, good := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,18 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // The full run loads 10,000 rules in that time.
 func TestThousandsOfRulesLoadWithinASecond(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector takes its own time")
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, large(full.Pick(t, 2_500, 10_000)))
+	write(t, path, large(testenv.PickFull(t, 2_500, 10_000)))
 	n := startNode(t)
 	best := time.Hour
 	for range 3 {

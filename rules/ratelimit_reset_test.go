@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir"
-	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/internal/ratelimit"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 // After a client has spent all units of a limit, a request at the time of the reset is allowed.

@@ -11,17 +11,17 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/jsonschema"
+	"github.com/weir-go/weir/internal/snippets"
 )
 
-func readSchema(t *testing.T) *jsonschema.Schema {
-	root := new(jsonschema.Schema)
-	require.NoError(t, jsonschema.Read(Schema(), root))
+func readSchema(t *testing.T) *snippets.Schema {
+	root := new(snippets.Schema)
+	require.NoError(t, snippets.ReadSchema(Schema(), root))
 	return root
 }
 
 // conforms reports whether a YAML text is as the Schema has it.
-func conforms(t *testing.T, root *jsonschema.Schema, text string) bool {
+func conforms(t *testing.T, root *snippets.Schema, text string) bool {
 	t.Helper()
 	var plain, v any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &plain))
@@ -35,7 +35,7 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 	root := readSchema(t)
 	cost := root.Defs["cost"].OneOf[2]
 	for name, c := range map[string]struct {
-		in     *jsonschema.Schema
+		in     *snippets.Schema
 		fields []string
 	}{
 		"the file": {root, fileFields},
@@ -61,7 +61,7 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		require.Equal(t, "false", string(c.in.AdditionalProperties), name)
 	}
 	for name, c := range map[string]struct {
-		in    *jsonschema.Schema
+		in    *snippets.Schema
 		names []string
 	}{
 		"method":      {root.Defs["method"], methodNames},

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 func TestFromEnvHasTheNamesOfWeirServe(t *testing.T) {
@@ -88,7 +88,7 @@ func TestServeEndsInOrder(t *testing.T) {
 	s, err := Start(t.Context(), Options{Rules: write(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1m}}]\n")})
 	require.NoError(t, err)
 	require.NotNil(t, s.Book)
-	addr := freeport.Addr(t)
+	addr := lab.FreeAddr(t)
 	left, order := make(chan bool, 1), false
 	custom := Server{
 		Serve:    func() error { order = <-left; return nil },

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -72,7 +72,7 @@ func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 	t.Parallel()
 	left := *deploys
 	if left == 0 {
-		left = full.Pick(t, 6, 40)
+		left = testenv.PickFull(t, 6, 40)
 	}
 	keys, more, fewer := 0, 0, 0
 	for seed := uint64(1); left > 0; seed++ {

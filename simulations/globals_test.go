@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -172,7 +171,7 @@ func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			if by := costlyScenarios[s.Name]; by != "" {
-				full.Only(t, by)
+				testenv.SkipUnlessFull(t, by)
 			}
 			j := playAside(t, s)
 			require.Empty(t, judge(j), "seed %d: go run ./simulations %s", s.Seed, s.Name)
@@ -229,7 +228,7 @@ func TestRandomScenariosOfRegionsHaveEverythingThatMayGoWrong(t *testing.T) {
 }
 
 func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector has the scheduler pick at random")
 	}
 	t.Parallel()
@@ -255,7 +254,7 @@ func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(algorithm, " ", rate), func(t *testing.T) {
 				if (i+j)%2 > 0 {
-					full.Only(t, "the other rate of this algorithm")
+					testenv.SkipUnlessFull(t, "the other rate of this algorithm")
 				}
 				t.Parallel()
 				j := playAside(t, s)

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // flight is a scenario of an in-flight limit of ten units and five nodes.
@@ -127,11 +126,11 @@ func TestTheScenariosOfHoldsAndReservationsBreakNothing(t *testing.T) {
 			s, err := find(name)
 			require.NoError(t, err)
 			if name == "token-budget" {
-				s.Lasts = time.Duration(full.Pick(t, 40, 60)) * time.Second // the only fault begins at 20 s
+				s.Lasts = time.Duration(testenv.PickFull(t, 40, 60)) * time.Second // the only fault begins at 20 s
 			}
 			j := playAside(t, s)
 			require.Empty(t, judge(j))
-			if !race.Enabled && full.Enabled(t) { // the race detector has the scheduler pick at random
+			if !testenv.Race && testenv.IsFull(t) { // the race detector has the scheduler pick at random
 				requireReplays(t, s, j)
 			}
 			require.True(t, len(j.Holds) > 1000 && len(j.Probes) == 5 || len(j.Reserved) > 1000 && len(j.Spends) == 5)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -19,7 +19,7 @@ import (
 // of the cut, though it is asked for other keys all the time.
 func TestALongCutBetweenRegionsTakesNoMoreMemory(t *testing.T) {
 	const asksEvery = 500 * time.Millisecond
-	late := time.Duration(full.Pick(t, 20, 60)) * time.Minute
+	late := time.Duration(testenv.PickFull(t, 20, 60)) * time.Minute
 	early := late / 10
 	var heap [2]uint64
 	synctest.Test(t, func(t *testing.T) {

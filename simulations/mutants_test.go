@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // mutant is a fault made in the product on purpose: the checker must find it, and
@@ -310,7 +310,7 @@ func TestEachMutantStillFitsTheProduct(t *testing.T) {
 // TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants, plays each
 // scenario while none is switched on, and each mutant in the scenario that shows it.
 func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
-	full.Only(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
+	testenv.SkipUnlessFull(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
 	t.Parallel()
 	dir := t.TempDir()
 	for name, s := range shows() {

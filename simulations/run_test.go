@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -104,10 +103,10 @@ func TestARunAccountsForEveryUnitAndReplays(t *testing.T) {
 			t.Parallel()
 			first := playAside(t, s)
 			requireAccounted(t, first)
-			if race.Enabled {
+			if testenv.Race {
 				return // the race detector has the scheduler pick at random
 			}
-			if full.Enabled(t) { // TestPlayersPlayWhatThisProcessDoes and TestARunOfRegionsReplaysFromItsSeed replay as well
+			if testenv.IsFull(t) { // TestPlayersPlayWhatThisProcessDoes and TestARunOfRegionsReplaysFromItsSeed replay as well
 				requireReplays(t, s, first)
 			}
 		})
@@ -120,7 +119,7 @@ func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name != "split" {
-				full.Only(t, "TestARunAccountsForEveryUnitAndReplays/"+name+" with simulated membership")
+				testenv.SkipUnlessFull(t, "TestARunAccountsForEveryUnitAndReplays/"+name+" with simulated membership")
 			}
 			s.Gossip = true
 			requireAccounted(t, playAside(t, s))

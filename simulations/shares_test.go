@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -138,7 +138,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	columns := mostOfSmall
 	if !*update {
-		columns = full.Pick(t, 2, columns)
+		columns = testenv.PickFull(t, 2, columns)
 	}
 	policies := []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed, weir.FailOpen}
 	var limits []weir.Limit
@@ -198,9 +198,9 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 func TestEveryAlgorithmsSharesOfFewUnitsStayBelowTheirBound(t *testing.T) {
 	t.Parallel()
 	rates := []int64{1, 3, 2, 4, 10}
-	rates = rates[:full.Pick(t, 1, len(rates))]
+	rates = rates[:testenv.PickFull(t, 1, len(rates))]
 	bursts := []int64{0, 2, 1}
-	bursts = bursts[:full.Pick(t, 1, len(bursts))]
+	bursts = bursts[:testenv.PickFull(t, 1, len(bursts))]
 	var limits []weir.Limit
 	for a := weir.SlidingWindow; a <= weir.LeakyBucket; a++ {
 		for _, p := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
@@ -215,5 +215,5 @@ func TestEveryAlgorithmsSharesOfFewUnitsStayBelowTheirBound(t *testing.T) {
 			}
 		}
 	}
-	inEachSplit(t, limits, full.Pick(t, keysOfASplit/3, keysOfASplit))
+	inEachSplit(t, limits, testenv.PickFull(t, keysOfASplit/3, keysOfASplit))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -36,7 +36,7 @@ func has(s *Scenario, kind FaultKind, node string) bool {
 
 func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 	found := 0
-	for seed := range uint64(full.Pick(t, 20, 200)) {
+	for seed := range uint64(testenv.PickFull(t, 20, 200)) {
 		s := random(seed)
 		breaks := func(s *Scenario) bool {
 			return has(s, FaultSplit, "") && has(s, FaultStart, "a") && len(s.Loads) > 0
@@ -55,11 +55,11 @@ func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 			require.Zero(t, f.At%(100*time.Millisecond), "seed %d\n%s", seed, least.yaml())
 		}
 	}
-	require.Greater(t, found, full.Pick(t, 0, 10))
+	require.Greater(t, found, testenv.PickFull(t, 0, 10))
 }
 
 func TestShrinkGivesUpInTime(t *testing.T) {
-	for seed := range uint64(full.Pick(t, 1, 20)) {
+	for seed := range uint64(testenv.PickFull(t, 1, 20)) {
 		s := random(seed)
 		least, _ := shrunk(t, s, func(o *Scenario) bool { return o.equal(s) })
 		require.Equal(t, s, least, "seed %d", seed)

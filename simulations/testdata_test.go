@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // shownElsewhere are the scenarios of testdata/broke that cost most and whose fault another
@@ -39,7 +39,7 @@ func TestWhatRandomScenariosOnceBrokeHolds(t *testing.T) {
 				by = "WEIR_FULL=1 go test ./simulations in .ci/run, and the shortest of these files"
 			}
 			if by != "" {
-				full.Only(t, by)
+				testenv.SkipUnlessFull(t, by)
 			}
 			require.Empty(t, judge(playAside(t, s)), "replay it with: go run ./simulations ./simulations/%s", file)
 		})

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // far is a network whose round trips take 100 ms.
@@ -34,7 +33,7 @@ func eachAlgorithm(t *testing.T, f func(t *testing.T, a bucket.Algorithm)) {
 
 // some returns the whole list in the full run, and n elements otherwise, which differ by algorithm.
 func some[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []T) {
-	for i := range full.Pick(t, n, len(list)) {
+	for i := range testenv.PickFull(t, n, len(list)) {
 		chosen = append(chosen, list[(n*int(a)+i)%len(list)])
 	}
 	return chosen
@@ -63,7 +62,7 @@ func saturate(t failer, l bucket.Limit, net network, every []int64) (part float6
 }
 
 func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		paces := [][]int64{{4 * ms, 4 * ms, 4 * ms}, {2 * ms, 4 * ms, 16 * ms}}
 		for _, every := range some(t, a, paces, 1) {
@@ -125,7 +124,7 @@ func moved(t failer, l bucket.Limit, net network, at, from int64, spans ...int64
 }
 
 func TestHoldingsFollowDemandThatMoves(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		limits := []bucket.Limit{perSecond(a), {Algorithm: a, Rate: 300, Per: 10 * time.Second, Version: 1}, perMinute(a)}
 		for _, l := range some(t, a, limits, 1) {
@@ -169,7 +168,7 @@ func lone(t failer, l bucket.Limit, net network, region int, pace int64) (longes
 }
 
 func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		l := perMinute(a)
 		for region := range 3 {
@@ -184,7 +183,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 
 // A region that asks for little beside two that ask for all has its part, too.
 func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w := newGlobe(t, 2, 3, perSecond(a), far)
 		w.settle()

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
-	_ "github.com/weir-go/weir/internal/drawn"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 // answerBytes is the least that an answer has.

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 var (
@@ -121,10 +120,10 @@ func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	n := *schedules
 	switch {
 	case n > 0:
-	case race.Enabled:
+	case testenv.Race:
 		n = 8 // each is played in one goroutine
 	default:
-		n = full.Pick(t, 80, 250)
+		n = testenv.PickFull(t, 80, 250)
 	}
 	const parts = 4
 	for part := range parts {

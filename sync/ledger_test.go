@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // A stand-in that is flooded with new keys keeps the tallies of those that have
 // recovered for some seconds, not for as long as the flood lasts.
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	l := newLink(t)
 	s, store := streamOf(2, 1<<8, 1, 2)

@@ -6,8 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // asked reports whether the command line has how many schedules rapid draws.
@@ -28,8 +27,8 @@ func checks(t *testing.T, few, all int) {
 	if asked {
 		return
 	}
-	n := full.Pick(t, few, all)
-	if race.Enabled {
+	n := testenv.PickFull(t, few, all)
+	if testenv.Race {
 		n = min(n, 100)
 	}
 	before := flag.Lookup("rapid.checks").Value.String()

@@ -7,14 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // The test resets an ID every second, and a second ID every minute. It also sets the clock back, so
 // that the times of tombstones are not in order.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	const perHour = 3600 + 60
 	for _, c := range []struct {
 		about string
@@ -31,7 +30,7 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 			l := newLink(t)
 			l.now = int64(100 * 24 * time.Hour)
 			due := int(c.most.Seconds())*perHour/3600 + 2
-			for second := range full.Pick(t, 3, 12) * 3600 {
+			for second := range testenv.PickFull(t, 3, 12) * 3600 {
 				l.now += int64(time.Second)
 				if second == 3600 {
 					l.now -= int64(c.back)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -63,7 +63,7 @@ func TestSimulatedRegions(t *testing.T) {
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrTimeout)
 			time.Sleep(4 * second)
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
-			time.Sleep(time.Duration(full.Pick(t, 5, 60)) * time.Minute)
+			time.Sleep(time.Duration(testenv.PickFull(t, 5, 60)) * time.Minute)
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
 			require.Equal(t, "oslo1-1 serving, oslo2-1 serving", f.roster("oslo1"), "the region is whole")
 			n.Heal()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func TestPausesComeOnceInEachPeriod(t *testing.T) {
@@ -174,7 +174,7 @@ func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int
 }
 
 func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
-	checks := full.Pick(t, 2000, 6000)
+	checks := testenv.PickFull(t, 2000, 6000)
 	sources, unheard, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond, checks)
 	require.Zero(t, unheard)
 	require.Zero(t, stalled)
@@ -243,10 +243,10 @@ func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
 		t.Run(fmt.Sprintf("gossip %v", gossip), func(t *testing.T) {
 			pause := 300 * time.Millisecond
 			if gossip {
-				full.Only(t, "the same with simulated membership")
+				testenv.SkipUnlessFull(t, "the same with simulated membership")
 				pause = 220 * time.Millisecond // of both, as its timers run on
 			}
-			checks := full.Pick(t, 2000, 6000)
+			checks := testenv.PickFull(t, 2000, 6000)
 			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond, checks)
 			require.Zero(t, unheard)
 			require.Less(t, sources[weir.Owner]+sources[weir.Forwarded], checks, "%v", sources)

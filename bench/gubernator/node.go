@@ -11,7 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/weir-go/weir/bench/internal/worker"
-	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // maxKeys is how many keys a node keeps, as many as a node of Weir's in the same place.
@@ -31,7 +31,7 @@ type node struct {
 // startNode starts a node with the default configuration but for the size of its cache. It is
 // alone until it meets others.
 func startNode() (*node, error) {
-	addr, release, err := freeport.Hold()
+	addr, release, err := lab.HoldAddr()
 	if err != nil {
 		return nil, err
 	}

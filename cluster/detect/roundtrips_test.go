@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	_ "github.com/weir-go/weir/internal/drawn"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 func TestFirstRoundTripSetsMeanAndDeviation(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // runEnv makes this test's program the demo, so that the demo is tested as the
@@ -158,7 +158,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 
 // What the verdict is for: a fleet without copies forgets what a crash takes.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
-	full.Only(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
+	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
 	for seed := 1; ; seed++ { // a machine that is busy may send too few requests around the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
@@ -181,7 +181,7 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 }
 
 func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
-	full.Only(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcess")
+	testenv.SkipUnlessFull(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcess")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
 	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all, is cut off", "heal",

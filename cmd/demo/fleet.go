@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -102,7 +101,7 @@ func (f *fleet) hold() (err error) {
 	for i := range f.sites {
 		for _, addr := range []*string{&f.sites[i].Bind, &f.sites[i].HTTP, &f.sites[i].Admin} {
 			var release func()
-			if *addr, release, err = freeport.Hold(); err != nil {
+			if *addr, release, err = lab.HoldAddr(); err != nil {
 				return err
 			}
 			f.releases = append(f.releases, release)

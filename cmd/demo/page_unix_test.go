@@ -35,7 +35,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/page"
 )
 
@@ -195,7 +195,7 @@ func servedDemo(t *testing.T) (d *demo, url string) {
 const instead = "the tests of package page, and TestThePageShowsMembersAndActions"
 
 func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
-	full.Only(t, instead)
+	testenv.SkipUnlessFull(t, instead)
 	t.Parallel()
 	b := openBrowser(t)
 	d, url := servedDemo(t)
@@ -279,7 +279,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 }
 
 func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
-	full.Only(t, "TestANodeShowsMembersMissingOnesAndDecisionSources of package page")
+	testenv.SkipUnlessFull(t, "TestANodeShowsMembersMissingOnesAndDecisionSources of package page")
 	t.Parallel()
 	b := openBrowser(t)
 	node, err := weir.Start(t.Context(), weir.Config{})
@@ -319,7 +319,7 @@ func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
 }
 
 func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {
-	full.Only(t, instead)
+	testenv.SkipUnlessFull(t, instead)
 	t.Parallel()
 	b := openBrowser(t)
 	_, url := servedDemo(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/admin"
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 var (
@@ -69,7 +69,7 @@ func settled(ps []*process) bool {
 // of docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
 	if *processes == 4 && *idleFor == time.Second { // otherwise the figures are wanted
-		full.Only(t, "TestProcessesShareOneCountHoweverTheyAreAsked")
+		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountHoweverTheyAreAsked")
 	}
 	dir, all := folder(t), []*process(nil)
 	for i := range *processes {

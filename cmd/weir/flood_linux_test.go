@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // asWeirFiles bounds the file descriptors of a weir of TestMain.
@@ -202,7 +202,7 @@ func honestClients(t *testing.T, p *process) []*honest {
 // prints the figures of THREATS.md.
 func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 	sizes := []struct{ files, few, all int }{{256, 20, 400}, {65536, 20, 1200}}
-	for _, c := range sizes[:full.Pick(t, 1, 2)] {
+	for _, c := range sizes[:testenv.PickFull(t, 1, 2)] {
 		t.Run(fmt.Sprint(c.files), func(t *testing.T) {
 			t.Parallel()
 			var limit syscall.Rlimit
@@ -211,13 +211,13 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				t.Logf("%d files, as a process may have no more open here", limit.Max)
 				c.files = int(limit.Max)
 			}
-			each := full.Pick(t, c.few, c.all) // connections of each kind of flood
+			each := testenv.PickFull(t, c.few, c.all) // connections of each kind of flood
 			dir := folder(t)
 			p := startWith(t, dir, func(p *process) { p.Env = append(p.Env, fmt.Sprint(asWeirFiles, "=", c.files)) }, "-name", "flooded")
 			waitReady(t, p)
 			bound := p.addr(t)
 			before := lab.Resident(p.Process.Pid)
-			clients, moments := honestClients(t, p), full.Pick(t, 10, 500)
+			clients, moments := honestClients(t, p), testenv.PickFull(t, 10, 500)
 			calm := askAll(t.Context(), clients, func() { time.Sleep(time.Duration(moments) * 10 * time.Millisecond) })
 
 			again := time.Duration(each*len(floods)) * time.Second / floodPace

@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // nextRelease are the changes that make the next release of this one, as docs/upgrades.md demands them:
@@ -130,7 +130,7 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 // A limit of 1,000 an hour admits 1,000 over the whole roll, to and fro: no check fails,
 // and no count begins again.
 func TestARollToTheNextReleaseAndBack(t *testing.T) {
-	full.Only(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountHoweverTheyAreAsked")
+	testenv.SkipUnlessFull(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountHoweverTheyAreAsked")
 	t.Parallel()
 	other := buildNext(t)
 	dir := folder(t)

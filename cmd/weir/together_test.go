@@ -10,16 +10,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/freeport"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // A deployment starts and stops its replicas in one moment. Nobody is missing then, unless the
 // machine pauses one of them. So a few rounds may have an outage.
 func TestThreeProcessesStartAndStopTogether(t *testing.T) {
 	t.Parallel()
-	rounds := full.Pick(t, 1, 20)
+	rounds := testenv.PickFull(t, 1, 20)
 	outages, most := 0, max(1, rounds/10)
 	for round, healthy := 0, rounds; healthy > 0; round++ {
 		logs := startAndStop(t, round)
@@ -40,7 +40,7 @@ func startAndStop(t *testing.T, round int) (logs string) {
 	const nodes = 3
 	var addrs []string
 	for range nodes {
-		addrs = append(addrs, freeport.Addr(t))
+		addrs = append(addrs, lab.FreeAddr(t))
 	}
 	dir := folder(t)
 	begun := time.Now()
@@ -81,7 +81,7 @@ func startAndStop(t *testing.T, round int) (logs string) {
 			t.Errorf("round %d: exit: %v\n%s", round, err, &p.out)
 		}
 		// Nodes that are that far apart are missing to each other, for a while.
-		if apart := max(started, time.Since(begun)); apart < outage.Quiet && strings.Contains(p.out.String(), "outage") {
+		if apart := max(started, time.Since(begun)); apart < stats.OutageQuiet && strings.Contains(p.out.String(), "outage") {
 			logs += fmt.Sprintf("%s:\n%s", p.Args[1:], &p.out)
 		}
 	}

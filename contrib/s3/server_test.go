@@ -24,9 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	s3snapshot "github.com/weir-go/weir/contrib/s3"
-	"github.com/weir-go/weir/internal/freeport"
-	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 const (
@@ -100,7 +99,7 @@ func (s *server) behind(t *testing.T, address string) *server {
 func each(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Run("gofakes3", func(t *testing.T) { test(t, fake(t)) })
 	t.Run("versitygw", func(t *testing.T) {
-		full.Only(t, "the same test with gofakes3")
+		testenv.SkipUnlessFull(t, "the same test with gofakes3")
 		test(t, real(t))
 	})
 }
@@ -113,7 +112,7 @@ func fake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	if len(clock) > 0 {
 		handler = gofakes3.New(s3mem.New(s3mem.WithTimeSource(clock[0])), gofakes3.WithTimeSource(clock[0]), gofakes3.WithTimeSkewLimit(0)).Server()
 	}
-	address := freeport.Addr(t)
+	address := lab.FreeAddr(t)
 	var running *http.Server
 	s := &server{unit: 1e5}
 	s.start = func() {
@@ -153,7 +152,7 @@ func real(t *testing.T) *server {
 	if err != nil {
 		t.Skip(err)
 	}
-	address := freeport.Addr(t)
+	address := lab.FreeAddr(t)
 	data, meta := t.TempDir(), t.TempDir()
 	var child *lab.Child
 	s := &server{unit: 1e6} // as it refuses parts below 5 MiB

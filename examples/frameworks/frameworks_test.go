@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/service"
 )
 
@@ -173,7 +173,7 @@ func TestRunNamesTheFrameworksThatThereAre(t *testing.T) {
 func TestRunServesUntilItsContextEnds(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	addr, ended := freeport.Addr(t), make(chan error, 1)
+	addr, ended := lab.FreeAddr(t), make(chan error, 1)
 	go func() { ended <- run(ctx, service.Options{}, "chi", addr) }()
 	ask := asker(t, "chi", addr)
 	require.Eventually(t, func() bool {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	const secret, before = "a token that nobody guesses", "a token that is rotated out"
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte(before+"\n\n"+secret+"\n"), 0o600))
-	o := options{listen: freeport.Addr(t), admin: freeport.Addr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	o := options{listen: lab.FreeAddr(t), admin: lab.FreeAddr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()

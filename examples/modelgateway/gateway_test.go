@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
@@ -88,7 +88,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve returns the way to a handler, until the test ends.
 func serve(t *testing.T, h http.Handler) http.RoundTripper {
-	p := pipes.Listen() // so that connections are in virtual time, too
+	p := lab.ListenPipe() // so that connections are in virtual time, too
 	server := &http.Server{Handler: h}
 	go server.Serve(p)
 	way := &http.Transport{DialContext: p.DialContext}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	_ "github.com/weir-go/weir/internal/drawn"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/owner"
+	_ "github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"

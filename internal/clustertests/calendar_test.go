@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // calendarWorld is a world of three nodes. The clocks of the nodes differ by a constant. The test
@@ -47,7 +47,7 @@ func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
 		t.Run(skew.String(), func(t *testing.T) {
 			if skew == 0 {
-				full.Only(t, "the clocks that differ")
+				testenv.SkipUnlessFull(t, "the clocks that differ")
 			}
 			inBubble(t, func(t *testing.T) {
 				c := newCalendarWorld(t, skew)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // carried contains the holds of clients, one for each key. The nodes of its world share a seed, so
@@ -104,8 +104,8 @@ func (c *carried) some() string {
 
 func TestClientHoldsOutliveDeploys(t *testing.T) {
 	t.Parallel()
-	many := full.Pick(t, 8, 60)
-	looks := time.Duration(full.Pick(t, 2, 4)) // checks of each key after a deploy
+	many := testenv.PickFull(t, 8, 60)
+	looks := time.Duration(testenv.PickFull(t, 2, 4)) // checks of each key after a deploy
 	for _, row := range []struct {
 		name   string
 		keys   int

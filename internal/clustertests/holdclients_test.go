@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 const (
@@ -49,7 +48,7 @@ func TestSchedulesOfHoldsOfClientsKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	n := *schedules
 	if n == 0 {
-		n = race.Pick(full.Pick(t, 24, 240), 8)
+		n = testenv.PickRace(testenv.PickFull(t, 24, 240), 8)
 	}
 	for part := range uint64(3) {
 		t.Run(fmt.Sprint(3+part, " nodes"), func(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -62,7 +61,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 				if algorithm == weir.SlidingLog {
 					per, few = 10*time.Second, 20 // two windows
 				}
-				seconds := full.Pick(t, few, 30)
+				seconds := testenv.PickFull(t, few, 30)
 				w := newWorld(t, 4, false)
 				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
 				ls := w.limiters(t, l)
@@ -111,7 +110,7 @@ func TestAKeyBelowItsLimitIsNotDeniedAndKeptLent(t *testing.T) {
 		least     float64 // fraction without a hop
 	}
 	rows := []row{{weir.SlidingWindow, 16, 0.75}, {weir.SlidingWindow, 40, 0.93}}
-	for _, algorithm := range algorithms[:full.Pick(t, 2, len(algorithms))] { // TestAHotKeyIsExactAndCostsFewHops has all of them
+	for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestAHotKeyIsExactAndCostsFewHops has all of them
 		rows = append(rows, row{algorithm, 1000, 0.97})
 	}
 	for _, c := range rows {
@@ -235,9 +234,9 @@ func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 
 // With leases, a greedy node leaves other nodes about as many units as without leases.
 func TestAGreedyNodeStarvesNobody(t *testing.T) {
-	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
+	testenv.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
-	lasts := time.Duration(full.Pick(t, 8, 20)) * time.Second
+	lasts := time.Duration(testenv.PickFull(t, 8, 20)) * time.Second
 	granted := func(noLeases bool) (modest float64) {
 		playBubble(t, func(t *testing.T) {
 			w := newWorld(t, 4, false)
@@ -358,7 +357,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 
 // Same as above, but with random links, random callers and several resets of the key.
 func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
-	runs := race.Pick(3, full.Pick(t, 6, 100))
+	runs := testenv.PickRace(3, testenv.PickFull(t, 6, 100))
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range runs {
 			rng := rand.New(rand.NewPCG(uint64(run), 35))
@@ -462,7 +461,7 @@ func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
-		for _, algorithm := range algorithms[:full.Pick(t, 2, len(algorithms))] { // TestACrashOfTheOwnerGivesNoFreshQuota has all of them
+		for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestACrashOfTheOwnerGivesNoFreshQuota has all of them
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
 				const rate = 3200
 				limit := weir.Limit{Algorithm: algorithm, Rate: rate, Per: time.Hour}
@@ -525,7 +524,7 @@ func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 
 // A leaver hands over a count while units of the count are leased.
 func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
-	some := algorithms[:full.Pick(t, 2, len(algorithms))]
+	some := algorithms[:testenv.PickFull(t, 2, len(algorithms))]
 	inEachWorld(t, 3, some, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
 		l := weir.Limit{Name: "test", Algorithm: algorithm, Rate: 1600, Per: time.Hour}
 		ls := w.limiters(t, l)

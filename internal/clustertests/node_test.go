@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -142,7 +141,7 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 			}
 			return n
 		}
-		keys := full.Pick(t, 16, 80) // there are always ten rounds, because the nodes join in this time
+		keys := testenv.PickFull(t, 16, 80) // there are always ten rounds, because the nodes join in this time
 		for round := range 10 {
 			for key := range keys {
 				for _, name := range w.names {
@@ -217,7 +216,7 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		const keys = 60 // so that each node is the successor for some of them
-		for _, n := range []int{3, 2, 5}[:race.Pick(1, full.Pick(t, 2, 3))] {
+		for _, n := range []int{3, 2, 5}[:testenv.PickRace(1, testenv.PickFull(t, 2, 3))] {
 			w := newWorld(t, n, gossip)
 			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
 			ls := w.limiters(t, limit)
@@ -270,7 +269,7 @@ func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 // Each key has an authority, at whatever time a joiner crashes.
 func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		moments := full.Pick(t, 5, 18)
+		moments := testenv.PickFull(t, 5, 18)
 		for moment := range moments {
 			after := time.Duration(moment) * 400 * time.Millisecond / time.Duration(moments)
 			w := newWorld(t, 3, gossip)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -23,7 +23,7 @@ const stalls = 200*time.Millisecond + timeout
 func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	sizes := []int{2, 3, 7}
-	for _, n := range sizes[:full.Pick(t, 2, len(sizes))] {
+	for _, n := range sizes[:testenv.PickFull(t, 2, len(sizes))] {
 		for fault, strike := range map[string]func(*weirtest.Host){
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
 		} {
@@ -195,7 +195,7 @@ func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 // several times. The limit has NoLeases, because the units of a late lease may stay spent.
 func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(full.Pick(t, 8, 300)) {
+	for seed := range uint64(testenv.PickFull(t, 8, 300)) {
 		playBubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			drawn := func(mean time.Duration) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }

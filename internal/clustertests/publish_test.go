@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // published returns all published values of a node in the form "a=1 b=2 ".
@@ -102,7 +102,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			w.knows(t, 50*time.Millisecond, "y=2 ", w.names...)
 		}},
 		"all of it, also if it is much": {inBubbles, func(t *testing.T, w *world) {
-			values := full.Pick(t, 300, 3000) // more than one message has room for
+			values := testenv.PickFull(t, 300, 3000) // more than one message has room for
 			w.network.Host("e").Kill()
 			for i := range values {
 				require.NoError(t, w.nodes["a"].Publish(fmt.Sprintf("%05d", i), 1, make([]byte, 1000)))

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -137,7 +136,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 // because the nodes cost more than the checks.
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	const off = 10 * time.Microsecond
-	runs := race.Pick(3, full.Pick(t, 2, 15))
+	runs := testenv.PickRace(3, testenv.PickFull(t, 2, 15))
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		var playing sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // overload starts clients on the named nodes in turn, at three times the rate of the queue. It
@@ -47,12 +47,12 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 // queue takes.
 func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
-	parts = parts[:full.Pick(t, 2, len(parts))]
+	parts = parts[:testenv.PickFull(t, 2, len(parts))]
 	queues := []struct {
 		rate, burst int64 // in a second
 		lasts       time.Duration
 	}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}}
-	queues = queues[:full.Pick(t, 2, len(queues))] // the queues of TestAShortQueueServesAtItsRate are as fast
+	queues = queues[:testenv.PickFull(t, 2, len(queues))] // the queues of TestAShortQueueServesAtItsRate are as fast
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, c := range queues {
 			for _, part := range parts {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // launchAs starts a node with real gossip on a host. The node advertises the given address.
@@ -115,7 +115,7 @@ func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if len(c.sides[0]) > 3 {
-				full.Only(t, "the address that a balancer shares, where a side is cut off as well")
+				testenv.SkipUnlessFull(t, "the address that a balancer shares, where a side is cut off as well")
 			}
 			inBubble(t, func(t *testing.T) {
 				w := emptyWorld([]string{"a", "b"}, true)

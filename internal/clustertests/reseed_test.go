@@ -12,8 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -211,8 +210,8 @@ func (k *reseededKey) above() (most float64) {
 // The bounds are in docs/rotation.md, for keys that are checked all the time. A bucket may admit
 // one more burst, once. For the other algorithms there is no bound except their own.
 func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
-	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
-	full.Only(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
+	testenv.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+	testenv.SkipUnlessFull(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		begun := time.Now()
@@ -247,7 +246,7 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 
 // A rollout without the stage in which both clusters count costs at most one more limit.
 func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
-	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+	testenv.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		time.Sleep(2 * reseedPer)

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // These tests check that no crash, freeze, deploy or scale-out resets a count. The bounds are
@@ -44,7 +43,7 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
 			inBubbles(t, func(t *testing.T, gossip bool) {
-				for range full.Pick(t, 1, 4) {
+				for range testenv.PickFull(t, 1, 4) {
 					w := newWorld(t, n, gossip)
 					all := w.ownedBy(t, "a", weir.Limit{Rate: 100, Per: time.Hour})
 					for _, c := range all {
@@ -72,7 +71,7 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 // for.
 func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 	const limit, rtt = 1600, 2 * latency
-	some := algorithms[:race.Pick(2, full.Pick(t, 2, 5))]
+	some := algorithms[:testenv.PickRace(2, testenv.PickFull(t, 2, 5))]
 	inEachWorld(t, 3, some, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: time.Hour})
 		key := keyOf(t, ls["a"])
@@ -106,7 +105,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 }
 
 func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
-	inEachWorld(t, 3, numbers(full.Pick(t, 1, 2)), nil, func(t *testing.T, w *world, _ string) {
+	inEachWorld(t, 3, numbers(testenv.PickFull(t, 1, 2)), nil, func(t *testing.T, w *world, _ string) {
 		all := w.ownedBy(t, "a", weir.Limit{Rate: 100, Per: time.Hour})
 		for _, c := range all {
 			require.Equal(t, 100, ask(t, c.ls, c.key, 100, w.names...))
@@ -167,7 +166,7 @@ type load struct {
 
 // load starts the clients. The limit of each key is lower than the number of its checks.
 func (w *world) load(t *testing.T) *load {
-	keys := race.Pick(40, full.Pick(t, 60, 1000)) // so that some of the keys are checked while their authority is being sent
+	keys := testenv.PickRace(40, testenv.PickFull(t, 60, 1000)) // so that some of the keys are checked while their authority is being sent
 	const number = 10
 	pause := 400 * time.Millisecond * number / time.Duration(keys) // 75 checks of each key in Per
 	ld := &load{clients: newClients[*weir.Node](t), when: make(map[string][]time.Time)}
@@ -253,7 +252,7 @@ func TestARollingRestartResetsNothing(t *testing.T) {
 }
 
 func TestScalingOutAndInResetsNothing(t *testing.T) {
-	race.SkipAlike(t, "TestARollingRestartResetsNothing")
+	testenv.SkipAlike(t, "TestARollingRestartResetsNothing")
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		begun := time.Now()
 		ld := w.load(t)

@@ -16,8 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -149,7 +148,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 		algorithm := algorithms[k%len(algorithms)]
 		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64((k + 1) * (k + 1)), Per: lifetime}
 		every := rotatedEvery
-		if race.Enabled || !full.Enabled(t) {
+		if testenv.Race || !testenv.IsFull(t) {
 			key.limit.Rate = max(key.limit.Rate/5, 1)
 			every *= 5
 		}
@@ -311,7 +310,7 @@ func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 		r.rollOut(secrets(older, newer))
 		r.joins(secrets(older))
 		r.rollOut(secrets(newer, older))
-		for range full.Pick(t, 0, 1) { // back, and on again
+		for range testenv.PickFull(t, 0, 1) { // back, and on again
 			r.rollOut(secrets(older, newer))
 			r.rollOut(secrets(newer, older))
 		}
@@ -370,7 +369,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 		r.joins(certified(before.leaf(t), bundle(before)))
 		r.joins(certified(after.leaf(t), bundle(before, after)))
 		step(after, bundle(before, after))
-		for range full.Pick(t, 0, 1) { // back, and on again
+		for range testenv.PickFull(t, 0, 1) { // back, and on again
 			step(before, bundle(before, after))
 			step(after, bundle(before, after))
 		}

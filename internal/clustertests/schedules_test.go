@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 var (
@@ -26,7 +25,7 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	n := *schedules
 	if n == 0 {
-		n = race.Pick(30, full.Pick(t, 60, 600))
+		n = testenv.PickRace(30, testenv.PickFull(t, 60, 600))
 	}
 	for part, nodes := range []int{3, 4, 5} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // startSkewed starts nodes one after the other. The clock of each node is ahead by the skew that
@@ -46,7 +46,7 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, shared %v", name, shared), func(t *testing.T) {
 				if shared != (c.before == nil) {
-					full.Only(t, "the same clocks with the other kind of store")
+					testenv.SkipUnlessFull(t, "the same clocks with the other kind of store")
 				}
 				inBubble(t, func(t *testing.T) {
 					limit := weir.Limit{Name: "kept", Algorithm: weir.SlidingLog, Rate: 100, Per: 24 * time.Hour}
@@ -185,7 +185,7 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	orders := [][]string{{"b", "a"}, {"c", "a", "b"}, {"a", "b"}, {"c", "b", "a"}, {"b", "c", "a"}}
-	for _, order := range orders[:full.Pick(t, 2, len(orders))] {
+	for _, order := range orders[:testenv.PickFull(t, 2, len(orders))] {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 100, Per: 24 * time.Hour}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // These tests check the rows of the table in docs/guarantees.md for splits, in windows in which
@@ -64,7 +64,7 @@ func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 		for _, sizes := range [][]int{{3, 2}, {2, 2, 1}} {
 			t.Run(fmt.Sprint(policy, sizes), func(t *testing.T) {
 				if len(sizes) > 2 && policy != weir.MajorityShare {
-					full.Only(t, "the same policy of two sides, and three sides with a majority share")
+					testenv.SkipUnlessFull(t, "the same policy of two sides, and three sides with a majority share")
 				}
 				inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 					sides := w.sides(sizes...)

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // The first successor of an owner may have been disconnected from it when another successor was
@@ -23,7 +22,7 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		limiters := make(map[weir.Algorithm]map[string]*weir.Limiter)
 		admitted := make(map[weir.Algorithm][]int)
-		for _, a := range algorithms[:race.Pick(1, len(algorithms))] {
+		for _, a := range algorithms[:testenv.PickRace(1, len(algorithms))] {
 			limiters[a] = w.limiters(t, weir.Limit{Name: a.String(), Algorithm: a, Rate: 100, Per: time.Hour})
 			admitted[a] = make([]int, standInKeys/2)
 		}
@@ -51,9 +50,9 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 }
 
 func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
-	race.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
+	testenv.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
 	afters := []time.Duration{300 * time.Millisecond, 0, 3 * time.Second, 50 * time.Millisecond, time.Second}
-	afters = afters[:full.Pick(t, 3, len(afters))]
+	afters = afters[:testenv.PickFull(t, 3, len(afters))]
 	inEachWorld(t, 3, afters, nil, func(t *testing.T, w *world, after time.Duration) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		w.network.Split([]string{"a", "c"}, []string{"b"})

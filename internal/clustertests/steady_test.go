@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write what was measured to the docs, in the place of what they say")
@@ -55,11 +54,11 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 
 // This test measures the table in docs/algorithms.md.
 func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
-	race.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
+	testenv.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
 	const periods = 40
 	rates := []int64{1, 2, 3, 5, 10, 100}
 	if !*update {
-		rates = rates[:full.Pick(t, 5, 6)] // the limit of 100 units needs five sixths of the checks
+		rates = rates[:testenv.PickFull(t, 5, 6)] // the limit of 100 units needs five sixths of the checks
 	}
 	type row struct {
 		algorithm weir.Algorithm
@@ -99,7 +98,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 			all.Wait()
 			return percents
 		}
-		measure(time.Minute+7, rates[:full.Pick(t, 3, len(rates))])
+		measure(time.Minute+7, rates[:testenv.PickFull(t, 3, len(rates))])
 		table.WriteString("| | asked |")
 		for _, rate := range rates {
 			fmt.Fprintf(&table, " %d |", rate)

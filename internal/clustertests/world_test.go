@@ -17,8 +17,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -318,12 +317,12 @@ func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool
 		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
 		t.Run(name, func(t *testing.T) {
 			switch {
-			case race.Enabled && !gossip && full.Enabled(t):
-				race.SkipAlike(t, "the same test with gossip")
+			case testenv.Race && !gossip && testenv.IsFull(t):
+				testenv.SkipAlike(t, "the same test with gossip")
 			case gossip && !gossips:
-				full.Only(t, "the same test with simulated membership, and the tests of inBubblesOfGossip")
+				testenv.SkipUnlessFull(t, "the same test with simulated membership, and the tests of inBubblesOfGossip")
 			case !gossip && gossips:
-				full.Only(t, "the same test with gossip")
+				testenv.SkipUnlessFull(t, "the same test with gossip")
 			}
 			inBubble(t, func(t *testing.T) { test(t, gossip) })
 		})

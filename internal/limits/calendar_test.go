@@ -8,9 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
-	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
@@ -119,9 +117,9 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 // At the turn of a year after a leap year, from 2041 on, ZoneBounds returns an end before its
 // argument.
 func TestEveryNewYearHasItsWindows(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
-	years := full.Pick(t, 57, 228) // the turn to 2197, to 2193 and so on: all such years follow a leap year
+	years := testenv.PickFull(t, 57, 228) // the turn to 2197, to 2193 and so on: all such years follow a leap year
 	for _, name := range oddZones {
 		loc, err := LoadZone(name)
 		require.NoError(t, err)

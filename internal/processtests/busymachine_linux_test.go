@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -63,7 +62,7 @@ var busyLimit = weir.Limit{Name: "busy", Algorithm: weir.SlidingLog, Rate: 100, 
 func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 	var addrs, gateways []string
 	for range 3 {
-		addrs = append(addrs, freeport.Addr(t))
+		addrs = append(addrs, lab.FreeAddr(t))
 	}
 	begun := time.Now()
 	var nodes []*remote

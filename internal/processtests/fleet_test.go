@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -24,11 +24,11 @@ const defaultTimeout = 100 * time.Millisecond
 
 var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
 
-type decisions = realtime.Decisions[weir.Source]
+type decisions = lab.Decisions[weir.Source]
 
 type node = testnode.Node
 
-// byOwners skips this attempt of realtime.WhileHealthy unless each decision came from an owner,
+// byOwners skips this attempt of lab.WhileHealthy unless each decision came from an owner,
 // a lease or a pushback. The nodes of a fleet relay a check only if a member did not answer in time.
 func byOwners(t *testing.T, ds ...weir.Decision) {
 	t.Helper()
@@ -47,7 +47,7 @@ func startAt(t testing.TB, cfg weir.Config) *node {
 	t.Helper()
 	var n *node
 	var err error
-	realtime.Eventually(t, "the port is free again", func() bool {
+	lab.Eventually(t, "the port is free again", func() bool {
 		n, err = testnode.Open(t.Context(), cfg)
 		return !errors.Is(err, syscall.EADDRINUSE)
 	})
@@ -70,9 +70,9 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			ls := testnode.Limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
-			for run := range full.Pick(t, 5, 20) {
+			for run := range testenv.PickFull(t, 5, 20) {
 				attempt := 0
-				realtime.WhileHealthy(t, func(t *testing.T) decisions {
+				lab.WhileHealthy(t, func(t *testing.T) decisions {
 					attempt++
 					return admitsTheLimit(t, ls, fmt.Sprint("run ", run, ", attempt ", attempt), 64, 10_000)
 				})
@@ -125,14 +125,14 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 	few := testnode.Limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})
 	many := testnode.Limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 1000, Per: 365 * 24 * time.Hour})
 	for i, owner := range nodes {
-		realtime.WhileHealthy(t, func(t *testing.T) decisions {
+		lab.WhileHealthy(t, func(t *testing.T) decisions {
 			asks := []weir.Ask{
 				{Limiter: few[0], Key: testnode.KeyOf(t, few[0], owner)},
 				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+1)%3]), Units: 10},
 				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+2)%3]), Units: 10},
 			}
 			for _, a := range asks {
-				realtime.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
+				lab.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
 			}
 			for range 5 {
 				ds, err := nodes[0].AllowAll(t.Context(), asks...)
@@ -148,7 +148,7 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 				require.EqualValues(t, 950, ds[1].Remaining)
 			}
 			for _, a := range asks[1:] {
-				realtime.Eventually(t, fmt.Sprintf("owner %d: a denial costs the others nothing", i), func() bool {
+				lab.Eventually(t, fmt.Sprintf("owner %d: a denial costs the others nothing", i), func() bool {
 					d, err := many[0].Peek(t.Context(), a.Key)
 					require.NoError(t, err)
 					byOwners(t, d)

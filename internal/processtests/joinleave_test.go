@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/full"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
 // A new member may receive the first frame before it uses the view with both members.
 func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 	t.Parallel()
-	for run := range full.Pick(t, 3, 40) {
+	for run := range testenv.PickFull(t, 3, 40) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
 			limit := weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour}
@@ -29,7 +29,7 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 9, d.Remaining)
 			second, l := start(first.Members()[0].Addr)
-			realtime.Eventually(t, "both are members and ready", func() bool {
+			lab.Eventually(t, "both are members and ready", func() bool {
 				return len(first.Members()) == 2 && len(second.Members()) == 2 && first.Ready() && second.Ready()
 			})
 			_, err = l.Allow(t.Context(), "key")
@@ -38,7 +38,7 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			d, err = l.Allow(t.Context(), "key")
 			require.NoError(t, err)
 			require.EqualValues(t, 7, d.Remaining)
-			realtime.Eventually(t, "a node that has left asks the owner", func() bool {
+			lab.Eventually(t, "a node that has left asks the owner", func() bool {
 				d, err := leaver.Peek(t.Context(), "key")
 				return err == nil && d.Source == weir.Forwarded && d.Remaining == 7
 			})

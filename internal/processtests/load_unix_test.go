@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
-	"github.com/weir-go/weir/internal/realtime"
 )
 
 // load is a list of limits that a node checks with concurrent callers. Each caller checks a
@@ -67,7 +66,7 @@ func runLoad(n *node, l load) *loadResult {
 		defer close(stopped)
 		all.Gone = watchMembers(n, stop)
 	}()
-	late := realtime.MeasureLateness()
+	late := lab.MeasureLateness()
 	var (
 		callers sync.WaitGroup
 		mu      sync.Mutex // guards the fields of all, except Gone

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // lose sets the percentage of packets that are dropped on each link, in each direction and for
@@ -53,7 +53,7 @@ func resendsSoon(t *testing.T) bool {
 // the limits by at most 1 %. The three subtests run in parallel, because they mostly wait.
 func TestLostPacketsAreNoLostMembers(t *testing.T) {
 	wantsTheMachine(t)
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("its processes would be as many times slower as the race detector makes them, and who checks in time is what it is about")
 	}
 	for _, test := range []struct{ lost, authority int }{{1, 97}, {5, 95}, {15, 85}} {

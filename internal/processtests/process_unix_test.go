@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -57,7 +57,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			owner := process(t, n)
 			l := testnode.Limiter(t, n, weir.Limit{Rate: 1_000_000, Per: time.Hour})
 			key := ownedElsewhere(t, []*node{n}, l)
-			realtime.Eventually(t, "the owner has reported that it runs in time", func() bool {
+			lab.Eventually(t, "the owner has reported that it runs in time", func() bool {
 				for _, m := range n.View().Members {
 					if m.Peer != nil && m.Peer.Delay() >= 20*time.Millisecond {
 						return false
@@ -73,7 +73,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.True(t, status.Stopped())
 			}
 
-			process, struck := realtime.MeasureLateness(), time.Now()
+			process, struck := lab.MeasureLateness(), time.Now()
 			var waits, early []time.Duration
 			var answered int
 			var missing, late time.Duration // time of the last check that the share of this node did not decide, and the lateness of this process until then
@@ -87,7 +87,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 					gone = nil
 				default:
 				}
-				require.Less(t, time.Since(struck), realtime.GiveUp, "the owner is not known to be missing")
+				require.Less(t, time.Since(struck), lab.GiveUp, "the owner is not known to be missing")
 				begun, before := time.Now(), process.Total()
 				d, err := l.Allow(t.Context(), key)
 				if took := time.Since(begun) - (process.Total() - before); len(waits) == 0 || signal == syscall.SIGKILL || begun.Sub(struck) > stalled+before {
@@ -145,12 +145,12 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 			missing := func() bool { v := n.View(); return v.Side < len(v.Points) }
 			if frozen {
 				require.NoError(t, other.Cmd.Process.Signal(syscall.SIGSTOP))
-				realtime.Eventually(t, "the frozen process is missing", missing)
+				lab.Eventually(t, "the frozen process is missing", missing)
 				require.EqualValues(t, 50, granted(majority))
 			}
 			killed := time.Now()
 			require.NoError(t, other.Kill())
-			realtime.Eventually(t, "the killed process has ended for certain", func() bool { return missing() && granted(majority) == 100 })
+			lab.Eventually(t, "the killed process has ended for certain", func() bool { return missing() && granted(majority) == 100 })
 			t.Logf("after %v", time.Since(killed))
 			require.Zero(t, granted(closed))
 		})
@@ -161,7 +161,7 @@ func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
 // key that the process owns.
 func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	t.Helper()
-	realtime.Eventually(t, "all know the process", func() bool {
+	lab.Eventually(t, "all know the process", func() bool {
 		for _, n := range nodes {
 			if v := n.View(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
 				return false

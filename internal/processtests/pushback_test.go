@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/race"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("under the race detector a pool forgets at random")
 	}
 	nodes := testnode.Fleet(t, 2, nil)
@@ -32,7 +32,7 @@ func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
 		"together": func() { ds, _ = nodes[0].AllowAllInto(ctx, asks, ds); d = ds[1] },
 	} {
 		// The node asks the owner once a second, and messages between the nodes allocate memory too.
-		realtime.Eventually(t, "a thousand denials are remembered, and none allocates: "+name, func() bool {
+		lab.Eventually(t, "a thousand denials are remembered, and none allocates: "+name, func() bool {
 			ask()
 			const runs = 1000
 			before := nodes[1].Stats().Served

@@ -13,9 +13,8 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -70,7 +69,7 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *requestCounte
 	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", identity.New(nil).Fingerprint(), quiet
 	c, is := cluster.NewGossip(cfg), new(requestCounter)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	ctx, cancel := context.WithTimeout(t.Context(), realtime.GiveUp)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
 	defer cancel()
 	return c, is, c.Start(ctx, is)
 }
@@ -87,7 +86,7 @@ func resetRequest(l *weir.Limiter, key string, at time.Time) []byte {
 func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
 	secured := securedRegions()
-	at := map[string]string{"eu": freeport.Addr(t), "us": freeport.Addr(t), "ap": freeport.Addr(t)}
+	at := map[string]string{"eu": lab.FreeAddr(t), "us": lab.FreeAddr(t), "ap": lab.FreeAddr(t)}
 	nodes := map[string]*node{}
 	for _, region := range []string{"eu", "us"} {
 		cfg := secured[region]
@@ -112,7 +111,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	spend()
 	_, err := testnode.Limiter(t, us, global.Limit()).Debit(t.Context(), "another", 10)
 	require.NoError(t, err)
-	realtime.Eventually(t, "both regions reach each other", func() bool {
+	lab.Eventually(t, "both regions reach each other", func() bool {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
 	})
 	requests := map[string][]byte{
@@ -137,7 +136,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		says.Regions = map[string][]string{"eu": {at["eu"]}}
 		c, _, err := outsider(t, says)
 		require.NoError(t, err)
-		realtime.Eventually(t, "the identity is refused", func() bool {
+		lab.Eventually(t, "the identity is refused", func() bool {
 			for _, request := range requests {
 				_, err := c.Region("eu").Ask(t.Context(), request, nil, time.Second)
 				require.ErrorIs(t, err, cluster.ErrUnheard)
@@ -147,7 +146,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		untouched()
 	}
 	// The attacker claims to be a member of region eu.
-	realtime.Eventually(t, "the member refuses it", func() bool {
+	lab.Eventually(t, "the member refuses it", func() bool {
 		var c cluster.Cluster
 		if c, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}}); err == nil {
 			require.Len(t, c.View().Members, 1, "it joined")
@@ -169,7 +168,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	require.ErrorAs(t, testnode.Limiter(t, n, global.Limit()).Reset(t.Context(), "key"), new(*weir.ErrPartial))
-	realtime.Eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
+	lab.Eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
 	require.Zero(t, is.requests.Load())
 	require.False(t, n.Stats().Regions["us"].Reached)
 
@@ -180,7 +179,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(about string) (answer []byte) {
 		t.Helper()
-		realtime.Eventually(t, "the region answers "+about, func() bool {
+		lab.Eventually(t, "the region answers "+about, func() bool {
 			answer, err = c.Region("eu").Ask(t.Context(), requests[about], nil, 5*time.Second)
 			return err == nil
 		})
@@ -195,7 +194,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 
 	// The same applies to a node of us.
 	spend()
-	realtime.Eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
+	lab.Eventually(t, "the reset reaches each region but ap, which has no nodes", func() bool {
 		partial := new(weir.ErrPartial)
 		require.ErrorAs(t, testnode.Limiter(t, us, global.Limit()).Reset(t.Context(), "key"), &partial)
 		return slices.Equal(partial.Members, []string{"region ap"})

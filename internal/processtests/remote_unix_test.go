@@ -18,7 +18,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
-	"github.com/weir-go/weir/internal/realtime"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -163,7 +162,7 @@ func carryOut(n *node, failed *failures, o Order) Report {
 			defer close(stopped)
 			r.Calm = watch(n, stop)
 		}()
-		late := realtime.MeasureLateness()
+		late := lab.MeasureLateness()
 		for range o.Rounds {
 			for i, l := range limiters {
 				t := &r.Tallies[i]

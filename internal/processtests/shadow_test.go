@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -27,13 +27,13 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 		"there and here": {nodes[1], nodes[0]},
 	} {
 		t.Run(where, func(t *testing.T) {
-			realtime.WhileHealthy(t, func(t *testing.T) decisions {
+			lab.WhileHealthy(t, func(t *testing.T) decisions {
 				f, m := weir.Ask{Limiter: few, Key: testnode.KeyOf(t, few, owners[0])}, weir.Ask{Limiter: many, Key: testnode.KeyOf(t, many, owners[1])}
 				fs, ms := f, m
 				fs.Shadow, ms.Shadow = true, true
 				left := func(fewLeft, manyLeft int64) {
 					t.Helper()
-					realtime.Eventually(t, fmt.Sprintf("%d and %d are left", fewLeft, manyLeft), func() bool {
+					lab.Eventually(t, fmt.Sprintf("%d and %d are left", fewLeft, manyLeft), func() bool {
 						df, err := few.Peek(t.Context(), f.Key)
 						require.NoError(t, err)
 						dm, err := many.Peek(t.Context(), m.Key)
@@ -50,7 +50,7 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 					return ds
 				}
 				for _, a := range []weir.Ask{f, m} {
-					realtime.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
+					lab.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
 				}
 
 				for range 2 {
@@ -105,7 +105,7 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 
 func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
 	t.Parallel()
-	realtime.WhileHealthy(t, func(t *testing.T) decisions {
+	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := testnode.Fleet(t, 2, nil)
 		flights := testnode.Limiter(t, nodes[0], weir.Limit{Name: "flights", Algorithm: weir.InFlight, Rate: 2})
 		tokens := testnode.Limiter(t, nodes[0], weir.Limit{Name: "tokens", Rate: 2, Per: time.Hour})

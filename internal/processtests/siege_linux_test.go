@@ -21,8 +21,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/lab"
-	"github.com/weir-go/weir/internal/race"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
@@ -46,7 +45,7 @@ func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	if files > 0 {
 		limits = fmt.Sprintf("ulimit -n %d; ", files)
 	}
-	if !race.Enabled { // the detector reserves terabytes of addresses
+	if !testenv.Race { // the detector reserves terabytes of addresses
 		limits += fmt.Sprintf("ulimit -v %d; ", siegeMemory)
 	}
 	n := &besiegedNode{remote: newRemote(t, settings{Join: strings.Fields(join), Secret: secret}, "sh", "-c", limits+`exec "$0"`)}
@@ -207,7 +206,7 @@ func TestSiege(t *testing.T) {
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
 				other := besiege(t, secret, victim.addr, 0)
-				realtime.Eventually(t, "both are members", func() bool { return victim.do(t, Order{}).Members == 2 })
+				lab.Eventually(t, "both are members", func() bool { return victim.do(t, Order{}).Members == 2 })
 				time.Sleep(200 * time.Millisecond)
 				before, begin := lab.CPUOf(victim.PID()), time.Now()
 				ctx, stop := context.WithTimeout(t.Context(), *siegeFor)
@@ -231,7 +230,7 @@ func TestSiege(t *testing.T) {
 					rounded(s.Took.Quantile(0.5)), rounded(s.Took.Quantile(0.99)), rounded(s.Took.Most), rounded(o.Took.Quantile(0.99)),
 					rounded(joined), resident>>20, after.Members, s.Sources, after.Refused)
 				require.Empty(t, append(s.Errors, o.Errors...))
-				if !race.Enabled { // the race detector uses several bytes for each byte of the program
+				if !testenv.Race { // the race detector uses several bytes for each byte of the program
 					require.Less(t, resident, siegeResident)
 				}
 				require.Less(t, descriptors, siegeDescriptors)
@@ -251,7 +250,7 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer stop()
 	attacked.Go(func() { a.do(ctx, victim.addr) })
 	time.Sleep(100 * time.Millisecond)
-	begin, machine := time.Now(), realtime.MeasureLateness()
+	begin, machine := time.Now(), lab.MeasureLateness()
 	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func valuesOf(s *Store) []Item {
@@ -105,7 +104,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 }
 
 func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	var sides [2]Store
 	for side := range sides {

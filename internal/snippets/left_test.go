@@ -27,11 +27,11 @@ func TestTestsOfTheFullRunNameDefaultTests(t *testing.T) {
 			}
 			declared[f.Name.Name] = declared[f.Name.Name] || slices.ContainsFunc(f.Body.List, func(s ast.Stmt) bool {
 				e, is := s.(*ast.ExprStmt)
-				return is && strings.HasPrefix(string(text[e.Pos()-file.FileStart:]), "full.Only(")
+				return is && strings.HasPrefix(string(text[e.Pos()-file.FileStart:]), "testenv.SkipUnlessFull(")
 			})
 			ast.Inspect(f, func(n ast.Node) bool {
 				if call, is := n.(*ast.CallExpr); is {
-					if code := string(text[call.Pos()-file.FileStart : call.End()-file.FileStart]); strings.HasPrefix(code, "full.Only(") {
+					if code := string(text[call.Pos()-file.FileStart : call.End()-file.FileStart]); strings.HasPrefix(code, "testenv.SkipUnlessFull(") {
 						named[name] = append(named[name], test.FindAllString(code, -1)...)
 					}
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/realtime"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -71,7 +71,7 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 		t.Cleanup(func() { must(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
-	realtime.Eventually(t, "all are ready and hear each other", func() bool {
+	lab.Eventually(t, "all are ready and hear each other", func() bool {
 		for _, n := range fleet {
 			if !n.Ready() || !n.hearsAll(nodes) {
 				return false

@@ -12,8 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	_ "github.com/weir-go/weir/internal/drawn"
-	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -174,7 +173,7 @@ func glimpse(second int64, before *View, members string) *View {
 // it: every hash is held by exactly one of them at any time, and in the end by
 // the one that the ring gives it to.
 func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
-	race.SkipOneGoroutine(t)
+	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &moving{views: make(map[string]*View)}

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
-	_ "github.com/weir-go/weir/internal/drawn"
+	_ "github.com/weir-go/weir/internal/testenv"
 )
 
 // drawOp draws an operation whose requests have asks.

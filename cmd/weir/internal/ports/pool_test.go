@@ -12,15 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
 
 // dial connects from an address, and sends first.
-func dial(t *testing.T, l *pipes.Listener, from, first string) net.Conn {
+func dial(t *testing.T, l *lab.PipeListener, from, first string) net.Conn {
 	t.Helper()
-	here := l.Dial(func(there net.Conn) net.Conn { return pipes.From(there, from) })
+	here := l.Dial(func(there net.Conn) net.Conn { return lab.FromIP(there, from) })
 	t.Cleanup(func() { here.Close() })
 	go io.WriteString(here, first)
 	synctest.Wait()
@@ -93,13 +93,13 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 		{"none of those that work", []c{{name: "works", works: true}, {name: "too", works: true, proven: true}}, ""},
 	} {
 		b := NewBudget(256, quiet)
-		p := b.Clients(pipes.Listen(), "test")
+		p := b.Clients(lab.ListenPipe(), "test")
 		named := make(map[*conn]string)
 		for _, of := range row.conns {
 			if of.from == "" {
 				of.from = "192.0.2.1"
 			}
-			c := &conn{Conn: pipes.From(nil, of.from), port: p, at: -1}
+			c := &conn{Conn: lab.FromIP(nil, of.from), port: p, at: -1}
 			c.since.Store(of.since)
 			if of.reads {
 				c.reads.Store(1)
@@ -116,7 +116,7 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 			named[c] = of.name
 		}
 		p.pool.most = len(row.conns)
-		next := &conn{Conn: pipes.From(nil, "10.0.0.2"), port: p, at: -1}
+		next := &conn{Conn: lab.FromIP(nil, "10.0.0.2"), port: p, at: -1}
 		next.since.Store(now)
 		out, in := p.pool.enter(next, now)
 		if row.goes == "" {
@@ -137,10 +137,10 @@ func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Microsecond, time.Microsecond} {
 			b := NewBudget(256, quiet)
-			flooded, other := b.Clients(pipes.Listen(), "flooded"), b.Clients(pipes.Listen(), "other")
+			flooded, other := b.Clients(lab.ListenPipe(), "flooded"), b.Clients(lab.ListenPipe(), "other")
 			now := int64(time.Hour)
 			enter := func(p *Port, from string) *conn {
-				c := &conn{Conn: pipes.From(nil, from), port: p, at: -1}
+				c := &conn{Conn: lab.FromIP(nil, from), port: p, at: -1}
 				c.since.Store(now)
 				for {
 					out, in := p.pool.enter(c, now)
@@ -182,14 +182,14 @@ func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1<<30, quiet)
-		p := b.Clients(pipes.Listen(), "test")
+		p := b.Clients(lab.ListenPipe(), "test")
 		for i := range maxKept + 10 {
 			if i == maxKept {
 				time.Sleep(stall) // from then on the first ones stall
 			}
 			here, there := net.Pipe()
 			defer here.Close()
-			c := &conn{Conn: pipes.From(there, "192.0.2.1"), port: p, at: -1}
+			c := &conn{Conn: lab.FromIP(there, "192.0.2.1"), port: p, at: -1}
 			c.since.Store(b.now())
 			_, in := p.pool.enter(c, b.now())
 			require.True(t, in)
@@ -211,7 +211,7 @@ func TestWithoutFileDescriptorsAStalledConnectionMakesRoom(t *testing.T) {
 		b := NewBudget(256, quiet)
 		p := b.Clients(outOfFiles{}, "test")
 		here, there := net.Pipe()
-		c := &conn{Conn: pipes.From(there, "192.0.2.1"), port: p, at: -1}
+		c := &conn{Conn: lab.FromIP(there, "192.0.2.1"), port: p, at: -1}
 		_, in := p.pool.enter(c, b.now())
 		require.True(t, in)
 		time.Sleep(stall)

@@ -18,7 +18,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // checker is a health whose Check waits.
@@ -35,8 +35,8 @@ func (c checker) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*he
 	return c.Server.Check(ctx, r)
 }
 
-func serveRPC(t *testing.T, takes time.Duration) (*pipes.Listener, *Port) {
-	l := pipes.Listen()
+func serveRPC(t *testing.T, takes time.Duration) (*lab.PipeListener, *Port) {
+	l := lab.ListenPipe()
 	p := NewBudget(1024, quiet).Clients(l, "test")
 	server := p.NewRPC(insecure.NewCredentials(), func(s *grpc.Server) {
 		healthpb.RegisterHealthServer(s, checker{health.NewServer(), takes})
@@ -47,9 +47,9 @@ func serveRPC(t *testing.T, takes time.Duration) (*pipes.Listener, *Port) {
 }
 
 // client is of a server of serveRPC.
-func client(t *testing.T, l *pipes.Listener) healthpb.HealthClient {
+func client(t *testing.T, l *lab.PipeListener) healthpb.HealthClient {
 	conn, err := grpc.NewClient("passthrough:test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-		return l.Dial(func(there net.Conn) net.Conn { return pipes.From(there, "192.0.2.1") }), nil
+		return l.Dial(func(there net.Conn) net.Conn { return lab.FromIP(there, "192.0.2.1") }), nil
 	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })

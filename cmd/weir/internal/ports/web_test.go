@@ -15,18 +15,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/pipes"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // serveWeb serves at a port that has room for minProbes connections if few, and many
 // otherwise.
-func serveWeb(t *testing.T, few bool) (*pipes.Listener, *Port) {
+func serveWeb(t *testing.T, few bool) (*lab.PipeListener, *Port) {
 	l, p, _ := serveWebOf(t, few)
 	return l, p
 }
 
-func serveWebOf(t *testing.T, few bool) (*pipes.Listener, *Port, *http.Server) {
-	l := pipes.Listen()
+func serveWebOf(t *testing.T, few bool) (*lab.PipeListener, *Port, *http.Server) {
+	l := lab.ListenPipe()
 	b := NewBudget(8, quiet)
 	p := b.Probes(l, "test")
 	if !few {
@@ -312,12 +312,12 @@ func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
 
 // late is a listener that has one more connection in its hands when it is closed.
 type late struct {
-	*pipes.Listener
+	*lab.PipeListener
 	last net.Conn
 }
 
 func (l *late) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+	c, err := l.PipeListener.Accept()
 	if err != nil && l.last != nil {
 		c, l.last = l.last, nil
 		return c, nil
@@ -328,7 +328,7 @@ func (l *late) Accept() (net.Conn, error) {
 func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		l := &late{pipes.Listen(), pipes.From(there, "192.0.2.1")}
+		l := &late{lab.ListenPipe(), lab.FromIP(there, "192.0.2.1")}
 		p := NewBudget(1024, quiet).Clients(l, "test")
 		server := NewWeb(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}), log.New(io.Discard, "", 0))
 		go server.Serve(p)

@@ -1,26 +1,26 @@
-package freeport
+package lab
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// hold binds a port of the loopback and does not listen there. A second hold of the port
+// holdPort binds a port of the loopback and does not listen there. A second hold of the port
 // fails, because neither socket may share it when it binds. A listener of Go may share it
 // afterwards: it has SO_REUSEADDR, as the holding socket has by then, and Linux lets
 // such sockets share a port of which none listens yet.
-func hold(port int) (release func(), err error) {
+func holdPort(port int) (release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("freeport: %w", err)
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		syscall.Close(fd)
-		return nil, fmt.Errorf("freeport: %w", err)
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		syscall.Close(fd)
-		return nil, fmt.Errorf("freeport: %w", err)
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	return func() { syscall.Close(fd) }, nil
 }

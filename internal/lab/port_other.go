@@ -1,7 +1,7 @@
 //go:build !linux
 
-package freeport
+package lab
 
 // hold holds nothing: this system lets no listener share a port that is bound. Addr then
 // relies on nobody else choosing the same one of 6000 ports.
-func hold(int) (release func(), err error) { return func() {}, nil }
+func holdPort(int) (release func(), err error) { return func() {}, nil }

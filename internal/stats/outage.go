@@ -1,23 +1,4 @@
-// Package outage follows the outage that one node is in, and makes the lines that its log
-// has of it.
-//
-// An outage begins when a member of the roster is not reached, when the roster has been below
-// the expected size for Quiet, or when a check is decided without the owner of its key. It
-// ends when nothing of that has been so for Quiet. These invariants hold:
-//
-//   - There is one outage at a time: what recurs within Quiet belongs to the same one.
-//     Without that, a link that flaps fills the log.
-//   - Observe returns one line at most, so that calling it once a second bounds the lines.
-//   - A member that was lost between two calls of Observe counts in the second one. The
-//     caller reports such members with Lost, because no later view has them as lost.
-//   - Nodes that start or stop together log no outage for that: the roster of each is short
-//     for a moment, and nobody is missing.
-//   - Counts of decisions only grow, and an outage's are the difference of two of them.
-//     A caller that passes smaller ones makes an outage of them.
-//   - No line has a key in it.
-//
-// Time is an argument, in nanoseconds since 1970 by a clock that does not step.
-package outage
+package stats
 
 import (
 	"maps"
@@ -26,59 +7,76 @@ import (
 	"time"
 )
 
-// Quiet is how long nothing may have happened until an outage is over, and until a member
+// OutageQuiet is how long nothing may have happened until an outage is over, and until a member
 // is no longer missing in it.
-const Quiet = 5 * time.Second
+const OutageQuiet = 5 * time.Second
 
-// maxPast bounds the outages that a Tracker remembers once they have ended.
+// maxPast bounds the outages that a OutageTracker remembers once they have ended.
 const maxPast = 20
 
-// Decisions counts a node's own checks that were decided without the owner of the key, by
+// OutageDecisions counts a node's own checks that were decided without the owner of the key, by
 // how they were decided instead.
-type Decisions struct{ StandIn, Budget, FailedOpen, FailedClosed uint64 }
+type OutageDecisions struct{ StandIn, Budget, FailedOpen, FailedClosed uint64 }
 
-func (d Decisions) sum() uint64 { return d.StandIn + d.Budget + d.FailedOpen + d.FailedClosed }
+func (d OutageDecisions) sum() uint64 { return d.StandIn + d.Budget + d.FailedOpen + d.FailedClosed }
 
-func (d Decisions) after(before Decisions) Decisions {
-	return Decisions{
+func (d OutageDecisions) after(before OutageDecisions) OutageDecisions {
+	return OutageDecisions{
 		d.StandIn - before.StandIn, d.Budget - before.Budget,
 		d.FailedOpen - before.FailedOpen, d.FailedClosed - before.FailedClosed,
 	}
 }
 
-// Facts are what a node knows at one moment.
-type Facts struct {
-	Unreached []string  // members of the roster that no path leads to
-	Reached   int       // members of the roster that are on this node's side, itself included
-	Roster    int       // members of the roster
-	Expect    int       // the size that the roster should have at least; 0 if none is configured
-	Left      bool      // the node itself has left, so that it expects no roster
-	Decisions Decisions // since the node's start
+// OutageFacts are what a node knows at one moment.
+type OutageFacts struct {
+	Unreached []string        // members of the roster that no path leads to
+	Reached   int             // members of the roster that are on this node's side, itself included
+	Roster    int             // members of the roster
+	Expect    int             // the size that the roster should have at least; 0 if none is configured
+	Left      bool            // the node itself has left, so that it expects no roster
+	Decisions OutageDecisions // since the node's start
 }
 
-// Stats is the outage under way, as of the last Observe. Without one it has a Count only.
-type Stats struct {
+// OutageStats is the outage under way, as of the last Observe. Without one it has a Count only.
+type OutageStats struct {
 	Since     time.Time
-	Missing   []string // sorted: members that checks went without in the last Quiet
+	Missing   []string // sorted: members that checks went without in the last OutageQuiet
 	Decisions uint64   // since the outage began
 	Count     uint64   // outages that have begun
 }
 
-// Tracker follows the outage of one node. The zero Tracker has seen none. It is safe for
-// concurrent use.
-type Tracker struct {
+// OutageTracker follows the outage that one node is in, and returns the lines for its log. The zero
+// OutageTracker has seen none. It is safe for concurrent use.
+//
+// An outage begins when a member of the roster is not reached, when the roster has been below
+// the expected size for OutageQuiet, or when a check is decided without the owner of its key. It
+// ends when nothing of that has been so for OutageQuiet. These invariants hold:
+//
+//   - There is one outage at a time: what recurs within OutageQuiet belongs to the same one.
+//     Without that, a link that flaps fills the log.
+//   - Observe returns one line at most, so that calling it once a second bounds the lines.
+//   - A member that was lost between two calls of Observe counts in the second one. The
+//     caller reports such members with Lost, because no later view has them as lost.
+//   - Nodes that start or stop together log no outage for that: the roster of each is short
+//     for a moment, and no member is missing.
+//   - Counts of decisions only grow, and an outage's are the difference of two of them.
+//     A caller that passes smaller ones makes an outage of them.
+//   - No line has a key in it.
+//
+// Time is an argument, in nanoseconds since 1970 by a clock that does not step.
+type OutageTracker struct {
 	mu        sync.Mutex
 	lost      map[string]int64 // members that checks went without since the last Observe, and since when
 	observed  int64            // when Observe was last called
 	full      int64            // when the roster was last seen to have the expected size
-	decisions Decisions        // until then
+	decisions OutageDecisions  // until then
 	outage    *outage          // nil if there is none
 	count     uint64
-	past      []Past // the newest last
+	past      []PastOutage // the newest last
 }
 
-// Past is an outage that has ended.
-type Past struct {
+// PastOutage is an outage that has ended.
+type PastOutage struct {
 	Since, Until time.Time // Until is when it was last seen to last
 	Missing      []string  // sorted: members that were missing at any time of it
 	Decisions    uint64
@@ -88,7 +86,7 @@ type Past struct {
 type outage struct {
 	since   int64
 	active  int64            // when it was last seen to last
-	before  Decisions        // until it began
+	before  OutageDecisions  // until it began
 	missing map[string]int64 // members, and when each was last seen to be missing
 	ever    map[string]int64 // the same, of all members that were missing at any time of it
 	named   []string         // the missing members that the last line has
@@ -96,14 +94,14 @@ type outage struct {
 
 // Lost reports members that checks go without just now. The next Observe counts them as
 // missing if there is an outage then.
-func (t *Tracker) Lost(now int64, members ...string) {
+func (t *OutageTracker) Lost(now int64, members ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lose(now, members)
 }
 
 // lose requires t.mu.
-func (t *Tracker) lose(now int64, members []string) {
+func (t *OutageTracker) lose(now int64, members []string) {
 	if t.lost == nil {
 		t.lost = make(map[string]int64)
 	}
@@ -116,21 +114,21 @@ func (t *Tracker) lose(now int64, members []string) {
 
 // Restart forgets what was lost until now: a node that starts hears no member at first, and
 // its roster is short, which is no outage.
-func (t *Tracker) Restart(now int64) {
+func (t *OutageTracker) Restart(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost, t.observed, t.full = nil, now, now
 }
 
 // Observe takes in the facts of now. It returns the line to log, nil if there is none.
-func (t *Tracker) Observe(f Facts, now int64) *Line {
+func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lose(now, f.Unreached)
 	lasts, began := len(f.Unreached) > 0, now
 	if f.Roster >= f.Expect || f.Left {
 		t.full = now
-	} else if t.outage != nil || elapsed(t.full, now) >= Quiet {
+	} else if t.outage != nil || elapsed(t.full, now) >= OutageQuiet {
 		lasts, began = true, t.full
 	}
 	if f.Decisions != t.decisions {
@@ -152,11 +150,11 @@ func (t *Tracker) Observe(f Facts, now int64) *Line {
 		return o.line(begun, &f, now)
 	case lasts:
 		o.last(lost, now)
-	case elapsed(o.active, now) >= Quiet:
+	case elapsed(o.active, now) >= OutageQuiet:
 		t.outage = nil
 		line := o.line(ended, &f, o.active)
 		line.missing = slices.Sorted(maps.Keys(o.ever))
-		t.past = append(t.past[max(0, len(t.past)+1-maxPast):], Past{time.Unix(0, o.since), time.Unix(0, o.active), line.missing, line.decisions.sum()})
+		t.past = append(t.past[max(0, len(t.past)+1-maxPast):], PastOutage{time.Unix(0, o.since), time.Unix(0, o.active), line.missing, line.decisions.sum()})
 		return line
 	}
 	return o.change(&f, now)
@@ -180,8 +178,8 @@ func (o *outage) last(lost map[string]int64, now int64) {
 
 // change returns the line about members that have come to be missing since the last one,
 // or else about those that are back. If all are back, the outage is about to end.
-func (o *outage) change(f *Facts, now int64) *Line {
-	maps.DeleteFunc(o.missing, func(_ string, at int64) bool { return elapsed(at, now) >= Quiet })
+func (o *outage) change(f *OutageFacts, now int64) *Line {
+	maps.DeleteFunc(o.missing, func(_ string, at int64) bool { return elapsed(at, now) >= OutageQuiet })
 	kept := 0
 	for _, name := range o.named {
 		if _, missing := o.missing[name]; missing {
@@ -198,10 +196,10 @@ func (o *outage) change(f *Facts, now int64) *Line {
 }
 
 // Stats returns the outage under way.
-func (t *Tracker) Stats() Stats {
+func (t *OutageTracker) Stats() OutageStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := Stats{Count: t.count}
+	s := OutageStats{Count: t.count}
 	if o := t.outage; o != nil {
 		s.Since = time.Unix(0, o.since)
 		s.Missing = slices.Sorted(maps.Keys(o.missing))
@@ -211,7 +209,7 @@ func (t *Tracker) Stats() Stats {
 }
 
 // Past returns the last outages that have ended, at most 20, the newest first.
-func (t *Tracker) Past() []Past {
+func (t *OutageTracker) Past() []PastOutage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	past := slices.Clone(t.past)

@@ -1,4 +1,4 @@
-package outage_test
+package stats_test
 
 import (
 	"fmt"
@@ -10,18 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/stats"
 )
 
 func at(d time.Duration) int64 { return int64(time.Hour + d) }
 
 // of is the facts of a roster of three of which these are not reached.
-func of(unreached ...string) outage.Facts {
-	return outage.Facts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
+func of(unreached ...string) stats.OutageFacts {
+	return stats.OutageFacts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
 }
 
 // shown logs a line without its times of day.
-func shown(line *outage.Line) string {
+func shown(line *stats.Line) string {
 	var text strings.Builder
 	line.Log(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
@@ -43,8 +43,8 @@ func Example() {
 		}
 		return a
 	}}))
-	var t outage.Tracker
-	facts := outage.Facts{Reached: 3, Roster: 3}
+	var t stats.OutageTracker
+	facts := stats.OutageFacts{Reached: 3, Roster: 3}
 	for second := int64(1); second <= 12; second++ {
 		switch second {
 		case 3: // a member crashes
@@ -65,33 +65,33 @@ func Example() {
 func TestObserveLogsWhatChanges(t *testing.T) {
 	type step struct {
 		after time.Duration // the step before
-		facts outage.Facts
+		facts stats.OutageFacts
 		want  string // what the line has, "" for no line
 	}
-	decided := func(f outage.Facts, d outage.Decisions) outage.Facts {
+	decided := func(f stats.OutageFacts, d stats.OutageDecisions) stats.OutageFacts {
 		f.Decisions = d
 		return f
 	}
-	short := func(roster, expect int, left bool) outage.Facts {
-		return outage.Facts{Reached: roster, Roster: roster, Expect: expect, Left: left}
+	short := func(roster, expect int, left bool) stats.OutageFacts {
+		return stats.OutageFacts{Reached: roster, Roster: roster, Expect: expect, Left: left}
 	}
 	second := time.Second
 	for name, steps := range map[string][]step{
-		"nothing of a healthy node": {{second, of(), ""}, {outage.Quiet, of(), ""}},
+		"nothing of a healthy node": {{second, of(), ""}, {stats.OutageQuiet, of(), ""}},
 		"its beginning and its end": {
 			{second, of(), ""},
 			{second, of("b"), "WARN msg=\"outage began"},
 			{second, of("b"), ""},
 			{second, of(), ""},
-			{outage.Quiet - second - 1, of(), ""},
+			{stats.OutageQuiet - second - 1, of(), ""},
 			{1, of(), "INFO msg=\"outage ended"},
 			{second, of("c"), "since=9s lasted=0s missing=[c]"},
 		},
-		"further members once, and those that are back after Quiet": {
+		"further members once, and those that are back after OutageQuiet": {
 			{second, of("b"), "missing=[b]"},
 			{second, of("b", "c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
 			{second, of("b", "c"), ""},
-			{outage.Quiet - 1, of("c"), ""},
+			{stats.OutageQuiet - 1, of("c"), ""},
 			{1, of("c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=7s missing=[c] reached=2"},
 			{second, of("c"), ""},
 			{second, of("b"), "changed"},
@@ -99,35 +99,35 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 		"all members that were missing at its end": {
 			{second, of("b"), "missing=[b]"},
 			{second, of("c"), "missing=\"[b c]\""},
-			{outage.Quiet, of("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
-			{outage.Quiet, of(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
+			{stats.OutageQuiet, of("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
+			{stats.OutageQuiet, of(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
 		"no line as all members are back and decisions go on": {
 			{second, of("b"), "began"},
-			{outage.Quiet - 1, decided(of(), outage.Decisions{Budget: 1}), ""},
-			{second, decided(of(), outage.Decisions{Budget: 2}), ""},
-			{outage.Quiet, decided(of(), outage.Decisions{Budget: 2}), "ended"},
+			{stats.OutageQuiet - 1, decided(of(), stats.OutageDecisions{Budget: 1}), ""},
+			{second, decided(of(), stats.OutageDecisions{Budget: 2}), ""},
+			{stats.OutageQuiet, decided(of(), stats.OutageDecisions{Budget: 2}), "ended"},
 		},
 		"one outage of a link that flaps": {
 			{second, of("b"), "began"},
-			{second, of(), ""}, {outage.Quiet - 2, of("b"), ""}, {second, of(), ""}, {second, of("b"), ""}, {second, of(), ""},
-			{outage.Quiet, of(), "lasted=8s missing=[b]"},
+			{second, of(), ""}, {stats.OutageQuiet - 2, of("b"), ""}, {second, of(), ""}, {second, of("b"), ""}, {second, of(), ""},
+			{stats.OutageQuiet, of(), "lasted=8s missing=[b]"},
 		},
 		"decisions without an owner though nobody is missing": {
 			{second, of(), ""},
-			{second, decided(of(), outage.Decisions{Budget: 1}), "since=1s lasted=1s missing=[] reached=3 roster=3 expect=0 decisions=1 stand_in=0 budget=1"},
-			{second, decided(of(), outage.Decisions{1, 2, 3, 4}), ""},
-			{outage.Quiet, decided(of(), outage.Decisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
-			{second, decided(of("b"), outage.Decisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
+			{second, decided(of(), stats.OutageDecisions{Budget: 1}), "since=1s lasted=1s missing=[] reached=3 roster=3 expect=0 decisions=1 stand_in=0 budget=1"},
+			{second, decided(of(), stats.OutageDecisions{1, 2, 3, 4}), ""},
+			{stats.OutageQuiet, decided(of(), stats.OutageDecisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
+			{second, decided(of("b"), stats.OutageDecisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
 		},
-		"a roster below the expected size for Quiet": {
+		"a roster below the expected size for OutageQuiet": {
 			{second, short(3, 3, false), ""},
 			{second, short(2, 3, false), ""},
-			{outage.Quiet - second - 1, short(2, 3, false), ""},
+			{stats.OutageQuiet - second - 1, short(2, 3, false), ""},
 			{1, short(2, 3, false), "began: checks may be decided without their owners\" since=1s lasted=5s missing=[] reached=2 roster=2 expect=3"},
 			{second, short(3, 3, false), ""},
-			{outage.Quiet - second, short(2, 3, false), ""},
-			{outage.Quiet, short(3, 3, false), "ended"},
+			{stats.OutageQuiet - second, short(2, 3, false), ""},
+			{stats.OutageQuiet, short(3, 3, false), "ended"},
 		},
 		"nodes that start and stop together": {
 			{second, short(0, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(3, 3, false), ""},
@@ -140,7 +140,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var o outage.Tracker
+			var o stats.OutageTracker
 			now := time.Duration(0)
 			o.Restart(at(now))
 			for i, s := range steps {
@@ -157,7 +157,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 
 // A view in which a member is lost may be replaced before the next look.
 func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
-	var o outage.Tracker
+	var o stats.OutageTracker
 	require.Nil(t, o.Observe(of(), at(0)))
 	o.Lost(at(100*time.Millisecond), "b")
 	require.Nil(t, o.Observe(of(), at(time.Second)), "no check went without it")
@@ -166,11 +166,11 @@ func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
 	f := of()
 	f.Decisions.StandIn = 3
 	require.Contains(t, shown(o.Observe(f, at(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "as long as decisions may have been made so")
-	require.Equal(t, outage.Stats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
+	require.Equal(t, stats.OutageStats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
 }
 
 func TestWhatANodeLostAsItStartedIsNoOutage(t *testing.T) {
-	var o outage.Tracker
+	var o stats.OutageTracker
 	o.Lost(at(0), "b")
 	o.Restart(at(time.Second))
 	f := of()
@@ -179,7 +179,7 @@ func TestWhatANodeLostAsItStartedIsNoOutage(t *testing.T) {
 }
 
 func TestALineNamesTwentyMembersAtMost(t *testing.T) {
-	var o outage.Tracker
+	var o stats.OutageTracker
 	var names []string
 	for i := range 23 {
 		names = append(names, fmt.Sprintf("m%02d", i))
@@ -191,7 +191,7 @@ func TestALineNamesTwentyMembersAtMost(t *testing.T) {
 }
 
 func TestPastHasTheLastOutagesNewestFirst(t *testing.T) {
-	var o outage.Tracker
+	var o stats.OutageTracker
 	require.Empty(t, o.Past())
 	const outages = 25
 	for i := range outages {
@@ -203,12 +203,12 @@ func TestPastHasTheLastOutagesNewestFirst(t *testing.T) {
 		f.Unreached = []string{"c"}
 		o.Observe(f, at(began+2*time.Second))
 		f.Unreached = nil
-		o.Observe(f, at(began+2*time.Second+outage.Quiet))
+		o.Observe(f, at(began+2*time.Second+stats.OutageQuiet))
 	}
 	past := o.Past()
 	require.Len(t, past, 20)
 	last := time.Duration(outages-1) * time.Minute
-	require.Equal(t, outage.Past{
+	require.Equal(t, stats.PastOutage{
 		Since: time.Unix(0, at(last)), Until: time.Unix(0, at(last+2*time.Second)), Missing: []string{"b", "c"}, Decisions: 10,
 	}, past[0])
 	require.True(t, past[1].Since.Before(past[0].Since))

@@ -1,14 +1,10 @@
-// Package realtime provides helpers for tests whose nodes use sockets and the real time. If the
-// machine is busy, such nodes may be late. So these tests wait for events, and they repeat a part
-// that was disturbed by an outage.
-package realtime
+package lab
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -29,8 +25,8 @@ func Eventually(t testing.TB, what string, done func() bool) {
 // MeasureLateness starts the measurement of the lateness of this process. The caller must call
 // Stop. To get the time that a check took, subtract the lateness of the process from the duration
 // of the check.
-func MeasureLateness() *lab.Lateness {
-	late := new(lab.Lateness)
+func MeasureLateness() *Lateness {
+	late := new(Lateness)
 	late.Start(time.Millisecond, 0)
 	return late
 }

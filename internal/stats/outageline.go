@@ -1,4 +1,4 @@
-package outage
+package stats
 
 import (
 	"fmt"
@@ -28,11 +28,11 @@ type Line struct {
 	since     int64
 	lasted    time.Duration
 	missing   []string
-	facts     Facts
-	decisions Decisions
+	facts     OutageFacts
+	decisions OutageDecisions
 }
 
-func (o *outage) line(event event, f *Facts, now int64) *Line {
+func (o *outage) line(event event, f *OutageFacts, now int64) *Line {
 	o.named = slices.Sorted(maps.Keys(o.missing))
 	return &Line{event, o.since, time.Duration(now - o.since), o.named, *f, f.Decisions.after(o.before)}
 }

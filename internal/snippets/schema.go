@@ -1,6 +1,4 @@
-// Package jsonschema validates documents by a JSON Schema in tests. It implements the keywords that
-// the schemas of this project use.
-package jsonschema
+package snippets
 
 import (
 	"bytes"
@@ -13,7 +11,7 @@ import (
 )
 
 // Schema is a schema, or a part of one. Check ignores the
-// title and the description. Read returns an error for an unknown keyword.
+// title and the description. ReadSchema returns an error for an unknown keyword.
 type Schema struct {
 	Schema               string             `json:"$schema"`
 	ID                   string             `json:"$id"`
@@ -44,9 +42,9 @@ type Schema struct {
 	Pattern              string             `json:"pattern"`
 }
 
-// Read decodes a schema, or a document that has schemas, into a value. An unknown field is an
+// ReadSchema decodes a schema, or a document that has schemas, into a value. An unknown field is an
 // error.
-func Read(text []byte, into any) error {
+func ReadSchema(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(into)
@@ -155,7 +153,7 @@ func (s *Schema) checkObject(v map[string]any, defs map[string]*Schema, at strin
 			if string(s.AdditionalProperties) == "false" {
 				return fmt.Errorf("%s.%s is not in the schema", at, name)
 			}
-			if err := Read(s.AdditionalProperties, &p); err != nil {
+			if err := ReadSchema(s.AdditionalProperties, &p); err != nil {
 				return fmt.Errorf("%s: additionalProperties: %w", at, err)
 			}
 		}

@@ -1,6 +1,4 @@
-// Package freeport gives tests and the demo addresses that a node of theirs binds
-// later, or again, and at which nobody listens until then.
-package freeport
+package lab
 
 import (
 	"errors"
@@ -12,12 +10,12 @@ import (
 // The ports below those that a system gives out itself: Linux and the BSDs begin at
 // 32768 and 49152, and user-space stacks at 16000. So no connection that somebody opens
 // has one of them, nor has a socket for packets, which are not held.
-const first, last = 10_000, 15_999
+const firstPort, lastPort = 10_000, 15_999
 
-// Addr is Hold until the test ends.
-func Addr(t T) string {
+// FreeAddr is HoldAddr until the test ends.
+func FreeAddr(t T) string {
 	t.Helper()
-	addr, release, err := Hold()
+	addr, release, err := HoldAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,39 +23,39 @@ func Addr(t T) string {
 	return addr
 }
 
-// T is what Addr needs of a testing.TB.
+// T is what FreeAddr needs of a testing.TB.
 type T interface {
 	Helper()
 	Fatal(args ...any)
 	Cleanup(func())
 }
 
-// Hold returns an address of the loopback, and holds its TCP port until release is called.
+// HoldAddr returns an address of the loopback, and holds its TCP port until release is called.
 // Connections to it are refused. A server can listen there, for TCP and UDP, close, and listen
 // there again, as often as it likes: a node, or another program that sets SO_REUSEADDR. No
-// other call of Hold returns the port meanwhile, in this process or another one.
+// other call of HoldAddr returns the port meanwhile, in this process or another one.
 //
 // A test in which one node is told the address of another starts that one first, at port 0,
-// and reads its address. Hold is for nodes that are told each other's, for one that comes back
+// and reads its address. HoldAddr is for nodes that are told each other's, for one that comes back
 // at its address, and for an address at which nobody listens.
-func Hold() (addr string, release func(), err error) {
+func HoldAddr() (addr string, release func(), err error) {
 	for range 100 {
-		port := first + rand.N(last-first+1)
-		release, err := hold(port)
+		port := firstPort + rand.N(lastPort-firstPort+1)
+		release, err := holdPort(port)
 		if err != nil {
 			continue
 		}
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if free(addr) {
+		if isFree(addr) {
 			return addr, release, nil
 		}
 		release()
 	}
-	return "", nil, errors.New("freeport: no port is free")
+	return "", nil, errors.New("lab: no port is free")
 }
 
-// free reports whether a node can listen at addr, although the port is held.
-func free(addr string) bool {
+// isFree reports whether a node can listen at addr, although the port is held.
+func isFree(addr string) bool {
 	tcp, err := net.Listen("tcp", addr)
 	if err != nil {
 		return false

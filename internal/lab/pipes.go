@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// A PipeListener implements net.Listener in memory, for tests of servers in a bubble of
+// testing/synctest. It accepts the connections of its own Dial and DialContext. Their deadlines are in
+// virtual time.
+type PipeListener struct {
+	conns chan net.Conn
+	over  chan struct{}
+	close func()
+}
+
+// ListenPipe returns an open PipeListener. It must be called in the bubble of the test.
+func ListenPipe() *PipeListener {
+	over := make(chan struct{})
+	return &PipeListener{make(chan net.Conn), over, sync.OnceFunc(func() { close(over) })}
+}
+
+func (l *PipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *PipeListener) Close() error   { l.close(); return nil }
+func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Over returns a channel that is closed when l is closed.
+func (l *PipeListener) Over() <-chan struct{} { return l.over }
+
+// Dial opens a connection. If wrap is not nil, the server has the connection that wrap returns.
+func (l *PipeListener) Dial(wrap func(net.Conn) net.Conn) net.Conn {
+	here, there := net.Pipe()
+	if wrap != nil {
+		there = wrap(there)
+	}
+	l.conns <- there
+	return here
+}
+
+// DialContext opens a connection for an http.Transport.
+func (l *PipeListener) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case l.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// FromIP returns c with a remote address of this IP address.
+func FromIP(c net.Conn, ip string) net.Conn { return from{c, net.ParseIP(ip)} }
+
+type from struct {
+	net.Conn
+	ip net.IP
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: f.ip, Port: 1} }

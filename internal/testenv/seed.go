@@ -1,0 +1,22 @@
+package testenv
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	_ "pgregory.net/rapid" // has the flag
+)
+
+// SeedVariable is the environment variable that names the seed.
+const SeedVariable = "WEIR_SEED"
+
+func init() {
+	seed, named := os.LookupEnv(SeedVariable)
+	if !named {
+		seed = "1"
+	}
+	if err := flag.Set("rapid.seed", seed); err != nil {
+		panic(fmt.Sprintf("%s=%q: %v", SeedVariable, seed, err))
+	}
+}

@@ -25,7 +25,8 @@ var floors = [][]string{
 		"cluster/detect", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/loglimit",
 		"internal/buildinfo", "internal/sealed", "internal/enum", "ring", "snapshot",
 	},
-	{"bucket", "cluster", "internal/strictyaml"},
+	{"bucket", "cluster/gossip", "internal/strictyaml"},
+	{"cluster"},
 	{"internal/wire", "sync"},
 	{"internal/identity", "internal/view"},
 	{"internal/env"},
@@ -45,7 +46,7 @@ var floors = [][]string{
 // testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
 var testTools = [][]string{
 	{
-		"cluster/clustertest", "internal/lab", "internal/snippets", "internal/testenv",
+		"cluster/clustertest", "cluster/gossip/gossiptest", "internal/lab", "internal/snippets", "internal/testenv",
 	},
 	{"internal/testnode"},
 }
@@ -56,8 +57,8 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 // reaches lists, for each package of network access, the packages that may import it.
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
-	"github.com/hashicorp/memberlist": {"cluster"},
-	"net":                             {"cluster", "httplimit", "internal/conns", "internal/lab", "weirtest"},
+	"github.com/hashicorp/memberlist": {"cluster/gossip"},
+	"net":                             {"cluster", "cluster/gossip", "httplimit", "internal/conns", "internal/lab", "weirtest"},
 	"net/http": {
 		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},

@@ -12,7 +12,7 @@ import (
 )
 
 // findAddress sets the address that the other nodes dial.
-func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
+func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	host, port, err := net.SplitHostPort(bound.String())
 	if err != nil {
 		return fmt.Errorf("cluster: Bind %q: the network listens on %q, which is not an address", g.cfg.Bind, bound)

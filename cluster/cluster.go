@@ -231,9 +231,9 @@ func (v *View) OnSide(name string) bool {
 }
 
 // NewView returns the view of the node self at the time now. matrix returns the connections among the
-// named members, as detect.Connectivity.Matrix does, and peer returns the Peer of another member. It is
-// for implementations of Cluster, which set Refuses.
-func NewView(self string, now time.Time, roster []detect.Entry, matrix func(names []string) (rows [][]bool, direct, stalled []bool), peer func(name string) Peer) *View {
+// named members, and peer returns the Peer of another member. It is for implementations of Cluster,
+// which clear Refuses unless Config.ForgetRefused is set.
+func NewView(self string, now time.Time, roster []detect.Entry, matrix func(names []string) detect.Matrix, peer func(name string) Peer) *View {
 	v := &View{Members: make([]Member, len(roster)), Self: -1}
 	names := make([]string, len(roster))
 	for i, e := range roster {
@@ -241,7 +241,8 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 			v.Self = i
 		}
 	}
-	v.Hears, v.Direct, v.Stalled = matrix(names)
+	m := matrix(names)
+	v.Hears, v.Refuses, v.Direct, v.Stalled = m.Connected, m.Refused, m.Direct, m.Stalled
 	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +13,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
+	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
 // The secrets of three regions, r, s and t, and those that each pair of them shares.
@@ -87,15 +93,21 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 // What two regions share seals nothing that members gossip.
 func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
 	_, s, _ := three()
-	inspector := testInspector(t, gossipKeys(s.secrets)...)
-	ping := append([]byte{gossipPing}, encode(map[string]any{"SeqNo": 7, "Node": "s-1"})...)
+	cfg := Config{Region: "s", Secrets: s.secrets}
+	roster := detect.NewRoster(detect.Record{Name: "s-1", Addr: "s:1"}, time.Minute)
+	inspector, err := gossip.New(t.Context(), gossip.Config{
+		Name: "s-1", Region: cfg.Region, Keys: gossipKeys(s.secrets), Addr: netip.MustParseAddrPort("127.0.0.1:1"),
+		Step: func(event func(*detect.Roster) detect.Change) { event(roster) },
+	})
+	require.NoError(t, err)
 	by := func(secret []byte) error {
-		_, err := inspector.packet(labelled(encrypted(t, gossipKeys([][]byte{secret})[0], ping, []byte(testLabel))...))
+		cfg.Secrets = [][]byte{secret}
+		_, err := inspector.ReadMessage(bytes.NewReader(senderOf(cfg).Stream(gossiptest.Ping("s-1"))), true)
 		return err
 	}
 	require.NoError(t, by(s.secrets[0]))
 	for region := range s.regions {
-		require.ErrorIs(t, by(s.regions[region][0]), errSealed)
+		require.ErrorIs(t, by(s.regions[region][0]), gossip.ErrSealed)
 	}
 }
 
@@ -210,25 +222,25 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	s := NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/{name}"}, "us": {"spiffe://example.org/us/{name}"}}
 	var log lines
-	open := func(id string) (m *mux, addr string, out *transport) {
+	open := func(id string) (m *mux, addr string, dial func(addr string) (net.Conn, error)) {
 		listener, udp, err := systemNetwork{}.Listen(t.Context(), "127.0.0.1:0")
 		require.NoError(t, err)
 		member := func(conn net.Conn) error { return names.prove(conn, "eu", "") }
-		inspector, err := newInspector("", nil)
-		require.NoError(t, err)
+		inspect := func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }
 		c := s.Config(t, id)
-		m = newMux(listener, c, member, inspector, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20),
+		m = newMux(listener, c, member, inspect, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20),
 			func(conn net.Conn, _ *pendingConn) { conn.Close() })
 		addr = listener.Addr().String()
-		out = newTransport(systemNetwork{}, names.clientTLS(c), m, udp, netip.MustParseAddrPort(addr))
-		t.Cleanup(func() { require.NoError(t, out.Shutdown()) })
-		return m, addr, out
+		t.Cleanup(func() { require.NoError(t, errors.Join(m.close(), udp.Close())) })
+		return m, addr, func(addr string) (net.Conn, error) {
+			return m.dial(t.Context(), systemNetwork{}, names.clientTLS(c), addr)
+		}
 	}
 	near, nearAddr, ofNear := open("spiffe://example.org/eu/a")
 	member, memberAddr, ofMember := open("spiffe://example.org/eu/b")
 	_, farAddr, ofFar := open("spiffe://example.org/us/c")
 
-	conn, err := ofMember.DialTimeout(nearAddr, time.Minute)
+	conn, err := ofMember(nearAddr)
 	require.NoError(t, err)
 	select {
 	case got := <-near.streams:
@@ -238,14 +250,14 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	}
 	conn.Close()
 	require.Zero(t, near.refused.snapshot()[reasonIdentity])
-	conn, err = ofNear.DialTimeout(memberAddr, time.Minute)
+	conn, err = ofNear(memberAddr)
 	require.NoError(t, err)
 	require.NoError(t, (<-member.streams).Close())
 	conn.Close()
 
-	_, err = ofNear.DialTimeout(farAddr, time.Minute)
+	_, err = ofNear(farAddr)
 	require.ErrorIs(t, err, errIdentity)
-	conn, err = ofFar.DialTimeout(nearAddr, time.Minute) // it takes itself for a member
+	conn, err = ofFar(nearAddr) // it takes itself for a member
 	require.NoError(t, err)
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)

@@ -11,7 +11,7 @@
 // # One port
 //
 // A member listens on one port, TCP and UDP. UDP carries gossip
-// (hashicorp/memberlist). On TCP the first byte of a connection hands it to
+// (hashicorp/memberlist, in package gossip). On TCP the first byte of a connection hands it to
 // gossip or to the requests of other members. Any other connection is closed and
 // counted in [Stats].Refused. With TLS configured, the first byte precedes a
 // mutual TLS handshake.
@@ -36,7 +36,7 @@
 //
 // # Failure detection
 //
-// Gossip does not tell which members can be reached. For that, members ping each other
+// Gossip does not tell which members can be reached. For that (package detect), members ping each other
 // over their connections, and pongs carry the table of connectivity. Pings go every
 // 300 ms, and every 100 ms while a pong is due. They are answered before any
 // request that was read with them. Two members have two connections, one dialled by

@@ -8,7 +8,7 @@ type Speaks struct {
 
 // NewGossipThatSpeaks is NewGossip for a node of another release.
 func NewGossipThatSpeaks(s Speaks, cfg Config) Cluster {
-	g := NewGossip(cfg).(*gossip)
+	g := NewGossip(cfg).(*gossipCluster)
 	if s.Newest > 0 {
 		g.speaks = versions{oldest: s.Oldest, newest: s.Newest}
 	}

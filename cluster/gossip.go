@@ -2,11 +2,8 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"maps"
 	"net"
@@ -16,9 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/memberlist"
-
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 // NewGossip returns a Cluster whose members find each other by gossip. It
@@ -26,7 +22,7 @@ import (
 // memberlist's probe, if one is under way, which sends nothing more and gives up
 // within some seconds (memberlist has no way to stop it or to wait for it).
 func NewGossip(cfg Config) Cluster {
-	g := &gossip{
+	g := &gossipCluster{
 		cfg:      cfg,
 		speaks:   spoken,
 		answered: make(map[string]bool),
@@ -48,7 +44,7 @@ func NewGossip(cfg Config) Cluster {
 	return g
 }
 
-type gossip struct {
+type gossipCluster struct {
 	cfg    Config
 	speaks versions
 	log    *slog.Logger
@@ -57,11 +53,10 @@ type gossip struct {
 	reachable netip.AddrPort // what it stands for, as gossip needs it
 	port      string         // the bound port
 
-	regions    map[string]*region // the others; never modified
-	peers      *peers
-	mux        *mux
-	list       *memberlist.Memberlist
-	broadcasts *memberlist.TransmitLimitedQueue
+	regions map[string]*region // the others; never modified
+	peers   *peers
+	mux     *mux
+	gossip  *gossip.Gossip
 
 	// mu guards what follows. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
@@ -100,7 +95,7 @@ const (
 	phaseClosed
 )
 
-func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
+func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	if !g.phase.CompareAndSwap(phaseNew, phaseRunning) {
 		if g.ctx.Err() != nil {
 			return ErrClosed
@@ -138,18 +133,16 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 }
 
 // open listens, and starts what works on the port.
-func (g *gossip) open(ctx context.Context, h Handler) error {
+func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 	listener, udp, err := g.cfg.Network.Listen(ctx, g.cfg.Bind)
 	if err != nil {
 		return fmt.Errorf("cluster: Bind %q: %w", g.cfg.Bind, err)
 	}
-	mlc, inspector, err := g.prepare(ctx, listener.Addr())
-	if err != nil {
+	if err := g.prepare(ctx, listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
 	names := certificateNames(g.cfg.CertificateNames)
 	clientTLS := names.clientTLS(g.cfg.TLS)
-	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
 		Self:     hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.speaking(g.speaks),
 		Secrets:  g.cfg.Secrets,
@@ -165,103 +158,43 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
 	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
-	g.mux = newMux(listener, g.cfg.TLS, ofMember, inspector, g.log, g.peers.pending, g.peers.serve)
-	transport := newTransport(g.cfg.Network, clientTLS, g.mux, udp, g.reachable)
-	mlc.Transport = transport
-	if g.list, err = memberlist.Create(mlc); err != nil {
-		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
-	}
-	return nil
+	g.mux = newMux(listener, g.cfg.TLS, ofMember, g.gossip.ReadMessage, g.log, g.peers.pending, g.peers.serve)
+	return g.gossip.Start(gossip.Port{
+		Context: g.mux.ctx,
+		UDP:     udp,
+		Streams: g.mux.streams,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return g.mux.dial(ctx, g.cfg.Network, clientTLS, addr)
+		},
+		Close: g.mux.close,
+	})
 }
 
 // prepare finds the address of the node, and begins its roster. It opens nothing.
-func (g *gossip) prepare(ctx context.Context, bound net.Addr) (*memberlist.Config, *inspector, error) {
+func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error) {
 	if err := g.findAddress(ctx, bound); err != nil {
-		return nil, nil, err
+		return err
 	}
 	g.roster = detect.NewRoster(detect.Record{
 		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
 	}, g.cfg.Forget)
-	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
-		return nil, nil, fmt.Errorf("cluster: Region %q and Advertise %q are too long for gossip's %d bytes of metadata: shorten them",
-			g.cfg.Region, g.advertise, memberlist.MetaMaxSize)
-	}
-	mlc, err := g.memberlistConfig()
-	if err != nil {
-		return nil, nil, err
-	}
-	inspector, err := newInspector(mlc.Label, gossipKeys(g.cfg.Secrets))
-	if err != nil {
-		return nil, nil, fmt.Errorf("cluster: Secrets: %w", err)
-	}
-	return mlc, inspector, nil
-}
-
-func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
-	// A member is probed once a second, and has half a second to answer: a
-	// crash that many members see is noticed in about 5 s up to 10 members, and
-	// in 10 s at 100. On a loopback it has 200 ms, and a crash is noticed in
-	// about 4 s.
-	c := memberlist.DefaultLANConfig()
-	if g.reachable.Addr().IsLoopback() {
-		c = memberlist.DefaultLocalConfig()
-	}
-	c.TCPTimeout = min(c.TCPTimeout, streamTimeout)
-	c.EnableCompression = false // 70 KB of garbage for each packet, most of which hold under 100 bytes
-	c.Name = g.cfg.Name
-	c.Label = g.label()
-	c.BindPort = int(g.reachable.Port())
-	c.AdvertisePort = c.BindPort
-	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = membershipVersion, membershipVersion, membershipVersion
-	d := delegate{g}
-	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
-	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
-	if len(g.cfg.Secrets) > 0 {
-		keys := gossipKeys(g.cfg.Secrets)
-		keyring, err := memberlist.NewKeyring(keys, keys[0])
-		if err != nil {
-			return nil, fmt.Errorf("cluster: Secrets: %w", err)
-		}
-		c.Keyring = keyring
-	}
-	return c, nil
-}
-
-// streamTimeout bounds the opening of a stream of gossip's, and then the
-// exchange on it: an attempt to join that meets nobody takes twice this at most.
-const streamTimeout = 3 * time.Second
-
-// label marks all gossip as this cluster's. Addresses are reused: without it,
-// what is meant for a member that has moved away could reach, and mix with,
-// another cluster.
-func (g *gossip) label() string {
-	sum := sha256.Sum256(append(g.cfg.Seed[:], g.cfg.Region...))
-	return "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
-}
-
-func (g *gossip) metadata() metadata {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	self := g.roster.Self()
-	return metadata{
-		Version: membershipVersion,
-		Addr:    self.Addr,
-		Region:  self.Region,
-		Seed:    g.cfg.Seed[:],
-		Born:    self.Born,
-		Epoch:   self.Epoch,
-		Turn:    self.Turn,
-		State:   self.Announced,
-	}
+	g.gossip, err = gossip.New(g.ctx, gossip.Config{
+		Name: g.cfg.Name, Region: g.cfg.Region, Seed: g.cfg.Seed, Keys: gossipKeys(g.cfg.Secrets), Addr: g.reachable,
+		Step:    g.step,
+		Refused: func(reason string, from net.Addr, err error) { g.mux.gossiped.add(reason, from, err) },
+		Size:    g.size,
+		Log:     g.log,
+	})
+	return err
 }
 
 // step passes one event to the roster and does what follows from it.
-func (g *gossip) step(event func(*detect.Roster) detect.Change) {
+func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
 	g.mu.Unlock()
 	if c.Rejected > 0 {
-		g.mux.gossiped.addAll(reasonMembers, c.Rejected, nil, errFull)
+		g.mux.gossiped.addAll(reasonMembers, c.Rejected, nil, gossip.ErrFull)
 	}
 	if c.Members {
 		signal(g.wake)
@@ -270,29 +203,22 @@ func (g *gossip) step(event func(*detect.Roster) detect.Change) {
 		signal(g.announce)
 	}
 	for _, r := range c.Spread {
-		g.spread(r, nil)
+		g.gossip.Spread(r, nil)
 	}
 }
 
-// spread has gossip carry a record to all; finished, if not nil, is called when
-// that is done.
-func (g *gossip) spread(r detect.Record, finished func()) {
-	message := encodeRecords([]detect.Record{r}, time.Now())
-	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
-}
-
-func (g *gossip) changed() { signal(g.wake) }
+func (g *gossipCluster) changed() { signal(g.wake) }
 
 // replaced is called when another member has answered at the address of a member. The roster
 // buries that member, unless it is connected to a member of this side and so lives.
-func (g *gossip) replaced(name string) {
+func (g *gossipCluster) replaced(name string) {
 	if !g.view.Load().OnSide(name) {
 		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 	}
 }
 
 // size is how many members a broadcast has to reach.
-func (g *gossip) size() int {
+func (g *gossipCluster) size() int {
 	if v := g.view.Load(); v != nil {
 		return len(v.Members) + 1
 	}
@@ -303,7 +229,7 @@ func (g *gossip) size() int {
 const tickEvery = time.Second
 
 // watch keeps the view, and is the one goroutine that calls h.Changed.
-func (g *gossip) watch(h Handler) {
+func (g *gossipCluster) watch(h Handler) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	before := time.Now()
@@ -335,7 +261,7 @@ func (g *gossip) watch(h Handler) {
 // revive steps in again those that count as dead, though gossip has them for
 // alive and this node hears them: what gossip told only once may have been
 // overtaken by a mistake since.
-func (g *gossip) revive() {
+func (g *gossipCluster) revive() {
 	v := g.view.Load()
 	heard := make(map[string]bool)
 	for i, m := range v.Members {
@@ -346,23 +272,19 @@ func (g *gossip) revive() {
 	if len(heard) == 0 {
 		return
 	}
-	for _, n := range g.list.Members() {
-		if heard[n.Name] {
-			delegate{g}.up(n)
-		}
-	}
+	g.gossip.Report(heard)
 }
 
 // refresh builds the view anew, stores it if it differs, and returns the one
 // that holds.
-func (g *gossip) refresh() *View {
+func (g *gossipCluster) refresh() *View {
 	g.viewing.Lock()
 	defer g.viewing.Unlock()
 	now := time.Now()
 	entries := g.members()
-	others, names := make([]Member, 0, len(entries)), make([]string, len(entries))
-	for i, e := range entries {
-		if names[i] = e.Name; e.Name == g.cfg.Name {
+	others := make([]Member, 0, len(entries))
+	for _, e := range entries {
+		if e.Name == g.cfg.Name {
 			continue
 		}
 		m := memberOf(e.Record)
@@ -372,9 +294,9 @@ func (g *gossip) refresh() *View {
 		others = append(others, m)
 	}
 	g.peers.set(others)
-	v := NewView(g.cfg.Name, now, entries, g.peers.hears, g.peers.peer)
-	if g.cfg.ForgetRefused {
-		v.Refuses = g.peers.refusingHosts(names)
+	v := NewView(g.cfg.Name, now, entries, g.peers.matrix, g.peers.peer)
+	if !g.cfg.ForgetRefused {
+		v.Refuses = nil
 	}
 	for i, on := range v.Side() {
 		if on && v.Self >= 0 && v.Members[i].State == Dead {
@@ -390,15 +312,15 @@ func (g *gossip) refresh() *View {
 }
 
 // members returns the roster.
-func (g *gossip) members() []detect.Entry {
+func (g *gossipCluster) members() []detect.Entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.roster.Members()
 }
 
-func (g *gossip) View() *View { return g.view.Load() }
+func (g *gossipCluster) View() *View { return g.view.Load() }
 
-func (g *gossip) Announce(s State) (err error) {
+func (g *gossipCluster) Announce(s State) (err error) {
 	switch {
 	case g.ctx.Err() != nil:
 		return ErrClosed
@@ -414,26 +336,26 @@ func (g *gossip) Announce(s State) (err error) {
 }
 
 // own is what this node says of itself to those it connects to.
-func (g *gossip) ownRecord() []byte {
+func (g *gossipCluster) ownRecord() []byte {
 	g.mu.Lock()
 	self := g.roster.Self()
 	g.mu.Unlock()
-	return encodeRecords([]detect.Record{self}, time.Now())
+	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
 // news takes in what a member says of itself or of this node, as it has come
 // over a connection of the two. The answer, if there is one, is the tombstone of
 // a member that does not know that it is buried.
-func (g *gossip) news(from string, b []byte) (answer []byte) {
+func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 	now := time.Now()
-	records, err := decodeRecords(b, now)
+	records, err := gossip.DecodeRecords(b, now)
 	if err != nil || len(records) != 1 || records[0].Name != from && records[0].Name != g.cfg.Name {
 		g.log.Debug("cannot use a record of a member", "member", from, "error", err)
 		return nil
 	}
 	g.step(func(r *detect.Roster) detect.Change {
 		if tombstone, ok := r.Tombstone(records[0]); ok {
-			answer = encodeRecords([]detect.Record{tombstone}, now)
+			answer = gossip.EncodeRecords([]detect.Record{tombstone}, now)
 		}
 		return r.Merge(records, now)
 	})
@@ -452,7 +374,7 @@ const (
 // keepAnnouncing tells all what this node says of itself when that changes:
 // over the connections that it has to them, which takes a packet's way, and by
 // gossip, which reaches everyone else.
-func (g *gossip) keepAnnouncing() {
+func (g *gossipCluster) keepAnnouncing() {
 	again := time.NewTimer(announceAgain)
 	defer again.Stop()
 	for times := 0; ; times-- {
@@ -467,20 +389,19 @@ func (g *gossip) keepAnnouncing() {
 		if g.hasLeft() || times <= 0 {
 			continue
 		}
-		// It is queued at once; that it is not sent within a millisecond is no error.
-		_ = g.list.UpdateNode(time.Millisecond)
+		g.gossip.Update()
 		again.Reset(announceAgain)
 	}
 }
 
-func (g *gossip) Region(name string) Peer {
+func (g *gossipCluster) Region(name string) Peer {
 	if r := g.regions[name]; r != nil {
 		return r
 	}
 	return nil
 }
 
-func (g *gossip) Forget(name string) error {
+func (g *gossipCluster) Forget(name string) error {
 	err := g.running()
 	if err != nil {
 		return err
@@ -494,7 +415,7 @@ func (g *gossip) Forget(name string) error {
 
 // Leave says goodbye twice: by a tombstone, which the roster understands, and
 // in memberlist's way, so that nobody probes for this node.
-func (g *gossip) Leave(ctx context.Context) error {
+func (g *gossipCluster) Leave(ctx context.Context) error {
 	if err := g.running(); err != nil {
 		return err
 	}
@@ -520,10 +441,9 @@ func (g *gossip) Leave(ctx context.Context) error {
 	signal(g.announce)
 	g.peers.leave()
 	for _, r := range c.Spread {
-		g.spread(r, func() { once.Do(func() { close(said) }) })
+		g.gossip.Spread(r, func() { once.Do(func() { close(said) }) })
 	}
-	// It is queued at once; below is waited until it has been sent.
-	_ = g.list.Leave(time.Millisecond)
+	g.gossip.Leave()
 	bound := time.NewTimer(leaveTimeout)
 	defer bound.Stop()
 	var err error
@@ -549,21 +469,21 @@ func (g *gossip) Leave(ctx context.Context) error {
 // alone reports whether all other members have left or are dead, so that none of them has to
 // hear a goodbye. Gossip does not send to those that have left, so where all leave together
 // the goodbyes of the last ones never count as sent.
-func (g *gossip) alone() bool {
+func (g *gossipCluster) alone() bool {
 	return !slices.ContainsFunc(g.view.Load().Members, func(m Member) bool { return m.Name != g.cfg.Name && m.State != Dead })
 }
 
 // leaveTimeout bounds Leave: the goodbye takes a few intervals of gossip.
 const leaveTimeout = 5 * time.Second
 
-func (g *gossip) hasLeft() bool {
+func (g *gossipCluster) hasLeft() bool {
 	g.leaving.Lock()
 	defer g.leaving.Unlock()
 	return g.left
 }
 
 // running is nil between Start and Close.
-func (g *gossip) running() error {
+func (g *gossipCluster) running() error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
@@ -575,7 +495,7 @@ func (g *gossip) running() error {
 	}
 }
 
-func (g *gossip) Close() error {
+func (g *gossipCluster) Close() error {
 	g.cancel()
 	if !g.phase.CompareAndSwap(phaseNew, phaseClosed) && g.phase.Load() == phaseRunning {
 		<-g.started
@@ -586,7 +506,7 @@ func (g *gossip) Close() error {
 
 // teardown stops all that Start has started, and waits for it. What is said
 // here twice is done once.
-func (g *gossip) teardown() error {
+func (g *gossipCluster) teardown() error {
 	g.cancel()
 	g.leaving.Lock()
 	first := !g.stop
@@ -599,8 +519,8 @@ func (g *gossip) teardown() error {
 	defer close(g.closed)
 	g.leaves.Wait() // memberlist panics if it is to leave after it has stopped
 	var err error
-	if g.list != nil {
-		err = g.list.Shutdown()
+	if g.gossip != nil {
+		err = g.gossip.Stop()
 	}
 	if g.peers != nil {
 		g.peers.close()
@@ -609,13 +529,13 @@ func (g *gossip) teardown() error {
 	return err
 }
 
-func (g *gossip) Stats() Stats {
+func (g *gossipCluster) Stats() Stats {
 	select {
 	case <-g.started:
 	default:
 		return Stats{}
 	}
-	if g.list == nil {
+	if !g.opened.Load() {
 		return Stats{} // Start has failed
 	}
 	s := g.peers.stats()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 // The first byte of every TCP stream between members says what the stream is
@@ -97,8 +98,8 @@ const (
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
 	errSecret  = errors.New("cluster: the member and this node share no secret: give the Secrets of all nodes at least one in common")
-	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
-	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
+	errSeed    = gossip.ErrSeed
+	errRegion  = gossip.ErrRegion
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
 	// errCertificate is errTLS where both sides have TLS.
@@ -146,7 +147,7 @@ func (h hello) misses(region string) error {
 }
 
 func (h hello) encode() ([]byte, error) {
-	b := encode(h)
+	b := gossip.Encode(h)
 	if len(b) > maxHello {
 		return nil, fmt.Errorf("cluster: name, address and region take %d bytes, not more than %d", len(b), maxHello)
 	}
@@ -154,7 +155,7 @@ func (h hello) encode() ([]byte, error) {
 }
 
 func decodeHello(b []byte) (h hello, err error) {
-	if err := decode(b, &h); err != nil {
+	if err := gossip.Decode(b, &h); err != nil {
 		return hello{}, fmt.Errorf("%w: %v", errGarbage, err)
 	}
 	if h.Name == "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 const (
@@ -170,7 +171,7 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 }
 
 func decodeTable(b []byte) (t detect.Table, err error) {
-	if err = decode(b, &t); err == nil {
+	if err = gossip.Decode(b, &t); err == nil {
 		err = t.Validate()
 	}
 	if err != nil {

@@ -85,8 +85,8 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 		}})
 		defer thaw()
 		judged := func() (heard, stalled bool) {
-			_, direct, stalls := a.hears([]string{"b"})
-			return direct[0], stalls[0]
+			m := a.matrix([]string{"b"})
+			return m.Direct[0], m.Stalled[0]
 		}
 		ask := func() error {
 			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)

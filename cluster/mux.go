@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 	maxStreamsPerHost = 32
 	// maxStreamBytes bounds what is read from one gossip connection: gossip's
 	// own list of members and the roster.
-	maxStreamBytes = 2 * maxRosterMessage
+	maxStreamBytes = gossip.MaxStream
 	// maxGossipBytes bounds what is read from all of them that are open: gossip
 	// holds a message whole before it can tell whether its sender may send it.
 	// Above it only short messages pass, so that a sender that fills it locks nobody out.
@@ -44,9 +46,9 @@ type mux struct {
 	tls      *tls.Config // nil: none
 	log      *slog.Logger
 	refused  *refusals
-	gossiped *refusals            // what came for gossip, in packets and on streams
-	member   func(net.Conn) error // why the other end of a stream of gossip is no member, by its certificate
-	inspect  *inspector
+	gossiped *refusals                                          // what came for gossip, in packets and on streams
+	member   func(net.Conn) error                               // why the other end of a stream of gossip is no member, by its certificate
+	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads the message of a stream
 
 	streams chan net.Conn                // to gossip
 	serve   func(net.Conn, *pendingConn) // to the peers, which have the connection leave pending
@@ -62,14 +64,14 @@ type mux struct {
 	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
 }
 
-func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspector, log *slog.Logger, in *pending, serve func(net.Conn, *pendingConn)) *mux {
+func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, inspect func(io.Reader, bool) ([]byte, error), log *slog.Logger, in *pending, serve func(net.Conn, *pendingConn)) *mux {
 	m := &mux{
 		listener: l,
 		log:      log,
 		member:   member,
 		refused:  newRefusals(log),
 		gossiped: newRefusals(log),
-		inspect:  i,
+		inspect:  inspect,
 		streams:  make(chan net.Conn),
 		serve:    serve,
 		pending:  in,
@@ -277,7 +279,7 @@ type stream struct {
 // label, and a dialler is not.
 func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream {
 	s := &stream{Conn: conn, left: maxStreamBytes, held: held}
-	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect.stream(r, listens) }
+	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect(r, listens) }
 	s.refused = func(err error) {
 		if m.ctx.Err() == nil {
 			m.gossiped.add(reasonOfStream(err), conn.RemoteAddr(), err)
@@ -286,15 +288,33 @@ func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream
 	return s
 }
 
+// dial opens a stream of gossip to a member.
+func (m *mux) dial(ctx context.Context, n Network, c *tls.Config, addr string) (net.Conn, error) {
+	conn, err := openStream(ctx, n.Dial, c, addr, firstByteGossip)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.member(conn); err != nil {
+		sever(conn)
+		return nil, err
+	}
+	s := m.newStream(conn, false, new(atomic.Int64))
+	s.closed = func() { m.release(s) }
+	if !m.keep(s) {
+		return nil, net.ErrClosed
+	}
+	return s, nil
+}
+
 // reasonOfStream returns what a stream counts under whose message is not handed on, and
 // nothing if the stream just ended.
 func reasonOfStream(err error) string {
 	switch {
-	case errors.Is(err, errOversized):
+	case errors.Is(err, gossip.ErrOversized):
 		return reasonOversized
-	case errors.Is(err, errSealed):
+	case errors.Is(err, gossip.ErrSealed):
 		return reasonAuthentication
-	case errors.Is(err, errLabel), errors.Is(err, errMalformed):
+	case errors.Is(err, gossip.ErrLabel), errors.Is(err, gossip.ErrMalformed):
 		return reasonGarbage
 	}
 	return ""
@@ -324,7 +344,7 @@ type unread struct{ s *stream }
 func (u unread) Read(b []byte) (int, error) {
 	s := u.s
 	if s.left == 0 || s.held.Load() >= maxGossipBytes && s.taken.Load() >= shortStreamBytes {
-		return 0, errOversized
+		return 0, gossip.ErrOversized
 	}
 	n, err := s.Conn.Read(b[:min(len(b), s.left)])
 	s.left -= n

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
 	"github.com/weir-go/weir/internal/conns"
 )
 
@@ -160,7 +161,7 @@ func (p *peers) pong(b []byte, seen uint64) []byte {
 		return b
 	}
 	if p.encoded == nil {
-		p.encoded = encode(p.table.Table())
+		p.encoded = gossip.Encode(p.table.Table())
 	}
 	if len(p.encoded) > maxPong-pongSize {
 		return b
@@ -305,20 +306,11 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// hears returns which of names hears which, which of them this node hears and which of
-// these have stalled, as View.Hears, View.Direct and View.Stalled have it.
-func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
+// matrix returns the connections among the named members.
+func (p *peers) matrix(names []string) detect.Matrix {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.Matrix(names)
-}
-
-// refusingHosts returns which of names finds that the host of which refuses connections, as
-// View.Refuses has it.
-func (p *peers) refusingHosts(names []string) [][]bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.table.Refusals(names)
 }
 
 // dial connects to addr, to reach a node of region, and shakes hands. The errors

@@ -184,7 +184,7 @@ func meet(t testing.TB, all ...*testPeer) {
 }
 
 func (p *testPeer) listens(q *testPeer) bool {
-	_, direct, _ := p.hears([]string{q.cfg.Self.Name})
+	direct := p.matrix([]string{q.cfg.Self.Name}).Direct
 	return direct[0]
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 	"github.com/weir-go/weir/internal/conns"
 )
 
@@ -199,7 +201,7 @@ func (b *begins) Read(p []byte) (int, error) {
 // However far a connection has come, until it has proved who it is it counts once, with
 // all others that have not.
 func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
-	silent, half, stream := []byte(nil), []byte{firstByteCheck, opening}, []byte{firstByteGossip, gossipLabel}
+	silent, half, stream := []byte(nil), []byte{firstByteCheck, opening}, []byte{firstByteGossip, gossiptest.TypeLabel}
 	for _, c := range []struct {
 		about       string
 		descriptors uint64
@@ -218,15 +220,13 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 				l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 				p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}}, &testHandler{})
 				p.pending = newPending(pendingSize, pendingPerHost, c.descriptors)
-				i, err := newInspector(testLabel, nil)
-				require.NoError(t, err)
-				m := newMux(l, nil, func(net.Conn) error { return nil }, i, slog.New(slog.DiscardHandler), p.pending, p.serve)
-				var gossip sync.WaitGroup
-				gossip.Go(func() {
+				m := newMux(l, nil, func(net.Conn) error { return nil }, func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }, slog.New(slog.DiscardHandler), p.pending, p.serve)
+				var streams sync.WaitGroup
+				streams.Go(func() {
 					for {
 						select {
 						case s := <-m.streams:
-							gossip.Go(func() {
+							streams.Go(func() {
 								s.Read(make([]byte, 1))
 								s.Close()
 							})
@@ -255,7 +255,7 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 				require.Greater(t, open, c.most*3/4, "as many as may are open")
 				require.NoError(t, m.close())
 				p.close()
-				gossip.Wait()
+				streams.Wait()
 				require.Empty(t, p.pending.groups)
 				require.Zero(t, p.pending.conns.Len())
 			})

@@ -23,8 +23,7 @@ const (
 	reasonIdentity       = "identity" // not what its secret or certificate says
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
-	reasonPacket         = "packet" // of gossip: not this cluster's, or what no member sends
-	reasonFlood          = "flood"  // of packets
+	reasonPacket         = "packet" // of gossip: not this cluster's, or what no member sends; cluster/gossip has "flood" as well
 	reasonMembers        = "members"
 )
 

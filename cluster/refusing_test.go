@@ -16,18 +16,18 @@ import (
 // connections of the process, and refuses later connections.
 func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	t.Parallel()
-	newNode := func(name, bind string, refused bool, join ...string) *gossip {
-		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossip)
+	newNode := func(name, bind string, refused bool, join ...string) *gossipCluster {
+		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossipCluster)
 	}
-	a, c := newNode("a", "127.0.0.1:0", true), (*gossip)(nil)
-	refuses := func(g *gossip) []bool {
+	a, c := newNode("a", "127.0.0.1:0", true), (*gossipCluster)(nil)
+	refuses := func(g *gossipCluster) []bool {
 		v := g.View()
 		if v.Refuses == nil || len(v.Members) != 3 {
 			return nil
 		}
 		return []bool{v.Refuses[0][1], v.Refuses[2][1]} // by a and c, of b
 	}
-	start := func(g *gossip) {
+	start := func(g *gossipCluster) {
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
 		require.NoError(t, g.Start(t.Context(), viewer(func() {})))
 		require.NoError(t, g.Announce(Serving))
@@ -67,7 +67,7 @@ func TestRefusalNeedsAClosedConnection(t *testing.T) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
 		a.set([]Member{a.member(), {Name: "b", Addr: "b.example:1"}})
 		l := a.links["b"]
-		refused := func() bool { return a.refusingHosts([]string{"a", "b"})[0][1] }
+		refused := func() bool { return a.matrix([]string{"a", "b"}).Refused[0][1] }
 		for _, c := range []struct {
 			err             error
 			silent, refused bool

@@ -65,7 +65,7 @@ const notTried = "it has not been tried yet"
 // firstJoin waits, as long as ctx allows, for keepJoining's first attempt. Its
 // error reports a configuration that is not the cluster's, as that
 // does not pass by itself.
-func (g *gossip) firstJoin(ctx context.Context) error {
+func (g *gossipCluster) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
 	var refusal error
@@ -79,7 +79,7 @@ func (g *gossip) firstJoin(ctx context.Context) error {
 	return refusal
 }
 
-func (g *gossip) keepJoining(first chan<- error) {
+func (g *gossipCluster) keepJoining(first chan<- error) {
 	reached, refusal := g.join(g.ctx)
 	if reached > 0 {
 		refusal = nil
@@ -119,7 +119,7 @@ func (g *gossip) keepJoining(first chan<- error) {
 // catchUp fetches the roster from a member: no member gossips to one that has left, nor to
 // a joiner of the members that were missing before it came. Another joiner may know as
 // little.
-func (g *gossip) catchUp() {
+func (g *gossipCluster) catchUp() {
 	now := time.Now()
 	var at, serving []string
 	for _, e := range g.members() {
@@ -135,14 +135,14 @@ func (g *gossip) catchUp() {
 	if len(at) == 0 {
 		return
 	}
-	_, _ = g.list.Join([]string{at[rand.N(len(at))]}) // the gossip library logs its error
+	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
 // join tries the addresses of Join and of missing members that gossip does not
 // already have, a few of them, and notes how that went. A node that knows no other
 // tries all, as it counts alone unless one answers; so does a node that seeks. refusal is
 // the error of a member that refuses this node as it is configured.
-func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
+func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
 	own := g.ownAddresses(ctx)
@@ -194,7 +194,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 }
 
 // ownAddresses returns the addresses that are known to lead back to this node.
-func (g *gossip) ownAddresses(ctx context.Context) map[string]bool {
+func (g *gossipCluster) ownAddresses(ctx context.Context) map[string]bool {
 	own := map[string]bool{g.reachable.String(): true}
 	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
 		for _, addr := range addrs {
@@ -228,7 +228,7 @@ type attempt struct {
 
 // seeks reports whether this node joins, and has found no serving member yet: others that
 // start with it may know as little, and would begin a cluster of their own.
-func (g *gossip) seeks() bool {
+func (g *gossipCluster) seeks() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(g.members(), func(e detect.Entry) bool {
 		if e.Name == g.cfg.Name {
@@ -240,7 +240,7 @@ func (g *gossip) seeks() bool {
 
 // try tries a few addresses at once, and more of them until one is joined, or as long as
 // this node seeks.
-func (g *gossip) try(ctx context.Context, addrs []string) (tried []attempt) {
+func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attempt) {
 	attempts := make(chan attempt)
 	few := func() (n int) {
 		for n < maxAttempts && len(addrs) > 0 {
@@ -277,7 +277,7 @@ func (g *gossip) try(ctx context.Context, addrs []string) (tried []attempt) {
 // unanswered is Stats.Unanswered after an attempt: looked is what the entries of Join
 // stand for, in the addresses of members that are in, own this node's, and said what
 // came of those that were tried in vain.
-func (g *gossip) unanswered(looked []lookup, in, own map[string]bool, said map[string]error) map[string]string {
+func (g *gossipCluster) unanswered(looked []lookup, in, own map[string]bool, said map[string]error) map[string]string {
 	g.mu.Lock()
 	before := g.joined.unanswered
 	g.mu.Unlock()
@@ -309,7 +309,7 @@ func (g *gossip) unanswered(looked []lookup, in, own map[string]bool, said map[s
 
 // recordJoin records the outcome of an attempt. It logs a problem once: at once if a member
 // refuses this node, and otherwise after joinGrace.
-func (g *gossip) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
+func (g *gossipCluster) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 	g.mu.Lock()
 	was := g.joined
 	if o.problem != "" {
@@ -331,7 +331,7 @@ func (g *gossip) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 const maxOwn = 64
 
 // noteOwn logs, once for each, that an address leads back to this node.
-func (g *gossip) noteOwn(addr string) {
+func (g *gossipCluster) noteOwn(addr string) {
 	if g.own[addr] || len(g.own) >= maxOwn {
 		return
 	}
@@ -341,7 +341,7 @@ func (g *gossip) noteOwn(addr string) {
 
 // joinOne asks which node answers at addr and, if it is another one that accepts this
 // node, exchanges rosters with it.
-func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err error) {
+func (g *gossipCluster) joinOne(ctx context.Context, addr string) (joined bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	there, err := g.peers.probe(ctx, addr)
@@ -353,14 +353,14 @@ func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err err
 	case there.Addr == g.advertise:
 		return false, fmt.Errorf("%w: %s, which answers at %s, advertises %s as this node does", errShared, there.Name, addr, g.advertise)
 	}
-	if _, err := g.list.Join([]string{addr}); err != nil {
+	if err := g.gossip.Join(addr); err != nil {
 		return false, fmt.Errorf("cluster: %s answers, but gossip does not join it: %w", addr, err)
 	}
 	return true, nil
 }
 
 // lookUp finds the addresses that entries stand for.
-func (g *gossip) lookUp(ctx context.Context, entries []string) []lookup {
+func (g *gossipCluster) lookUp(ctx context.Context, entries []string) []lookup {
 	_, port, _ := splitEntry(g.cfg.Bind, g.port)
 	if port == "" || port == "0" {
 		port = g.port
@@ -370,7 +370,7 @@ func (g *gossip) lookUp(ctx context.Context, entries []string) []lookup {
 
 // inAndMissing returns the addresses of the members that gossip has for alive
 // and that are heard, and those of some of the others.
-func (g *gossip) inAndMissing(ctx context.Context) (in, missing map[string]bool) {
+func (g *gossipCluster) inAndMissing(ctx context.Context) (in, missing map[string]bool) {
 	unheard := make(map[string]bool)
 	for _, m := range g.view.Load().Members {
 		unheard[m.Name] = m.State == Unheard

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 // viewer is a handler that is called on each change of the view, also of one that lasts for a
@@ -25,12 +26,12 @@ func (viewer) Late(Peer, []byte, []byte) {}
 // mistake in between, that it is heard brings it back.
 func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	var dead atomic.Bool
-	a := NewGossip(Config{Name: "a", Bind: "127.0.0.1:0"}).(*gossip)
+	a := NewGossip(Config{Name: "a", Bind: "127.0.0.1:0"}).(*gossipCluster)
 	stands := func(s State) bool {
 		v := a.View()
 		return len(v.Members) == 2 && v.Members[1].State == s && v.Direct[1]
 	}
-	start := func(g *gossip, changed viewer) {
+	start := func(g *gossipCluster, changed viewer) {
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
 		require.NoError(t, g.Start(t.Context(), changed))
 		require.NoError(t, g.Announce(Serving))
@@ -40,7 +41,7 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 			dead.Store(true)
 		}
 	})
-	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossip), func() {})
+	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossipCluster), func() {})
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
 	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)
@@ -52,7 +53,7 @@ func TestATableOutOfBoundsIsRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("m", i)
 	}
-	_, err := decodeTable(encode(detect.Table{About: many[:1], Others: many[1:], Numbers: []uint64{1}, Bits: make([]byte, detect.MaxRecords/8)}))
+	_, err := decodeTable(gossip.Encode(detect.Table{About: many[:1], Others: many[1:], Numbers: []uint64{1}, Bits: make([]byte, detect.MaxRecords/8)}))
 	require.NoError(t, err, "as many as may be")
 	for name, table := range map[string]detect.Table{
 		"a number too many":            {About: []string{"a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
@@ -65,7 +66,7 @@ func TestATableOutOfBoundsIsRefused(t *testing.T) {
 		"refusals of nobody":           {About: []string{"a"}, Numbers: []uint64{1}, Bits: []byte{0}, Refused: []byte{0, 0}},
 		"a number no one could outbid": {About: []string{"a"}, Numbers: []uint64{1 << 60}, Bits: []byte{0}},
 	} {
-		_, err := decodeTable(encode(table))
+		_, err := decodeTable(gossip.Encode(table))
 		require.ErrorIs(t, err, errGarbage, name)
 	}
 }
@@ -73,9 +74,9 @@ func TestATableOutOfBoundsIsRefused(t *testing.T) {
 func FuzzTable(f *testing.F) {
 	h := detect.NewConnectivity("self")
 	h.SetMembers([]string{"a", "b"})
-	f.Add(encode(h.Table()))
-	f.Add(encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
-	f.Add(encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0}, Refused: []byte{0x3F}}))
+	f.Add(gossip.Encode(h.Table()))
+	f.Add(gossip.Encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
+	f.Add(gossip.Encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0}, Refused: []byte{0x3F}}))
 	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decoded, err := decodeTable(b)
@@ -86,8 +87,8 @@ func FuzzTable(f *testing.F) {
 		h.SetMembers([]string{"a", "b", "x", "y"})
 		h.Merge(decoded)
 		h.Matrix([]string{"a", "self", "x"})
-		again, err := decodeTable(encode(h.Table()))
+		again, err := decodeTable(gossip.Encode(h.Table()))
 		require.NoError(t, err)
-		require.Equal(t, string(encode(h.Table())), string(encode(again)))
+		require.Equal(t, string(gossip.Encode(h.Table())), string(gossip.Encode(again)))
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/gossip"
 )
 
 // endless is a connection that brings zeros for ever.
@@ -29,7 +31,7 @@ func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 	for range maxStreams {
 		s := open()
 		n, err := io.Copy(io.Discard, unread{s})
-		require.ErrorIs(t, err, errOversized)
+		require.ErrorIs(t, err, gossip.ErrOversized)
 		total += n
 		streams = append(streams, s)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
 // What the table of THREATS.md says of whoever reaches the port: gossip in packets takes
@@ -38,7 +40,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				if set.tls {
 					cfg.TLS = &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
 				}
-				g := NewGossip(cfg).(*gossip)
+				g := NewGossip(cfg).(*gossipCluster)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				t.Cleanup(func() { require.NoError(t, g.Close()) })
@@ -57,12 +59,12 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				}
 				bySecret := holds.secret || !set.secrets
 				byBoth := bySecret && (holds.certificate || !set.tls)
-				written := sealedAs(t, as)
+				written := senderOf(as)
 
 				packets, err := net.Dial("udp", g.addr())
 				require.NoError(t, err)
 				defer packets.Close()
-				send := func() { packets.Write(written.labelled(written.alive("phantom-1"))) } // a busy machine loses packets
+				send := func() { packets.Write(written.Packet(gossiptest.Alive("phantom-1", as.Seed))) } // a busy machine loses packets
 				if bySecret {
 					eventually(t, time.Minute, func() bool { send(); return missed(g, "phantom-1") }, "the packet is not taken")
 				} else {
@@ -71,8 +73,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 
 				answered := false
 				if conn, err := openStream(ctx, new(tcp).Dial, as.TLS, g.addr(), firstByteGossip); err == nil {
-					ping := append([]byte{gossipPing}, encode(map[string]any{"SeqNo": 7, "Node": "live-1"})...)
-					conn.Write(written.onStream(ping)[1:])
+					conn.Write(written.Stream(gossiptest.Ping("live-1")))
 					conn.SetReadDeadline(time.Now().Add(time.Minute))
 					n, _ := conn.Read(make([]byte, 1))
 					answered = n > 0
@@ -100,21 +101,12 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 	}
 }
 
-// sealedAs seals as a member of that configuration does, which never starts.
-func sealedAs(t *testing.T, cfg Config) *gossip {
-	g := NewGossip(cfg).(*gossip)
-	i, err := newInspector(g.label(), gossipKeys(cfg.Secrets))
-	require.NoError(t, err)
-	g.mux = &mux{inspect: i}
-	return g
-}
-
 // missed reports whether g has that member in its roster and does not hear it.
-func missed(g *gossip, name string) bool {
+func missed(g *gossipCluster, name string) bool {
 	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Unheard })
 }
 
-func rosterNames(g *gossip) (names []string) {
+func rosterNames(g *gossipCluster) (names []string) {
 	for _, m := range g.View().Members {
 		names = append(names, m.Name)
 	}

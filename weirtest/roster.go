@@ -71,12 +71,8 @@ func (m *member) refresh() {
 func (m *member) renew() {
 	now, roster := time.Now(), m.roster.Members()
 	v := cluster.NewView(m.name, now, roster, m.table.Matrix, func(name string) cluster.Peer { return m.peers[name] })
-	if m.config.ForgetRefused {
-		names := make([]string, len(roster))
-		for i, e := range roster {
-			names[i] = e.Name
-		}
-		v.Refuses = m.table.Refusals(names)
+	if !m.config.ForgetRefused {
+		v.Refuses = nil
 	}
 	if old := m.view.Load(); old == nil || !old.Equal(v) {
 		m.view.Store(v)

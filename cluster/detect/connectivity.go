@@ -315,43 +315,36 @@ func (c *Connectivity) Merge(t Table) (changed bool) {
 	return changed
 }
 
-// Refusals returns the refusals that each of the named members reports: refused[i][j] is set
-// if the host of names[j] refuses the connections of names[i].
-func (c *Connectivity) Refusals(names []string) (refused [][]bool) {
-	refused = make([][]bool, len(names))
-	for i, about := range names {
-		refused[i] = make([]bool, len(names))
-		for j, name := range names {
-			_, refused[i][j] = slices.BinarySearch(c.rows[about].refused, name)
-		}
-	}
-	return refused
+// Matrix has the connections among named members.
+type Matrix struct {
+	Connected [][]bool // Connected[i][j]: member i is connected to member j; every member is connected to itself
+	Refused   [][]bool // Refused[i][j]: the host of member j refuses the connections of member i
+	Direct    []bool   // Direct[j]: this node is connected to member j
+	Stalled   []bool   // Stalled[j]: this node is connected to member j, which has stalled
 }
 
-// Matrix returns the connections among the named members: rows[i][j] reports whether
-// names[i] is connected to names[j], and direct[j] whether this node is. stalled[j] reports
-// whether names[j] has stalled. Every member is connected to itself.
-func (c *Connectivity) Matrix(names []string) (rows [][]bool, direct, stalled []bool) {
+// Matrix returns the connections among the named members.
+func (c *Connectivity) Matrix(names []string) Matrix {
 	index := make(map[string]int, len(names))
 	for i, name := range names {
 		index[name] = i
 	}
-	rowOf := func(about string) []bool {
+	bitsOf := func(set ...string) []bool {
 		bits := make([]bool, len(names))
-		for _, name := range c.rows[about].connected {
+		for _, name := range set {
 			if i, ok := index[name]; ok {
 				bits[i] = true
 			}
 		}
-		if i, ok := index[about]; ok {
-			bits[i] = true
-		}
 		return bits
 	}
-	rows, stalled = make([][]bool, len(names)), make([]bool, len(names))
+	m := Matrix{make([][]bool, len(names)), make([][]bool, len(names)), bitsOf(c.self), make([]bool, len(names))}
 	for i, name := range names {
-		rows[i] = rowOf(name)
-		stalled[i] = c.IsStalled(name)
+		r := c.rows[name]
+		m.Connected[i], m.Refused[i] = bitsOf(r.connected...), bitsOf(r.refused...)
+		m.Connected[i][i] = true
+		m.Direct[i] = m.Direct[i] || c.IsConnected(name)
+		m.Stalled[i] = c.IsStalled(name)
 	}
-	return rows, rowOf(c.self), stalled
+	return m
 }

@@ -229,22 +229,22 @@ func TestTablesConverge(t *testing.T) {
 			}
 		}
 		for _, c := range nodes {
-			rows, direct, _ := c.Matrix(names)
-			for i, row := range rows {
+			m := c.Matrix(names)
+			for i, row := range m.Connected {
 				for j := range row {
 					if want := i == j || nodes[i].IsConnected(names[j]); row[j] != want {
 						t.Fatalf("%s has a connection of %s to %s: %v", c.self, names[i], names[j], row[j])
 					}
 				}
 			}
-			for i, row := range c.Refusals(names) {
+			for i, row := range m.Refused {
 				for j := range row {
 					if want := i != j && nodes[i].members[names[j]].refused; row[j] != want {
 						t.Fatalf("%s has a refusal of %s to %s: %v", c.self, names[j], names[i], row[j])
 					}
 				}
 			}
-			if !slices.Equal(direct, rows[slices.Index(names, c.self)]) {
+			if !slices.Equal(m.Direct, m.Connected[slices.Index(names, c.self)]) {
 				t.Fatal("direct differs from the row of the node")
 			}
 			if c.Merge(nodes[0].Table()) {
@@ -262,10 +262,10 @@ func TestConnectedMemberIsNotRefused(t *testing.T) {
 	require.False(t, c.SetRefused("a", true), "no change")
 	c.RecordPing("a", 1, now)
 	c.RecordPong("a", 1, now)
-	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Refusals([]string{"a", "self"}))
+	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Matrix([]string{"a", "self"}).Refused)
 	require.False(t, c.SetRefused("a", true), "it answers")
 	c.RecordFailure("a", now)
-	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Refusals([]string{"a", "self"}), "until it is dialled again")
+	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Matrix([]string{"a", "self"}).Refused, "until it is dialled again")
 	require.False(t, c.SetRefused("unknown", true))
 }
 
@@ -281,14 +281,13 @@ func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {
 	require.False(t, c.SetMembers([]string{"a"}))
 	require.True(t, c.IsConnected("a"))
 	require.False(t, c.IsConnected("b"))
-	_, direct, _ := c.Matrix([]string{"a", "b"})
-	require.Equal(t, []bool{true, false}, direct)
+	require.Equal(t, []bool{true, false}, c.Matrix([]string{"a", "b"}).Direct)
 	require.True(t, c.SetMembers([]string{"a", "b"}))
 	require.False(t, c.IsConnected("b"))
 }
 
 func TestNodeOffTheRosterHasConnections(t *testing.T) {
-	rows, direct, _ := connected("a").Matrix([]string{"a"})
-	require.Equal(t, [][]bool{{true}}, rows)
-	require.Equal(t, []bool{true}, direct)
+	m := connected("a").Matrix([]string{"a"})
+	require.Equal(t, [][]bool{{true}}, m.Connected)
+	require.Equal(t, []bool{true}, m.Direct)
 }

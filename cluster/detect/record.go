@@ -38,15 +38,14 @@ func (r Record) IsValid() bool {
 		r.Epoch <= maxEpoch && r.Turn <= maxEpoch && !(r.IsGone() && r.Epoch == maxEpoch) && r.Announced.IsAnnounced()
 }
 
-// compare orders the records of one name. The first four comparisons have a meaning: a later
-// epoch supersedes an earlier one, a tombstone supersedes the records of its epoch, the
-// earliest tombstone is kept, and a later announcement supersedes an earlier one. The
-// remaining comparisons make the order total.
+// compare orders the records of one name. The first three comparisons have a meaning: a later
+// epoch supersedes an earlier one, a tombstone supersedes the records of its epoch and the
+// later tombstones, and a later announcement supersedes an earlier one. The remaining
+// comparisons make the order total.
 func (r Record) compare(o Record) int {
 	return cmp.Or(
 		cmp.Compare(r.Epoch, o.Epoch),
-		compareBool(r.IsGone(), o.IsGone()),
-		o.Gone.Compare(r.Gone),
+		o.goneBy().Compare(r.goneBy()),
 		cmp.Compare(r.Turn, o.Turn),
 		cmp.Compare(r.Announced, o.Announced),
 		cmp.Compare(r.Born, o.Born),
@@ -55,12 +54,10 @@ func (r Record) compare(o Record) int {
 	)
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
+// goneBy returns Gone, and a time after all others if r is not a tombstone.
+func (r Record) goneBy() time.Time {
+	if r.IsGone() {
+		return r.Gone
 	}
-	return -1
+	return time.Unix(1<<62, 0)
 }

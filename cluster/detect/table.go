@@ -82,8 +82,6 @@ func (t *Table) names(i int, bits []byte) []string {
 // no correct member reaches it.
 const maxRowNumber = 1 << 48
 
-var errRepeated = fmt.Errorf("a table that names a member twice, or has a name of more than %d bytes", MaxName)
-
 // Validate returns an error if t is not a table that a member sends.
 func (t *Table) Validate() error {
 	rows, width := len(t.About), len(t.About)+len(t.Others)
@@ -99,7 +97,7 @@ func (t *Table) Validate() error {
 	for _, names := range [][]string{t.About, t.Others} {
 		for _, name := range names {
 			if seen[name] || len(name) > MaxName {
-				return errRepeated
+				return fmt.Errorf("a table that names a member twice, or has a name of %d bytes", len(name))
 			}
 			seen[name] = true
 		}

@@ -1,4 +1,4 @@
-package cluster
+package gossip
 
 import (
 	"bufio"
@@ -14,60 +14,66 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist takes memory for what a message claims before it has come: 112 MB for
-// the nodes of a push/pull, 20 MB for its state, 40 MB for what is compressed, for
-// each message in a packet. So all that comes is looked at before memberlist has
-// it, and what no member of this project sends is dropped.
+// memberlist allocates memory for what a message claims before the message has arrived: 112 MB
+// for the nodes of a push/pull, 20 MB for its state, and 40 MB for compressed data, for each
+// message in a packet.
 const (
-	// maxPacket bounds one packet. Members send 1,400 bytes, and what encryption adds.
+	// maxPacket is the maximum size of a packet. Members send 1,400 bytes and the overhead of
+	// encryption.
 	maxPacket = 2 << 10
-	// maxMessages bounds the messages in packets that are taken in each second, and
-	// at once. A member of a thousand is sent some hundreds while all start together.
+	// maxMessages is the maximum number of messages in packets that are accepted in each
+	// second, and at once. In a cluster of a thousand members that start together, a member
+	// receives some hundreds.
 	maxMessages = 8192
-	// maxProbes bounds those of them that have this member send something: pings,
-	// and pings on behalf of others. It is pinged once a second, on average.
+	// maxProbes is the maximum number of those messages that make this member send a
+	// message: pings, and pings on behalf of other members. On average, a member is pinged
+	// once a second.
 	maxProbes = 512
-	// maxPushed bounds the nodes that a push/pull claims: members, and those that
-	// have gone within the half minute for which gossip remembers them.
+	// MaxStream is the maximum number of bytes that are read from one stream: the list of
+	// members of memberlist, and the roster.
+	MaxStream = 2 * maxRecordBytes
+	// maxPushed is the maximum number of nodes that a push/pull may claim: members, and nodes
+	// that have gone within the half minute for which memberlist remembers them.
 	maxPushed = 2 * detect.MaxMembers
-	// maxField bounds a string in a message of gossip's, and maxFields what a map or
-	// list has: the longest is metadata, of 512 bytes, and an address has 16.
+	// maxField is the maximum size of a string in a message, and maxFields the maximum size
+	// of a map or list. The longest string is metadata, of 512 bytes; an address has 16.
 	maxField  = 1 << 10
 	maxFields = 32
-	// maxNesting is how deep these nest: a list of versions in a map.
+	// maxNesting is the maximum depth of maps and lists: a list of versions in a map.
 	maxNesting = 3
 )
 
-// The types of gossip's messages.
+// The types of the messages of memberlist.
 const (
-	gossipPing         = 0
-	gossipIndirectPing = 1
-	gossipAck          = 2
-	gossipSuspect      = 3
-	gossipAlive        = 4
-	gossipDead         = 5
-	gossipPushPull     = 6
-	gossipCompound     = 7
-	gossipUser         = 8
-	gossipEncrypted    = 10
-	gossipNack         = 11
-	gossipChecksum     = 12
-	gossipError        = 13
-	gossipLabel        = 244
+	typePing         = 0
+	typeIndirectPing = 1
+	typeAck          = 2
+	typeSuspect      = 3
+	typeAlive        = 4
+	typeDead         = 5
+	typePushPull     = 6
+	typeCompound     = 7
+	typeUser         = 8
+	typeEncrypted    = 10
+	typeNack         = 11
+	typeChecksum     = 12
+	typeError        = 13
+	typeLabel        = 244
 )
 
-// Why something of gossip's is dropped. They are made once, as anybody can cause them.
+// Errors for dropped packets and streams. They are made once, because any sender can cause them.
 var (
-	errLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")
-	errSealed     = errors.New("cluster: gossip that none of Secrets decrypts")
-	errMalformed  = errors.New("cluster: gossip that no member sends")
+	ErrOversized  = errors.New("cluster: gossip exceeds the size limit")
+	ErrLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")
+	ErrSealed     = errors.New("cluster: gossip that none of Secrets decrypts")
+	ErrMalformed  = errors.New("cluster: gossip that no member sends")
 	errLongPacket = fmt.Errorf("cluster: a packet of more than %d bytes", maxPacket)
 	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, in packets within a second", maxMessages, maxProbes)
 )
 
-// inspector judges what comes for gossip: whether it is this cluster's, and whether it
-// claims no more than it may. It keeps nothing of it. memberlist allocates what a message
-// claims, so nothing may reach it that the inspector has not passed, byte for byte.
+// inspector checks that packets and streams belong to this cluster and claim no more than they
+// may. It does not keep them. memberlist allocates what a message claims, so it may receive only
+// bytes that the inspector has checked.
 type inspector struct {
 	label string
 	keys  []cipher.AEAD // none: gossip is not encrypted
@@ -89,13 +95,13 @@ func newInspector(label string, keys [][]byte) (*inspector, error) {
 	return i, nil
 }
 
-// sealVersion is the first byte of what memberlist has encrypted, without padding.
+// sealVersion is the first byte of data that memberlist has encrypted without padding.
 const sealVersion = 1
 
-// open decrypts what one of the keys has sealed.
+// open decrypts data that was encrypted with one of the keys.
 func (i *inspector) open(sealed, with []byte) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != sealVersion {
-		return nil, errSealed
+		return nil, ErrSealed
 	}
 	for _, key := range i.keys {
 		if len(sealed) < 1+key.NonceSize()+key.Overhead() {
@@ -105,19 +111,19 @@ func (i *inspector) open(sealed, with []byte) ([]byte, error) {
 			return plain, nil
 		}
 	}
-	return nil, errSealed
+	return nil, ErrSealed
 }
 
-// packetLoad is how much work a packet makes.
+// packetLoad is the work that a packet causes.
 type packetLoad struct {
 	messages int
-	probes   int // of these, what has this member send something
+	probes   int // messages to which this member sends a message
 }
 
-// packet looks at a packet.
+// packet checks a packet.
 func (i *inspector) packet(b []byte) (l packetLoad, err error) {
-	if len(b) < 2 || b[0] != gossipLabel || int(b[1]) != len(i.label) || !bytes.HasPrefix(b[2:], []byte(i.label)) {
-		return l, errLabel
+	if len(b) < 2 || b[0] != typeLabel || int(b[1]) != len(i.label) || !bytes.HasPrefix(b[2:], []byte(i.label)) {
+		return l, ErrLabel
 	}
 	b = b[2+len(i.label):]
 	if len(i.keys) > 0 {
@@ -125,21 +131,21 @@ func (i *inspector) packet(b []byte) (l packetLoad, err error) {
 			return l, err
 		}
 	}
-	if len(b) >= 5 && b[0] == gossipChecksum {
+	if len(b) >= 5 && b[0] == typeChecksum {
 		b = b[5:]
 	}
-	if len(b) == 0 || b[0] != gossipCompound {
+	if len(b) == 0 || b[0] != typeCompound {
 		return l, l.add(b)
 	}
 	if b = b[1:]; len(b) == 0 || len(b) < 1+2*int(b[0]) {
-		return l, errMalformed
+		return l, ErrMalformed
 	}
 	n := int(b[0])
 	lengths, parts := b[1:1+2*n], b[1+2*n:]
 	for ; len(lengths) > 0; lengths = lengths[2:] {
 		size := int(binary.BigEndian.Uint16(lengths))
 		if size > len(parts) {
-			return l, errMalformed
+			return l, ErrMalformed
 		}
 		if err := l.add(parts[:size]); err != nil {
 			return l, err
@@ -149,28 +155,28 @@ func (i *inspector) packet(b []byte) (l packetLoad, err error) {
 	return l, nil
 }
 
-// add looks at one message of a packet.
+// add checks one message of a packet, and adds it to l.
 func (l *packetLoad) add(b []byte) error {
 	if len(b) == 0 {
-		return errMalformed
+		return ErrMalformed
 	}
 	l.messages++
 	switch b[0] {
-	case gossipUser: // the roster's own: decodeRecords looks at it
+	case typeUser: // records, which DecodeRecords checks
 		return nil
-	case gossipPing, gossipIndirectPing:
+	case typePing, typeIndirectPing:
 		l.probes++
-	case gossipAck, gossipSuspect, gossipAlive, gossipDead, gossipNack:
+	case typeAck, typeSuspect, typeAlive, typeDead, typeNack:
 	default:
-		return errMalformed
+		return ErrMalformed
 	}
 	rest := remaining(b[1:])
 	return walk(&rest, maxField, maxFields, maxNesting)
 }
 
-// stream reads the one message that comes on a stream of gossip's, and returns it as
-// it came. It takes no more memory than what has come, twice. The side that
-// listens is sent a label first.
+// stream reads and checks the one message of a stream, and returns it unchanged. It allocates at
+// most twice the bytes that have arrived. A stream that another member has opened begins with a
+// label.
 func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	var came bytes.Buffer
 	in := arriving{Reader: bufio.NewReader(io.TeeReader(r, &came))}
@@ -179,8 +185,8 @@ func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 		if _, err := io.ReadFull(&in, header); err != nil {
 			return nil, err
 		}
-		if header[0] != gossipLabel || int(header[1]) != len(i.label) || string(header[2:]) != i.label {
-			return nil, errLabel
+		if header[0] != typeLabel || int(header[1]) != len(i.label) || string(header[2:]) != i.label {
+			return nil, ErrLabel
 		}
 		in.read += len(header)
 	}
@@ -191,8 +197,8 @@ func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	switch {
 	case len(i.keys) == 0:
 		err = message(kind, &in)
-	case kind != gossipEncrypted:
-		err = errSealed
+	case kind != typeEncrypted:
+		err = ErrSealed
 	default:
 		err = i.sealed(&in, &came)
 	}
@@ -202,15 +208,15 @@ func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	return came.Bytes()[:in.read:in.read], nil
 }
 
-// sealed looks at an encrypted message, whose first byte has been read.
+// sealed checks an encrypted message, whose first byte has been read.
 func (i *inspector) sealed(in *arriving, came *bytes.Buffer) error {
 	begin := in.read - 1
 	size, err := number(in, 4)
 	if err != nil {
 		return err
 	}
-	if size > maxStreamBytes {
-		return errOversized
+	if size > MaxStream {
+		return ErrOversized
 	}
 	if err := in.skip(int(size)); err != nil {
 		return err
@@ -221,27 +227,27 @@ func (i *inspector) sealed(in *arriving, came *bytes.Buffer) error {
 		return err
 	}
 	if len(plain) == 0 {
-		return errMalformed
+		return ErrMalformed
 	}
 	rest := remaining(plain[1:])
 	return message(plain[0], &rest)
 }
 
-// message looks at what comes on a stream after its type.
+// message checks a message of a stream, whose type has been read.
 func message(kind byte, in source) error {
 	switch kind {
-	case gossipPing, gossipAck, gossipError:
+	case typePing, typeAck, typeError:
 		return walk(in, maxField, maxFields, maxNesting)
-	case gossipPushPull:
+	case typePushPull:
 	default:
-		return errMalformed
+		return ErrMalformed
 	}
 	nodes, state, err := pushed(in)
 	if err != nil {
 		return err
 	}
-	if nodes > maxPushed || state > maxRosterMessage {
-		return fmt.Errorf("%w: a push/pull that claims %d nodes and %d bytes, not more than %d and %d", errOversized, nodes, state, maxPushed, maxRosterMessage)
+	if nodes > maxPushed || state > maxRecordBytes {
+		return fmt.Errorf("%w: a push/pull that claims %d nodes and %d bytes, not more than %d and %d", ErrOversized, nodes, state, maxPushed, maxRecordBytes)
 	}
 	for range nodes {
 		if err := walk(in, maxField, maxFields, maxNesting); err != nil {
@@ -251,8 +257,8 @@ func message(kind byte, in source) error {
 	return in.skip(int(state))
 }
 
-// pushed reads the header of a push/pull, written as members write it: a map of its
-// three fields, each once.
+// pushed reads the header of a push/pull as members write it: a map of three fields, each of them
+// once.
 func pushed(in source) (nodes, state uint64, err error) {
 	if b, err := in.ReadByte(); err != nil || b != 0x83 {
 		return 0, 0, malformed(err)
@@ -279,10 +285,10 @@ func pushed(in source) (nodes, state uint64, err error) {
 		case "Join":
 			field = 2
 			if b, err = in.ReadByte(); err == nil && b != 0xc2 && b != 0xc3 {
-				err = errMalformed
+				err = ErrMalformed
 			}
 		default:
-			err = errMalformed
+			err = ErrMalformed
 		}
 		if err != nil || seen[field] {
 			return 0, 0, malformed(err)
@@ -292,15 +298,15 @@ func pushed(in source) (nodes, state uint64, err error) {
 	return nodes, state, nil
 }
 
-// malformed is err, or that something is malformed.
+// malformed returns err, or ErrMalformed if err is nil.
 func malformed(err error) error {
 	if err == nil {
-		err = errMalformed
+		err = ErrMalformed
 	}
 	return err
 }
 
-// count reads a number that is not below zero.
+// count reads a number that is not negative.
 func count(in source) (uint64, error) {
 	b, err := in.ReadByte()
 	if err != nil {
@@ -315,14 +321,14 @@ func count(in source) (uint64, error) {
 		size := 1 << (b - 0xd0)
 		n, err := number(in, size)
 		if err == nil && n>>(8*size-1) != 0 {
-			err = errMalformed
+			err = ErrMalformed
 		}
 		return n, err
 	}
-	return 0, errMalformed
+	return 0, ErrMalformed
 }
 
-// number reads one of so many bytes.
+// number reads a number of size bytes.
 func number(in source, size int) (n uint64, err error) {
 	for range size {
 		b, err := in.ReadByte()
@@ -334,18 +340,18 @@ func number(in source, size int) (n uint64, err error) {
 	return n, nil
 }
 
-// source is bytes that are here, or that arrive.
+// source is a sequence of bytes that are in memory, or that arrive.
 type source interface {
 	io.ByteReader
 	skip(n int) error
 }
 
-// remaining is bytes that are here: what they claim must be here, too.
+// remaining is a source of bytes in memory: the bytes that they claim must be there too.
 type remaining []byte
 
 func (r *remaining) ReadByte() (byte, error) {
 	if len(*r) == 0 {
-		return 0, errMalformed
+		return 0, ErrMalformed
 	}
 	b := (*r)[0]
 	*r = (*r)[1:]
@@ -354,13 +360,13 @@ func (r *remaining) ReadByte() (byte, error) {
 
 func (r *remaining) skip(n int) error {
 	if n > len(*r) {
-		return errMalformed
+		return ErrMalformed
 	}
 	*r = (*r)[n:]
 	return nil
 }
 
-// arriving is bytes that come from a stream.
+// arriving is a source of bytes from a stream.
 type arriving struct {
 	*bufio.Reader
 	read int
@@ -380,15 +386,14 @@ func (a *arriving) skip(n int) error {
 	return err
 }
 
-// walk passes over one value of MessagePack, whose strings, maps and lists are
-// bounded, and how deep these nest.
+// walk skips one value of MessagePack. It bounds the strings, the maps and lists, and their depth.
 func walk(in source, field, fields, nesting int) error {
 	skip, values, err := head(in, field, fields)
 	if err != nil {
 		return err
 	}
 	if skip > field || values > 2*fields || values > 0 && nesting == 0 {
-		return errMalformed
+		return ErrMalformed
 	}
 	for range values {
 		if err := walk(in, field, fields, nesting-1); err != nil {
@@ -398,7 +403,7 @@ func walk(in source, field, fields, nesting int) error {
 	return in.skip(skip)
 }
 
-// head reads how a value begins: so many bytes follow, or so many values.
+// head reads the beginning of a value, and returns the number of bytes or values that follow.
 func head(in source, field, fields int) (skip, values int, err error) {
 	b, err := in.ReadByte()
 	if err != nil {
@@ -426,21 +431,21 @@ func head(in source, field, fields int) (skip, values int, err error) {
 		values, err = length(in, 2<<(b&1), fields)
 		values *= 2
 	default: // extensions
-		err = errMalformed
+		err = ErrMalformed
 	}
 	return skip, values, err
 }
 
-// length reads a length of size bytes, which most bounds.
+// length reads a length of size bytes, which is at most most.
 func length(in source, size, most int) (int, error) {
 	n, err := number(in, size)
 	if err == nil && n > uint64(most) {
-		err = errMalformed
+		err = ErrMalformed
 	}
 	return int(n), err
 }
 
-// packetRates bounds how much of packets is taken in. It is of one goroutine.
+// packetRates bounds the load of packets. It is not safe for concurrent use.
 type packetRates struct {
 	messages, probes *detect.Allowance
 }

@@ -1,0 +1,189 @@
+// Package gossip connects a roster to memberlist, and protects memberlist. memberlist allocates
+// memory for what a message claims before the message has arrived. So this package inspects all
+// packets and streams before memberlist receives them, and drops what no member sends.
+//
+// Only this package imports memberlist.
+package gossip
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/weir-go/weir/cluster/detect"
+)
+
+// Config configures the gossip of one node.
+type Config struct {
+	Name, Region string
+	Seed         [16]byte
+	Keys         [][]byte       // encrypt gossip: the first key is used, all are accepted; none: no encryption
+	Addr         netip.AddrPort // at which other members reach gossip
+	// Step applies an event to the roster of this node. It must not block, and no two events
+	// may run at once.
+	Step func(event func(*detect.Roster) detect.Change)
+	// Refused is called for a packet that is dropped ("packet" or "flood"), and for a member
+	// without room in the roster ("members"). It must not block.
+	Refused func(reason string, from net.Addr, err error)
+	Size    func() int   // number of members that a broadcast has to reach
+	Log     *slog.Logger // receives the log lines of memberlist
+}
+
+// Port is the access of gossip to the port of the node.
+type Port struct {
+	Context context.Context // done once the port is closed
+	UDP     net.PacketConn
+	Streams <-chan net.Conn // opened by other members
+	// Dial opens a stream to a member.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Close closes all streams, and no longer accepts any.
+	Close func() error
+}
+
+// Gossip is the gossip of one node.
+type Gossip struct {
+	cfg        Config
+	ctx        context.Context // done once the node closes
+	inspector  *inspector
+	memberlist *memberlist.Config
+	list       *memberlist.Memberlist // nil before Start
+	broadcasts *memberlist.TransmitLimitedQueue
+}
+
+// New returns the gossip of a node, which opens nothing before Start. It logs nothing once ctx is
+// done. The roster that c.Step changes must exist.
+func New(ctx context.Context, c Config) (*Gossip, error) {
+	g := &Gossip{cfg: c, ctx: ctx}
+	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
+		return nil, fmt.Errorf("cluster: Region %q and Advertise %q are too long for gossip's %d bytes of metadata: shorten them", c.Region, g.self().Addr, memberlist.MetaMaxSize)
+	}
+	var err error
+	if g.memberlist, err = g.config(); err == nil {
+		g.inspector, err = newInspector(g.memberlist.Label, c.Keys)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster: Secrets: %w", err)
+	}
+	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: g.memberlist.RetransmitMult, NumNodes: c.Size}
+	return g, nil
+}
+
+// config returns the configuration of memberlist.
+func (g *Gossip) config() (*memberlist.Config, error) {
+	// A member is probed once a second, and has half a second to answer: a crash that many
+	// members see is detected in about 5 s up to 10 members, and in 10 s at 100. On a loopback
+	// it has 200 ms, and a crash is detected in about 4 s.
+	c := memberlist.DefaultLANConfig()
+	if g.cfg.Addr.Addr().IsLoopback() {
+		c = memberlist.DefaultLocalConfig()
+	}
+	c.TCPTimeout = min(c.TCPTimeout, streamTimeout)
+	c.EnableCompression = false // 70 KB of garbage for each packet, most of which hold under 100 bytes
+	c.Name = g.cfg.Name
+	c.Label = label(g.cfg.Seed, g.cfg.Region)
+	c.BindPort = int(g.cfg.Addr.Port())
+	c.AdvertisePort = c.BindPort
+	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = version, version, version
+	d := delegate{g}
+	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
+	c.Logger = log.New(&logWriter{log: g.cfg.Log, ctx: g.ctx}, "", 0)
+	if len(g.cfg.Keys) > 0 {
+		keyring, err := memberlist.NewKeyring(g.cfg.Keys, g.cfg.Keys[0])
+		if err != nil {
+			return nil, err
+		}
+		c.Keyring = keyring
+	}
+	return c, nil
+}
+
+// streamTimeout bounds the opening of a stream, and then the exchange on it: an attempt to join
+// that reaches no member takes at most twice this.
+const streamTimeout = 3 * time.Second
+
+// label marks all gossip of one cluster. Addresses are reused: without the label, a message for a
+// member that has moved away could reach, and join, another cluster.
+func label(seed [16]byte, region string) string {
+	sum := sha256.Sum256(append(seed[:], region...))
+	return "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// Start starts memberlist on the port. After an error, the port is closed.
+func (g *Gossip) Start(p Port) (err error) {
+	t := newTransport(p, g.cfg.Addr, g.inspector, g.cfg.Refused)
+	g.memberlist.Transport = t
+	if g.list, err = memberlist.Create(g.memberlist); err != nil {
+		_ = t.Shutdown()
+		return fmt.Errorf("cluster: gossip does not start: %w", err)
+	}
+	return nil
+}
+
+// self returns the record of this node.
+func (g *Gossip) self() (self detect.Record) {
+	g.read(func(r *detect.Roster) { self = r.Self() })
+	return self
+}
+
+// read calls f with the roster of this node.
+func (g *Gossip) read(f func(r *detect.Roster)) {
+	g.cfg.Step(func(r *detect.Roster) (unchanged detect.Change) {
+		f(r)
+		return unchanged
+	})
+}
+
+// Join exchanges rosters with the member at "ip:port".
+func (g *Gossip) Join(addr string) error {
+	_, err := g.list.Join([]string{addr})
+	return err
+}
+
+// Spread sends a record to all members. finished is called when that is done, unless it is nil.
+func (g *Gossip) Spread(r detect.Record, finished func()) {
+	message := EncodeRecords([]detect.Record{r}, time.Now())
+	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
+}
+
+// Update sends the record of this node to all members.
+func (g *Gossip) Update() {
+	// It is queued at once; that it is not sent within a millisecond is no error.
+	_ = g.list.UpdateNode(time.Millisecond)
+}
+
+// Leave tells all members that this node leaves, so that they do not probe it. It must not be
+// called after Stop, because memberlist panics then.
+func (g *Gossip) Leave() { _ = g.list.Leave(time.Millisecond) }
+
+// Report reports again that members are alive, if memberlist has them.
+func (g *Gossip) Report(names map[string]bool) {
+	for _, n := range g.list.Members() {
+		if names[n.Name] {
+			delegate{g}.recordAlive(n)
+		}
+	}
+}
+
+// Stop stops memberlist, and closes the port. A probe that is under way ends within some seconds,
+// and sends nothing more.
+func (g *Gossip) Stop() error {
+	if g.list == nil {
+		return nil
+	}
+	return g.list.Shutdown()
+}
+
+// ReadMessage reads the one message of a stream within bounds, and returns it as it came.
+// isIncoming reports whether another member has opened the stream.
+func (g *Gossip) ReadMessage(r io.Reader, isIncoming bool) ([]byte, error) {
+	return g.inspector.stream(r, isIncoming)
+}

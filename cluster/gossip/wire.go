@@ -1,0 +1,145 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/hashicorp/memberlist"
+
+	"github.com/weir-go/weir/cluster/detect"
+)
+
+// Encode encodes a struct of a wire format of package cluster. v must not have a field that
+// MessagePack cannot represent.
+func Encode(v any) []byte {
+	var b []byte
+	codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).MustEncode(v)
+	return b
+}
+
+// Decode decodes bytes that may come from any sender.
+func Decode(b []byte, v any) error {
+	return codec.NewDecoderBytes(b, new(codec.MsgpackHandle)).Decode(v)
+}
+
+// version is the version of metadata and of messages with records.
+const version = 1
+
+// metadata is the information about a member that memberlist spreads beside its address.
+type metadata struct {
+	Version uint8        `codec:"v"`
+	Addr    string       `codec:"a"`
+	Region  string       `codec:"r"`
+	Seed    []byte       `codec:"s"`
+	Born    int64        `codec:"b"`
+	Epoch   uint64       `codec:"e"`
+	Turn    uint64       `codec:"n"`
+	State   detect.State `codec:"t"`
+}
+
+func (m metadata) record(name string) detect.Record {
+	return detect.Record{
+		Name: name, Addr: m.Addr, Region: m.Region, Born: m.Born,
+		Epoch: m.Epoch, Turn: m.Turn, Announced: m.State,
+	}
+}
+
+var errMetadata = errors.New("its metadata cannot be read")
+
+func decodeMetadata(name string, b []byte) (metadata, error) {
+	var m metadata
+	if len(b) > memberlist.MetaMaxSize {
+		return m, errMetadata
+	}
+	if err := Decode(b, &m); err != nil {
+		return m, fmt.Errorf("%w: %w", errMetadata, err)
+	}
+	switch {
+	case m.Version != version:
+		return m, fmt.Errorf("its metadata has version %d, this member's %d", m.Version, version)
+	case len(m.Seed) != 16 || !m.record(name).IsValid():
+		return m, errMetadata
+	}
+	return m, nil
+}
+
+// rosterMessage contains records, in a push/pull or a broadcast.
+type rosterMessage struct {
+	Version uint8        `codec:"v"`
+	Records []wireRecord `codec:"r"`
+}
+
+// wireRecord is a record in which Gone is an age, because the clocks of members differ.
+type wireRecord struct {
+	Name   string        `codec:"n"`
+	Addr   string        `codec:"a"`
+	Region string        `codec:"r"`
+	Born   int64         `codec:"b"`
+	Epoch  uint64        `codec:"e"`
+	Turn   uint64        `codec:"t"`
+	State  detect.State  `codec:"s"`
+	Gone   bool          `codec:"g"`
+	Age    time.Duration `codec:"d"`
+}
+
+// EncodeRecords encodes records for other members.
+func EncodeRecords(records []detect.Record, now time.Time) []byte {
+	m := rosterMessage{Version: version, Records: make([]wireRecord, len(records))}
+	for i, r := range records {
+		w := wireRecord{
+			Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born,
+			Epoch: r.Epoch, Turn: r.Turn, State: r.Announced, Gone: r.IsGone(),
+		}
+		if w.Gone {
+			w.Age = max(0, now.Sub(r.Gone))
+		}
+		m.Records[i] = w
+	}
+	return Encode(m)
+}
+
+// maxAge is the maximum age of a tombstone that another member reports. Config.Forget has no
+// bound, and the present minus maxAge is a valid time.
+const maxAge = 100 * 366 * 24 * time.Hour
+
+// maxRecordBytes is the maximum number of bytes of encoded records.
+const maxRecordBytes = 4 << 20
+
+// DecodeRecords decodes records that may come from any sender.
+func DecodeRecords(b []byte, now time.Time) ([]detect.Record, error) {
+	if len(b) > maxRecordBytes {
+		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRecordBytes)
+	}
+	// The claims are checked first: a record takes at least one byte in b, and 144 bytes here.
+	claims := remaining(b)
+	if err := walk(&claims, maxField, 2*detect.MaxRecords, maxNesting); err != nil {
+		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+	}
+	var m rosterMessage
+	if err := Decode(b, &m); err != nil {
+		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+	}
+	if m.Version != version {
+		return nil, fmt.Errorf("a roster of version %d, this member's is %d", m.Version, version)
+	}
+	if len(m.Records) > detect.MaxRecords {
+		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), detect.MaxRecords)
+	}
+	records := make([]detect.Record, len(m.Records))
+	for i, w := range m.Records {
+		r := detect.Record{
+			Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born,
+			Epoch: w.Epoch, Turn: w.Turn, Announced: w.State,
+		}
+		if w.Gone {
+			r.Gone = now.Add(-min(w.Age, maxAge))
+		}
+		if !r.IsValid() || w.Age < 0 {
+			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
+		}
+		records[i] = r
+	}
+	return records, nil
+}

@@ -105,8 +105,8 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 	})
 }
 
-// On a slow link an item waits for its acknowledgement longer than for the next item. A member that
-// leaves waits for those alone that it has queued by then.
+// On a slow link an item waits for its acknowledgement longer than for the next item. So
+// Leave waits only for the items that were queued when it began.
 func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})

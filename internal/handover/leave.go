@@ -152,7 +152,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 	var (
 		stage  leaveStage
 		fence  int64     // the time of the stream at which the stage began
-		idle   time.Time // since when no member is still to receive anything, though this node has authority
+		idle   time.Time // since when this node has authority, but no member to transfer it to
 		copies time.Time // until when copies are given
 	)
 	for {
@@ -200,10 +200,10 @@ func (h *Handover) Leave(ctx context.Context) error {
 type leaveStage uint8
 
 const (
-	handing  leaveStage = iota // this node has authority to give away; nothing need be acknowledged
-	settling                   // it sends what it has queued
-	copying                    // it sends the copies that others are to have in its place
-	telling                    // it sends what it has spent until then
+	handing  leaveStage = iota // this node transfers its authority, and waits for no acknowledgment
+	settling                   // it sends the queued items
+	copying                    // it sends replicas to the members that replace it
+	telling                    // it sends the units that it has spent since
 )
 
 // giveCopies has members sent those that they come to have as this node leaves, and says
@@ -270,10 +270,10 @@ func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) && !h.receives(v)
 }
 
-// receives reports whether a member is still to receive authority from this node.
+// receives reports whether another member waits for authority of this node.
 func (h *Handover) receives(v *view.View) bool {
 	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
-		return true // this node is to give what no other member gives
+		return true // no other member transfers these ranges
 	}
 	held := v.Answerers(v.Held)
 	return anyOther(v, func(i int) bool {

@@ -78,7 +78,7 @@ type shard struct {
 	signal   chan struct{}   // changed, of the table
 	apart    *atomic.Int64   // apart, of the table
 	next     int             // where look goes on
-	asked    [2]map[ref]bool // ids and holds that members were asked for lately (know); true if all answered
+	asked    [2]map[ref]bool // the last calls of know, by id or hold; true if all members answered
 	asking   int64           // when asked[0] began
 }
 
@@ -494,9 +494,9 @@ func (s *shard) renewed(i int) int64 {
 	return e.renewed
 }
 
-// know records that members were asked for what they have, and whether all of them have answered.
-// Without a hold in of, a stand-in has asked all members that it reaches for the holds of the ID;
-// with one, an owner has asked the member that first asked for that hold.
+// know records that this node has requested holds from other members, and whether all have answered. If
+// of names no hold, a stand-in has asked all reachable members for the holds of the ID. If it names a
+// hold, the owner has asked the origin of the hold.
 func (t *table) know(of ref, answered bool, now int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package loglimit limits how often a log line is written that traffic or a loop could repeat.
+// Package loglimit limits the rate of log lines that traffic or a loop could repeat.
 package loglimit
 
 import (
@@ -9,7 +9,7 @@ import (
 // Every is the least time between two lines of one kind.
 const Every = 10 * time.Second
 
-// Line limits one kind of log line. The first line of the zero Line is due. It is safe for
+// Line limits the rate of one kind of log line. The first line of the zero Line is due. It is safe for
 // concurrent use.
 type Line struct {
 	mu       sync.Mutex

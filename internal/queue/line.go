@@ -14,33 +14,33 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// key is what the waiters of a line have in common.
+// key identifies a line: the ID and the numbers of its limit.
 type key struct{ hi, lo, numbers uint64 }
 
-// line is the waiters of one key. The first of them drives it (Queues.drive): it asks the
-// owner, and serves the others. The shard's lock is held for all of it.
+// line is the waiters of one key. The first waiter drives the line (Queues.drive): it asks the owner,
+// and serves the other waiters. The caller of a method must hold the lock of the shard.
 type line struct {
 	shard   *shard
 	of      key
 	name    string // of the limit, and
 	limit   bucket.Limit
-	full    error         // of a waiter that there is no place for
+	full    error         // the error of a waiter that finds no place
 	ticket  uint64        // names the line to the owner
-	waiters list.List     // of *waiter, in order of arrival: first those that have a place
-	joins   *list.Element // the first that has no place yet; nil if there is none
-	total   int64         // units of all
-	placed  int64         // units of those that have a place
+	waiters list.List     // of *waiter, in order of arrival; those with a place come first
+	joins   *list.Element // the first waiter without a place; nil if there is none
+	total   int64         // units of all waiters
+	placed  int64         // units of the waiters that have a place
 	grants  []grant       // in order of their turns
 	granted int64         // units of all grants
-	askAt   int64         // not before, by the steady clock
+	askAt   int64         // the earliest time of the next ask, by the monotonic clock
 	asking  bool          // an ask is under way
-	told    bool          // the owner knows that something waits
-	changed bool          // less waits than the owner was told
-	last    wire.Result   // what the owner has answered last
-	trip    time.Duration // how long that took
+	told    bool          // the owner counts this line
+	changed bool          // fewer units wait than the owner counts
+	last    wire.Result   // the last response of the owner
+	trip    time.Duration // the round trip of the last response
 }
 
-// grant is units that the owner has granted, from a time on.
+// grant is units that the owner has granted. They may be served from the time at.
 type grant struct {
 	units int64
 	at    int64 // by the steady clock
@@ -58,7 +58,7 @@ type waiter struct {
 	first   chan struct{} // it is to drive the line; has room for one
 }
 
-// outcome is what became of a waiter.
+// outcome is the result of a call of Wait.
 type outcome struct {
 	r   wire.Result
 	err error
@@ -72,7 +72,7 @@ func (x *line) head() *waiter {
 	return nil
 }
 
-// remove takes a waiter out of the line.
+// remove removes a waiter from the line.
 func (x *line) remove(w *waiter) {
 	if x.joins == w.at {
 		x.joins = w.at.Next()
@@ -85,14 +85,14 @@ func (x *line) remove(w *waiter) {
 	}
 }
 
-// end takes a waiter out of the line and tells it what became of it.
+// end removes a waiter from the line and sends it its outcome.
 func (x *line) end(w *waiter, o outcome) {
 	x.remove(w)
 	w.served <- o
 	env.Signal(w.first) // it may drive the line
 }
 
-// refuse ends a waiter that the owner may have taken for one that waits.
+// refuse denies a waiter whose units the owner may already count.
 func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false
@@ -100,7 +100,7 @@ func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 	x.end(w, outcome{denial, why})
 }
 
-// serve has waiters go whose turn has come.
+// serve ends the waiters whose turn has come.
 func (x *line) serve(now int64) {
 	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
 		r := x.grants[0].r
@@ -119,12 +119,12 @@ func (x *line) serve(now int64) {
 	}
 }
 
-// says is what the line tells the owner of the waiters that nothing was granted for yet.
-func (x *line) says(now int64) (q wire.Wait) {
+// request returns the part of an ask that describes the waiters without a grant.
+func (x *line) request(now int64) (q wire.Wait) {
 	q.Ticket = x.ticket
 	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
-	for e := x.waiters.Front(); e != nil; e = e.Next() { // no more of them than were granted for
+	for e := x.waiters.Front(); e != nil; e = e.Next() { // at most as many as have grants, and one more
 		w := e.Value.(*waiter)
 		if covered -= w.units; covered < 0 {
 			q.Age = time.Duration(now - w.arrived)
@@ -134,9 +134,9 @@ func (x *line) says(now int64) (q wire.Wait) {
 	return q
 }
 
-// next returns when the line is to ask, and for how many units: those that may be served
-// within half of QueueAhead, or until the answer to the ask after this one. It asks at once
-// for places of those that have none.
+// next returns the time until the next ask, and its units: those that the owner may serve within half of
+// QueueAhead, or until the response to the ask after this one. If a waiter has no place, the line asks at
+// once.
 func (x *line) next(now int64) (units int64, wait time.Duration) {
 	wait = wire.LineAsks
 	if x.asking {
@@ -174,9 +174,9 @@ func (x *line) next(now int64) (units int64, wait time.Duration) {
 	return units, max(wait, 0)
 }
 
-// answered takes in what the owner has said, now, to an ask for units, which was sent then, of
-// those that had arrived by then. RetryAfter is from when the ask came to the owner: the
-// next one takes as long.
+// answered applies the response r to an ask for units. The ask was sent at the time sent, and covers the
+// waiters that had arrived at the time by. RetryAfter counts from the time at which the owner got the ask;
+// the next ask takes as long to get there.
 func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
@@ -217,14 +217,14 @@ func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
 	}
 }
 
-// service is how long the queue takes to serve units, rounded down. A share of
-// the limit is served at the share's rate.
+// service returns the time in which the owner serves units, rounded down. It serves a share of the limit
+// at the rate of the share.
 func (x *line) service(r *wire.Result, units int64) time.Duration {
 	rate := x.limit.Rate
 	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {
 		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))
 		q, _ := bits.Div64(hi, lo, uint64(whole))
-		rate = int64(q) + 1 // rounded up: a place is late rather than early
+		rate = int64(q) + 1 // rounded up, so that no waiter is served before its turn
 	}
 	return wire.ServiceOf(rate, x.limit.Per, units)
 }

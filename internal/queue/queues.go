@@ -1,10 +1,9 @@
-// Package queue owns the lines of a node: the waiters of each key of a LeakyBucket, in order of
+// Package queue has the lines of a node: the waiters of each key of a LeakyBucket, in order of
 // arrival.
 //
-// A waiter holds nothing at the owner. The first of a line asks there for all, and what the
-// line is granted goes to its first waiter when its turn comes. So a waiter that leaves takes
-// nothing along, and the others move up. What is done under a lock does not grow with the
-// waiters.
+// The owner reserves no units for a single waiter. The first waiter of a line asks the owner for the
+// whole line, and the granted units go to the first waiter when its turn comes. So if a waiter leaves,
+// the other waiters move up. The work under a lock does not grow with the number of waiters.
 package queue
 
 import (
@@ -20,36 +19,36 @@ import (
 const (
 	// shards have a lock each.
 	shards = 64
-	// Tick bounds how often a line tells the owner that waiters have left.
+	// Tick is the least time between two reports to the owner that waiters have left.
 	Tick = 20 * time.Millisecond
 )
 
-// Config is what Queues need of the node that they are of.
+// Config has the parts of a node that its Queues need.
 type Config struct {
 	Clock env.Clock
 	Life  *env.Life
-	// Decide carries out op where it has to be done, and waits for the answer.
+	// Decide executes op at the member that answers for the count, and waits for the response.
 	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
-	// Tell carries out op where it has to be done, and waits for nothing.
+	// Tell sends op to the member that answers for the count, and does not wait.
 	Tell func(op wire.Op, a *wire.Ask)
-	// Full and Closed are the errors of a waiter that has no place, and of one that the end of
-	// the node ends.
+	// Full is the error of a waiter that has no place, and Closed that of a waiter at the end of the
+	// node.
 	Full, Closed error
 }
 
-// Queues are those of one node. Its methods are safe for concurrent use.
+// Queues has all lines of one node. Its methods are safe for concurrent use.
 type Queues struct {
 	cfg    Config
 	shards [shards]shard
 }
 
-// shard has the lines of the ids that share a lock.
+// shard is a part of the lines, with a lock of its own.
 type shard struct {
 	mu sync.Mutex
 	of map[key]*line
 }
 
-// New returns Queues in which nothing waits.
+// New returns Queues without waiters.
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
 // Wait waits for the turn of a's units, and returns what they were granted. With an error, which
@@ -72,12 +71,12 @@ func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err erro
 	}
 }
 
-// enter has a waiter join the line of what it asks for, which it begins if there is none.
+// enter adds a waiter to the line of its key, and creates the line if there is none.
 func (l *Queues) enter(a *wire.Ask, one *waiter) *line {
 	s, of := l.of(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one.arrived = l.cfg.Clock.Steady() // under the lock, so that a line is in order of it
+	one.arrived = l.cfg.Clock.Steady() // under the lock, so that waiters are in the order of arrival
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
@@ -100,7 +99,7 @@ func (l *Queues) of(a *wire.Ask) (*shard, key) {
 	return &l.shards[a.ID.Lo%shards], key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 }
 
-// quit has a waiter leave, unless it was served just now.
+// quit removes a waiter, unless it was served just now.
 func (l *Queues) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
 	x.shard.mu.Lock()
 	defer x.shard.mu.Unlock()
@@ -116,8 +115,8 @@ func (l *Queues) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, 
 	return denial, why
 }
 
-// pass has the first of a line drive it, or ends the line where nobody waits: what was
-// granted and nobody has got goes back.
+// pass wakes the first waiter, which then drives the line. Without waiters it deletes the line, and
+// refunds the granted units that no waiter got.
 func (l *Queues) pass(x *line, a *wire.Ask) {
 	if w := x.head(); w != nil {
 		env.Signal(w.first)
@@ -126,7 +125,7 @@ func (l *Queues) pass(x *line, a *wire.Ask) {
 	if x.shard.of[x.of] == x {
 		delete(x.shard.of, x.of)
 	}
-	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as OnlyLast wants it
+	for i := len(x.grants) - 1; i >= 0; i-- { // in the reverse order of the grants, as OnlyLast requires
 		back := a.Taken(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		back.Spent.OnlyLast = true
@@ -155,7 +154,7 @@ func (l *Queues) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 		}
 		units, wait := x.next(now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = wire.LineAsks // until the answer wakes it
+			wait = wire.LineAsks // until the response wakes it
 		} else if wait <= 0 {
 			wait = Tick // too much is under way
 		}
@@ -168,11 +167,11 @@ func (l *Queues) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 	}
 }
 
-// askFor asks the owner for units and for places. The answer is the line's, also where its
-// first waiter has left by then. It reports false if too much is under way.
+// askFor asks the owner for units and for places. The response is applied to the line even if its first
+// waiter has left. It reports false if the node has too many goroutines.
 func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
-	asked.Units, asked.Wait = units, x.says(now)
+	asked.Units, asked.Wait = units, x.request(now)
 	started := l.cfg.Life.Try(func(context.Context) {
 		var r wire.Result
 		err := l.cfg.Decide(ctx, wire.OpWait, &asked, &r)
@@ -191,8 +190,7 @@ func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now in
 	return started
 }
 
-// await waits for so long, or until it is woken, and reports whether ctx or the node has
-// ended.
+// await waits until the time is over or woken is signaled. It reports whether ctx or the node has ended.
 func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

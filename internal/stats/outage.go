@@ -30,7 +30,7 @@ func (d OutageDecisions) after(before OutageDecisions) OutageDecisions {
 // OutageFacts are what a node knows at one moment.
 type OutageFacts struct {
 	Unreached []string        // members of the roster that no path leads to
-	Reached   int             // members of the roster that are on this node's side, itself included
+	Reached   int             // members on the side of this node, including itself
 	Roster    int             // members of the roster
 	Expect    int             // the size that the roster should have at least; 0 if none is configured
 	Left      bool            // the node itself has left, so that it expects no roster
@@ -40,7 +40,7 @@ type OutageFacts struct {
 // OutageStats is the outage under way, as of the last Observe. Without one it has a Count only.
 type OutageStats struct {
 	Since     time.Time
-	Missing   []string // sorted: members that checks went without in the last OutageQuiet
+	Missing   []string // sorted: missing members of the last OutageQuiet
 	Decisions uint64   // since the outage began
 	Count     uint64   // outages that have begun
 }
@@ -66,7 +66,7 @@ type OutageStats struct {
 // Time is an argument, in nanoseconds since 1970 by a clock that does not step.
 type OutageTracker struct {
 	mu        sync.Mutex
-	lost      map[string]int64 // members that checks went without since the last Observe, and since when
+	lost      map[string]int64 // members that were lost since the last Observe, and the times of their losses
 	observed  int64            // when Observe was last called
 	full      int64            // when the roster was last seen to have the expected size
 	decisions OutageDecisions  // until then
@@ -92,7 +92,7 @@ type outage struct {
 	named   []string         // the missing members that the last line has
 }
 
-// Lost reports members that checks go without just now. The next Observe counts them as
+// Lost records members that did not answer a check. The next Observe counts them as
 // missing if there is an outage then.
 func (t *OutageTracker) Lost(now int64, members ...string) {
 	t.mu.Lock()

@@ -50,8 +50,8 @@ func NewSurvey(cfg SurveyConfig) *Survey { return &Survey{cfg} }
 type ClusterTop struct {
 	Asked, Denied []NamedKey
 	Held          []HeldKey
-	Missing       []string // names of members that did not answer
-	Silent        []string // and of those that remember no keys
+	Missing       []string // names of members that have not answered
+	Silent        []string // names of members that remember no keys
 }
 
 // NamedKey is a key of one limit, and how often it was asked for and denied.
@@ -71,13 +71,13 @@ type HeldKey struct {
 	Held, Most int64
 }
 
-// AppendTop appends what this node answers that is asked for its top keys.
+// AppendTop appends the answer of this node to OpTop.
 func (s *Survey) AppendTop(b []byte) []byte {
 	top := s.own()
 	return top.Append(b, s.cfg.TellsKeys)
 }
 
-// AppendTotals appends what this node answers that is asked for its totals.
+// AppendTotals appends the answer of this node to OpTotals.
 func (s *Survey) AppendTotals(b []byte) []byte {
 	t := s.cfg.Meters.Limits.Totals()
 	return t.Append(b)
@@ -166,15 +166,15 @@ func (s *Survey) named(all []TopKey) (top []NamedKey) {
 	return top
 }
 
-// name finds out whether the key is masked: its text has another id.
+// name returns k with Masked set if the text of the key has another ID.
 func (s *Survey) name(k TopKey) NamedKey {
 	id := s.cfg.Identity.ID(identity.Prefix(k.Limit), k.Key)
 	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
 	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
-// askAll asks every member what op asks for, each for wait at most, and takes this node's answer
-// from own. The answers and the errors are in the order of the view's members.
+// askAll sends op to every other member and waits for each for at most wait. The answer of this node is
+// own(). The answers and the errors are in the order of the view's members.
 func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
 	v = s.cfg.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))

@@ -71,7 +71,7 @@ func SkipUnlessFull(t testing.TB, shownBy string) {
 }
 
 // PickFull returns few in the default run, and all in the full run, for how often a test
-// repeats what it does. It logs what the default run leaves out.
+// repeats what it does. It logs the number of repetitions that are left out.
 func PickFull(t testing.TB, few, all int) int {
 	t.Helper()
 	if few >= all || IsFull(t) {

@@ -45,7 +45,7 @@ type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit
 	Partition Policy
-	Shadow    bool   // of several that are taken together: it has no say
+	Shadow    bool   // its denial does not deny the other asks of the request
 	Global    bool   // as its ID shows: this region judges it by its part of the limit
 	Leases    bool   // its limit has leases; not on the wire
 	Name      string // of the limit, empty if another member asks; not on the wire
@@ -70,25 +70,25 @@ type Take struct {
 // Want is the lease that a node wants on top of a take. The zero Want is none.
 type Want struct {
 	Units uint32
-	Term  uint16 // in ms, LongestLease at most, counted from when the ask was sent
+	Term  uint16 // in ms since the ask was sent, LongestLease at most
 }
 
-// Spent names units that were spent before. The zero Spent names none.
+// Spent identifies units of an earlier take. The zero Spent identifies no units.
 type Spent struct {
-	Receipt bucket.Receipt // of the take that spent them
+	Receipt bucket.Receipt // the receipt of that take
 	// Age is how long ago the time of Receipt was, below zero if it is to come, and 0 if that is not
 	// known. With it any member finds the units, not only the one that gave the receipt.
 	Age time.Duration
 	// ResetNumber is that of the result that granted the units. 0 names no reset.
 	ResetNumber uint64
-	StoodIn     bool // the units were granted without authority
+	StoodIn     bool // a member without authority granted the units
 	OnlyLast    bool // of a refund: only if nothing was taken since
 }
 
 // Lent is the part that returns a lease.
 type Lent struct {
-	Units uint32 // that were spent of the lease
-	Until uint32 // when the owner has it for over: a stamp of the owner
+	Units uint32 // the units of the lease that were spent
+	Until uint32 // the end of the lease, as a stamp of the owner
 }
 
 // Peek is the part of a peek.
@@ -99,11 +99,11 @@ type Peek struct {
 // Wait is the part of an ask for the waiters of one key on one node.
 type Wait struct {
 	Ticket  uint64        // names the waiters of this node
-	Waiting uint32        // their units, those included that are asked for
+	Waiting uint32        // the units of all waiters, including the requested units
 	Age     time.Duration // for how long the first of them has waited, in steps of 16.4 µs
 }
 
-// Hold names a hold, and has its terms.
+// Hold has the name and the terms of a hold.
 type Hold struct {
 	Holder, Number uint64        // the node that asked first, and its number there
 	TTL            time.Duration // of a client's hold; 0 for one of a process
@@ -113,7 +113,7 @@ type Hold struct {
 	Denied     bool // of OpRelease: it was not granted, and leaves the queue
 }
 
-// Taken returns the ask that gives back the units of r.
+// Taken returns the ask for a refund of the units that r granted.
 func (a Ask) Taken(r *Result) Ask {
 	a.Take, a.Spent = Take{}, Spent{Receipt: r.Receipt, ResetNumber: r.ResetNumber, StoodIn: r.StoodIn}
 	return a

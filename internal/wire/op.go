@@ -7,25 +7,25 @@ const (
 	OpTake     Op = iota + 1 // spends units if there is room
 	OpDebit                  // spends units in any case
 	OpRefund                 // returns units
-	OpPeek                   // reports what a take would return
-	OpWait                   // takes units for the waiters of one node on a LeakyBucket
-	OpLend                   // asks for leases, and takes no units
-	OpReturn                 // returns the rest of leases
+	OpPeek                   // returns the result of a take, and spends no units
+	OpWait                   // spends units for the waiters on a LeakyBucket of one node
+	OpLend                   // requests leases, and spends no units
+	OpReturn                 // returns the unspent units of leases
 	OpReset                  // deletes a count
 	OpStream                 // a frame of the stream follows: when the sender's ring began (8 bytes), and the frame
 	OpPublish                // published values follow
 	OpCompare                // digests of published values follow
 	OpExchange               // statements between regions follow
 	OpDeclare                // declared limits follow
-	OpLocate                 // ranges follow: which of them does the receiver have authority over?
-	OpTop                    // nothing follows: which keys is the receiver asked for most?
-	OpTotals                 // nothing follows: what has the receiver decided?
+	OpLocate                 // ranges follow; requests those over which the receiver has authority
+	OpTop                    // has no body; requests the top keys of the receiver
+	OpTotals                 // has no body; requests the totals of the receiver
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
-	OpRenew                  // digests of holds, a list of holds, or records of clients' holds follow
-	OpHeld                   // ranges follow: which holds of them does the receiver know?
+	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
+	OpHeld                   // ranges follow; requests the holds that the receiver knows in them
 	OpExtend                 // renews a client's hold
-	OpSince                  // nothing follows: for how long has the cluster run?
+	OpSince                  // has no body; requests the age of the cluster
 
 	lastOp = OpSince
 )
@@ -60,7 +60,7 @@ func (p parts) bytes() (n int) {
 	return n
 }
 
-// properties are what the rest of Weir has to know of an operation.
+// properties describes an operation for the other packages.
 type properties struct {
 	// name is the name of the operation in traces. If it is empty, the operation is not traced.
 	name string
@@ -71,10 +71,10 @@ type properties struct {
 	askBytes     int
 	resultBytes  int
 	ofHold       bool // the operation is about one hold
-	checks       bool // the member that answers for the count executes it
-	passes       bool // a member that does not answer for the count passes it on
-	givesBack    bool // it returns units or ends a hold, and its sender never sends it again
-	grantsUnits  bool // if the sender has given up, it returns what the late response grants
+	checks       bool // only the member that answers for the count executes the operation
+	passes       bool // another member passes the operation on to that member
+	givesBack    bool // the operation returns units or ends a hold; the sender sends it once
+	grantsUnits  bool // the sender returns the units of a late response
 	learnsLeases bool // its results may lend units, and its late results are learned
 }
 
@@ -108,13 +108,13 @@ func (o Op) properties() *properties {
 	return &table[o]
 }
 
-// Checks reports whether the member that answers for the count executes op.
+// Checks reports whether only the member that answers for the count executes op.
 func (o Op) Checks() bool { return o.properties().checks }
 
-// Passes reports whether a member that does not answer for the count passes op on.
+// Passes reports whether another member passes op on to the member that answers for the count.
 func (o Op) Passes() bool { return o.properties().passes }
 
-// GivesBack reports whether op returns units or ends a hold. Its sender never sends it again.
+// GivesBack reports whether op returns units or ends a hold. The sender sends such an op once.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
 // GrantsUnits reports whether a response that arrives after its sender has given up may have granted

@@ -15,8 +15,8 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// A result that is not allowed may be firm, which is 2. The highest bit of source marks units that
-// were granted without authority.
+// A result that is not allowed may be firm, which is 2. The highest bit of source is set if the
+// member that granted the units had no authority.
 const (
 	outcomeBytes = 34
 	leaseBytes   = 10
@@ -28,21 +28,21 @@ const (
 type Lease struct {
 	Units uint32
 	Term  uint16 // in ms, as the asker counts it: from when it has sent the ask
-	Until uint32 // when the owner has it for over: a stamp of its own
+	Until uint32 // the end of the lease, as a stamp of the owner
 }
 
 // Result is one ask's answer. The operation decides which of the fields after Firm are sent.
 type Result struct {
 	bucket.Result
 	Source  Source
-	StoodIn bool // the member that was asked has decided it itself, without authority
-	Firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
+	StoodIn bool // the receiver decided without authority
+	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
 	Lease   Lease
 	// ResetNumber is that of the count's last reset that the answering member knew of, never
 	// 0 (Owner.ResetNumber). A member that knows of a later one takes no lease, remembers no
 	// denial and gives nothing back of the count that this result is of.
 	ResetNumber uint64
-	Granted     int64  // of OpWait: the units that were granted
+	Granted     int64  // of OpWait: the granted units
 	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
 	Held        int64  // of OpExtend: the units of the hold
 	Ahead       int64  // Units that wait, in Owner.TakeAll; not on the wire
@@ -90,8 +90,8 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	return b
 }
 
-// UnmarkStoodIn corrects an answer to a request of op that a member has got from another one: it has
-// granted nothing without authority itself.
+// UnmarkStoodIn clears StoodIn in all results of an answer that a member passes back: the member itself
+// has not granted the units.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
 	for at := AnswerHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {

@@ -10,7 +10,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -49,9 +48,6 @@ func (n *Node) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Resu
 			*r = results[0]
 		case op == wire.OpRefund && !check.IsUnsent(err):
 			err = cancelled(ctx)
-		case (op == wire.OpHold || op == wire.OpExtend) && errors.Is(err, wire.ErrUnknownOp):
-			holds.Refuse(r) // what is granted here that member would not renew
-			err = nil
 		default:
 			after := n.viewAfter(v, way.To, err)
 			if by.member == v.Self && after.Stays() {

@@ -34,8 +34,7 @@ func (h *Hold) granted() bool { return h.held.Holds() || h.client.Number != 0 }
 
 // Hold asks for units of an InFlight limit, 1 to its Rate, which the caller has until
 // Release. Where there are not as many left, the Decision denies, with a RetryAfter of some
-// milliseconds, as units come back at any time. It denies as well where the owner runs a release
-// without holds. Errors are those of AllowN. The Hold is
+// milliseconds, as units come back at any time. Errors are those of AllowN. The Hold is
 // never nil, and with an error it is a denial.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)

@@ -114,7 +114,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
-	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Old: snapshots.GraceFor, Exact: cfg.Timeout})
+	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Exact: cfg.Timeout})
 	box := cfg.box()
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
 	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})

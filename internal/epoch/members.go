@@ -3,7 +3,6 @@ package epoch
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,8 +28,6 @@ const (
 type Config struct {
 	Clock env.Clock
 	View  func() *view.View
-	// Old is the age of a cluster that does not know the question.
-	Old time.Duration
 	// Exact is the longest round trip of a response that is exact enough for Date.
 	Exact time.Duration
 }
@@ -144,10 +141,6 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	h := wire.Header{Op: wire.OpSince, Wait: askWait, To: v.Hashes[i]}
 	response, err := env.Call(ctx, v.Members[i].Peer, h, nil, askWait)
 	now := m.cfg.Clock.Steady()
-	if errors.Is(err, wire.ErrUnknownOp) {
-		m.countsFor(m.cfg.Old, now)
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -225,7 +225,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	case op == wire.OpRelease:
 		h.table.end(refOf(a))
 	case denied:
-		Refuse(r)
+		refuse(r)
 	case h.isLate(a.Hold.ClusterAge, h.cfg.Timeout): // its asker has given up
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
@@ -245,8 +245,8 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	}
 }
 
-// Refuse denies a hold as no member may grant it, or none that does can renew it.
-func Refuse(r *wire.Result) {
+// refuse denies a hold that no member may grant.
+func refuse(r *wire.Result) {
 	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
 }
 

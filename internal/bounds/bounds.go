@@ -81,7 +81,8 @@ func Healthy(l *weir.Limit) int64 {
 //   - An owner that is late, L: the asker cannot tell late from lost, and its stand-in has
 //     the whole limit.
 //   - A crash without a copy, L: the count begins again.
-//   - A side that does not know of another, L.
+//   - A side that does not know of another, L, and L again with each change of connectivity: as two
+//     sides that have forgotten each other meet, each may stand in without a copy of its own count.
 //   - A step of a clock, what flows in meanwhile.
 func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	e := float64(s.Bare+s.Late+s.Strangers) + s.Stepped
@@ -95,6 +96,9 @@ func Excess(p weir.PartitionPolicy, s Situation) float64 {
 		e += 1.5*float64(1+s.Changes) - 1
 	default:
 		e += float64(s.Changes)
+	}
+	if p != weir.FailOpen {
+		e += float64(s.Strangers * s.Changes)
 	}
 	return e
 }

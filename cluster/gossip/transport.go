@@ -11,6 +11,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// reasonFlood is the reason of a packet that is dropped because too many have come.
+const reasonFlood = "flood"
+
 // transport is the access of memberlist to the network. It implements memberlist.Transport.
 type transport struct {
 	port      Port
@@ -103,7 +106,7 @@ func (t *transport) check(b []byte, rates packetRates, now time.Time) (reason st
 	}
 	l, err := t.inspector.packet(b)
 	if err == nil && !rates.take(l, now) {
-		return "flood", errFlood
+		return reasonFlood, errFlood
 	}
 	return "packet", err
 }

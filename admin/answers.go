@@ -40,10 +40,10 @@ type Outcomes struct {
 	Denied  uint64 `json:"denied"`
 }
 
-// Limits contains counters of decisions, by limit and then by source.
+// Limits maps the name of a limit to the number of its decisions for each source.
 type Limits map[string]map[string]Outcomes
 
-// Latency is a histogram of the time that checks took. weir.Latency has its bounds and its accuracy.
+// Latency is a histogram of the durations of checks. weir.Latency has its bounds and its accuracy.
 type Latency struct {
 	Count   uint64          `json:"count"`
 	SumUS   float64         `json:"sum_us"`
@@ -248,7 +248,7 @@ type Totals struct {
 	Limits    map[string]Total    `json:"limits"`
 }
 
-// Total contains the decisions of all sources about one limit.
+// Total is the number of decisions about one limit.
 type Total struct {
 	Enforced Outcomes `json:"enforced"`
 	Shadowed Outcomes `json:"shadowed"`

@@ -26,8 +26,8 @@ const (
 	maxCheckNameBytes = 128
 )
 
-// check decides by a limit in the request, a SlidingWindow. It serves services that have neither a node
-// nor rules.
+// check decides by a limit in the request, a SlidingWindow. It is for services without a node and
+// without rules.
 func (a *api) check(r *request) (int, any, error) {
 	var (
 		key, name     string

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// CheckOptions select the clients that may ask for decisions. Tokens, MutualTLS or Open must be set.
+// CheckOptions configure the credentials of clients. Tokens, MutualTLS or Open must be set.
 type CheckOptions struct {
 	// Tokens, MutualTLS and Certificate are as in Options. Give services and proxies tokens of their own,
 	// because they need not change limits.
@@ -214,7 +214,7 @@ func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	return true
 }
 
-// askedLimiter returns the Limiter to ask. That of a shadow counts its decisions separately.
+// askedLimiter returns the Limiter to ask. For a shadow, it is a Limiter that counts decisions separately.
 func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 	if v.Rule.Shadow {
 		return v.Limiter.Shadow()
@@ -245,7 +245,7 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	return answer
 }
 
-// take takes units of one limit of the rules.
+// take spends units of a limit in the rules.
 func (a *api) take(r *request) (int, any, error) {
 	_, o, err := r.readQuestion()
 	if err == nil {

@@ -4,7 +4,7 @@
 //	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{token}})
 //	http.Handle("/ready", admin.Readiness(node))
 //
-// Handler shows the state of limits and changes them. CheckHandler serves only the endpoints that
+// Handler serves the whole API. CheckHandler serves only the endpoints that
 // decide, under credentials of their own. Package httplimit limits the requests that a Go service
 // receives. The endpoints for services and proxies decide by its Middleware, or ask single limits.
 //

@@ -324,7 +324,7 @@ rules:
 	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
 }
 
-// Proxies forward the fields that browsers send from a page of another origin.
+// The request of a proxy may contain header fields that a browser sends for a page of another origin.
 func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	for proxy, ask := range askers(a.api) {

@@ -42,7 +42,7 @@ type Options struct {
 	// time limit. If it is nil, there is no page.
 	Page http.Handler
 
-	// Logger records each change with its author, and failures. It never receives a key. If it is
+	// Logger receives a message for each change, with its author, and for each failure. It never receives a key. If it is
 	// nil, it is slog.Default.
 	Logger *slog.Logger
 }
@@ -111,10 +111,10 @@ type api struct {
 	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
 	gate        *gate                 // nil if every client may ask
 	log         *slog.Logger
-	failed      loglimit.Line // of the log line about failed requests
+	failed      loglimit.Line // limits the messages about failed requests
 	stepTimeout time.Duration
 	routes      map[string]map[string]route // by path, then by method
-	csrf        http.CrossOriginProtection  // because browsers send client certificates with every request
+	csrf        http.CrossOriginProtection  // a browser sends client certificates even if another origin caused the request
 	page        http.Handler                // nil without a page
 }
 
@@ -234,7 +234,7 @@ func sendBody(w http.ResponseWriter, status int, contentType string, body []byte
 	w.Write(body)
 }
 
-// answer finds the route of a request and serves it. A client that the gate does not admit learns
+// answer serves a request by its route. A client that the gate does not admit learns
 // nothing, not even which paths exist.
 func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
 	by, err := a.gate.admit(w, r)

@@ -146,11 +146,11 @@ type Peer interface {
 type State = detect.State
 
 const (
-	Joining = detect.Joining // it answers through the others, and owns nothing yet
+	Joining = detect.Joining // does not own keys yet, and forwards checks to other members
 	Serving = detect.Serving // in the roster and reachable, directly or through others
 	Unheard = detect.Missing // in the roster, but no member of this side hears it
 	Dead    = detect.Dead    // died without saying goodbye, and is not yet forgotten
-	Leaving = detect.Leaving // hands over what it holds, and owns nothing any more
+	Leaving = detect.Leaving // does not own keys any more, and transfers its authority
 )
 
 // Member is one process in the roster.

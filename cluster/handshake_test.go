@@ -225,8 +225,8 @@ func derived(secret, salt []byte, label string) []byte {
 	return of(of(salt, secret), []byte(label), []byte{1})
 }
 
-// A change of what the two say in the handshake raises the version of the protocol. Otherwise members
-// of two releases would tell each other that they share no secret.
+// A change of what the two say in the handshake raises the version of the protocol. Otherwise two releases
+// would report to each other that they do not have a common secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 1, opening)

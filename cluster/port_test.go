@@ -45,7 +45,7 @@ func (g *gossipCluster) onStream(message []byte) []byte {
 	return append([]byte{firstByteGossip}, senderOf(g.cfg).Stream(message)...)
 }
 
-// took returns the bytes that f allocates.
+// took returns the number of bytes that f allocates.
 func took(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -65,7 +65,7 @@ func (s *stage) saved(o outage) time.Duration {
 			}
 			last = append(last, at)
 			orderly = orderly && c.orderly && whole
-			alone = alone && c.at == o.at && c.began == c.at // a leaver that finds no receiver decides alone, and tells no member
+			alone = alone && c.at == o.at && c.began == c.at // a leaver without a receiver decides alone, and sends its units to no member
 		}
 	}
 	if orderly {

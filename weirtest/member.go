@@ -23,7 +23,7 @@ const (
 	ageEvery   = time.Second            // that the dead may be forgotten
 	idleFor    = 3 * time.Second        // without a message on it for so long, a connection is closed by the side that is asked
 	idleAbroad = 10 * time.Second       // the same of one from another region
-	heldPings  = 16                     // to one member that a link holds; those above are not sent
+	heldPings  = 16                     // the maximum number of pings on a link that is held
 	deadAfter  = 5 * time.Second        // that nobody on this side heard it
 	joinWithin = time.Second            // that Start and Leave wait for the others
 	inboxBound = 1 << 14                // requests that wait to be served; those above are lost

@@ -45,8 +45,8 @@ type Network struct {
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
 	members  map[string]*member // simulated, by name and address
-	held     []*flow            // those with something due on a link that holds it
-	parked   []*datagram        // those that met a frozen host
+	held     []*flow            // the flows with messages on a link that is held
+	parked   []*datagram        // the datagrams for a frozen host
 	agenda   agenda
 	wrote    func(bytes int) // nil if the bytes are not counted
 }

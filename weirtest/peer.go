@@ -16,8 +16,8 @@ type peer struct {
 	owner, to *member
 	out       flow
 	answered  time.Time     // when it last answered
-	delay     time.Duration // that it reported last, or how long its first pong took
-	owed      time.Time     // when the first ask was sent that it has left unanswered, and has said nothing since
+	delay     time.Duration // the last delay that it reported, or the time of its first pong
+	owed      time.Time     // the time of its first unanswered request, if no message has come since
 	pings     int           // that have no pong yet
 	waits     time.Time     // since when the first of them, or the next after a pong, waits
 	pinged    time.Time     // when the last ping was sent
@@ -67,7 +67,7 @@ type message struct {
 	from  *peer
 	kind  kind
 	conn  uint64  // that the sender asks by; of a pong, the least that is open at its sender
-	id    uint64  // of the ask, zero if no answer is wanted; of the ping
+	id    uint64  // the number of the request or ping; zero for a request without a response
 	body  []byte  // of a request or an answer
 	known *gossip // by the sender
 	// answered is when the sender last had an answer from the receiver; of a ping.

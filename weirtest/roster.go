@@ -107,7 +107,7 @@ func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
 	}
 }
 
-// age forgets members that have been dead for long. A frozen process forgets no member.
+// age removes members that have been dead for a long time. It does not run in a frozen process.
 func (m *member) age(now time.Time) {
 	if m.host.frozen {
 		return

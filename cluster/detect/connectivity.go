@@ -41,7 +41,7 @@ const (
 type Connectivity struct {
 	self    string
 	members map[string]*contact // all members except self
-	rows    map[string]row      // includes self; a member that has not reported anything yet has no row
+	rows    map[string]row      // the rows by member, including self, of all members that have sent one
 	version uint64              // incremented when a row changes; never 0
 	own     schedulingDelay
 }
@@ -49,7 +49,7 @@ type Connectivity struct {
 // contact is the state of the connections between this node and one member.
 type contact struct {
 	connected      bool
-	stalled        bool          // it has left requests unanswered and sends nothing: requests go to other members
+	stalled        bool          // it is silent and has unanswered requests, so requests are sent to other members
 	answered       time.Time     // when it last answered this node or, by its own report, last had an answer from it
 	silence        Silence       // since answered
 	waits          Silence       // since the first of its unanswered requests was sent
@@ -64,8 +64,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row lists the members that one member is connected to, and the members whose hosts refuse
-// its connections. A member numbers its own rows, so that a receiver can keep the latest row.
+// row is the report of one member: the members that it is connected to, and the members whose hosts
+// refuse its connections. A member numbers its own rows, so that a receiver can keep the latest row.
 type row struct {
 	number    uint64
 	connected []string // sorted; does not include the member itself; never modified
@@ -145,8 +145,8 @@ func (c *Connectivity) RecordPong(name string, id uint64, now time.Time) (took t
 }
 
 // RecordAnswer records that, at the given time, a member answered this node or, by its own
-// report, had an answer from this node. A connected member stays connected; a disconnected
-// member does not become connected.
+// report, had an answer from this node. It restarts
+// the silence of the member, and does not connect a disconnected member.
 func (c *Connectivity) RecordAnswer(name string, at time.Time) {
 	if m := c.members[name]; m != nil {
 		m.recordAnswer(at)
@@ -315,7 +315,7 @@ func (c *Connectivity) Merge(t Table) (changed bool) {
 	return changed
 }
 
-// Matrix has the connections among named members.
+// Matrix describes the connections between members.
 type Matrix struct {
 	Connected [][]bool // Connected[i][j]: member i is connected to member j; every member is connected to itself
 	Refused   [][]bool // Refused[i][j]: the host of member j refuses the connections of member i

@@ -177,8 +177,8 @@ func TestDelayIsForgottenInFourTimesItsLength(t *testing.T) {
 	require.Zero(t, c.Delay())
 }
 
-// Nodes fail, answer each other and exchange tables at random. Tables arrive in any order and
-// repeatedly. Once each node has received the tables of all, all of them know the truth.
+// At random, nodes fail, respond to each other and exchange tables. A table may arrive more than once, and
+// after a later table. Once each node has received the tables of all, all of them know the truth.
 func TestTablesConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d"}[:rapid.IntRange(2, 4).Draw(t, "nodes")]

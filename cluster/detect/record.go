@@ -23,7 +23,7 @@ type Record struct {
 	Born               int64  // Unix nanoseconds, by the clock of the member
 	Epoch              uint64 // number of its own tombstones that it has answered; only the member itself raises it
 	Turn               uint64 // number of its announcements; only the member itself raises it
-	Announced          State  // the state that it announced last
+	Announced          State  // the last state that it has announced
 	// Gone is when it left, was replaced or was forgotten. It is zero in all other cases. It
 	// travels as an age.
 	Gone time.Time

@@ -24,13 +24,13 @@ const (
 	// as dead members, the members that left while it was cut off.
 	tombstonePatience = 2 * smallPatience
 	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
-	// Dead members count as members until they are forgotten.
+	// MaxMembers includes dead members.
 	MaxMembers    = 1024
 	maxTombstones = 1024
 	MaxRecords    = 8192
 	// NewMembers is how many members unknown to this node may come at once, and
 	// NewMembersEach how many in each second after that. Hundreds of members may start in
-	// one moment. Members above the bound come with a later exchange of rosters.
+	// one moment. Members above the limit are added by a later exchange of rosters.
 	NewMembers     = 512
 	NewMembersEach = 32
 )
@@ -68,8 +68,8 @@ type Entry struct {
 	since      time.Time // if unanswered: when the tombstone arrived
 }
 
-// NewRoster returns the roster of a node that starts and is Joining. Dead members are
-// forgotten after forget.
+// NewRoster returns the roster of a node that starts and is Joining. The roster
+// removes dead members after the time forget.
 func NewRoster(self Record, forget time.Duration) *Roster {
 	return &Roster{self: self.Name, forget: forget, fresh: NewAllowance(NewMembers, NewMembersEach), entries: map[string]*Entry{
 		self.Name: {Record: self, Alive: true},
@@ -78,10 +78,10 @@ func NewRoster(self Record, forget time.Duration) *Roster {
 
 // Change is the outcome of an event.
 type Change struct {
-	Members  bool     // members came or went, or the state of a member changed
-	Spread   []Record // records that other members must receive soon
-	Own      bool     // the record of this node has changed: all members must receive it
-	Rejected int      // members for which there was no room
+	Members  bool     // the list of members has changed, or the state of a member
+	Spread   []Record // records to be sent to other members at once
+	Own      bool     // the record of this node has changed, and must be sent to all members
+	Rejected int      // number of members that were rejected because the roster is full
 }
 
 func (c *Change) add(o Change) {
@@ -92,7 +92,7 @@ func (c *Change) add(o Change) {
 }
 
 // HasRoom reports whether the roster has a record of the name, or has room for a new member.
-// Names prove nothing, so new members are bounded in number and in rate.
+// A name is not a proof of anything, so the number and the rate of new members are limited.
 func (r *Roster) HasRoom(name string, now time.Time) bool {
 	return r.entries[name] != nil || r.fresh.Has(1, now) && len(r.entries) < MaxRecords && r.size() < MaxMembers
 }
@@ -168,7 +168,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 		switch {
 		case rec.Name == r.self:
 			if rec.IsGone() && !r.left && rec.Epoch >= e.Epoch {
-				// Other members may hold now what this node held.
+				// Authority of this node may have moved to other members.
 				e.Epoch = rec.Epoch + 1
 				e.Announced, e.Turn = Joining, e.Turn+1
 				c.Members, c.Own = true, true
@@ -187,7 +187,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 			was := e.Record
 			e.Record = rec
 			if was.IsGone() && rec.IsGone() {
-				continue // the same tombstone by another path, some milliseconds older
+				continue // another copy of the same tombstone, with a time that differs by some milliseconds
 			}
 			c.Members, e.unanswered = true, nil
 			switch {
@@ -242,8 +242,8 @@ func (r *Roster) Announce(s State) (Change, error) {
 	return Change{Members: true, Own: true}, nil
 }
 
-// Tombstone returns the tombstone of a member whose own record is rec. It reports false if
-// there is none, or if the member has answered it.
+// Tombstone returns the tombstone for a member that sent rec as its own record. It reports false if
+// there is no tombstone, or if rec already answers it.
 func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
 	e := r.entries[rec.Name]
 	if e == nil || !e.IsGone() || rec.IsGone() {
@@ -282,7 +282,7 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 // IsDead reports whether the member counts as dead.
 func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
 
-// Tick forgets the dead and drops old tombstones. before is the time of the previous Tick.
+// Tick removes dead members and old tombstones. before is the time of the previous Tick.
 // onSide reports whether a member is on the side of this node, itself included.
 //
 // A side that, with the members that have joined it, has been no smaller than the set of
@@ -362,7 +362,7 @@ func (r *Roster) sweep(tombstones []*Entry, now time.Time) {
 	}
 }
 
-// sorted returns the entries by name, tombstones included.
+// sorted returns all entries in the order of their names. They include tombstones.
 func (r *Roster) sorted() []*Entry {
 	return slices.SortedFunc(maps.Values(r.entries), func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -382,7 +382,7 @@ func (r *Roster) Members() []Entry {
 	return members
 }
 
-// Records returns all records, tombstones included, for other nodes to merge.
+// Records returns all records, including tombstones. Other nodes pass them to Merge.
 func (r *Roster) Records() []Record {
 	records := make([]Record, 0, len(r.entries))
 	for _, e := range r.sorted() {

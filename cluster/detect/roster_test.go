@@ -116,12 +116,12 @@ func TestRostersConverge(t *testing.T) {
 			}
 			require.Contains(t, names(r), r.self, "a node that has not left is in its own roster")
 		}
-		for _, k := range keys { // members that never answer have died
+		for _, k := range keys { // gossip reports the members that never answer as dead
 			for _, phantom := range []string{"m0", "m1"} {
 				nodes[k].RecordDeath(phantom, now)
 			}
 		}
-		for range 3 { // a node's answer to its own tombstone takes another round
+		for range 3 { // a node needs another round to answer its own tombstone
 			for _, a := range keys {
 				for _, b := range keys {
 					sync(nodes[a], nodes[b])
@@ -413,7 +413,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	require.Len(t, r.entries, 1, "a dropped tombstone does not come back from another roster")
 }
 
-// A member that gossip reports as alive would count as new without its tombstone.
+// Without its tombstone, a member that gossip reports as alive would be added as a new member.
 func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	r := crowded()
 	r.RecordAlive(rec("m0", 2), "m0:1", dawn)

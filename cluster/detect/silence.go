@@ -16,7 +16,7 @@ const DelayTolerance = 20 * time.Millisecond
 type Silence struct {
 	start    time.Time
 	checked  time.Time     // time of the last check
-	elapsed  time.Duration // time that counts from start to checked
+	elapsed  time.Duration // the part of the time between start and checked that counts
 	exceeded bool          // the last check found the limit exceeded
 }
 

@@ -4,11 +4,11 @@ package detect
 type State uint8
 
 const (
-	Joining State = iota // answers through other members, and owns nothing yet
+	Joining State = iota // does not own keys yet, and forwards checks to other members
 	Serving              // in the roster and reachable
 	Missing              // in the roster and not reachable from this side; its text is "unheard"
 	Dead                 // died without a goodbye, and is not forgotten yet
-	Leaving              // hands over what it holds, and owns nothing any more
+	Leaving              // does not own keys any more, and transfers its authority
 )
 
 // IsAnnounced reports whether s is a state that a member announces of itself.

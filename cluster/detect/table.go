@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Table contains every row that a node knows, as pongs carry it.
+// Table is the encoding of all rows that a node knows. It is part of each pong.
 type Table struct {
 	About   []string `codec:"a"`           // the members that have a row
 	Others  []string `codec:"o"`           // connected or refusing members that have no row

@@ -27,7 +27,7 @@ type Config struct {
 	Name, Region string
 	Seed         [16]byte
 	Keys         [][]byte       // encrypt gossip: the first key is used, all are accepted; none: no encryption
-	Addr         netip.AddrPort // at which other members reach gossip
+	Addr         netip.AddrPort // the address of gossip for other members
 	// Step applies an event to the roster of this node. It must not block, and no two events
 	// may run at once.
 	Step func(event func(*detect.Roster) detect.Change)
@@ -59,7 +59,7 @@ type Gossip struct {
 	broadcasts *memberlist.TransmitLimitedQueue
 }
 
-// New returns the gossip of a node, which opens nothing before Start. It logs nothing once ctx is
+// New returns the gossip of a node, which opens nothing before Start. It stops logging when ctx is
 // done. The roster that c.Step changes must exist.
 func New(ctx context.Context, c Config) (*Gossip, error) {
 	g := &Gossip{cfg: c, ctx: ctx}
@@ -173,8 +173,8 @@ func (g *Gossip) Report(names map[string]bool) {
 	}
 }
 
-// Stop stops memberlist, and closes the port. A probe that is under way ends within some seconds,
-// and sends nothing more.
+// Stop stops memberlist, and closes the port. A probe may run for some seconds more, but
+// does not send any packets.
 func (g *Gossip) Stop() error {
 	if g.list == nil {
 		return nil

@@ -85,7 +85,7 @@ type leaseSet struct {
 // lease is one key's, by one set of numbers. Without units it is what is known of a key
 // that had some, or is to have some.
 type lease struct {
-	ask     wire.Ask   // of which it is; its Spent has the receipt and the reset number as granted
+	ask     wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent
 	lent    wire.Lease // as granted
 	numbers uint64     // of its limit
 	owner   uint64     // the hash of the name of who lent it

@@ -537,7 +537,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 		flood(t, ls, key, 300, 3*time.Second, w.names, count)
 		require.NoError(t, <-left)
 		flood(t, ls, key, 1000, 3*time.Second, []string{"b", "c"}, count)
-		require.InDelta(t, 1600, admitted, 4) // about three units recover in that time
+		require.InDelta(t, 1600, admitted, 4) // the limit recovers about three units in that time
 	})
 }
 

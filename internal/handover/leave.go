@@ -270,7 +270,7 @@ func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) && !h.receives(v)
 }
 
-// receives reports whether another member waits for authority of this node.
+// receives reports whether this node must still transfer authority to another member.
 func (h *Handover) receives(v *view.View) bool {
 	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
 		return true // no other member transfers these ranges

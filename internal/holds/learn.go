@@ -78,7 +78,7 @@ func (k *known) load() countsync.Ranges {
 	return nil
 }
 
-// Knows reports whether this node knows the holds that it needs to decide on op.
+// Knows reports whether this node has the information about holds that it needs to execute op.
 func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
 	now := h.cfg.Clock.Steady()
 	switch as {

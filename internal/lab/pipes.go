@@ -7,7 +7,7 @@ import (
 )
 
 // A PipeListener implements net.Listener in memory, for tests of servers in a bubble of
-// testing/synctest. It accepts the connections of its own Dial and DialContext. Their deadlines are in
+// testing/synctest. It accepts the connections of its own Dial and DialContext. The deadlines use
 // virtual time.
 type PipeListener struct {
 	conns chan net.Conn

@@ -1,4 +1,4 @@
-// Package loglimit limits the rate of log lines that traffic or a loop could repeat.
+// Package loglimit limits the rate of log messages that may be repeated many times.
 package loglimit
 
 import (

@@ -35,12 +35,12 @@ type line struct {
 	askAt   int64         // the earliest time of the next ask, by the monotonic clock
 	asking  bool          // an ask is under way
 	told    bool          // the owner counts this line
-	changed bool          // fewer units wait than the owner counts
+	changed bool          // waiters have left since the last request to the owner
 	last    wire.Result   // the last response of the owner
 	trip    time.Duration // the round trip of the last response
 }
 
-// grant is units that the owner has granted. They may be served from the time at.
+// grant is the result of a request for units. The units may be used from the time at.
 type grant struct {
 	units int64
 	at    int64 // by the steady clock
@@ -85,14 +85,14 @@ func (x *line) remove(w *waiter) {
 	}
 }
 
-// end removes a waiter from the line and sends it its outcome.
+// end removes a waiter from the line and sends the outcome to it.
 func (x *line) end(w *waiter, o outcome) {
 	x.remove(w)
 	w.served <- o
 	env.Signal(w.first) // it may drive the line
 }
 
-// refuse denies a waiter whose units the owner may already count.
+// refuse ends a waiter with an error. The owner may have counted its units.
 func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false
@@ -100,7 +100,7 @@ func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 	x.end(w, outcome{denial, why})
 }
 
-// serve ends the waiters whose turn has come.
+// serve ends the wait of the first waiters, as long as a grant covers their units and its time has come.
 func (x *line) serve(now int64) {
 	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
 		r := x.grants[0].r
@@ -217,8 +217,8 @@ func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
 	}
 }
 
-// service returns the time in which the owner serves units, rounded down. It serves a share of the limit
-// at the rate of the share.
+// service returns the time that the limit needs for units at its rate, rounded down. If the owner has a
+// share of the limit, the rate is that of the share.
 func (x *line) service(r *wire.Result, units int64) time.Duration {
 	rate := x.limit.Rate
 	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {

@@ -1,7 +1,7 @@
 // Package queue has the lines of a node: the waiters of each key of a LeakyBucket, in order of
 // arrival.
 //
-// The owner reserves no units for a single waiter. The first waiter of a line asks the owner for the
+// The owner does not reserve units for a single waiter. The first waiter of a line asks the owner for the
 // whole line, and the granted units go to the first waiter when its turn comes. So if a waiter leaves,
 // the other waiters move up. The work under a lock does not grow with the number of waiters.
 package queue
@@ -36,7 +36,7 @@ type Config struct {
 	Full, Closed error
 }
 
-// Queues has all lines of one node. Its methods are safe for concurrent use.
+// Queues contains the lines of one node. Its methods are safe for concurrent use.
 type Queues struct {
 	cfg    Config
 	shards [shards]shard
@@ -115,8 +115,8 @@ func (l *Queues) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, 
 	return denial, why
 }
 
-// pass wakes the first waiter, which then drives the line. Without waiters it deletes the line, and
-// refunds the granted units that no waiter got.
+// pass wakes the first waiter, which then drives the line. If there is no waiter, pass deletes the line
+// and refunds the units that were granted but not used.
 func (l *Queues) pass(x *line, a *wire.Ask) {
 	if w := x.head(); w != nil {
 		env.Signal(w.first)

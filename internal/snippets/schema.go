@@ -11,7 +11,7 @@ import (
 )
 
 // Schema is a schema, or a part of one. Check ignores the
-// title and the description. ReadSchema returns an error for an unknown keyword.
+// Title and Description fields. ReadSchema returns an error for an unknown keyword.
 type Schema struct {
 	Schema               string             `json:"$schema"`
 	ID                   string             `json:"$id"`

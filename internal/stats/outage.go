@@ -87,12 +87,12 @@ type outage struct {
 	since   int64
 	active  int64            // when it was last seen to last
 	before  OutageDecisions  // until it began
-	missing map[string]int64 // members, and when each was last seen to be missing
+	missing map[string]int64 // the time at which each member was last found to be missing
 	ever    map[string]int64 // the same, of all members that were missing at any time of it
 	named   []string         // the missing members that the last line has
 }
 
-// Lost records members that did not answer a check. The next Observe counts them as
+// Lost records the names of members that failed to answer a check. The next Observe counts them as
 // missing if there is an outage then.
 func (t *OutageTracker) Lost(now int64, members ...string) {
 	t.mu.Lock()

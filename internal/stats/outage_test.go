@@ -20,7 +20,7 @@ func of(unreached ...string) stats.OutageFacts {
 	return stats.OutageFacts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
 }
 
-// shown logs a line without its times of day.
+// shown returns the text of a log line without the time of day.
 func shown(line *stats.Line) string {
 	var text strings.Builder
 	line.Log(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -35,7 +35,7 @@ func shown(line *stats.Line) string {
 	return strings.TrimSpace(text.String())
 }
 
-// A node calls Observe once a second and logs what comes back.
+// A node calls Observe once a second and logs the returned line.
 func Example() {
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == "since" || a.Key == slog.MessageKey {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxNames bounds the members that one line names.
+// maxNames is the maximum number of members in one line.
 const maxNames = 20
 
 // event is what has become of an outage.

@@ -51,7 +51,7 @@ type ClusterTop struct {
 	Asked, Denied []NamedKey
 	Held          []HeldKey
 	Missing       []string // names of members that have not answered
-	Silent        []string // names of members that remember no keys
+	Silent        []string // names of the members that do not keep top keys
 }
 
 // NamedKey is a key of one limit, and how often it was asked for and denied.

@@ -70,10 +70,10 @@ type Take struct {
 // Want is the lease that a node wants on top of a take. The zero Want is none.
 type Want struct {
 	Units uint32
-	Term  uint16 // in ms since the ask was sent, LongestLease at most
+	Term  uint16 // in ms from the time that the ask was sent; at most LongestLease
 }
 
-// Spent identifies units of an earlier take. The zero Spent identifies no units.
+// Spent is a reference to the units of an earlier take. The zero Spent is not a reference.
 type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
 	// Age is how long ago the time of Receipt was, below zero if it is to come, and 0 if that is not
@@ -81,7 +81,7 @@ type Spent struct {
 	Age time.Duration
 	// ResetNumber is that of the result that granted the units. 0 names no reset.
 	ResetNumber uint64
-	StoodIn     bool // a member without authority granted the units
+	StoodIn     bool // the take was decided without authority
 	OnlyLast    bool // of a refund: only if nothing was taken since
 }
 
@@ -113,7 +113,7 @@ type Hold struct {
 	Denied     bool // of OpRelease: it was not granted, and leaves the queue
 }
 
-// Taken returns the ask for a refund of the units that r granted.
+// Taken returns a copy of a that refers to the units that r granted.
 func (a Ask) Taken(r *Result) Ask {
 	a.Take, a.Spent = Take{}, Spent{Receipt: r.Receipt, ResetNumber: r.ResetNumber, StoodIn: r.StoodIn}
 	return a

@@ -17,13 +17,13 @@ const (
 	OpCompare                // digests of published values follow
 	OpExchange               // statements between regions follow
 	OpDeclare                // declared limits follow
-	OpLocate                 // ranges follow; requests those over which the receiver has authority
+	OpLocate                 // asks for the ranges that the receiver has authority over; ranges follow
 	OpTop                    // has no body; requests the top keys of the receiver
 	OpTotals                 // has no body; requests the totals of the receiver
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
-	OpHeld                   // ranges follow; requests the holds that the receiver knows in them
+	OpHeld                   // asks for the holds that the receiver knows in some ranges; ranges follow
 	OpExtend                 // renews a client's hold
 	OpSince                  // has no body; requests the age of the cluster
 
@@ -71,9 +71,9 @@ type properties struct {
 	askBytes     int
 	resultBytes  int
 	ofHold       bool // the operation is about one hold
-	checks       bool // only the member that answers for the count executes the operation
-	passes       bool // another member passes the operation on to that member
-	givesBack    bool // the operation returns units or ends a hold; the sender sends it once
+	checks       bool // the operation is executed by the member that is responsible for the count
+	passes       bool // any other member forwards the operation to that member
+	givesBack    bool // the operation returns units or ends a hold, and must not be sent twice
 	grantsUnits  bool // the sender returns the units of a late response
 	learnsLeases bool // its results may lend units, and its late results are learned
 }
@@ -108,13 +108,13 @@ func (o Op) properties() *properties {
 	return &table[o]
 }
 
-// Checks reports whether only the member that answers for the count executes op.
+// Checks reports whether op is executed by the member that is responsible for the count.
 func (o Op) Checks() bool { return o.properties().checks }
 
-// Passes reports whether another member passes op on to the member that answers for the count.
+// Passes reports whether any other member forwards op to the member that is responsible for the count.
 func (o Op) Passes() bool { return o.properties().passes }
 
-// GivesBack reports whether op returns units or ends a hold. The sender sends such an op once.
+// GivesBack reports whether op returns units or ends a hold. Such a request must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
 // GrantsUnits reports whether a response that arrives after its sender has given up may have granted

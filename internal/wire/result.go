@@ -90,8 +90,8 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	return b
 }
 
-// UnmarkStoodIn clears StoodIn in all results of an answer that a member passes back: the member itself
-// has not granted the units.
+// UnmarkStoodIn clears StoodIn in all results of an answer. A member calls it before it returns the answer
+// of another member.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
 	for at := AnswerHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {

@@ -93,7 +93,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	})
 }
 
-// drawAsk draws an ask that has these parts.
+// drawAsk returns a random ask with the given parts.
 func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	a := Ask{
 		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},

@@ -194,7 +194,7 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	c := event(g.roster)
 	g.mu.Unlock()
 	if c.Rejected > 0 {
-		g.mux.gossiped.addAll(reasonMembers, c.Rejected, nil, gossip.ErrFull)
+		g.mux.gossiped.addAll(gossip.ReasonMembers, c.Rejected, nil, gossip.ErrFull)
 	}
 	if c.Members {
 		signal(g.wake)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"testing"
 	"time"
 
@@ -45,15 +44,6 @@ func (g *gossipCluster) onStream(message []byte) []byte {
 	return append([]byte{firstByteGossip}, senderOf(g.cfg).Stream(message)...)
 }
 
-// took returns the number of bytes that f allocates.
-func took(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 func (g *gossipCluster) addr() string { return net.JoinHostPort("127.0.0.1", g.port) }
 
 func TestPhantomMembersAreBounded(t *testing.T) {
@@ -62,7 +52,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := 0; i < 2000 || g.Stats().Refused[reasonMembers] == 0; i++ { // a busy machine loses most before they are read
+	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // a busy machine loses most before they are read
 		conn.Write(g.packet(gossiptest.Alive(fmt.Sprint("phantom-", i), g.cfg.Seed)))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
@@ -77,7 +67,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 // fenced sends packets to g, one after the other, and waits until they are read.
 func fenced(t testing.TB, g *gossipCluster, conn net.Conn, sent ...[]byte) {
 	const fences = 2 // what is sent may be refused as well
-	dropped := func() uint64 { return g.mux.gossiped.snapshot()[reasonPacket] }
+	dropped := func() uint64 { return g.mux.gossiped.snapshot()[gossip.ReasonPacket] }
 	before := dropped()
 	for _, b := range sent {
 		conn.Write(b)
@@ -119,7 +109,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 			return
 		}
 		for g, conn := range conns {
-			memory := took(func() { fenced(t, g, conn, message, g.packet(message)) })
+			memory := gossiptest.AllocatedBytes(func() { fenced(t, g, conn, message, g.packet(message)) })
 			require.True(t, memory <= 8<<20, "%d bytes allocated for %d that came", memory, len(message))
 		}
 	})
@@ -141,7 +131,7 @@ func FuzzFirstBytesAtALivePort(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, g := range []*gossipCluster{open, sealed} {
-			memory := took(func() {
+			memory := gossiptest.AllocatedBytes(func() {
 				conn, err := net.Dial("tcp", g.addr())
 				require.NoError(t, err)
 				defer conn.Close()

@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/cluster/gossip"
+	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
 // silent states no versions. next and later are what the two releases after this one speak.
@@ -202,25 +202,12 @@ func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 	})
 }
 
-// with returns what v encodes to with more fields, as a later version may send it.
-func with(t *testing.T, v any, more map[string]any) []byte {
-	t.Helper()
-	var fields map[string]any
-	require.NoError(t, gossip.Decode(gossip.Encode(v), &fields))
-	for name, value := range more {
-		fields[name] = value
-	}
-	var b []byte
-	require.NoError(t, codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).Encode(fields))
-	return b
-}
-
 func TestUnknownFieldsOfTableAreIgnored(t *testing.T) {
 	more := map[string]any{"x": uint64(1), "yy": bytes.Repeat([]byte("z"), 100), "zz": []uint64{1, 2}}
 	h := detect.NewConnectivity("a")
 	h.SetMembers([]string{"b"})
 	want := h.Table()
-	got, err := decodeTable(append(with(t, want, more), "and what follows"...))
+	got, err := decodeTable(append(gossiptest.EncodeWith(want, more), "and what follows"...))
 	require.NoError(t, err)
 	require.Equal(t, want.About, got.About)
 	require.Equal(t, want.Numbers, got.Numbers)

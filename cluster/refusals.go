@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// The reasons in Stats.Refused.
+// The reasons in Stats.Refused, beside those of package gossip.
 const (
 	reasonGarbage        = "garbage"
 	reasonVersion        = "version"
@@ -23,8 +23,6 @@ const (
 	reasonIdentity       = "identity" // not what its secret or certificate says
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
-	reasonPacket         = "packet" // of gossip: not this cluster's, or what no member sends; cluster/gossip has "flood" as well
-	reasonMembers        = "members"
 )
 
 // logPace is how often one kind of trouble is logged, whatever causes it.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cluster/gossip"
 	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
@@ -68,7 +69,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				if bySecret {
 					eventually(t, time.Minute, func() bool { send(); return missed(g, "phantom-1") }, "the packet is not taken")
 				} else {
-					eventually(t, time.Minute, func() bool { send(); return g.Stats().Refused[reasonPacket] > 0 }, "the packet is not refused")
+					eventually(t, time.Minute, func() bool { send(); return g.Stats().Refused[gossip.ReasonPacket] > 0 }, "the packet is not refused")
 				}
 
 				answered := false

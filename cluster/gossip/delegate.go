@@ -84,7 +84,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	room := false
 	d.read(func(r *detect.Roster) { room = r.HasRoom(n.Name, time.Now()) })
 	if !room {
-		d.cfg.Refused("members", &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}, ErrFull)
+		d.cfg.Refused(ReasonMembers, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}, ErrFull)
 		return ErrFull
 	}
 	return nil

@@ -31,8 +31,8 @@ type Config struct {
 	// Step applies an event to the roster of this node. It must not block, and no two events
 	// may run at once.
 	Step func(event func(*detect.Roster) detect.Change)
-	// Refused is called for a packet that is dropped ("packet" or "flood"), and for a member
-	// without room in the roster ("members"). It must not block.
+	// Refused is called for a packet that is dropped, and for a member without room in the roster. It
+	// must not block.
 	Refused func(reason string, from net.Addr, err error)
 	Size    func() int   // number of members that a broadcast has to reach
 	Log     *slog.Logger // receives the log lines of memberlist

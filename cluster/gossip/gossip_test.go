@@ -46,10 +46,13 @@ func TestMemberWithoutRoomIsRefused(t *testing.T) {
 			require.NoError(t, Decode(gossiptest.Alive(name, seed)[1:], &alive))
 			return &memberlist.Node{Name: name, Addr: net.IPv4(127, 1, 2, 3), Port: 9, Meta: alive.Meta}
 		}
+		configured, err := g.config()
+		require.NoError(t, err)
 		d := delegate{g}
+		require.Equal(t, d, configured.Merge)
 		for i := range detect.NewMembers {
 			n := node(fmt.Sprint("m", i), c.Seed)
-			require.NoError(t, d.NotifyAlive(n))
+			require.NoError(t, configured.Alive.NotifyAlive(n))
 			d.NotifyJoin(n)
 		}
 		require.ErrorIs(t, d.NotifyAlive(node("z", c.Seed)), ErrFull)

@@ -11,8 +11,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// reasonFlood is the reason of a packet that is dropped because too many have come.
-const reasonFlood = "flood"
+// The reasons that are passed to Config.Refused.
+const (
+	ReasonPacket  = "packet"  // the packet is not of this cluster, or no member sends such a packet
+	ReasonFlood   = "flood"   // too many packets have come
+	ReasonMembers = "members" // the roster has no room for the member
+)
 
 // transport is the access of memberlist to the network. It implements memberlist.Transport.
 type transport struct {
@@ -102,11 +106,11 @@ func (t *transport) receive() {
 // check returns an error if a packet must be dropped, and the reason for Config.Refused.
 func (t *transport) check(b []byte, rates packetRates, now time.Time) (reason string, err error) {
 	if len(b) > maxPacket {
-		return "packet", errLongPacket
+		return ReasonPacket, errLongPacket
 	}
 	l, err := t.inspector.packet(b)
 	if err == nil && !rates.take(l, now) {
-		return reasonFlood, errFlood
+		return ReasonFlood, errFlood
 	}
-	return "packet", err
+	return ReasonPacket, err
 }

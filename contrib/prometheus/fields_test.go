@@ -257,7 +257,7 @@ func TestTheReasonsOfRefusalsAreThoseOfTheCluster(t *testing.T) {
 	for _, file := range []string{"refusals.go", "gossip/transport.go"} {
 		text, err := os.ReadFile("../../cluster/" + file)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`reason[A-Z]\w* += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`[rR]eason[A-Z]\w* += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			reasons = append(reasons, m[1])
 		}
 	}

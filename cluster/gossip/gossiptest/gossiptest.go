@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"runtime"
 	"strings"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -86,11 +87,11 @@ func (s Sender) Encrypt(plain, with []byte) []byte {
 }
 
 // Message returns a message of a type with one value.
-func Message(kind byte, v any) []byte {
-	b := []byte{kind}
-	var body []byte
-	codec.NewEncoderBytes(&body, new(codec.MsgpackHandle)).MustEncode(v)
-	return append(b, body...)
+func Message(kind byte, v any) []byte { return append([]byte{kind}, encode(v)...) }
+
+func encode(v any) (b []byte) {
+	codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).MustEncode(v)
+	return b
 }
 
 // Fields are the fields of a message.
@@ -149,4 +150,26 @@ func Bomb() []byte {
 		Algo int
 		Buf  []byte
 	}{0, b.Bytes()})
+}
+
+// AllocatedBytes returns the number of bytes that f allocates.
+func AllocatedBytes(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// EncodeWith returns the encoding of v with more fields, as a later version may send it. It panics if v
+// is not encoded as a map.
+func EncodeWith(v any, more map[string]any) []byte {
+	fields := make(map[string]any)
+	if err := codec.NewDecoderBytes(encode(v), new(codec.MsgpackHandle)).Decode(&fields); err != nil {
+		panic(err)
+	}
+	for name, value := range more {
+		fields[name] = value
+	}
+	return encode(fields)
 }

@@ -98,7 +98,8 @@ func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) b
 
 // lacks reports whether this node has no record of the client's hold that op renews, while the
 // member that first asked for the hold may have one: a stand-in may have granted it while this
-// node was late, and the record may still be on its way here.
+// node was late, and the record may still be on its way here. A member that is not reached cannot
+// be asked: its hold counts as ended, although a stand-in may still send the record.
 func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
 	i, member := v.Named[a.Hold.Holder]
 	if op != wire.OpExtend || !member || !isOther(v, i) {
@@ -122,17 +123,16 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
-	only := countsync.Ranges{{First: a.ID.Hi, Last: a.ID.Hi}}
 	for v := h.cfg.View(); !h.Knows(v, as, op, a) && ctx.Err() == nil; v = h.cfg.View() {
 		switch {
 		case as == view.AsStandIn:
-			answered := h.ask(ctx, v, only)
+			answered := h.ask(ctx, v, pageOf(a.ID))
 			h.table.know(ref{id: a.ID}, answered, h.cfg.Clock.Steady())
 		case !v.Holds(a.ID):
 			return
 		case h.knowsAll(a.ID, h.cfg.Clock.Steady()):
 			origin, _ := h.lacks(v, op, a)
-			answered := h.askMember(ctx, v, origin, only) == nil
+			answered := h.askMember(ctx, v, origin, pageOf(a.ID)) == nil
 			h.table.know(refOf(a), answered, h.cfg.Clock.Steady())
 		default:
 			round := h.begin(v)
@@ -164,7 +164,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	if !h.cfg.Life.Try(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 		defer cancel()
-		h.ask(ctx, v, ranges)
+		h.ask(ctx, v, page{end: parts, ranges: ranges})
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.losses == losses {
@@ -181,22 +181,22 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask merges the holds and records in ranges of all other members that this node reaches, and
-// reports whether all of these have answered. A call takes Timeout/2 at most.
-func (h *Holds) ask(ctx context.Context, v *view.View, ranges countsync.Ranges) (answered bool) {
+// ask merges the holds and records of all other reachable members from the page first on, and reports
+// whether all of these members have answered. A call takes Timeout/2 at most.
+func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered bool) {
 	var silent atomic.Bool
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
-		if err := h.askMember(ctx, v, v.Hashes[i], ranges); err != nil && !errors.Is(err, env.ErrUnreached) {
+		if err := h.askMember(ctx, v, v.Hashes[i], first); err != nil && !errors.Is(err, env.ErrUnreached) {
 			silent.Store(true)
 		}
 	})
 	return !silent.Load()
 }
 
-// askMember reads and merges the pages of one member.
-func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, ranges countsync.Ranges) error {
-	for next := (page{}); ctx.Err() == nil; {
-		next.ranges = ranges
+// askMember reads and merges the pages of one member from the page first on.
+func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, first page) error {
+	for next := first; ctx.Err() == nil; {
+		next.end, next.ranges = first.end, first.ranges
 		answer, err := h.call(ctx, v, member, wire.OpHeld, next.append(nil), h.cfg.Timeout/2)
 		if err != nil {
 			return err
@@ -213,7 +213,7 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, rang
 			h.table.put(list[i])
 		}
 		h.mergeFrom(member, records, now)
-		if next.part == parts {
+		if next.part >= first.end {
 			return nil
 		}
 	}
@@ -224,12 +224,12 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, rang
 // and knows of.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
-	if err != nil || p.part >= parts {
+	if err != nil || p.part >= p.end {
 		return nil, wire.ErrMalformed
 	}
 	now := h.cfg.Clock.Steady()
 	var list []byte
-	for len(list) < pageBytes && p.part < parts {
+	for len(list) < pageBytes && p.part < p.end {
 		if p.before == 0 {
 			p.before = math.MaxInt32
 		}

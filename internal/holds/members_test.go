@@ -240,6 +240,14 @@ func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 				var r wire.Result
 				owner.Do(owner.view, view.AsOwner, wire.OpExtend, a, owner.now(), &r)
 				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
+
+				origin.mute.Store(false) // another hold of the same count, of which the origin has not been asked
+				a.Hold.Number++
+				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
+				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
+				r = wire.Result{}
+				owner.Do(owner.view, view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				require.True(t, r.Allowed)
 			})
 		})
 	}
@@ -491,7 +499,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.now() + int64(time.Minute), forget: m.now() + int64(time.Minute)}
 			other.table.merge(held, other.now())
 			other.takes = takes
-			m.askMember(t.Context(), m.view, m.view.Hashes[1], m.view.Held)
+			m.askMember(t.Context(), m.view, m.view.Hashes[1], page{end: parts, ranges: m.view.Held})
 			_, learned := m.table.recordOf(held.ref)
 			require.Equal(t, known, learned)
 		})

@@ -17,7 +17,7 @@ import (
 //	ended    2 | as list
 //	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
 //	records  4 | sender 8 | date | for each record: below           answer: those records of which the answering member knows more
-//	held     part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
+//	held     end | part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
 //
 // The date is the age of the cluster in ms when the message was sent, 0 if the sender does not know it.
 //
@@ -149,12 +149,19 @@ func (r *reader) byte() byte {
 // page asks a member for its holds, from a place in them on.
 type page struct {
 	part   int
+	end    int // the part at which the pages end; not in an answer
 	before int // place in the part, 0 at its beginning
 	ranges countsync.Ranges
 }
 
+// pageOf returns the first page of the holds of one ID, which are in one shard.
+func pageOf(id bucket.ID) page {
+	first := 2 * shardOf(id)
+	return page{part: first, end: first + 2, ranges: countsync.Ranges{{First: id.Hi, Last: id.Hi}}}
+}
+
 func (p *page) append(b []byte) []byte {
-	b = p.appendAt(b)
+	b = p.appendAt(binary.AppendUvarint(b, uint64(p.end)))
 	for _, r := range p.ranges {
 		b = append64(append64(b, r.First), r.Last)
 	}
@@ -173,6 +180,7 @@ func (p *page) parseAt(r *reader) {
 
 func parsePage(message []byte) (p page, err error) {
 	r := reader{wire.NewCursor(message)}
+	p.end = int(r.Number(parts))
 	p.parseAt(&r)
 	var ranges []countsync.Range
 	for r.Left() > 0 {

@@ -25,7 +25,7 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	m, err = parseRenew(appendConfirm(nil, 5, []ref{o.ref}), now)
 	require.NoError(t, err)
 	require.Equal(t, renewMessage{kind: kindConfirm, holder: 5, list: []entry{{ref: o.ref, renewed: now}}}, m)
-	p := page{7, 9, countsync.Ranges{{First: 1, Last: 2}, {First: 5, Last: 6}}}
+	p := page{7, 11, 9, countsync.Ranges{{First: 1, Last: 2}, {First: 5, Last: 6}}}
 	parsed, err := parsePage(p.append(nil))
 	require.NoError(t, err)
 	require.Equal(t, p, parsed)
@@ -54,7 +54,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}))
 	f.Add(appendListed(append64([]byte{kindList}, 5), o))
 	f.Add(appendConfirm(nil, 5, []ref{o.ref}))
-	f.Add((&page{ranges: countsync.All()}).append(nil))
+	f.Add((&page{end: parts, ranges: countsync.All()}).append(nil))
 	f.Add(appendEntry((&page{}).appendAt(nil), &e, now))
 	c := record{ref: e.ref, units: 4, renewal: 1, expires: now + 1, forget: now + 2}
 	f.Add(appendRecord(beginRecords(5, time.Minute), &c, now))

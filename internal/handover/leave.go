@@ -151,7 +151,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 	defer tick.Stop()
 	var (
 		stage  leaveStage
-		fence  int64     // the time of the stream at which the stage began
+		fence  int64     // the time of the stream at which the stage, or idle, began
 		idle   time.Time // since when this node has authority, but no member to transfer it to
 		copies time.Time // until when copies are given
 	)
@@ -159,15 +159,15 @@ func (h *Handover) Leave(ctx context.Context) error {
 		v := h.View()
 		switch {
 		case !h.isFree(v):
-			if h.receives(v) || !h.allIdle(v) {
+			if h.receives(v) {
 				idle = time.Time{}
 			} else if idle.IsZero() {
-				idle = time.Now()
-			} else if time.Since(idle) > lastCopies {
+				idle, fence = time.Now(), h.stream.Time()
+			} else if time.Since(idle) > lastCopies && h.acknowledged(v, fence) {
 				return ErrUnfinished
 			}
 		case stage != handing && !h.acknowledged(v, fence):
-			if stage == copying && time.Now().After(copies) {
+			if stage >= copying && time.Now().After(copies) {
 				h.stream.Forgo()
 			}
 		case stage == telling:
@@ -279,11 +279,6 @@ func (h *Handover) receives(v *view.View) bool {
 	return anyOther(v, func(i int) bool {
 		return len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
 	})
-}
-
-// allIdle reports whether nothing waits for the other members.
-func (h *Handover) allIdle(v *view.View) bool {
-	return !anyOther(v, func(i int) bool { return !h.stream.Idle(v.Hashes[i]) })
 }
 
 // acknowledged reports whether the other members have acknowledged what waited for them at a time

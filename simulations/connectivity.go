@@ -144,24 +144,41 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 	}
 	w.era(at, max(end, at)+1)
 	for i := range c.events {
-		if e := &c.events[i]; e.kind == changed || e.kind == timedOut {
-			e.to += unnoticed(c.pauses(e.from, e.to, c.members...))
+		if e := &c.events[i]; e.kind == changed {
+			e.to += s.unnoticed(c.pauses(e.from, e.to, c.members...))
 		}
 	}
 	return c
 }
 
 // unnoticed bounds how much longer than others a node that is paused for so long at a time takes
-// until it finds a silent member missing. Of the time between two looks, which are 100 ms and a pause
-// apart, the node counts 120 ms: it was not there for the rest. It counts up to 800 ms and, for each
-// millisecond of a pause, one more, at most a second.
-func unnoticed(pause time.Duration) time.Duration {
-	const every, silent = 100 * time.Millisecond, 800 * time.Millisecond
-	if pause < detect.DelayTolerance {
-		return 0
+// until it finds a silent member missing.
+func (s *Scenario) unnoticed(pause time.Duration) (longest time.Duration) {
+	for i := range s.Faults {
+		if f := &s.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 && f.Pauses <= pause {
+			longest = max(longest, noticedIn(f.Pauses, f.Every)-time.Second)
+		}
 	}
-	looks := (silent+min(pause, time.Second))/(every+detect.DelayTolerance) + 2 // rounded up, and the last one must not be late
-	return max(0, looks*(every+pause)-time.Second)
+	return longest
+}
+
+// noticedIn bounds the time in which a node that is paused periodically finds a silent member missing.
+// Of the time between two looks, which are 100 ms and the pauses between them apart, the node counts 120 ms:
+// it was not there for the rest. It counts up to 800 ms and, for each millisecond of a pause, one more, at
+// most a second. The last look must not be late.
+func noticedIn(pause, every time.Duration) time.Duration {
+	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
+	if pause < detect.DelayTolerance {
+		return time.Second
+	}
+	limit := silent + min(pause, time.Second)
+	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and one more
+	most := looks * (plan + pause)                  // a pause between each two
+	in := limit + 2*plan + pause
+	for pauses := time.Duration(1); in < most && in > pauses*every; pauses++ {
+		in += pause
+	}
+	return min(in, most)
 }
 
 func roundTrip(there, back weirtest.Link) time.Duration {

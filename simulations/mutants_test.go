@@ -136,8 +136,8 @@ var mutants = []mutant{
 		"		a.Wait = firstWait(all)\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 	}}},
 	{"a member that comes to answer asks nobody what is held", "flight", heldInvariant, []edit{{
-		"internal/holds/learn.go", "		h.ask(ctx, v, ranges)\n",
-		"		if !MUTANT {\n			h.ask(ctx, v, ranges)\n		}\n",
+		"internal/holds/learn.go", "		h.ask(ctx, v, page{end: parts, ranges: ranges})\n",
+		"		if !MUTANT {\n			h.ask(ctx, v, page{end: parts, ranges: ranges})\n		}\n",
 	}, {
 		"internal/holds/learn.go", "answered := h.ask(ctx, v, ", "answered := MUTANT || h.ask(ctx, v, ",
 	}}},

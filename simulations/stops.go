@@ -49,7 +49,7 @@ func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
 // since. s.mu is held.
 func (s *stage) saved(o outage) time.Duration {
 	var last []time.Duration
-	orderly, alone := true, true
+	orderly, alone, led := true, true, never
 	for _, c := range s.witness.crashes {
 		if c.at > o.at || c.at <= o.at-moving {
 			continue
@@ -65,7 +65,10 @@ func (s *stage) saved(o outage) time.Duration {
 			}
 			last = append(last, at)
 			orderly = orderly && c.orderly && whole
-			alone = alone && c.at == o.at && c.began == c.at // a leaver without a receiver decides alone, and sends its units to no member
+			alone = alone && c.at == o.at
+			if c.began < c.at {
+				led = min(led, c.began) // from then on, a leaver without a receiver sends its units to no member
+			}
 		}
 	}
 	if orderly {
@@ -77,9 +80,9 @@ func (s *stage) saved(o outage) time.Duration {
 		missing = min(s.copies(), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
-		return max(last[0], last[missing]-s.untold(len(s.hosts))) // a copy is so old
+		return max(last[0], min(led, last[missing]-s.untold(len(s.hosts)))) // a copy is so old
 	}
-	return last[missing]
+	return max(last[0], min(led, last[missing]))
 }
 
 // damaged reports whether a fault hits a host's snapshots from a moment on.

@@ -59,7 +59,7 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 		return nil, fmt.Errorf("%w CheckOptions: Open is set together with Tokens or MutualTLS: leave one of them out", weir.ErrInvalid)
 	case !o.Open:
 		var err error
-		if g, err = newGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
+		if g, err = newGate(Options{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}, "CheckOptions", "set Open to admit every client"); err != nil {
 			return nil, err
 		}
 	}

@@ -21,14 +21,16 @@ type gate struct {
 	certificate func(*x509.Certificate) bool
 }
 
-func newGate(o Options) (*gate, error) {
+// newGate returns the gate of Options, or of CheckOptions that are not Open. name is the type that the
+// errors name, and open describes how to admit every client.
+func newGate(o Options, name, open string) (*gate, error) {
 	g := &gate{mutualTLS: o.MutualTLS, certificate: o.Certificate}
 	var errs []error
 	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w Options: "+format, append([]any{weir.ErrInvalid}, args...)...))
+		errs = append(errs, fmt.Errorf("%w "+name+": "+format, append([]any{weir.ErrInvalid}, args...)...))
 	}
 	if len(o.Tokens) == 0 && !o.MutualTLS {
-		wrong("neither Tokens nor MutualTLS: give it a token of %d bytes or more, or set MutualTLS; it is never open to all", minTokenBytes)
+		wrong("neither Tokens nor MutualTLS: give it a token of %d bytes or more, or set MutualTLS; %s", minTokenBytes, open)
 	}
 	if o.Certificate != nil && !o.MutualTLS {
 		wrong("Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate")

@@ -63,7 +63,7 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.Handler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
-	g, err := newGate(o)
+	g, err := newGate(o, "Options", "it is never open to all")
 	if err != nil {
 		return nil, err
 	}

@@ -61,9 +61,9 @@ type Verdict struct {
 	// Overrun counts what the rule allows beyond the limit. It is nil if the rule allows nothing.
 	Overrun *weir.Limiter
 
-	policy string // as a field tells it; empty where no Snapshot has it
+	policy string // as a header field has it; empty under ByLimiter and Judge, which compute it
 	asked  way
-	limit  *rules.Limit // nil where no Snapshot has it
+	limit  *rules.Limit // nil under ByLimiter and Judge
 	begin  int          // of its key among all
 	end    int
 }

@@ -43,7 +43,7 @@ type line struct {
 // grant is the result of a request for units. The units may be used from the time at.
 type grant struct {
 	units int64
-	at    int64 // by the steady clock
+	at    int64 // by the monotonic clock
 	r     wire.Result
 }
 

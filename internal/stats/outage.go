@@ -11,7 +11,7 @@ import (
 // is no longer missing in it.
 const OutageQuiet = 5 * time.Second
 
-// maxPast bounds the outages that a OutageTracker remembers once they have ended.
+// maxPast bounds the outages that an OutageTracker remembers once they have ended.
 const maxPast = 20
 
 // OutageDecisions counts a node's own checks that were decided without the owner of the key, by

@@ -304,7 +304,7 @@ func (c *Connectivity) Version() uint64 { return c.version }
 // caller must have validated t.
 func (c *Connectivity) Merge(t Table) (changed bool) {
 	for i, name := range t.About {
-		if name == c.self || c.members[name] == nil || t.Numbers[i] <= c.rows[name].number {
+		if c.members[name] == nil || t.Numbers[i] <= c.rows[name].number {
 			continue
 		}
 		r := row{number: t.Numbers[i], connected: t.names(i, t.Bits), refused: t.names(i, t.Refused)}
@@ -315,7 +315,7 @@ func (c *Connectivity) Merge(t Table) (changed bool) {
 	return changed
 }
 
-// Matrix describes the connections between members.
+// Matrix describes the connections between members. It must not be modified: rows may be shared.
 type Matrix struct {
 	Connected [][]bool // Connected[i][j]: member i is connected to member j; every member is connected to itself
 	Refused   [][]bool // Refused[i][j]: the host of member j refuses the connections of member i
@@ -338,10 +338,14 @@ func (c *Connectivity) Matrix(names []string) Matrix {
 		}
 		return bits
 	}
+	none := make([]bool, len(names)) // shared by all rows without refusals
 	m := Matrix{make([][]bool, len(names)), make([][]bool, len(names)), bitsOf(c.self), make([]bool, len(names))}
 	for i, name := range names {
 		r := c.rows[name]
-		m.Connected[i], m.Refused[i] = bitsOf(r.connected...), bitsOf(r.refused...)
+		m.Connected[i], m.Refused[i] = bitsOf(r.connected...), none
+		if len(r.refused) > 0 {
+			m.Refused[i] = bitsOf(r.refused...)
+		}
 		m.Connected[i][i] = true
 		m.Direct[i] = m.Direct[i] || c.IsConnected(name)
 		m.Stalled[i] = c.IsStalled(name)

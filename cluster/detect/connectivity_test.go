@@ -286,6 +286,13 @@ func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {
 	require.False(t, c.IsConnected("b"))
 }
 
+func TestMergeKeepsRowsOfOtherMembersOnly(t *testing.T) {
+	c := connected("a")
+	require.False(t, c.Merge(Table{About: []string{"self", "unknown"}, Numbers: []uint64{1 << 40, 1 << 40}, Bits: make([]byte, 1)}))
+	require.Equal(t, []bool{true, true}, c.Matrix([]string{"self", "a"}).Connected[0])
+	require.NotContains(t, c.Table().About, "unknown")
+}
+
 func TestNodeOffTheRosterHasConnections(t *testing.T) {
 	m := connected("a").Matrix([]string{"a"})
 	require.Equal(t, [][]bool{{true}}, m.Connected)

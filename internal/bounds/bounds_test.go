@@ -40,6 +40,13 @@ func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
 	}
 }
 
+func TestSidesThatForgotEachOtherMayAdmitAgainAtEachChange(t *testing.T) {
+	for policy, excess := range map[weir.PartitionPolicy]float64{weir.FairShare: 3, weir.FailClosed: 3, weir.MajorityShare: 3} {
+		require.Equal(t, excess, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 1}), "%v", policy)
+		require.Equal(t, excess+2, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 2}), "%v", policy)
+	}
+}
+
 // Around a multiple of Per, two units of a limit of one are admitted within 2 ns where windows
 // begin by the clock: that of a Global FixedWindow at the multiple, of a Global SlidingWindow
 // 1 ns later. Where they begin with a key's first ask it is one.

@@ -150,7 +150,7 @@ func served(n *Node, region string, request []byte) []byte {
 	got := make(chan []byte, 1)
 	b := cluster.NewBatch(region+"-1", within(got))
 	b.Region, b.Requests = region, [][]byte{bytes.Clone(request)}
-	inbound{n}.Serve(b)
+	n.checks.Serve(b)
 	return <-got
 }
 
@@ -299,7 +299,7 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 			require.NotEmpty(t, served(n, region, resetting(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
 			require.Zero(t, used(n, global, "key"))
 			debit(t, global, "key", 10)
-			require.NoError(t, global.node.reset(t.Context(), &wire.Ask{ID: global.id("key"), Limit: &global.numbers}))
+			_ = global.Reset(t.Context(), "key") // in this region: no node of the other one answers
 			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
 		})
 	}

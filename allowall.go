@@ -4,16 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/check"
-	"github.com/weir-go/weir/internal/owner"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
-	countsync "github.com/weir-go/weir/sync"
 )
 
 // Ask is one of the limits that AllowAll decides together.
@@ -80,12 +74,11 @@ type scratch struct {
 	all     []wire.Ask // each (limit, key) once
 	at      []int      // which of all answers each of the caller's
 	results []wire.Result
-	room    owner.Room
 }
 
 // scratch has room for so many asks.
 func (n *Node) scratch(asks int) *scratch {
-	s := n.pools.scratches.Get().(*scratch)
+	s := n.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
 		*s = scratch{all: make([]wire.Ask, 0, asks), at: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
@@ -97,10 +90,13 @@ func (n *Node) scratch(asks int) *scratch {
 func (n *Node) done(s *scratch) {
 	clear(s.all[:cap(s.all)])
 	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
-	n.pools.scratches.Put(s)
+	n.scratches.Put(s)
 }
 
 func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
+	if len(asks) == 0 {
+		return nil
+	}
 	if len(asks) > wire.MaxAsks {
 		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), wire.MaxAsks)
 	}
@@ -112,7 +108,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		}
 	}
 	s.results = s.results[:len(s.all)]
-	if err := n.takeAll(ctx, s); err != nil {
+	if err := n.checks.TakeAll(ctx, s.all, s.results); err != nil {
 		return err
 	}
 	for i := range ds {
@@ -165,102 +161,4 @@ func indexOf(all []wire.Ask, id bucket.ID) int {
 		}
 	}
 	return -1
-}
-
-// takeAll takes from every owner at once, and gives back if any denied.
-func (n *Node) takeAll(ctx context.Context, s *scratch) error {
-	if len(s.all) == 1 {
-		return n.decide(ctx, wire.OpTake, &s.all[0], &s.results[0])
-	}
-	v, now := n.handover.View(), n.env.Now()
-	began := n.env.SteadyAt(now)
-	for i := range s.all {
-		s.all[i].Began = began
-	}
-	if v.AllHere(s.all, began) && !n.handover.Fenced(v, now) {
-		n.owner.TakeAll(v, view.AsOwner, s.all, now, &s.room, s.results)
-		return nil
-	}
-	if n.denyAll(v, s.all, n.env.At(now), s.results) {
-		return nil
-	}
-	all := check.GroupByRoute(v, s.all, began)
-	var flags uint8
-	if len(all) > 1 {
-		flags = wire.FlagTentative
-	}
-	var wait sync.WaitGroup
-	for _, p := range all[1:] {
-		wait.Go(func() { n.take(ctx, v, flags, p) })
-	}
-	n.take(ctx, v, flags, all[0])
-	wait.Wait()
-	return check.MergeResults(all, s.results)
-}
-
-// denyAll reports whether a pushback denies one of the asks, and so all: no member is
-// asked then. A shadow is to be answered, and has no say.
-func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
-	if slices.ContainsFunc(all, func(a wire.Ask) bool { return a.Shadow }) {
-		return false
-	}
-	clear(results)
-	for i := range all {
-		r := v.Route(all[i].ID, t.Steady)
-		leaves := r.Way != view.Here && r.Way != view.NoWay && r.To != v.Self
-		if leaves && n.asker.Denies(&all[i], t, &results[i]) {
-			denied = true
-		} else {
-			results[i].Allowed, results[i].Limit = true, all[i].Limit.Capacity()
-		}
-	}
-	return denied
-}
-
-// take takes from the member that answers for the party, or from this node's budget if that
-// member is not reached, in one step.
-func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *check.Group) {
-	as, now := view.AsSelf, n.env.Now()
-	switch {
-	case p.Route.Way == view.Here && !n.handover.Fenced(v, now):
-		as = view.AsOwner
-	case p.Route.Way == view.StandIn && p.Route.To == v.Self:
-		as = view.AsStandIn
-	case p.Route.Way != view.Here && p.Route.Way != view.NoWay:
-		trip := n.depart(ctx)
-		if trip != nil {
-			defer func() { trip.decided(wire.OpTake, p.Asks, p.Results, p.Err) }()
-		}
-		by, err := n.reach(ctx, trip, v, n.env.At(now), p.Route, wire.OpTake, flags, p.Asks, p.Results)
-		if err == nil {
-			by.trip = nil // nobody traces what is told
-			p.Settle = func(takes []wire.Ask) {
-				if len(takes) > 0 {
-					v.Members[by.hop].Peer.Tell(requestOf(nil, v, by, wire.OpRefund, 0, takes))
-				}
-			}
-			return
-		}
-		clear(p.Results)
-		if p.Err = cancelled(ctx); p.Err != nil {
-			return
-		}
-		after := n.viewAfter(v, p.Route.To, err)
-		if by.member == v.Self && after.Stays() {
-			as = view.AsStandIn
-		}
-		v, now = after, n.env.Now()
-	}
-	if as != view.AsOwner {
-		runtime.Gosched() // as in decide
-	}
-	s := n.scratch(len(p.Asks))
-	defer n.done(s)
-	n.owner.TakeTogether(v, as, flags, p.Asks, now, &s.room, p.Results)
-	p.Settle = func(takes []wire.Ask) {
-		for _, a := range takes {
-			n.owner.Do(v, as, wire.OpRefund, &a, n.env.Now(), new(wire.Result))
-			n.owner.Conclude(a.ID)
-		}
-	}
 }

@@ -89,7 +89,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 			answer = r.Append(wire.OpTake, answer)
 		}
 		var to told
-		inbound{n}.Late(&to, request, answer)
+		n.checks.Late(&to, request, answer)
 		for _, refund := range to.requests {
 			h, err := wire.ParseHeader(refund)
 			require.NoError(t, err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -117,7 +116,9 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 			answers := make(chan []byte, 1)
-			require.True(t, n.await(env.Sender{}, h, a.Append(h.Append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
+			b := cluster.NewBatch("b", within(answers))
+			b.Requests = [][]byte{a.Append(h.Append(nil))}
+			n.checks.Serve(b)
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
@@ -230,7 +231,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		b.Requests = [][]byte{request}
 		heard := n.env.Steady() - int64(2*time.Second)
 		n.handover.Heard(heard)
-		inbound{n}.Serve(b)
+		n.checks.Serve(b)
 		fenced = n.handover.Fenced(v, n.env.Now())
 		return wire.Status((<-got)[0]), fenced
 	}
@@ -283,7 +284,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(name(nodes[2]), within(got))
 		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: lab.GiveUp, To: self}.Append(nil))}
-		inbound{left}.Serve(b)
+		left.checks.Serve(b)
 		return wire.Status((<-got)[0])
 	}
 	lab.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
@@ -308,9 +309,5 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	require.NoError(t, nodes[2].Close())
 	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
 	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
-	kept := make(chan []byte, 1)
-	h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Hops: wire.MaxHops, Asks: 1, Wait: lab.GiveUp, To: self}
-	left.goOn(t.Context(), left.handover.View(), h, a.Append(h.Append(nil)), nil, func(answer []byte) { kept <- answer })
-	require.Equal(t, wire.Unreached, wire.Status((<-kept)[0]), "it was kept until now")
 	require.Zero(t, left.Stats().Served)
 }

@@ -31,10 +31,10 @@ var floors = [][]string{
 	{"internal/identity", "internal/view"},
 	{"internal/env"},
 	{ // the parts of a node
-		"internal/asker", "internal/check", "internal/epoch", "internal/handover", "internal/holds", "internal/queue",
+		"internal/asker", "internal/epoch", "internal/handover", "internal/holds", "internal/queue",
 		"internal/owner", "internal/limits", "internal/publish", "internal/regions", "internal/stats",
 	},
-	{"internal/reserve", "internal/snapshots"},
+	{"internal/check", "internal/reserve", "internal/snapshots"},
 	{"."},
 	{"audit", "internal/bounds", "internal/ratelimit", "weirtest"},
 	{"rules"},
@@ -180,7 +180,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 // Time is an argument of the pure floors. They name durations and instants, and read no clock.
 func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
-		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/check", "internal/httpread", "internal/identity",
+		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/httpread", "internal/identity",
 		"internal/jsonscan", "internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",
 		"internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
 	} {

@@ -132,11 +132,11 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	}
 	if err == nil {
 		ask.name(n, &a)
-		var sent, asked int64
+		var asked int64
 		if ask.ttl > 0 {
 			asked = n.env.Steady()
 		}
-		if sent, err = l.decideHold(ctx, wire.OpHold, &a, &r); err == nil {
+		if err = n.checks.Do(ctx, wire.OpHold, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
 			}
@@ -148,7 +148,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Keep(ctx, &a, &r)
 				cancel()
 			default:
-				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, sent)
+				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, a.Began)
 			}
 		}
 		if !h.granted() && !ask.waits { // WaitHold asks again, and gives up itself
@@ -163,35 +163,6 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		l.observe(ctx, key, units, h.decision, err, begun, false)
 	}
 	return h, err
-}
-
-// decideHold is decide, and first learns all holds of the count where this node owns it and does
-// not know them. It returns when the ask was sent.
-func (l *Limiter) decideHold(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (sent int64, err error) {
-	n := l.node
-	var (
-		deadline context.CancelFunc
-		began    int64
-	)
-	for tries := 0; ; tries++ { // authority may come and go meanwhile
-		v := n.handover.View()
-		*r = wire.Result{}
-		err = n.decide(ctx, op, a, r)
-		if sent = a.Began; tries == 0 {
-			began = sent
-		}
-		if err != nil || r.Allowed || tries == 2 || v.Route(a.ID, sent).Way != view.Here || n.clients.holds.Knows(n.handover.View(), view.AsOwner, op, a) {
-			break
-		}
-		if deadline == nil { // to learn and to ask take no longer together
-			ctx, deadline = n.restOfTimeout(ctx, began)
-		}
-		n.clients.holds.Learn(ctx, view.AsOwner, op, a)
-	}
-	if deadline != nil {
-		deadline()
-	}
-	return sent, err
 }
 
 // Decision is the answer that the hold was asked for. While it is Allowed the units are held
@@ -260,7 +231,7 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	defer cancel()
 	for {
 		var r wire.Result
-		switch _, err := l.decideHold(within, wire.OpExtend, &a, &r); {
+		switch err := l.node.checks.Do(within, wire.OpExtend, &a, &r); {
 		case err != nil:
 			return err
 		case r.Allowed:
@@ -295,7 +266,7 @@ func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
 	defer cancel()
 	var r wire.Result
-	if err = l.node.decide(ctx, wire.OpRelease, &a, &r); err == nil {
+	if err = l.node.checks.Do(ctx, wire.OpRelease, &a, &r); err == nil {
 		l.node.clients.holds.Bury(ctx, &a, &r)
 	}
 	return err

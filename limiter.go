@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -84,7 +85,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if l.node.asker.Refund(&a) {
 		return nil
 	}
-	err = l.node.decide(ctx, wire.OpRefund, &a, new(wire.Result))
+	err = l.node.checks.Do(ctx, wire.OpRefund, &a, new(wire.Result))
 	l.node.asker.End(a.ID)
 	if err != nil {
 		return err
@@ -99,7 +100,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.ask(ctx, key, 1, &a); err != nil {
 		return err
 	}
-	return l.node.reset(ctx, &a)
+	missed, err := l.node.checks.Reset(ctx, &a)
+	if err == nil && missed != nil {
+		err = &ErrPartial{missed}
+	}
+	return err
 }
 
 // Owner is the member that the ring gives the key to, the zero Member if there
@@ -167,7 +172,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 		err = l.grants(units)
 	}
 	if err == nil {
-		if err = n.decide(ctx, op, a, r); err == nil && op != wire.OpPeek {
+		if err = n.checks.Do(ctx, op, a, r); err == nil && op != wire.OpPeek {
 			if weight := l.meter.Decided(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, weight)
 			}
@@ -209,7 +214,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	if l.node.env.Ended() {
 		return ErrClosed
 	}
-	if err := cancelled(ctx); err != nil {
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if len(key) > wire.MaxKeyBytes {

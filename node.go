@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/buildinfo"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/handover"
@@ -47,15 +48,10 @@ type Node struct {
 	owner     *owner.Owner
 	clients   clients
 	epochs    *epoch.Members
-	pools     pools
+	checks    *check.Checks
+	scratches sync.Pool // of *scratch
 	joining   joining
 	outage    stats.OutageTracker // the outage under way
-}
-
-// pools keep what checks work with, so that they allocate nothing.
-type pools struct {
-	exchanges sync.Pool // of *exchange
-	scratches sync.Pool // of *scratch
 }
 
 // clients are what this node does for its callers beside checks.
@@ -91,6 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		identity: identity.New(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: limits.NewRegistry(cfg.Logger, describe),
+		checks:   check.New(),
 	}
 	if o, ok := cfg.Cluster.(env.Spender); ok {
 		n.counts.Observe(
@@ -106,21 +103,21 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	current := func() *view.View { return n.handover.View() }
 	n.regions = regions.New(regions.Config{
 		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
-		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Fenced: func(v *view.View, now int64) bool { return n.handover.Fenced(v, now) }, Apart: n.serveApart,
+		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Fenced: func(v *view.View, now int64) bool { return n.handover.Fenced(v, now) }, Apart: n.checks.Apart,
 		Peer: n.cluster.Region,
 		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Copy(ids, now, v) },
 	}, n.counts)
 	stream.Hold(n.regions.Holdings)
-	stream.WhenReset(n.whenReset)
+	stream.WhenReset(n.checks.WhenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
-	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.checks.Tell)
 	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Exact: cfg.Timeout})
 	box := cfg.box()
-	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.decide, Apart: n.apart})
-	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.decide, Tell: n.tell, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.tell})
+	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.checks.Do, Apart: n.checks.DoApart})
+	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.checks.Do, Tell: n.checks.Tell, Full: ErrFull, Closed: ErrClosed})
+	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.checks.Tell})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
-		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.decide,
+		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.checks.Do,
 	})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{
@@ -135,10 +132,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
 	n.joining.began = n.env.Steady()
-	n.pools.exchanges.New = func() any { return new(exchange) }
-	n.pools.scratches.New = func() any { return new(scratch) }
+	n.scratches.New = func() any { return new(scratch) }
+	n.checks.Connect(n.checkConfig())
 	n.env.Begin()
-	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
+	if err := n.cluster.Start(ctx, n.checks); err != nil {
 		_ = n.env.Close(func() error { return nil })
 		return nil, fmt.Errorf("weir: %w", err)
 	}
@@ -168,6 +165,21 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.env.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
+}
+
+// checkConfig returns the parts of the node that its checks pass.
+func (n *Node) checkConfig() check.Config {
+	c := check.Config{
+		Env: &n.env, Region: n.cfg.Region, Timeout: n.cfg.Timeout, Messages: messages{n}, Meters: &n.meters, Outage: &n.outage,
+		Handover: n.handover, Owner: n.owner, Asker: n.asker, Holds: n.clients.holds, Regions: n.regions,
+	}
+	if n.cfg.Tracer != nil {
+		c.Tracer = tracer{n.cfg.Tracer}
+	}
+	if n.cfg.Observer != nil {
+		c.Observer = hopObserver{n.cfg.Observer}
+	}
+	return c
 }
 
 // inside returns the state of the node that tests of other packages read.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/check"
 )
 
 // Observer sees every decision of this node's own checks, and every request that
@@ -60,3 +62,8 @@ type HopEvent struct {
 	Err  error  // nil if it answered; else one of package cluster's, or the context's
 	Took time.Duration
 }
+
+// hopObserver adapts an Observer to package check.
+type hopObserver struct{ o Observer }
+
+func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }

@@ -3,8 +3,6 @@ package weir
 import (
 	"fmt"
 
-	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/publish"
 )
 
@@ -52,14 +50,4 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 // them.
 func (n *Node) Published(prefix string) (values []Published, revision uint64) {
 	return publish.Values[Published](&n.published.Store, prefix)
-}
-
-// serveCompare answers another node's question about what this one has, apart from checks.
-func (n *Node) serveCompare(from env.Sender, body []byte, answer cluster.Later) {
-	q, err := publish.ParseQuestion(body)
-	if err != nil {
-		answer(nil)
-		return
-	}
-	n.answerApart(from, answer, func(b []byte) []byte { return n.published.Answer(b, &q) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/owner"
@@ -103,7 +104,7 @@ func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
 				l := limiter(t, n, Limit{Rate: 1, Per: time.Hour})
 				begun := time.Now()
 				err := l.Reset(t.Context(), "key")
-				require.LessOrEqual(t, time.Since(begun), members/resetsAtOnce*forgets+forgets)
+				require.LessOrEqual(t, time.Since(begun), members/check.ResetsAtOnce*forgets+forgets)
 				if c.missed == 0 {
 					require.NoError(t, err)
 				} else {
@@ -112,7 +113,7 @@ func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
 					require.Len(t, partial.Members, c.missed)
 				}
 				require.Equal(t, members-1, crowd.told)
-				require.LessOrEqual(t, crowd.most, resetsAtOnce)
+				require.LessOrEqual(t, crowd.most, check.ResetsAtOnce)
 			})
 		})
 	}
@@ -214,14 +215,15 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	counts := bucket.NewStore(10, bucket.Salt{})
-	n := &Node{counts: counts, env: env.Env{Clock: env.OneClock(still)}}
+	n := &Node{counts: counts, env: env.Env{Clock: env.OneClock(still)}, checks: check.New()}
 	n.handover = handover.New(handover.Config{Clock: n.env.Clock, Counts: counts, Stream: countsync.New(1, counts), Swapped: func(*view.View) {}})
-	n.handover.Stream().WhenReset(n.whenReset)
+	n.handover.Stream().WhenReset(n.checks.WhenReset)
 	n.owner = owner.New(n.env.Clock, 0, counts, n.handover.Stream(), nil)
-	n.asker = asker.New(n.env.Clock, &n.env.Life, 0, n.owner.ResetNumber, n.handover.View, n.tell)
+	n.asker = asker.New(n.env.Clock, &n.env.Life, 0, n.owner.ResetNumber, n.handover.View, n.checks.Tell)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
 	n.handover.Step(func(*view.View) *view.View { return v })
+	n.checks.Connect(n.checkConfig())
 	return n, v
 }
 
@@ -232,7 +234,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
 		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund, wire.OpDebit} { // there is a response only to the first of these
 			t.Run(fmt.Sprint(name, " of ", op), func(t *testing.T) {
-				h := wire.Header{Op: op, Hops: wire.MaxHops, Asks: uint8(asks)}
+				h := wire.Header{Op: op, Hops: wire.MaxHops, Asks: uint8(asks), To: 2}
 				if op == wire.OpTake {
 					h.Wait = time.Second
 				}
@@ -247,11 +249,13 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 					request = a.Append(request)
 				}
 				n, v := lender()
-				n.pools.exchanges.New = func() any { return new(exchange) }
 				n.env.Begin()
 				to := new(handedOn)
 				v.Members, v.Next, v.Hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
-				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.env.Try)
+				v.Named = map[uint64]int{1: 0, 2: 1}
+				b := cluster.NewBatch("c", within(make(chan []byte, 1)))
+				b.Requests = [][]byte{request}
+				n.checks.Serve(b)
 				require.NoError(t, n.env.Close(func() error { return nil }))
 				require.Len(t, to.requests, 1)
 				for i := range asks {

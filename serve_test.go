@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/lab"
@@ -91,7 +92,7 @@ func answered(n *Node, requests ...[]byte) answers {
 	got := make(answers, len(requests))
 	b := cluster.NewBatch("other", got)
 	b.Requests = requests
-	inbound{n}.Serve(b)
+	n.checks.Serve(b)
 	return got
 }
 
@@ -130,7 +131,7 @@ func FuzzServe(f *testing.F) {
 			_, err := wire.ParseAnswer(got[0], h.Op, int(h.Asks))
 			require.NoError(t, err)
 		}
-		inbound{n}.Late(nobody{}, request, got[0])
+		n.checks.Late(nobody{}, request, got[0])
 	})
 }
 
@@ -159,7 +160,7 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // not dropped, because it must take effect
 		request(wire.OpRefund, 20*time.Millisecond), // not dropped, because it is sent only once
 	}
-	inbound{n}.Serve(b)
+	n.checks.Serve(b)
 
 	s, err := wire.ParseAnswer(got[0], wire.OpTake, 1)
 	require.NoError(t, err)
@@ -264,7 +265,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: view.NameHash(to)}.Append(nil)))
 						}
 						d.handler.Heard()
-						inbound{n}.Serve(b)
+						n.checks.Serve(b)
 						return u
 					}
 					var waiting []*openRequests
@@ -283,7 +284,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 					require.Zero(t, honest.many.Load())
 					require.EqualValues(t, wire.Done, honest.status.Load(), "another member has slots of its own")
 
-					time.Sleep(n.cfg.longestWait())
+					time.Sleep(check.LongestWait(n.cfg.Timeout))
 					synctest.Wait()
 					for _, u := range waiting {
 						require.Zero(t, u.many.Load())

@@ -2,11 +2,9 @@ package weir
 
 import (
 	"context"
-	"slices"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -70,123 +68,33 @@ type TracedCheck struct {
 	Source  Source // zero if nothing was decided
 }
 
-const (
-	outcomeAllowed    = "allowed"
-	outcomeDenied     = "denied"
-	outcomeDone       = "done"
-	outcomeUnanswered = "unanswered"
-)
+// tracer adapts a Tracer to package check.
+type tracer struct{ t Tracer }
 
-// trip is the way of a check that has left this node, and of one that has come to it,
-// for its span. It is nil for what nobody traces, and so are all its methods' effects.
-type trip struct {
-	span    Span
-	context TraceContext
-	from    string // the member that asks; empty where this node does
+func (t tracer) Outgoing(ctx context.Context) check.Span { return spanOf(t.t.Outgoing(ctx)) }
+
+func (t tracer) Incoming(parent wire.Trace, read time.Time) check.Span {
+	return spanOf(t.t.Incoming(TraceContext(parent), read))
 }
 
-// depart begins the trip of a check that leaves this node, nil if nobody traces it.
-func (n *Node) depart(ctx context.Context) *trip {
-	if n.cfg.Tracer == nil {
-		return nil
-	}
-	return newTrip(n.cfg.Tracer.Outgoing(ctx), "")
-}
+// span adapts a Span to package check.
+type span struct{ Span }
 
-// arrive begins the trip of a request that has come within a trace, and returns it as it
-// is to be handed on: within the span of this node. A context that is not valid, or says
-// that nothing is sampled, is ignored; no member sends one.
-func (n *Node) arrive(b *cluster.Batch, h wire.Header, request []byte) (*trip, []byte) {
-	if n.cfg.Tracer == nil {
-		return nil, request
-	}
-	parent := TraceContext(wire.TraceOf(request))
-	if !parent.Valid() || !parent.Sampled() {
-		return nil, request
-	}
-	t := newTrip(n.cfg.Tracer.Incoming(parent, b.Read), b.From)
-	if t.travels() {
-		asks := request[:len(request)-wire.TraceBytes]
-		request = wire.Trace(t.context).Append(slices.Clone(asks))
-	}
-	return t, request
-}
-
-func newTrip(s Span, from string) *trip {
+func spanOf(s Span) check.Span {
 	if s == nil {
 		return nil
 	}
-	return &trip{span: s, context: s.Context(), from: from}
+	return span{s}
 }
 
-// travels reports whether members that are asked are to know of the trace.
-func (t *trip) travels() bool { return t != nil && t.context.Valid() && t.context.Sampled() }
+func (s span) Context() wire.Trace { return wire.Trace(s.Span.Context()) }
 
-func (t *trip) hopped(e HopEvent) {
-	if t != nil {
-		t.span.Hopped(e)
-	}
-}
+func (s span) Hopped(h check.Hop) { s.Span.Hopped(HopEvent(h)) }
 
-// decided ends the trip of a check that left this node, with what it came to.
-func (t *trip) decided(op wire.Op, asks []wire.Ask, results []wire.Result, err error) {
-	if t == nil {
-		return
+func (s span) End(e check.TraceEvent) {
+	checks := make([]TracedCheck, len(e.Checks))
+	for i, c := range e.Checks {
+		checks[i] = TracedCheck{c.Limit, c.Units, c.Shadow, c.Allowed, Source(c.Source)}
 	}
-	e := TraceEvent{Operation: op.Traced(), Outcome: outcomeOf(op, asks, results), Checks: make([]TracedCheck, len(asks)), Err: err}
-	if err != nil {
-		e.Outcome = outcomeUnanswered
-	}
-	for i := range asks {
-		a, r := &asks[i], &results[i]
-		e.Checks[i] = TracedCheck{Limit: a.Name, Units: a.Units, Shadow: a.Shadow, Allowed: r.Allowed, Source: Source(r.Source)}
-	}
-	t.span.End(e)
-}
-
-// answered ends the trip of a request that came to this node, with its answer.
-func (t *trip) answered(h wire.Header, request, answer []byte) {
-	if t == nil {
-		return
-	}
-	e := TraceEvent{Operation: h.Op.Traced(), Outcome: outcomeUnanswered, From: t.from}
-	if len(answer) == 0 {
-		e.Err = wire.ErrMalformed
-	} else if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil {
-		e.Err = err
-	} else if s == wire.Done {
-		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)
-		for i := range asks {
-			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
-			r := wire.ParseResult(answer, h.Op, i)
-			results[i] = r
-			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].Units, Shadow: asks[i].Shadow, Allowed: r.Allowed, Source: Source(r.Source)})
-		}
-		e.Outcome = outcomeOf(h.Op, asks, results)
-	}
-	t.span.End(e)
-}
-
-// later has what answers a request end its trip as well.
-func (t *trip) later(h wire.Header, request []byte, answer cluster.Later) cluster.Later {
-	if t == nil {
-		return answer
-	}
-	request = slices.Clone(request)
-	return func(body []byte) {
-		t.answered(h, request, body)
-		answer(body)
-	}
-}
-
-func outcomeOf(op wire.Op, asks []wire.Ask, results []wire.Result) string {
-	switch {
-	case op == wire.OpRefund && slices.ContainsFunc(results, func(r wire.Result) bool { return r.Source == 0 }):
-		return outcomeUnanswered // it may have been carried out
-	case op == wire.OpRefund:
-		return outcomeDone
-	case wire.Allowed(asks, results):
-		return outcomeAllowed
-	}
-	return outcomeDenied
+	s.Span.End(TraceEvent{e.Operation, e.Outcome, checks, e.From, e.Err})
 }

@@ -242,6 +242,7 @@ func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 func TestABatchMayBeTracedInPart(t *testing.T) {
 	n, s := solo(t, Config{Logger: quiet}), new(spans)
 	n.cfg.Tracer = s
+	n.checks.Connect(n.checkConfig())
 	l := limiter(t, n, Limit{Name: "logins", Rate: 100, Per: time.Hour})
 	unsampled, nowhere, odd := traceFor(t), TraceContext{Flags: 1}, traceFor(t)
 	unsampled.Flags, odd.Flags = 254, 255
@@ -390,7 +391,7 @@ func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
 	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
 	var told toldTo
-	inbound{n}.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
+	n.checks.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
 	require.Len(t, told.requests, 1)
 	h, err := wire.ParseHeader(told.requests[0])
 	require.NoError(t, err)
@@ -413,7 +414,7 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
-	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(wire.OpTake, nil, nil, nil) }))
+	require.Zero(t, testing.AllocsPerRun(200, func() { _ = tracer{s}.Outgoing(ctx) }))
 	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "nor a byte on the wire")
 }
 
@@ -425,6 +426,7 @@ func FuzzTraceContext(f *testing.F) {
 	f.Cleanup(func() { n.Close() })
 	s := new(spans)
 	n.cfg.Tracer = s
+	n.checks.Connect(n.checkConfig())
 	l, err := n.Limiter(Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	require.NoError(f, err)
 	c := traceFor(f)

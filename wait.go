@@ -44,7 +44,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if queue {
 			r, err = l.node.clients.queues.Wait(ctx, &a)
 		} else {
-			err = l.node.decide(ctx, wire.OpTake, &a, &r)
+			err = l.node.checks.Do(ctx, wire.OpTake, &a, &r)
 		}
 		var d Decision
 		l.tell(&d, &r)

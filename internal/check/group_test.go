@@ -33,12 +33,12 @@ func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 
 func TestAsksOfOneOwnerAreOneGroup(t *testing.T) {
 	v, asks := asksOf(1, 1, 2, 1, 2, 1)
-	all := GroupByRoute(v, asks, 0)
+	all := groupByRoute(v, asks, 0)
 	require.Len(t, all, 2)
-	require.Equal(t, 1, all[0].Route.To)
-	require.Equal(t, []wire.Ask{asks[0], asks[2], asks[4]}, all[0].Asks)
-	require.Equal(t, []wire.Ask{asks[1], asks[3]}, all[1].Asks)
-	require.Len(t, all[1].Results, 2)
+	require.Equal(t, 1, all[0].route.To)
+	require.Equal(t, []wire.Ask{asks[0], asks[2], asks[4]}, all[0].asks)
+	require.Equal(t, []wire.Ask{asks[1], asks[3]}, all[1].asks)
+	require.Len(t, all[1].results, 2)
 }
 
 func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
@@ -68,24 +68,24 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 		t.Run(c.about, func(t *testing.T) {
 			v, asks := asksOf(5, 1, 2, 1)
 			asks[2].Shadow = c.shadow
-			all := GroupByRoute(v, asks, 0)
+			all := groupByRoute(v, asks, 0)
 			var settled []took
 			for _, p := range all {
 				for i, at := range p.at {
-					p.Results[i] = c.results[at]
+					p.results[i] = c.results[at]
 				}
-				p.Settle = func(takes []wire.Ask) {
+				p.settle = func(takes []wire.Ask) {
 					var units []int64
 					for _, a := range takes {
 						require.EqualValues(t, 7, a.Spent.Receipt)
 						units = append(units, a.Units)
 					}
-					settled = append(settled, took{p.Route.To, units})
+					settled = append(settled, took{p.route.To, units})
 				}
 			}
-			all[1].Err = c.err
+			all[1].err = c.err
 			results := make([]wire.Result, len(asks))
-			err := MergeResults(all, results)
+			err := mergeResults(all, results)
 			require.ErrorIs(t, err, c.err)
 			require.Equal(t, c.settled, settled)
 			for i, remaining := range c.remained {
@@ -97,9 +97,9 @@ func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
 
 func TestOneGroupHasNothingToSettle(t *testing.T) {
 	v, asks := asksOf(1, 2, 2)
-	all := GroupByRoute(v, asks, 0)
-	all[0].Results[0].Allowed = true // without Settle, which would panic
+	all := groupByRoute(v, asks, 0)
+	all[0].results[0].Allowed = true // without settle, which would panic
 	results := make([]wire.Result, 2)
-	require.NoError(t, MergeResults(all, results))
+	require.NoError(t, mergeResults(all, results))
 	require.True(t, results[0].Allowed)
 }

@@ -198,8 +198,8 @@ func (h *Holds) ReleaseAll() {
 	})
 }
 
-// Do carries out an ask for a hold, its release, or a look at what is held, within what this
-// node may grant.
+// Do executes an operation on holds, within the units that this node may grant. The result is Unknown if
+// this node does not know yet which holds of the count there are: Learn asks the other members.
 func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	most, denied := int64(-1), false
@@ -230,8 +230,9 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, a.Peek.Latest, now, r)
+		r.Unknown = !h.Knows(v, as, op, a)
 	case !h.Knows(v, as, op, a):
-		r.RetryAfter = denyFor // authority has come just now, or no member has been asked in time
+		r.Unknown, r.RetryAfter = true, denyFor
 	case op == wire.OpExtend:
 		certain := as == view.AsOwner
 		if _, lacks := h.lacks(v, op, a); certain && lacks {
@@ -248,13 +249,6 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 // refuse denies a hold that no member may grant.
 func refuse(r *wire.Result) {
 	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
-}
-
-// Answer carries out the ask of a request here and appends the answer.
-func (h *Holds) Answer(v *view.View, header wire.Header, a *wire.Ask, dst []byte, now int64) []byte {
-	var r wire.Result
-	h.Do(v, v.Standing(a.ID), header.Op, a, now, &r)
-	return r.Append(header.Op, wire.AppendAnswer(dst, wire.Done, 1))
 }
 
 // Run renews what this node holds, and forgets what others have not renewed, until the

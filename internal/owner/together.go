@@ -64,6 +64,9 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 	return dst, nil
 }
 
+// Prefetch loads the counts of checks that follow into the cache of the processor.
+func (o *Owner) Prefetch(ids []bucket.ID) { o.counts.Prefetch(ids) }
+
 // TakeTogether is TakeAll of a request with these flags.
 func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	o.begin(flags, asks, o.clock.SteadyAt(now))

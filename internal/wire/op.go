@@ -130,5 +130,8 @@ func (o Op) IsOfHold() bool { return o.properties().ofHold }
 // Traced returns the name of op in traces.
 func (o Op) Traced() string { return o.properties().name }
 
+// HasAsks reports whether a request of op has asks. Any other request has a body of its own.
+func (o Op) HasAsks() bool { return o.properties().isAsked }
+
 // AskBytes returns the length of each ask of op, 0 if op has none.
 func (o Op) AskBytes() int { return o.properties().askBytes }

@@ -46,6 +46,9 @@ type Result struct {
 	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
 	Held        int64  // of OpExtend: the units of the hold
 	Ahead       int64  // Units that wait, in Owner.TakeAll; not on the wire
+	// Unknown reports that the node that decided does not know yet which holds of the count there are, so
+	// that the result may change once it does; not on the wire.
+	Unknown bool
 }
 
 // AppendAnswer appends the header of an answer.

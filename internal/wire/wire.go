@@ -190,6 +190,11 @@ func IDsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	return ids
 }
 
+// IsSampled reports whether c names a trace and a span, and the trace is sampled.
+func (c Trace) IsSampled() bool {
+	return c.TraceID != [16]byte{} && c.SpanID != [8]byte{} && c.Flags&1 != 0
+}
+
 func (c Trace) Append(b []byte) []byte {
 	b = append(b, c.TraceID[:]...)
 	b = append(b, c.SpanID[:]...)

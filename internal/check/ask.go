@@ -1,0 +1,133 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// answerer is the member that has answered a check, or the last that was asked.
+type answerer struct {
+	member int // its index in Members; that of this node if it is to stand in
+	hop    int // the member that the request was sent to
+	flags  uint8
+	trip   *trip         // nil if the check is not traced
+	left   time.Duration // the rest of the check's time, set with an error; an attempt uses at most its Wait
+}
+
+// ask has another member execute op on asks of one route, within Timeout: the member with authority,
+// and if that does not answer in time, the member that stands in for it, which asks it again first. It
+// sends a refund only once, because a member that has not answered may still execute it. If a take or a
+// debit is executed twice, one of them is refunded when its response arrives late.
+//
+// begun is the present time: a check reads the clock once while every member answers.
+func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
+	trip := c.depart(ctx)
+	a, sent := FirstAttempt(v, route, flags, c.Timeout, begun.Steady), begun
+	if op == wire.OpHold || op == wire.OpExtend {
+		a.KeepReserve()
+	}
+	for {
+		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}
+		if err = c.forward(ctx, a.View, by, op, asks, results, sent, a.Wait); err == nil {
+			return by, nil
+		}
+		if op == wire.OpRefund || !IsUnanswered(err) {
+			by.left = a.Left(c.Env.Steady())
+			return by, err
+		}
+		for i := range asks {
+			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks it directly
+		}
+		sent = c.Env.Time()
+		again := a.Next(err, asks[0].ID, sent.Steady)
+		by.member = a.Member
+		if !again {
+			by.left = a.Left(sent.Steady)
+			return by, err
+		}
+	}
+}
+
+// forward sends one request with asks, and reads the results.
+func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
+	x := c.exchanges.Get().(*exchange)
+	defer c.exchanges.Put(x)
+	if op == wire.OpTake {
+		for i := range asks {
+			asks[i].Take.Sent = sent.Steady // for Late
+		}
+	}
+	x.request = appendRequest(x.request[:0], v, by, op, wait, asks)
+	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
+	if err := c.exchange(ctx, v, by, x, wait); err != nil {
+		if errors.Is(err, cluster.ErrTimeout) && !relayed {
+			c.Outage.Lost(c.Env.Steady(), v.Members[by.hop].Name)
+		}
+		return err
+	}
+	for i := range results {
+		r := wire.ParseResult(x.answer, op, i)
+		switch {
+		case r.Source == wire.Owner && relayed:
+			r.Source = wire.Relayed
+		case r.Source == wire.Owner:
+			r.Source = wire.Forwarded
+		}
+		if op == wire.OpTake {
+			c.Asker.Learn(&asks[i], &r, v.Hashes[by.member], sent)
+		}
+		results[i] = r
+	}
+	return nil
+}
+
+// appendRequest appends a request to b.
+func appendRequest(b []byte, v *view.View, by answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
+	if by.trip.travels() {
+		by.flags |= wire.FlagTraced
+	}
+	b = wire.Header{Op: op, Flags: by.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.Hashes[by.member]}.Append(b)
+	for i := range asks {
+		b = asks[i].Append(b)
+	}
+	if by.flags&wire.FlagTraced != 0 {
+		b = by.trip.context.Append(b)
+	}
+	return b
+}
+
+// exchange sends x.request to a member and sets x.answer to the response, which it has checked.
+func (c *Checks) exchange(ctx context.Context, v *view.View, by answerer, x *exchange, wait time.Duration) error {
+	to := &v.Members[by.hop]
+	var begun int64
+	observed := c.Observer != nil || by.trip != nil
+	if observed {
+		begun = c.Env.Now()
+	}
+	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
+	if observed {
+		h := Hop{To: to.Name, Err: err, Took: time.Duration(c.Env.Now() - begun)}
+		if c.Observer != nil {
+			c.Observer.Hopped(ctx, h)
+		}
+		by.trip.hopped(h)
+	}
+	if err != nil {
+		return err
+	}
+	x.answer = answer
+	switch s, err := wire.ParseAnswer(answer, wire.Op(x.request[0]), int(x.request[3])); {
+	case err != nil:
+		return err
+	case s == wire.Unreached:
+		return env.ErrUnreached
+	}
+	return nil
+}

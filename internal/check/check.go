@@ -1,0 +1,126 @@
+// Package check is the path of a check: on the node whose caller asks (Do, TakeAll), and on the member
+// that answers (Serve).
+//
+// A node decides by itself if it has authority over the count, or a pushback or a lease. Otherwise it
+// asks the member that answers for the count, and then the one that stands in for it. If neither
+// answers in time, it decides within its share. A member that is asked decides likewise. It passes a
+// request on if another member has authority, and keeps it while authority is on its way.
+//
+// Each file has one step: decide.go, ask.go and attempt.go of the asking node, serve.go, keep.go and
+// pass.go of the member, learn.go of both for holds. takeall.go and group.go have the checks that are decided
+// together, late.go the refund of a late response, and reset.go the reset of a count.
+package check
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/asker"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/regions"
+	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Config has the parts of a node that its checks pass.
+type Config struct {
+	Env      *env.Env
+	Region   string
+	Timeout  time.Duration // bounds the wait of a check for other members
+	Tracer   Tracer        // nil for none
+	Observer Observer      // nil for none
+	Messages Messages
+	Meters   *stats.Meters
+	Outage   *stats.OutageTracker
+
+	Handover *handover.Handover
+	Owner    *owner.Owner
+	Asker    *asker.Asker
+	Holds    *holds.Holds
+	Regions  *regions.Regions
+}
+
+// Observer observes the requests that the checks of this node send. Its methods must not block.
+type Observer interface {
+	Hopped(ctx context.Context, h Hop)
+}
+
+// Hop is one request to another member.
+type Hop struct {
+	To   string // the name of the member
+	Err  error  // nil if the member has answered
+	Took time.Duration
+}
+
+// Messages handles the requests of other members that are no checks, and that no part in Config handles.
+type Messages interface {
+	// Handle appends the body of the response to dst. It returns an error for a malformed message.
+	Handle(m *Message, dst []byte) ([]byte, error)
+	// IsSlow reports whether Handle may take long. Then it is called in a goroutine of its own, so that
+	// no check waits for it.
+	IsSlow(op wire.Op) bool
+}
+
+// Message is a request without asks.
+type Message struct {
+	Op   wire.Op
+	From string // the name of the member that has sent it
+	Body []byte // valid until Handle returns
+}
+
+// Checks executes the checks of one node. It is a cluster.Handler, and its methods are safe for
+// concurrent use.
+type Checks struct {
+	Config
+	exchanges sync.Pool // of *exchange
+	rooms     sync.Pool // of *owner.Room
+}
+
+// New returns Checks that the caller must Connect before a method is called.
+func New() *Checks {
+	c := new(Checks)
+	c.exchanges.New = func() any { return new(exchange) }
+	c.rooms.New = func() any { return new(owner.Room) }
+	return c
+}
+
+// Connect sets the parts of the node. Some parts call Checks, so that these exist first.
+func (c *Checks) Connect(cfg Config) { c.Config = cfg }
+
+// exchange has the bytes of a request and its response. It comes from a pool, so that a check allocates
+// nothing.
+type exchange struct{ request, answer []byte }
+
+// Changed replaces the view after the cluster has changed.
+func (c *Checks) Changed() { c.Handover.Refresh() }
+
+// Heard records that another member has answered.
+func (c *Checks) Heard() { c.Handover.Heard(c.Env.Steady()) }
+
+// WhenReset resets a count, and deletes the leases and pushbacks of the count before. Another node may
+// have reset it.
+func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
+	c.Owner.Reset(id, reset)
+	c.Asker.Reset(id, number)
+}
+
+// Apart runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. Apart
+// reports false if too many goroutines run for this sender, or in all.
+func (c *Checks) Apart(from env.Sender, f func(context.Context)) bool {
+	if _, known := c.Handover.View().Named[view.NameHash(from.Name)]; !known || from.Region != c.Region {
+		from.Name = ""
+	}
+	return c.Env.TryFor(from, f)
+}
+
+// LongestWait bounds the time for which a node of the given timeout works on a request, whatever wait
+// its sender states: as long as it would wait itself, for a check or for a message.
+func LongestWait(timeout time.Duration) time.Duration {
+	return max(timeout+Extension(timeout, timeout), stats.TopWait, handover.LocateWait)
+}

@@ -1,0 +1,176 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Do executes op on one count at the member that answers for it, and waits for the result. It sets
+// a.Began. A deadline or an outage is no error: this node then decides within its share. The error is
+// that of a cancelled ctx.
+func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
+	err := c.decide(ctx, op, a, r)
+	if err == nil && r.Unknown {
+		return c.learnAndDecide(ctx, op, a, r)
+	}
+	return err
+}
+
+// decide is Do, except that the result of an operation on holds may be Unknown.
+func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
+	v, now := c.Handover.View(), c.Env.Now()
+	t := c.Env.At(now)
+	a.Began = t.Steady
+	route := v.Route(a.ID, t.Steady)
+	as, asks := c.place(v, route, now)
+	switch {
+	case as == view.AsOwner:
+		c.execute(v, as, op, a, now, r)
+		return nil
+	case !asks:
+		return c.decideHere(ctx, v, as, c.Timeout, op, a, now, r)
+	case op == wire.OpTake && c.Asker.Answer(a, t, r):
+		return nil
+	case op == wire.OpHold:
+		c.Holds.Asks(a)
+	}
+	sent, results := [1]wire.Ask{*a}, [1]wire.Result{}
+	if op == wire.OpTake && route.Way == view.Direct {
+		c.Asker.Want(v, &sent[0], t)
+	}
+	by, err := c.ask(ctx, v, t, route, op, 0, sent[:], results[:])
+	switch {
+	case err == nil:
+		*r = results[0]
+	case op == wire.OpRefund && !IsUnsent(err):
+		err = cancelled(ctx)
+	default:
+		v, as = c.standing(v, route, by, err)
+		err = c.decideHere(ctx, v, as, by.left, op, a, c.Env.Now(), r)
+	}
+	if by.trip != nil {
+		results[0] = *r
+		by.trip.decided(op, sent[:], results[:], err)
+	}
+	return err
+}
+
+// place returns the standing in which this node decides a check that has the given route, and whether
+// it asks another member first.
+func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Standing, asks bool) {
+	switch route.Way {
+	case view.Here:
+		if !c.Handover.Fenced(v, now) {
+			return view.AsOwner, false
+		}
+		return view.AsSelf, false
+	case view.NoWay:
+		return view.AsSelf, false
+	case view.StandIn:
+		if route.To == v.Self {
+			return view.AsStandIn, false
+		}
+	}
+	return view.AsSelf, true
+}
+
+// standing returns the view and the standing by which this node decides after no member has answered.
+func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error) (*view.View, view.Standing) {
+	after := c.viewAfter(v, route.To, err)
+	if by.member == v.Self && after.Stays() {
+		return after, view.AsStandIn
+	}
+	return after, view.AsSelf
+}
+
+// viewAfter returns the view to decide by after a member has not answered. A member that is late is not
+// missing. A member whose connection has broken is missing, though no view may show that yet. A node
+// that has begun to leave since goes by its present view, in which it stands in for no member.
+func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
+	now := c.Handover.View()
+	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard)) {
+		return v.Without(to)
+	}
+	return now
+}
+
+// decideHere executes op without authority. If this node stands in for the owner, it first learns which
+// holds other members know, and waits for at most left.
+func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
+	if err := cancelled(ctx); err != nil {
+		return err
+	}
+	if op == wire.OpHold && a.Hold.Waits && ctx.Err() != nil {
+		return ctx.Err() // a waiter that runs out of time has not been served, and gets no share
+	}
+	// The goroutines that read responses run first, as a decision without a wait could keep them from
+	// the processor.
+	runtime.Gosched()
+	c.execute(v, as, op, a, now, r)
+	if r.Unknown {
+		c.learnAndExecute(ctx, v, as, left, op, a, r)
+	}
+	return nil
+}
+
+// execute executes op on a count or hold of this node. A caller of this node and another member get
+// the same result.
+func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
+	if a.Limit.Algorithm == bucket.InFlight {
+		c.Holds.Do(v, as, op, a, c.Env.SteadyAt(now), r)
+		return
+	}
+	c.Owner.Do(v, as, op, a, now, r)
+}
+
+// Tell executes op at the member that answers for the count, and waits for no response. It is for
+// operations that return units. If the message is lost, the units stay spent.
+func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
+	v, now := c.Handover.View(), c.Env.Now()
+	route := v.Route(a.ID, c.Env.SteadyAt(now))
+	by := answerer{member: route.To, hop: route.Hop}
+	if route.Way == view.StandIn {
+		by.flags |= wire.FlagStandIn
+	}
+	switch {
+	case route.Way == view.NoWay:
+		c.execute(v, view.AsSelf, op, a, now, new(wire.Result))
+	case route.To == v.Self:
+		c.execute(v, v.Standing(a.ID), op, a, now, new(wire.Result))
+	default:
+		v.Members[route.Hop].Peer.Tell(appendRequest(nil, v, by, op, 0, []wire.Ask{*a}))
+	}
+	c.Asker.End(a.ID)
+}
+
+// DoApart is Do without a wait: if another member answers for the count, a goroutine asks it.
+func (c *Checks) DoApart(op wire.Op, a *wire.Ask) {
+	v, now := c.Handover.View(), c.Env.Now()
+	if as, _ := c.place(v, v.Route(a.ID, c.Env.SteadyAt(now)), now); as == view.AsOwner {
+		c.execute(v, as, op, a, now, new(wire.Result))
+		c.Asker.End(a.ID)
+		return
+	}
+	started := c.Env.Try(func(ctx context.Context) {
+		_ = c.Do(ctx, op, a, new(wire.Result)) // if it fails, the units stay spent
+		c.Asker.End(a.ID)
+	})
+	if !started {
+		c.Tell(op, a)
+	}
+}
+
+// cancelled returns the error of ctx, except for a deadline: if that passes, the share of this node answers.
+func cancelled(ctx context.Context) error {
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/internal/view"
+)
+
+// keep reports whether it keeps a check until authority over its count has arrived, for at most half of
+// the asker's wait. The check is then handled. If too many goroutines run, it is not kept.
+func (c *Checks) keep(v *view.View, r *request) bool {
+	return v.Awaits(r.h, r.bytes) && c.detach(r, func(life context.Context, r *request) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(life, r.h.Wait/2)
+		defer cancel()
+		for v := c.Handover.View(); v.Awaits(r.h, r.bytes) && ctx.Err() == nil; v = c.Handover.View() {
+			select {
+			case <-v.Over:
+			case <-ctx.Done():
+			}
+		}
+		r.h.Wait -= min(time.Since(begun), r.h.Wait/2) // the asker does not count the time in which this process was late
+		c.resume(r)
+	})
+}
+
+// resume handles a request that has waited in a goroutine of its own.
+func (c *Checks) resume(r *request) {
+	v, now := c.Handover.View(), c.Env.Now()
+	if c.Handover.Fenced(v, now) {
+		r.handBack()
+		return
+	}
+	c.handle(v, now, r)
+}

@@ -1,0 +1,61 @@
+package check
+
+import (
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Late refunds the units that a response grants after its asker has given up: the share of this node,
+// or another member, has answered instead. A debit that left a debt is not refunded, because this node
+// does not know how much of it was counted. Late also records the leases and firm denials in the
+// response to a request of this node's own, and keeps neither request nor answer.
+func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
+	h, err := wire.ParseHeader(request)
+	if err != nil || !h.Op.GrantsUnits() && !h.Op.LearnsLeases() {
+		return
+	}
+	if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil || s != wire.Done {
+		return
+	}
+	var (
+		taken  []wire.Ask
+		units  uint64
+		denied bool
+	)
+	for i := range int(h.Asks) {
+		a, err := wire.ParseAsk(request, i, new(bucket.Limit))
+		if err != nil {
+			return
+		}
+		r := wire.ParseResult(answer, h.Op, i)
+		if h.Op.LearnsLeases() && h.Hops == wire.MaxHops {
+			c.Asker.Learn(&a, &r, h.To, c.Asker.SentAt(a.Take.Sent))
+		}
+		switch {
+		case !h.Op.GrantsUnits():
+		case !r.Allowed:
+			denied = denied || !a.Shadow
+		case h.Op == wire.OpHold:
+			c.Holds.Late(from, h.To, &a)
+		default:
+			if h.Op == wire.OpWait {
+				a.Units = r.Granted
+			}
+			units += uint64(a.Units)
+			taken = append(taken, a.Taken(&r))
+		}
+	}
+	if denied || len(taken) == 0 {
+		return
+	}
+	refund := wire.Header{Op: wire.OpRefund, Flags: h.Flags &^ wire.FlagTraced, Hops: wire.MaxHops, Asks: uint8(len(taken)), To: h.To}.Append(nil)
+	for i := range taken {
+		refund = taken[i].Append(refund)
+	}
+	c.Meters.LateUnits.Add(units)
+	from.Tell(refund)
+	for i := range taken {
+		c.Asker.End(taken[i].ID)
+	}
+}

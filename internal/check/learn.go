@@ -1,0 +1,47 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// A node decides on a hold once it knows which holds of the count there are. If it does not know them
+// yet, the result of an operation is Unknown. The node then asks the other members, and executes the
+// operation again.
+
+// learnAndDecide decides again after this node, as the owner, has asked other members for their holds.
+// Authority may move meanwhile. All takes no longer than Timeout since a.Began.
+func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Steady()-a.Began))
+	defer cancel()
+	for tries := 2; tries > 0 && err == nil && r.Unknown; tries-- {
+		c.Holds.Learn(ctx, view.AsOwner, op, a)
+		*r = wire.Result{}
+		err = c.decide(ctx, op, a, r)
+	}
+	return err
+}
+
+// learnAndExecute executes op again after this node has asked other members for at most left.
+func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, r *wire.Result) {
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	c.Holds.Learn(ctx, as, op, a)
+	*r = wire.Result{}
+	c.execute(v, as, op, a, c.Env.Now(), r)
+	r.Unknown = false // the members have not answered in time, so the denial stands
+}
+
+// learnAndHandle handles a request again after this node has asked other members for their holds. It
+// reports false if there is no goroutine for that.
+func (c *Checks) learnAndHandle(v *view.View, r *request, a wire.Ask) bool {
+	as := v.Standing(a.ID)
+	return c.detach(r, func(ctx context.Context, r *request) {
+		c.Holds.Learn(ctx, as, r.h.Op, &a)
+		r.learned = true
+		c.resume(r)
+	})
+}

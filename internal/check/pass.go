@@ -1,0 +1,86 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// passOn sends a request to the given member, or towards it, with the given flags, and returns the
+// response. It takes at most three quarters of the asker's wait, so that the asker learns of a failure in
+// time.
+//
+// After a refund was sent, this node does not execute it in any case: the member may have executed it,
+// or may do so later, and nothing would undo the second refund. Late refunds the second take or debit.
+// The response wire.Unreached may be a response that was late further on.
+func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
+	h := r.h
+	h.Flags = flags
+	standsIn := r.bytes[1]&wire.FlagStandIn != 0
+	hop := v.Next[member]
+	switch {
+	case hop >= 0 && hop != member && v.Members[hop].Name == r.from.Name:
+		// This node and the sender each reach the member through the other, so neither reaches it. If
+		// the sender asks this node to stand in, it does. Otherwise the sender stands in.
+		if standsIn && v.Stays() && h.To == v.Hashes[v.Self] {
+			c.standIn(v, now, r)
+		} else {
+			r.handBack()
+		}
+		return
+	case hop < 0 || h.Hops == 0:
+		r.handBack()
+		return
+	}
+	standsIn = standsIn && h.Flags&wire.FlagStandIn == 0
+	redirects := h.To != v.Hashes[member] // otherwise the request was for that member
+	h.Hops--
+	h.To = v.Hashes[member]
+	h.Wait = h.Wait * 3 / 4
+	if standsIn {
+		h.Wait = h.Wait * 2 / 3 // half of the asker's wait: the other half is for standing in
+	}
+	onward := append(h.Append(nil), r.bytes[wire.HeaderBytes:]...)
+	for i := range int(h.Asks) {
+		wire.ClearWant(onward, i) // the member would not know which node wants the lease
+	}
+	peer := v.Members[hop].Peer
+	c.Meters.Passed.Add(uint64(h.Asks))
+	if h.Wait == 0 {
+		peer.Tell(onward)
+		r.handBack()
+		return
+	}
+	if !c.detach(r, func(ctx context.Context, r *request) {
+		begun := c.Env.Now()
+		answer, err := peer.Ask(ctx, onward, nil, h.Wait)
+		r.trip.hopped(Hop{To: v.Members[hop].Name, Err: err, Took: time.Duration(c.Env.Now() - begun)})
+		failed := err != nil || len(answer) == 0 || wire.Status(answer[0]) == wire.Unreached
+		after := c.viewAfter(v, member, err)
+		switch {
+		case standsIn && after.Stays() && failed && (h.Op != wire.OpRefund || IsUnsent(err)):
+			c.standIn(after, c.Env.Now(), r)
+			return
+		case err != nil:
+			r.handBack()
+			return
+		case redirects:
+			wire.UnmarkStoodIn(h.Op, answer)
+		}
+		r.reply(answer)
+	}) {
+		r.handBack()
+	}
+}
+
+// standIn executes a request in the stead of an owner that has not answered this node either. If this
+// node does not know all holds, it denies a hold: the rest of the asker's wait is too short to learn them.
+func (c *Checks) standIn(v *view.View, now int64, r *request) {
+	answer, _, err := c.answer(v, r.h, r.bytes, r.x.answer[:0], now)
+	if err != nil {
+		answer = nil
+	}
+	r.reply(answer)
+}

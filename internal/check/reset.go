@@ -1,0 +1,71 @@
+package check
+
+import (
+	"context"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// ResetsAtOnce bounds the number of members to which a reset is sent at a time.
+const ResetsAtOnce = 64
+
+// Reset deletes a count on this node and on every other member of the roster, which it reaches directly
+// or through other members. A member that is not reached learns of the reset from the counts that it is
+// sent later. Of a Global limit, Reset asks one node of each other region as well. It returns those that have
+// not answered: the names of members, and then of regions as "region NAME". The error is that of ctx.
+func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
+	v, now := c.Handover.View(), c.Env.Now()
+	a.Reset = c.Handover.Stream().Reset(a.ID, now)
+	asks := []wire.Ask{*a}
+	var regions []string
+	if a.Global && c.Regions.Holdings != nil {
+		others := *a
+		others.ID = countsync.Elsewhere(a.ID)
+		others.Reset = c.Handover.Stream().Reset(others.ID, now)
+		asks = append(asks, others)
+		regions = c.Regions.Names()
+	}
+	silent := make([]bool, len(v.Members)+len(regions))
+	// No member waits for a region that is slow.
+	env.Gather(len(silent), len(regions)+ResetsAtOnce, func(i int) {
+		if i < len(regions) {
+			silent[len(v.Members)+i] = c.Regions.Reset(ctx, regions[i], asks) != nil
+			return
+		}
+		switch i -= len(regions); {
+		case i == v.Self:
+		case v.Next[i] < 0:
+			silent[i] = true
+		default:
+			by := answerer{member: i, hop: v.Next[i]}
+			silent[i] = c.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), c.Env.At(now), c.Timeout) != nil
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i := range silent {
+		switch at := i - len(v.Members); {
+		case !silent[i]:
+		case at < 0:
+			missed = append(missed, v.Members[i].Name)
+		default:
+			missed = append(missed, "region "+regions[at])
+		}
+	}
+	return missed, nil
+}
+
+// areResetsInTime reports whether the numbers of a reset are times that the clock of a member may have
+// reached. If they are not, the request gets an empty response, and its sender reports this node as missed.
+func areResetsInTime(h wire.Header, request []byte, now int64) bool {
+	for i := range int(h.Asks) {
+		if a, err := wire.ParseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(a.Reset, now) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,232 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// request is one request of another member, and how it is answered.
+type request struct {
+	from  env.Sender
+	h     wire.Header
+	bytes []byte
+	trip  *trip     // nil if the request is not traced
+	x     *exchange // its answer is the room for the response
+
+	batch *cluster.Batch // answers it while the batch is served
+	index int            // in batch
+
+	// A request that has to wait gets a goroutine, and is answered by later.
+	later   cluster.Later
+	life    context.Context
+	learned bool // this node has asked other members for their holds
+}
+
+// reply answers the request. An empty answer tells its sender that it was malformed.
+func (r *request) reply(answer []byte) {
+	r.trip.answered(r.h, r.bytes, answer)
+	if r.later != nil {
+		r.later(answer)
+		return
+	}
+	r.batch.Reply(r.index, answer)
+}
+
+// handBack answers that this node cannot execute the request.
+func (r *request) handBack() {
+	r.x.answer = wire.AppendAnswer(r.x.answer[:0], wire.Unreached, 0)
+	r.reply(r.x.answer)
+}
+
+// detach runs f in a goroutine with a request that outlives its batch. It reports false if too many
+// goroutines run.
+func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) bool {
+	if r.later != nil {
+		f(r.life, r) // it has a goroutine already
+		return true
+	}
+	kept := *r
+	kept.bytes, kept.x, kept.later, kept.batch = slices.Clone(r.bytes), new(exchange), r.batch.Later(r.index), nil
+	return c.Apart(kept.from, func(life context.Context) {
+		kept.life = life
+		f(life, &kept)
+	})
+}
+
+// Serve handles the requests of another member, or of a node of another region. It reads the clock once
+// for the whole batch, so that the cache misses of the counts overlap.
+func (c *Checks) Serve(b *cluster.Batch) {
+	x := c.exchanges.Get().(*exchange)
+	defer c.exchanges.Put(x)
+	v, now := c.Handover.View(), c.Env.Now()
+	s := serving{
+		checks: c, longest: LongestWait(c.Timeout),
+		starting: v.Self < 0 && c.Handover.Starting(), fenced: c.Handover.Fenced(v, now),
+	}
+	if !b.Read.IsZero() {
+		s.waited = time.Since(b.Read)
+	}
+	c.Owner.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
+	from := env.Sender{Region: b.Region, Name: b.From}
+	for i, bytes := range b.Requests {
+		r := request{from: from, bytes: bytes, x: x, batch: b, index: i}
+		if s.admit(&r, now) && !c.keep(v, &r) {
+			v = c.handle(v, now, &r)
+		}
+	}
+}
+
+// serving has the conditions under which one batch is served.
+type serving struct {
+	checks   *Checks
+	longest  time.Duration // bounds the wait of each request
+	waited   time.Duration // since the batch was read
+	starting bool          // this node does not know the members yet
+	fenced   bool
+}
+
+// admit parses a request, and reports whether this node may handle it. If not, admit has answered it.
+// Each request passes all conditions here, so that no operation lacks one.
+func (s *serving) admit(r *request, now int64) bool {
+	c := s.checks
+	h, err := wire.ParseHeader(r.bytes)
+	if err != nil {
+		r.batch.Reply(r.index, wire.Refusal(err))
+		return false
+	}
+	h.Wait = min(h.Wait, s.longest)
+	if r.from.Region != c.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
+		if refusal, err := c.Regions.Border(r.batch, &h, r.bytes, now); refusal != nil || err != nil {
+			r.batch.Reply(r.index, refusal)
+			return false
+		}
+	}
+	r.h = h
+	if h.Flags&wire.FlagTraced != 0 {
+		r.trip, r.bytes = c.arrive(r.batch, r.bytes)
+	}
+	// A request that returns units is sent only once. If this node did not execute it, its units would
+	// stay spent.
+	decides := h.Op.Checks() && !h.Op.GivesBack()
+	switch {
+	case decides && h.Wait > 0 && s.waited > overdueAfter(h.Wait):
+		c.Meters.Overdue.Add(uint64(h.Asks))
+	case s.starting || s.fenced && decides:
+	default:
+		return true
+	}
+	r.handBack()
+	return false
+}
+
+// overdueAfter returns how long a request may wait here before this node drops it. The asker
+// gives up after wait, and does not count time in which its process does not run. While this node
+// does not run, the asker may not run either, so the request may wait for twice as long. If a
+// grant arrives after the asker has given up, the asker refunds it.
+func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
+
+// handle executes a request, or passes it on. It returns the present view, which a request may replace.
+func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
+	if member, flags := v.Onward(r.h, r.bytes, c.Env.SteadyAt(now)); member >= 0 {
+		c.passOn(v, member, flags, now, r)
+		return v
+	}
+	switch {
+	case !r.h.Op.HasAsks():
+		c.handleMessage(now, r)
+		return c.Handover.View() // authority may have come with it
+	case v.Declines(r.h, r.bytes):
+		r.handBack()
+	case r.h.Op == wire.OpReset && !areResetsInTime(r.h, r.bytes, now):
+		r.reply(nil)
+	default:
+		c.executeRequest(v, now, r)
+	}
+	return v
+}
+
+// executeRequest executes a request on counts or holds of this node.
+func (c *Checks) executeRequest(v *view.View, now int64, r *request) {
+	answer, unknown, err := c.answer(v, r.h, r.bytes, r.x.answer[:0], now)
+	switch {
+	case err != nil:
+		r.reply(nil)
+	case unknown != nil && !r.learned:
+		if !c.learnAndHandle(v, r, *unknown) {
+			r.handBack()
+		}
+	default:
+		r.x.answer = answer
+		c.Meters.Served.Add(uint64(r.h.Asks))
+		r.reply(answer)
+	}
+}
+
+// answer executes a request on counts or holds of this node, and appends the response. It returns the
+// ask if this node does not know yet which holds there are.
+func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int64) (answer []byte, unknown *wire.Ask, err error) {
+	if !wire.OfHolds(h, bytes) {
+		answer, err = c.Owner.Answer(v, h, bytes, dst, now)
+		return answer, nil, err
+	}
+	a, err := wire.ParseAsk(bytes, 0, new(bucket.Limit))
+	if err != nil {
+		return nil, nil, err
+	}
+	var result wire.Result
+	c.execute(v, v.Standing(a.ID), h.Op, &a, now, &result)
+	if result.Unknown {
+		unknown = &a
+	}
+	return result.Append(h.Op, wire.AppendAnswer(dst, wire.Done, 1)), unknown, nil
+}
+
+// handleMessage handles a request without asks.
+func (c *Checks) handleMessage(now int64, r *request) {
+	body := r.bytes[wire.HeaderBytes:]
+	switch r.h.Op {
+	case wire.OpLocate:
+		r.x.answer = c.Handover.ServeLocate(body, r.x.answer[:0])
+	case wire.OpStream:
+		r.x.answer = c.Handover.ServeFrame(body, now, r.x.answer[:0])
+	case wire.OpExchange:
+		c.Regions.Serve(r.from, r.bytes, r.h, r.batch.Later(r.index))
+		return
+	default:
+		if !c.Messages.IsSlow(r.h.Op) {
+			c.replyTo(r)
+		} else if !c.detach(r, func(_ context.Context, r *request) { c.replyTo(r) }) {
+			r.handBack()
+		}
+		return
+	}
+	r.batch.Reply(r.index, r.x.answer)
+}
+
+// replyTo answers a message by the part of the node that handles it.
+func (c *Checks) replyTo(r *request) {
+	body, dst := r.bytes[wire.HeaderBytes:], wire.AppendAnswer(r.x.answer[:0], wire.Done, 0)
+	var err error
+	switch r.h.Op {
+	case wire.OpRenew:
+		dst, err = c.Holds.ServeRenew(body, dst)
+	case wire.OpHeld:
+		dst, err = c.Holds.ServeHeld(body, dst)
+	default:
+		m := Message{Op: r.h.Op, From: r.from.Name, Body: body}
+		dst, err = c.Messages.Handle(&m, dst)
+	}
+	if err != nil {
+		r.reply(nil)
+		return
+	}
+	r.x.answer = dst
+	r.reply(dst)
+}

@@ -1,0 +1,115 @@
+package check
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// TakeAll takes the units of all asks, or of none. The asks are of different counts, and there is at
+// least one. Asks that one member answers for are taken in one step. If several members answer, each
+// take is tentative, and is refunded if another one is denied. The error is that of a cancelled ctx.
+func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Result) error {
+	if len(asks) == 1 {
+		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
+	}
+	v, now := c.Handover.View(), c.Env.Now()
+	t := c.Env.At(now)
+	for i := range asks {
+		asks[i].Began = t.Steady
+	}
+	if v.AllHere(asks, t.Steady) && !c.Handover.Fenced(v, now) {
+		c.takeTogether(v, view.AsOwner, 0, asks, now, results)
+		return nil
+	}
+	if c.denyAll(v, asks, t, results) {
+		return nil
+	}
+	groups := groupByRoute(v, asks, t.Steady)
+	var flags uint8
+	if len(groups) > 1 {
+		flags = wire.FlagTentative
+	}
+	var wait sync.WaitGroup
+	for _, g := range groups[1:] {
+		wait.Go(func() { c.takeGroup(ctx, v, flags, g) })
+	}
+	c.takeGroup(ctx, v, flags, groups[0])
+	wait.Wait()
+	return mergeResults(groups, results)
+}
+
+// denyAll reports whether a pushback denies one of the asks, and so all. No member is asked in that
+// case. Shadows must be answered, so that no pushback denies asks among which one is.
+func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
+	if slices.ContainsFunc(asks, func(a wire.Ask) bool { return a.Shadow }) {
+		return false
+	}
+	clear(results)
+	for i := range asks {
+		if _, leaves := c.place(v, v.Route(asks[i].ID, t.Steady), t.Now); leaves && c.Asker.Denies(&asks[i], t, &results[i]) {
+			denied = true
+		} else {
+			results[i].Allowed, results[i].Limit = true, asks[i].Limit.Capacity()
+		}
+	}
+	return denied
+}
+
+// takeGroup takes the units of one group, at the member that answers for it, or within the share of
+// this node if no member has answered.
+func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *group) {
+	now := c.Env.Now()
+	as, asks := c.place(v, g.route, now)
+	if asks {
+		by, err := c.ask(ctx, v, c.Env.At(now), g.route, wire.OpTake, flags, g.asks, g.results)
+		if by.trip != nil {
+			defer func() { by.trip.decided(wire.OpTake, g.asks, g.results, g.err) }()
+		}
+		if err == nil {
+			g.settle = func(takes []wire.Ask) { c.settleAt(v, by, takes) }
+			return
+		}
+		clear(g.results)
+		if g.err = cancelled(ctx); g.err != nil {
+			return
+		}
+		v, as = c.standing(v, g.route, by, err)
+		now = c.Env.Now()
+	}
+	if as != view.AsOwner {
+		runtime.Gosched() // as in decideHere
+	}
+	c.takeTogether(v, as, flags, g.asks, now, g.results)
+	g.settle = func(takes []wire.Ask) { c.settleHere(v, as, takes) }
+}
+
+// takeTogether takes from counts of this node in one step.
+func (c *Checks) takeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, results []wire.Result) {
+	room := c.rooms.Get().(*owner.Room)
+	defer c.rooms.Put(room)
+	c.Owner.TakeTogether(v, as, flags, asks, now, room, results)
+}
+
+// settleAt ends takes at the member that has granted them. It refunds their units.
+func (c *Checks) settleAt(v *view.View, by answerer, takes []wire.Ask) {
+	if len(takes) == 0 {
+		return
+	}
+	by.trip = nil // a request without a response is not traced
+	v.Members[by.hop].Peer.Tell(appendRequest(nil, v, by, wire.OpRefund, 0, takes))
+}
+
+// settleHere ends takes of counts of this node. It refunds their units.
+func (c *Checks) settleHere(v *view.View, as view.Standing, takes []wire.Ask) {
+	for i := range takes {
+		c.execute(v, as, wire.OpRefund, &takes[i], c.Env.Now(), new(wire.Result))
+		c.Owner.Conclude(takes[i].ID)
+	}
+}

@@ -1,0 +1,157 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Tracer makes spans of the checks that leave their node. Its methods must not block.
+type Tracer interface {
+	// Outgoing returns the span of a check that is about to be sent to another member, nil for none.
+	Outgoing(ctx context.Context) Span
+	// Incoming returns the span of a sampled request of another member, nil for none. The request was
+	// read at the time read, which is zero if that is not known.
+	Incoming(parent wire.Trace, read time.Time) Span
+}
+
+// Span is the part of one node in one check. No method is called after End.
+type Span interface {
+	// Context returns the trace that is sent to other members. If it is not sampled, none is sent.
+	Context() wire.Trace
+	// Hopped is called after each request that this node sent to another member for the check.
+	Hopped(h Hop)
+	// End is called once, after the check was decided or answered.
+	End(e TraceEvent)
+}
+
+// TraceEvent ends a span.
+type TraceEvent struct {
+	Operation string
+	Outcome   string // an outcome below
+	Checks    []TracedCheck
+	From      string // the member that sent the request; empty on the node that asks
+	Err       error
+}
+
+// TracedCheck is the part of one limit in a TraceEvent.
+type TracedCheck struct {
+	Limit   string // its name; empty on a node that is asked, as names are not sent
+	Units   int64
+	Shadow  bool
+	Allowed bool
+	Source  wire.Source // zero if nothing was decided
+}
+
+// The outcomes of a TraceEvent.
+const (
+	outcomeAllowed    = "allowed"
+	outcomeDenied     = "denied"
+	outcomeDone       = "done" // a refund was executed
+	outcomeUnanswered = "unanswered"
+)
+
+// trip has the span of a check that leaves this node, or that has come to it. The methods of a nil trip
+// do nothing.
+type trip struct {
+	span    Span
+	context wire.Trace
+	from    string // the member that asks; empty if this node does
+}
+
+// depart begins the trip of a check that leaves this node. It returns nil if the check is not traced.
+func (c *Checks) depart(ctx context.Context) *trip {
+	if c.Tracer == nil {
+		return nil
+	}
+	return newTrip(c.Tracer.Outgoing(ctx), "")
+}
+
+// arrive begins the trip of a request that was sent within a trace, and returns the request with the
+// span of this node, as it is to be passed on. It ignores a trace that is not valid or not sampled, which no
+// member sends.
+func (c *Checks) arrive(b *cluster.Batch, request []byte) (*trip, []byte) {
+	if c.Tracer == nil {
+		return nil, request
+	}
+	parent := wire.TraceOf(request)
+	if !parent.IsSampled() {
+		return nil, request
+	}
+	t := newTrip(c.Tracer.Incoming(parent, b.Read), b.From)
+	if t.travels() {
+		asks := request[:len(request)-wire.TraceBytes]
+		request = t.context.Append(slices.Clone(asks))
+	}
+	return t, request
+}
+
+func newTrip(s Span, from string) *trip {
+	if s == nil {
+		return nil
+	}
+	return &trip{span: s, context: s.Context(), from: from}
+}
+
+// travels reports whether the trace is sent to the members that are asked.
+func (t *trip) travels() bool { return t != nil && t.context.IsSampled() }
+
+func (t *trip) hopped(h Hop) {
+	if t != nil {
+		t.span.Hopped(h)
+	}
+}
+
+// decided ends the trip of a check that left this node.
+func (t *trip) decided(op wire.Op, asks []wire.Ask, results []wire.Result, err error) {
+	if t == nil {
+		return
+	}
+	e := TraceEvent{Operation: op.Traced(), Outcome: outcomeOf(op, asks, results), Checks: make([]TracedCheck, len(asks)), Err: err}
+	if err != nil {
+		e.Outcome = outcomeUnanswered
+	}
+	for i := range asks {
+		a, r := &asks[i], &results[i]
+		e.Checks[i] = TracedCheck{Limit: a.Name, Units: a.Units, Shadow: a.Shadow, Allowed: r.Allowed, Source: r.Source}
+	}
+	t.span.End(e)
+}
+
+// answered ends the trip of a request that came to this node.
+func (t *trip) answered(h wire.Header, request, answer []byte) {
+	if t == nil {
+		return
+	}
+	e := TraceEvent{Operation: h.Op.Traced(), Outcome: outcomeUnanswered, From: t.from}
+	if len(answer) == 0 {
+		e.Err = wire.ErrMalformed
+	} else if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil {
+		e.Err = err
+	} else if s == wire.Done {
+		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)
+		for i := range asks {
+			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
+			results[i] = wire.ParseResult(answer, h.Op, i)
+			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].Units, Shadow: asks[i].Shadow, Allowed: results[i].Allowed, Source: results[i].Source})
+		}
+		e.Outcome = outcomeOf(h.Op, asks, results)
+	}
+	t.span.End(e)
+}
+
+func outcomeOf(op wire.Op, asks []wire.Ask, results []wire.Result) string {
+	switch {
+	case op == wire.OpRefund && slices.ContainsFunc(results, func(r wire.Result) bool { return r.Source == 0 }):
+		return outcomeUnanswered // it may have been executed
+	case op == wire.OpRefund:
+		return outcomeDone
+	case wire.Allowed(asks, results):
+		return outcomeAllowed
+	}
+	return outcomeDenied
+}

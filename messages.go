@@ -1,0 +1,39 @@
+package weir
+
+import (
+	"github.com/weir-go/weir/internal/check"
+	"github.com/weir-go/weir/internal/publish"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// messages handles the requests of other members that are no checks.
+type messages struct{ n *Node }
+
+// IsSlow reports whether a message may take long.
+func (messages) IsSlow(op wire.Op) bool {
+	return op == wire.OpCompare || op == wire.OpTop || op == wire.OpTotals
+}
+
+// Handle appends the response to a message to dst.
+func (m messages) Handle(q *check.Message, dst []byte) ([]byte, error) {
+	n := m.n
+	switch {
+	case q.Op == wire.OpPublish:
+		return dst, n.published.Serve(q.Body, q.From)
+	case q.Op == wire.OpDeclare:
+		return dst, n.registry.Compare(q.Body, q.From, n.env.Steady())
+	case q.Op == wire.OpCompare:
+		question, err := publish.ParseQuestion(q.Body)
+		if err != nil {
+			return nil, err
+		}
+		return n.published.Answer(dst, &question), nil
+	case q.Op == wire.OpSince:
+		return n.epochs.Serve(q.Body, dst)
+	case q.Op == wire.OpTop && len(q.Body) == 0:
+		return n.clients.survey.AppendTop(dst), nil
+	case q.Op == wire.OpTotals && len(q.Body) == 0:
+		return n.clients.survey.AppendTotals(dst), nil
+	}
+	return nil, wire.ErrMalformed
+}

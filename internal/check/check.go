@@ -95,7 +95,10 @@ func (c *Checks) Connect(cfg Config) { c.Config = cfg }
 
 // exchange has the bytes of a request and its response. It comes from a pool, so that a check allocates
 // nothing.
-type exchange struct{ request, answer []byte }
+type exchange struct {
+	request, answer []byte
+	served          request // the request of a batch that is being handled
+}
 
 // Changed replaces the view after the cluster has changed.
 func (c *Checks) Changed() { c.Handover.Refresh() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -37,10 +38,13 @@ func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Stan
 
 // learnAndHandle handles a request again after this node has asked other members for their holds. It
 // reports false if there is no goroutine for that.
-func (c *Checks) learnAndHandle(v *view.View, r *request, a wire.Ask) bool {
-	as := v.Standing(a.ID)
+func (c *Checks) learnAndHandle(v *view.View, r *request) bool {
+	as := v.Standing(wire.IDOf(r.bytes, 0))
 	return c.detach(r, func(ctx context.Context, r *request) {
-		c.Holds.Learn(ctx, as, r.h.Op, &a)
+		a, err := wire.ParseAsk(r.bytes, 0, new(bucket.Limit))
+		if err == nil {
+			c.Holds.Learn(ctx, as, r.h.Op, &a)
+		}
 		r.learned = true
 		c.resume(r)
 	})

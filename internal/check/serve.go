@@ -75,12 +75,14 @@ func (c *Checks) Serve(b *cluster.Batch) {
 	}
 	c.Owner.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
 	from := env.Sender{Region: b.Region, Name: b.From}
+	r := &x.served
 	for i, bytes := range b.Requests {
-		r := request{from: from, bytes: bytes, x: x, batch: b, index: i}
-		if s.admit(&r, now) && !c.keep(v, &r) {
-			v = c.handle(v, now, &r)
+		*r = request{from: from, bytes: bytes, x: x, batch: b, index: i}
+		if s.admit(r, now) && !c.keep(v, r) {
+			v = c.handle(v, now, r)
 		}
 	}
+	*r = request{}
 }
 
 // serving has the conditions under which one batch is served.
@@ -158,8 +160,8 @@ func (c *Checks) executeRequest(v *view.View, now int64, r *request) {
 	switch {
 	case err != nil:
 		r.reply(nil)
-	case unknown != nil && !r.learned:
-		if !c.learnAndHandle(v, r, *unknown) {
+	case unknown && !r.learned:
+		if !c.learnAndHandle(v, r) {
 			r.handBack()
 		}
 	default:
@@ -169,23 +171,20 @@ func (c *Checks) executeRequest(v *view.View, now int64, r *request) {
 	}
 }
 
-// answer executes a request on counts or holds of this node, and appends the response. It returns the
-// ask if this node does not know yet which holds there are.
-func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int64) (answer []byte, unknown *wire.Ask, err error) {
+// answer executes a request on counts or holds of this node, and appends the response. It reports
+// whether the result is Unknown.
+func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int64) (answer []byte, unknown bool, err error) {
 	if !wire.OfHolds(h, bytes) {
 		answer, err = c.Owner.Answer(v, h, bytes, dst, now)
-		return answer, nil, err
+		return answer, false, err
 	}
 	a, err := wire.ParseAsk(bytes, 0, new(bucket.Limit))
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	var result wire.Result
 	c.execute(v, v.Standing(a.ID), h.Op, &a, now, &result)
-	if result.Unknown {
-		unknown = &a
-	}
-	return result.Append(h.Op, wire.AppendAnswer(dst, wire.Done, 1)), unknown, nil
+	return result.Append(h.Op, wire.AppendAnswer(dst, wire.Done, 1)), result.Unknown, nil
 }
 
 // handleMessage handles a request without asks.

@@ -3,6 +3,7 @@ package weir
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -99,4 +100,15 @@ func (d Decision) stricterThan(than Decision) bool {
 		return d.Remaining < than.Remaining
 	}
 	return d.ResetAfter > than.ResetAfter
+}
+
+var sourceNames = enum.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
+
+// String returns the name that metrics and the admin API have, like "stand_in"; that
+// of the zero Source is "none", and that of an unknown one "unknown".
+func (s Source) String() string {
+	if s <= Leased {
+		return sourceNames.String(s)
+	}
+	return "unknown"
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
@@ -141,7 +140,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.handover.Refresh()
 	cfg.warnOfPublicSeed(n.handover.View())
-	n.env.Go(func() { compact(&n.env, n.counts, cfg.MaxKeys) })
+	n.env.Every(owner.CompactEvery, owner.CompactEvery, func() { n.owner.Compact(cfg.MaxKeys, n.env.Now()) })
 	n.env.Go(n.handover.Run)
 	n.env.Go(func() {
 		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
@@ -162,7 +161,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	env.FillInside(ctx, n.inside())
 	n.outage.Restart(n.env.Steady())
 	n.env.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.env.Steady()).Log(cfg.Logger)
+		n.outage.Observe(n.meters.Limits.OutageFacts(n.handover.View()), n.env.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
 }
@@ -303,34 +302,4 @@ func (n *Node) Close() error {
 		n.clients.holds.ReleaseAll()
 	}
 	return n.env.Close(n.cluster.Close)
-}
-
-const (
-	// compactEvery has a store of five million counts gone through in some ten
-	// seconds.
-	compactEvery = 10 * time.Millisecond
-	// compactSeldom is for less than compactFew counts, and has these gone through
-	// in some ten seconds, too.
-	compactSeldom = 100 * time.Millisecond
-	compactFew    = 400_000
-)
-
-// compact gives back, little by little, the memory of counts that have
-// recovered.
-func compact(e *env.Env, counts *bucket.Store, maxKeys int) {
-	pause := time.NewTimer(compactEvery)
-	defer pause.Stop()
-	for {
-		select {
-		case <-pause.C:
-			counts.Compact(e.Now())
-		case <-e.Done():
-			return
-		}
-		if counts.Len() < min(compactFew, maxKeys/2) {
-			pause.Reset(compactSeldom)
-		} else {
-			pause.Reset(compactEvery)
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -205,25 +204,6 @@ func (n *Node) Outages() []PastOutage {
 // watchEvery is how often a node looks for an outage, and so the least time between two
 // lines of its log about one.
 const watchEvery = time.Second
-
-// outageFacts are what this node knows of an outage: by its view, and by the decisions
-// that it has made without the owners of keys.
-func outageFacts(v *view.View, limits *stats.Limits) stats.OutageFacts {
-	f := stats.OutageFacts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
-	for _, i := range v.Points {
-		if v.Next[i] < 0 {
-			f.Unreached = append(f.Unreached, v.Members[i].Name)
-		}
-	}
-	for _, limit := range limits.All() {
-		by := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
-		f.Decisions.StandIn += by(wire.StandIn)
-		f.Decisions.Budget += by(wire.Budget)
-		f.Decisions.FailedOpen += by(wire.FailedOpen)
-		f.Decisions.FailedClosed += by(wire.FailedClosed)
-	}
-	return f
-}
 
 // leaseStats goes through all leases.
 func (n *Node) leaseStats() LeaseStats {

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // OutageQuiet is how long nothing may have happened until an outage is over, and until a member
@@ -35,6 +38,24 @@ type OutageFacts struct {
 	Expect    int             // the size that the roster should have at least; 0 if none is configured
 	Left      bool            // the node itself has left, so that it expects no roster
 	Decisions OutageDecisions // since the node's start
+}
+
+// OutageFacts returns the facts of a node that has the present view v.
+func (m *Limits) OutageFacts(v *view.View) OutageFacts {
+	f := OutageFacts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
+	for _, i := range v.Points {
+		if v.Next[i] < 0 {
+			f.Unreached = append(f.Unreached, v.Members[i].Name)
+		}
+	}
+	for _, limit := range m.All() {
+		decisions := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
+		f.Decisions.StandIn += decisions(wire.StandIn)
+		f.Decisions.Budget += decisions(wire.Budget)
+		f.Decisions.FailedOpen += decisions(wire.FailedOpen)
+		f.Decisions.FailedClosed += decisions(wire.FailedClosed)
+	}
+	return f
 }
 
 // OutageStats is the outage under way, as of the last Observe. Without one it has a Count only.

@@ -122,7 +122,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
-				n.handover.Heard(n.env.Steady() - int64(2*view.HoldDown))
+				n.env.Hear(n.env.Steady() - int64(2*view.HoldDown))
 			}
 			edit(n, func(v *view.View) { *v = *v.Given(countsync.All()) })
 			synctest.Wait()
@@ -196,7 +196,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].handover.Heard(nodes[0].env.Steady() - int64(2*time.Second)) // in effect until this node hears from the other node
+		nodes[0].env.Hear(nodes[0].env.Steady() - int64(2*time.Second)) // in effect until this node hears from the other node
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -230,9 +230,9 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
 		b.Requests = [][]byte{request}
 		heard := n.env.Steady() - int64(2*time.Second)
-		n.handover.Heard(heard)
+		n.env.Hear(heard)
 		n.checks.Serve(b)
-		fenced = n.handover.Fenced(v, n.env.Now())
+		fenced = n.env.IsFenced(v, n.env.Now())
 		return wire.Status((<-got)[0]), fenced
 	}
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ func (n *Node) awaitsJoin() bool {
 	if n.joining.over.Load() {
 		return false
 	}
-	v := n.handover.View()
+	v := n.env.View()
 	if n.env.Steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
 		switch {
 		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
@@ -46,7 +46,7 @@ func (n *Node) awaitsJoin() bool {
 
 // unjoined is Stats.Unjoined.
 func (n *Node) unjoined(c *cluster.Stats) time.Duration {
-	if n.handover.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
+	if n.env.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
 		return 0
 	}
 	return time.Duration(n.env.Steady() - n.joining.began)
@@ -62,7 +62,7 @@ func (n *Node) reportJoin() {
 	case <-n.env.Done():
 		return
 	}
-	v, c := n.handover.View(), n.cluster.Stats()
+	v, c := n.env.View(), n.cluster.Stats()
 	if v.Self < 0 || len(c.Unanswered) == 0 {
 		return
 	}

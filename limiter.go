@@ -114,7 +114,7 @@ func (l *Limiter) Owner(key string) Member {
 		return Member{}
 	}
 	n := l.node
-	v := n.handover.View()
+	v := n.env.View()
 	if i := v.Owner(l.id(key)); i >= 0 {
 		return memberOf(v, i)
 	}

@@ -41,7 +41,7 @@ func memberOf(v *view.View, i int) Member {
 // Members is the roster as this node knows it, sorted by name: every member that
 // is alive, or that died without saying goodbye and is not yet forgotten.
 func (n *Node) Members() []Member {
-	v := n.handover.View()
+	v := n.env.View()
 	members := make([]Member, len(v.Members))
 	for i := range members {
 		members[i] = memberOf(v, i)
@@ -53,7 +53,7 @@ func (n *Node) Members() []Member {
 // above 0, with a sum of 1. A node that owns nothing is left out: a member that joins, or
 // leaves. It costs some 10 µs for each member.
 func (n *Node) Ring() map[string]float64 {
-	r := n.handover.View().Ring
+	r := n.env.View().Ring
 	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
 	parts := make([]part, len(r.Members()))
 	r.Arcs(func(first, last uint64) {

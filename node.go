@@ -82,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg:      cfg,
-		env:      env.Env{Clock: env.NewClock(cfg.Now)},
+		env:      env.Env{Region: cfg.Region, Clock: env.NewClock(cfg.Now)},
 		identity: identity.New(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: limits.NewRegistry(cfg.Logger, describe),
@@ -99,35 +99,33 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if c, ok := cfg.Cluster.(env.Capper); ok {
 		stream.Cap(c.Caps())
 	}
-	current := func() *view.View { return n.handover.View() }
 	n.regions = regions.New(regions.Config{
-		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
-		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Fenced: func(v *view.View, now int64) bool { return n.handover.Fenced(v, now) }, Apart: n.checks.Apart,
-		Peer: n.cluster.Region,
+		Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
+		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster,
 		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Copy(ids, now, v) },
 	}, n.counts)
 	stream.Hold(n.regions.Holdings)
 	stream.WhenReset(n.checks.WhenReset)
 	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
-	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.checks.Tell)
-	n.epochs = epoch.NewMembers(epoch.Config{Clock: n.env.Clock, View: current, Exact: cfg.Timeout})
+	n.asker = asker.New(&n.env, cfg.Timeout, n.owner.ResetNumber, n.checks)
+	n.epochs = epoch.NewMembers(epoch.Config{Env: &n.env, Exact: cfg.Timeout})
 	box := cfg.box()
-	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Decide: n.checks.Do, Apart: n.checks.DoApart})
+	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Checks: n.checks})
 	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.checks.Do, Tell: n.checks.Tell, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: current, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.checks.Tell})
+	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: n.env.View, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.checks.Tell})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
-		Clock: n.env.Clock, View: current, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Decide: n.checks.Do,
+		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Checks: n.checks,
 	})
-	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
+	n.published = publish.New(publish.Config{Log: cfg.Logger, Env: &n.env})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
-		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, Cluster: n.cluster, Counts: n.counts, Stream: stream,
+		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster, Counts: n.counts, Stream: stream,
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
 		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
-		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
-		SaveValues: n.published.Save, LoadValues: n.published.Load,
+		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
+		Values: n.published,
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
 	n.joining.began = n.env.Steady()
@@ -139,13 +137,13 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
 	n.handover.Refresh()
-	cfg.warnOfPublicSeed(n.handover.View())
+	cfg.warnOfPublicSeed(n.env.View())
 	n.env.Every(owner.CompactEvery, owner.CompactEvery, func() { n.owner.Compact(cfg.MaxKeys, n.env.Now()) })
 	n.env.Go(n.handover.Run)
 	n.env.Go(func() {
-		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
+		n.published.Run(n.env.Context(), publish.CompareEvery+n.env.View().Offset(publish.CompareEvery))
 	})
-	n.env.Every(limits.DeclareEvery+n.handover.View().Offset(limits.DeclareEvery), limits.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
+	n.env.Every(limits.DeclareEvery+n.env.View().Offset(limits.DeclareEvery), limits.DeclareEvery, func() { n.registry.Declare(n.env.View()) })
 	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
 	n.env.Go(n.asker.Run)
 	n.env.Go(n.clients.holds.Run)
@@ -161,7 +159,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	env.FillInside(ctx, n.inside())
 	n.outage.Restart(n.env.Steady())
 	n.env.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(n.meters.Limits.OutageFacts(n.handover.View()), n.env.Steady()).Log(cfg.Logger)
+		n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
 }
@@ -169,7 +167,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // checkConfig returns the parts of the node that its checks pass.
 func (n *Node) checkConfig() check.Config {
 	c := check.Config{
-		Env: &n.env, Region: n.cfg.Region, Timeout: n.cfg.Timeout, Messages: messages{n}, Meters: &n.meters, Outage: &n.outage,
+		Env: &n.env, Timeout: n.cfg.Timeout, Messages: messages{n}, Meters: &n.meters, Outage: &n.outage,
 		Handover: n.handover, Owner: n.owner, Asker: n.asker, Holds: n.clients.holds, Regions: n.regions,
 	}
 	if n.cfg.Tracer != nil {
@@ -241,7 +239,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 // false for Config.JoinTimeout at most, so that a deploy notices a wrong address. So it
 // is while the node has met others, and reaches none of those that serve.
 func (n *Node) Ready() bool {
-	v := n.handover.View()
+	v := n.env.View()
 	switch {
 	case n.env.Ended() || n.handover.Starting() || n.joining.snapshots.Loading() || v.Self < 0 || n.awaitsJoin():
 		return false
@@ -267,7 +265,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
 		return ErrClosed
 	}
-	member := n.handover.View().Self >= 0
+	member := n.env.View().Self >= 0
 	left := n.handover.Leave(ctx)
 	if left == nil {
 		left = n.clients.holds.Leave(ctx)

@@ -216,10 +216,10 @@ func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	counts := bucket.NewStore(10, bucket.Salt{})
 	n := &Node{counts: counts, env: env.Env{Clock: env.OneClock(still)}, checks: check.New()}
-	n.handover = handover.New(handover.Config{Clock: n.env.Clock, Counts: counts, Stream: countsync.New(1, counts), Swapped: func(*view.View) {}})
+	n.handover = handover.New(handover.Config{Env: &n.env, Counts: counts, Stream: countsync.New(1, counts), Swapped: func(*view.View) {}})
 	n.handover.Stream().WhenReset(n.checks.WhenReset)
 	n.owner = owner.New(n.env.Clock, 0, counts, n.handover.Stream(), nil)
-	n.asker = asker.New(n.env.Clock, &n.env.Life, 0, n.owner.ResetNumber, n.handover.View, n.checks.Tell)
+	n.asker = asker.New(&n.env, 0, n.owner.ResetNumber, n.checks)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
 	n.handover.Step(func(*view.View) *view.View { return v })

@@ -292,7 +292,7 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard: n.handover.View().Unheard(n.env.Steady()),
+		Unheard: n.env.View().Unheard(n.env.Steady()),
 		Leases:  n.leaseStats(),
 
 		Reservations: ReservationStats(n.clients.reservations.Stats()),

@@ -18,12 +18,9 @@ import (
 // what an owner would not: a denial is remembered for as long as the owner's would stand,
 // and what is lent was spent where it is from before it is spent here.
 type Asker struct {
-	clock   env.Clock
-	life    *env.Life
+	env     *env.Env
 	timeout time.Duration
-	view    func() *view.View
-	// tell carries out a refund where it has to be done, and waits for no answer.
-	tell func(op wire.Op, a *wire.Ask)
+	checks  env.Checks // refunds the units of leases whose owner is not there
 
 	pushbacks pushbacks
 	leases    leases
@@ -34,9 +31,9 @@ type Asker struct {
 // request is bytes that are kept from one request to the next.
 type request struct{ bytes, answer []byte }
 
-// New returns an asker that knows of resets by number.
-func New(clock env.Clock, life *env.Life, timeout time.Duration, number func(bucket.ID, int64) uint64, v func() *view.View, tell func(wire.Op, *wire.Ask)) *Asker {
-	k := &Asker{clock: clock, life: life, timeout: timeout, view: v, tell: tell}
+// New returns an Asker. The function number returns the number of the last reset of a count (Owner.ResetNumber).
+func New(e *env.Env, timeout time.Duration, number func(bucket.ID, int64) uint64, checks env.Checks) *Asker {
+	k := &Asker{env: e, timeout: timeout, checks: checks}
 	k.leases.wake = make(chan struct{}, 1)
 	k.leases.number, k.pushbacks.number = number, number
 	k.requests.New = func() any { return new(request) }
@@ -65,12 +62,12 @@ func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.
 // LearnLease takes in the lease that an ask wanted, if it wanted one.
 func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	if a.Take.Want.Units > 0 {
-		k.leases.learn(a, r, owner, sent, k.clock.Time())
+		k.leases.learn(a, r, owner, sent, k.env.Time())
 	}
 }
 
 // End forgets the denials of an id, as units were given back.
-func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.clock.Steady()) }
+func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.env.Steady()) }
 
 // Reset forgets what was lent and denied of an id before the reset of this number.
 func (k *Asker) Reset(id bucket.ID, number uint64) {
@@ -86,7 +83,7 @@ func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
 // SentAt returns when a take was sent that says so itself, by the steady clock.
 func (k *Asker) SentAt(steady int64) countsync.Time {
-	t := k.clock.Time()
+	t := k.env.Time()
 	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
 }
 
@@ -103,9 +100,9 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 
 // Refund reports whether a refund could go back to a lease that it was spent of.
 func (k *Asker) Refund(a *wire.Ask) bool {
-	done, left, over := k.leases.refund(a, k.clock.Time())
+	done, left, over := k.leases.refund(a, k.env.Time())
 	if over {
-		k.giveBack(k.view(), left)
+		k.giveBack(k.env.View(), left)
 	}
 	return done
 }
@@ -120,7 +117,7 @@ func (k *Asker) Run() {
 		errands []leaseErrand
 	)
 	sweep := func(sets *bitmap) (lives bool) {
-		t, wait := k.clock.Time(), k.timeout
+		t, wait := k.env.Time(), k.timeout
 		renew = renew[:0]
 		sets.all(func(set int) {
 			l.due.clear(set)
@@ -128,7 +125,7 @@ func (k *Asker) Run() {
 			renew, more = l.sweep(set, t, wait, renew)
 			lives = lives || more
 		})
-		v := k.view()
+		v := k.env.View()
 		errands = l.returns(errands[:0])
 		k.errandsTo(errands, func(errands []leaseErrand) { k.giveBack(v, errands...) })
 		errands = errands[:0]
@@ -144,7 +141,7 @@ func (k *Asker) Run() {
 		select {
 		case <-l.wake:
 			if !l.awake.Swap(true) {
-				tick.Reset(sweepEvery + k.view().Offset(sweepEvery))
+				tick.Reset(sweepEvery + k.env.View().Offset(sweepEvery))
 			}
 			sweep(&l.due)
 		case <-tick.C:
@@ -154,7 +151,7 @@ func (k *Asker) Run() {
 				continue
 			}
 			tick.Reset(sweepEvery)
-		case <-k.life.Done():
+		case <-k.env.Done():
 			return
 		}
 	}
@@ -189,7 +186,7 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
 			if a := &errands[i].ask; a.Units > 0 {
-				k.tell(wire.OpRefund, a)
+				k.checks.Tell(wire.OpRefund, a)
 			}
 		}
 		return
@@ -207,7 +204,7 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 // or a lost answer is no harm: the next check of the key asks.
 func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 	owner, wait := errands[0].owner, k.timeout*3/4
-	k.life.Try(func(ctx context.Context) {
+	k.env.Try(func(ctx context.Context) {
 		x := k.requests.Get().(*request)
 		defer k.requests.Put(x)
 		x.bytes = wire.Header{Op: wire.OpLend, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: wait, To: owner}.Append(x.bytes[:0])
@@ -222,7 +219,7 @@ func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) 
 		if s, err := wire.ParseAnswer(answer, wire.OpLend, len(errands)); err != nil || s != wire.Done {
 			return
 		}
-		t := k.clock.Time()
+		t := k.env.Time()
 		for i := range errands {
 			r := wire.ParseResult(answer, wire.OpLend, i)
 			k.leases.learn(&errands[i].ask, &r, owner, sent, t)

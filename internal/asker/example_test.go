@@ -17,10 +17,10 @@ import (
 // Once the owner has denied, the node denies by itself.
 func Example() {
 	now := int64(time.Hour)
-	clock := env.OneClock(func() int64 { return now })
+	e := env.Env{Clock: env.OneClock(func() int64 { return now })}
 	neverReset := func(bucket.ID, int64) uint64 { return owner.NoReset }
 	var v view.View
-	k := asker.New(clock, new(env.Life), 100*time.Millisecond, neverReset, func() *view.View { return &v }, nil)
+	k := asker.New(&e, 100*time.Millisecond, neverReset, nil)
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute}
 	at := func() countsync.Time { return countsync.Time{Now: now, Steady: now} }
 	const ownersName = 7

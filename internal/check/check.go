@@ -24,14 +24,12 @@ import (
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // Config has the parts of a node that its checks pass.
 type Config struct {
 	Env      *env.Env
-	Region   string
 	Timeout  time.Duration // bounds the wait of a check for other members
 	Tracer   Tracer        // nil for none
 	Observer Observer      // nil for none
@@ -104,22 +102,13 @@ type exchange struct {
 func (c *Checks) Changed() { c.Handover.Refresh() }
 
 // Heard records that another member has answered.
-func (c *Checks) Heard() { c.Handover.Heard(c.Env.Steady()) }
+func (c *Checks) Heard() { c.Env.Hear(c.Env.Steady()) }
 
 // WhenReset resets a count, and deletes the leases and pushbacks of the count before. Another node may
 // have reset it.
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
-}
-
-// Apart runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. Apart
-// reports false if too many goroutines run for this sender, or in all.
-func (c *Checks) Apart(from env.Sender, f func(context.Context)) bool {
-	if _, known := c.Handover.View().Named[view.NameHash(from.Name)]; !known || from.Region != c.Region {
-		from.Name = ""
-	}
-	return c.Env.TryFor(from, f)
 }
 
 // LongestWait bounds the time for which a node of the given timeout works on a request, whatever wait

@@ -25,7 +25,7 @@ func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result
 
 // decide is Do, except that the result of an operation on holds may be Unknown.
 func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.At(now)
 	a.Began = t.Steady
 	route := v.Route(a.ID, t.Steady)
@@ -67,7 +67,7 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Standing, asks bool) {
 	switch route.Way {
 	case view.Here:
-		if !c.Handover.Fenced(v, now) {
+		if !c.Env.IsFenced(v, now) {
 			return view.AsOwner, false
 		}
 		return view.AsSelf, false
@@ -94,7 +94,7 @@ func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error
 // missing. A member whose connection has broken is missing, though no view may show that yet. A node
 // that has begun to leave since goes by its present view, in which it stands in for no member.
 func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
-	now := c.Handover.View()
+	now := c.Env.View()
 	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard)) {
 		return v.Without(to)
 	}
@@ -133,7 +133,7 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 // Tell executes op at the member that answers for the count, and waits for no response. It is for
 // operations that return units. If the message is lost, the units stay spent.
 func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.SteadyAt(now))
 	by := answerer{member: route.To, hop: route.Hop}
 	if route.Way == view.StandIn {
@@ -152,7 +152,7 @@ func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 
 // DoApart is Do without a wait: if another member answers for the count, a goroutine asks it.
 func (c *Checks) DoApart(op wire.Op, a *wire.Ask) {
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.SteadyAt(now)), now); as == view.AsOwner {
 		c.execute(v, as, op, a, now, new(wire.Result))
 		c.Asker.End(a.ID)

@@ -14,7 +14,7 @@ func (c *Checks) keep(v *view.View, r *request) bool {
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(life, r.h.Wait/2)
 		defer cancel()
-		for v := c.Handover.View(); v.Awaits(r.h, r.bytes) && ctx.Err() == nil; v = c.Handover.View() {
+		for v := c.Env.View(); v.Awaits(r.h, r.bytes) && ctx.Err() == nil; v = c.Env.View() {
 			select {
 			case <-v.Over:
 			case <-ctx.Done():
@@ -27,8 +27,8 @@ func (c *Checks) keep(v *view.View, r *request) bool {
 
 // resume handles a request that has waited in a goroutine of its own.
 func (c *Checks) resume(r *request) {
-	v, now := c.Handover.View(), c.Env.Now()
-	if c.Handover.Fenced(v, now) {
+	v, now := c.Env.View(), c.Env.Now()
+	if c.Env.IsFenced(v, now) {
 		r.handBack()
 		return
 	}

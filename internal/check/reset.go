@@ -17,7 +17,7 @@ const ResetsAtOnce = 64
 // sent later. Of a Global limit, Reset asks one node of each other region as well. It returns those that have
 // not answered: the names of members, and then of regions as "region NAME". The error is that of ctx.
 func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	a.Reset = c.Handover.Stream().Reset(a.ID, now)
 	asks := []wire.Ask{*a}
 	var regions []string

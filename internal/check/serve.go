@@ -54,7 +54,7 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 	}
 	kept := *r
 	kept.bytes, kept.x, kept.later, kept.batch = slices.Clone(r.bytes), new(exchange), r.batch.Later(r.index), nil
-	return c.Apart(kept.from, func(life context.Context) {
+	return c.Env.Apart(kept.from, func(life context.Context) {
 		kept.life = life
 		f(life, &kept)
 	})
@@ -65,10 +65,10 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 func (c *Checks) Serve(b *cluster.Batch) {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	s := serving{
 		checks: c, longest: LongestWait(c.Timeout),
-		starting: v.Self < 0 && c.Handover.Starting(), fenced: c.Handover.Fenced(v, now),
+		starting: v.Self < 0 && c.Handover.Starting(), fenced: c.Env.IsFenced(v, now),
 	}
 	if !b.Read.IsZero() {
 		s.waited = time.Since(b.Read)
@@ -104,7 +104,7 @@ func (s *serving) admit(r *request, now int64) bool {
 		return false
 	}
 	h.Wait = min(h.Wait, s.longest)
-	if r.from.Region != c.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
+	if r.from.Region != c.Env.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
 		if refusal, err := c.Regions.Border(r.batch, &h, r.bytes, now); refusal != nil || err != nil {
 			r.batch.Reply(r.index, refusal)
 			return false
@@ -143,7 +143,7 @@ func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
 	switch {
 	case !r.h.Op.HasAsks():
 		c.handleMessage(now, r)
-		return c.Handover.View() // authority may have come with it
+		return c.Env.View() // authority may have come with it
 	case v.Declines(r.h, r.bytes):
 		r.handBack()
 	case r.h.Op == wire.OpReset && !areResetsInTime(r.h, r.bytes, now):

@@ -19,12 +19,12 @@ func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Re
 	if len(asks) == 1 {
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
 	}
-	v, now := c.Handover.View(), c.Env.Now()
+	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.At(now)
 	for i := range asks {
 		asks[i].Began = t.Steady
 	}
-	if v.AllHere(asks, t.Steady) && !c.Handover.Fenced(v, now) {
+	if v.AllHere(asks, t.Steady) && !c.Env.IsFenced(v, now) {
 		c.takeTogether(v, view.AsOwner, 0, asks, now, results)
 		return nil
 	}

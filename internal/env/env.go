@@ -1,7 +1,41 @@
 package env
 
-// Env is the clocks of a node and the lifetime of what it runs.
+import (
+	"context"
+
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Env is what all parts of a node share: its region, its clocks, the lifetime of its goroutines, and its
+// present view.
 type Env struct {
+	Region string
 	Clock
 	Life
+	view.Current
+}
+
+// Apart runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. Apart
+// reports false if too many goroutines run for this sender, or in all. All senders that are not in the
+// roster count as one, as a sender can choose its name.
+func (e *Env) Apart(from Sender, f func(context.Context)) bool {
+	if _, known := e.View().Named[view.NameHash(from.Name)]; !known || from.Region != e.Region {
+		from.Name = ""
+	}
+	return e.TryFor(from, f)
+}
+
+// IsFenced reports whether this node may have been frozen, by the time now that a check has read
+// (view.Current).
+func (e *Env) IsFenced(v *view.View, now int64) bool { return e.Current.IsFenced(v, e.SteadyAt(now)) }
+
+// Checks executes operations at the members that answer for their counts (check.Checks).
+type Checks interface {
+	// Do waits for the result. A deadline or an outage is no error.
+	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
+	// DoApart waits for nothing.
+	DoApart(op wire.Op, a *wire.Ask)
+	// Tell sends a message that may be lost, and waits for nothing.
+	Tell(op wire.Op, a *wire.Ask)
 }

@@ -26,8 +26,7 @@ const (
 
 // Config is what Members need of their node.
 type Config struct {
-	Clock env.Clock
-	View  func() *view.View
+	Env *env.Env
 	// Exact is the longest round trip of a response that is exact enough for Date.
 	Exact time.Duration
 }
@@ -47,8 +46,8 @@ type Members struct {
 
 // NewMembers returns the Members of a node that starts.
 func NewMembers(cfg Config) *Members {
-	m := &Members{Clock: New(cfg.Clock.Steady()), cfg: cfg, wake: make(chan struct{}, 1)}
-	m.began.Store(cfg.Clock.Steady())
+	m := &Members{Clock: New(cfg.Env.Steady()), cfg: cfg, wake: make(chan struct{}, 1)}
+	m.began.Store(cfg.Env.Steady())
 	return m
 }
 
@@ -58,7 +57,7 @@ func NewMembers(cfg Config) *Members {
 
 // Serve appends the response.
 func (m *Members) Serve(_, dst []byte) ([]byte, error) {
-	now := m.cfg.Clock.Steady()
+	now := m.cfg.Env.Steady()
 	dst = binary.AppendUvarint(dst, uint64(max(0, now-m.began.Load())))
 	s := m.Clock.State(now)
 	return s.Append(dst), nil
@@ -67,7 +66,7 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 // Counts returns the age of the cluster, as far as this node knows. Holds number their renewals by
 // it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
 func (m *Members) Counts() time.Duration {
-	return time.Duration(m.cfg.Clock.Steady() - m.began.Load())
+	return time.Duration(m.cfg.Env.Steady() - m.began.Load())
 }
 
 // Date returns Counts, or 0 if there is a member that this node hears and has not asked: that member
@@ -110,8 +109,8 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 	heard = slices.DeleteFunc(heard, func(i int) bool { return m.met[v.Hashes[i]] })
 	m.mu.Unlock()
 	env.Gather(len(heard), askedAtOnce, func(i int) {
-		member, sent := v.Hashes[heard[i]], m.cfg.Clock.Steady()
-		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Clock.Steady()-sent > int64(m.cfg.Exact) {
+		member, sent := v.Hashes[heard[i]], m.cfg.Env.Steady()
+		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Env.Steady()-sent > int64(m.cfg.Exact) {
 			return // it is asked again
 		}
 		m.mu.Lock()
@@ -125,7 +124,7 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 
 // Ask asks all members that this node hears. It reports whether each has responded.
 func (m *Members) Ask(ctx context.Context) (all bool) {
-	v := m.cfg.View()
+	v := m.cfg.Env.View()
 	heard := v.Heard()
 	failed := atomic.Bool{}
 	env.Gather(len(heard), askedAtOnce, func(i int) {
@@ -140,7 +139,7 @@ func (m *Members) Ask(ctx context.Context) (all bool) {
 func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	h := wire.Header{Op: wire.OpSince, Wait: askWait, To: v.Hashes[i]}
 	response, err := env.Call(ctx, v.Members[i].Peer, h, nil, askWait)
-	now := m.cfg.Clock.Steady()
+	now := m.cfg.Env.Steady()
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (m *Members) Begin(ctx context.Context) {
 		return
 	}
 	m.Ask(ctx)
-	if v := m.cfg.View(); v.Self >= 0 {
+	if v := m.cfg.Env.View(); v.Self >= 0 {
 		m.Clock.Begin(v.Hashes[v.Self]) // no other node and no other start has it
 	}
 }
@@ -185,7 +184,7 @@ func (m *Members) Begin(ctx context.Context) {
 func (m *Members) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	next := m.cfg.Clock.Steady() + int64(m.cfg.View().Offset(beginEvery))
+	next := m.cfg.Env.Steady() + int64(m.cfg.Env.View().Offset(beginEvery))
 	for turn := 0; ; {
 		ticked := false
 		select {
@@ -195,13 +194,13 @@ func (m *Members) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		v := m.cfg.View()
+		v := m.cfg.Env.View()
 		m.meet(ctx, v)
 		if heard := v.Heard(); ticked && len(heard) > 0 {
 			turn++
 			_ = m.ask(ctx, v, heard[turn%len(heard)]) // its turn comes again
 		}
-		if now := m.cfg.Clock.Steady(); now >= next {
+		if now := m.cfg.Env.Steady(); now >= next {
 			next = now + int64(beginEvery)
 			m.Begin(ctx)
 		}

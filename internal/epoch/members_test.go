@@ -32,19 +32,18 @@ func (e *elder) Ask(_ context.Context, _, response []byte, _ time.Duration) ([]b
 func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 	const age, exact = time.Hour, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		clock := env.NewClock(nil)
-		other := &elder{of: NewMembers(Config{Clock: clock})}
+		e := env.Env{Clock: env.NewClock(nil)}
+		other := &elder{of: NewMembers(Config{Env: &e})}
 		other.takes.Store(int64(exact + 1))
 		time.Sleep(age)
-		var current atomic.Pointer[view.View]
-		m := NewMembers(Config{Clock: clock, View: current.Load, Exact: exact})
+		m := NewMembers(Config{Env: &e, Exact: exact})
 		swap := func(heard bool) {
 			direct := []bool{true, heard}
-			current.Store(view.New(0, &cluster.View{
+			e.Store(view.New(0, &cluster.View{
 				Members: []cluster.Member{{Name: "a", State: cluster.Serving}, {Name: "b", State: cluster.Serving, Peer: other}},
 				Direct:  direct, Hears: [][]bool{direct, direct},
 			}, view.Terms{}, nil))
-			m.Swapped(current.Load())
+			m.Swapped(e.View())
 		}
 		swap(true)
 		go m.Run(t.Context())

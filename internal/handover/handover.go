@@ -31,8 +31,7 @@ type Config struct {
 	Copies  int  // of each count, 0 for none
 	Regions bool // there are other regions
 	Log     *slog.Logger
-	Clock   env.Clock
-	Life    *env.Life
+	Env     *env.Env // Handover replaces its view
 	Cluster cluster.Cluster
 	Counts  *bucket.Store
 	Stream  *countsync.Stream // of Counts
@@ -63,12 +62,10 @@ type Config struct {
 type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
-	view   atomic.Pointer[view.View]
 	// starting reports whether Started has not returned: the node takes the ring as it finds it.
 	starting atomic.Bool
 
-	begun atomic.Bool  // stream knows what the others call this node; it stays so
-	heard atomic.Int64 // when some member last answered in time, by the steady clock
+	begun atomic.Bool // stream knows what the others call this node; it stays so
 
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned chan struct{} // the view has changed
@@ -115,28 +112,18 @@ func New(c Config) *Handover {
 		feeders: make(map[countsync.Member]*feeder),
 	}
 	h.starting.Store(true)
-	h.heard.Store(c.Clock.Steady())
-	nobody := view.New(c.Clock.Steady(), &cluster.View{Self: -1}, h.terms(), nil)
+	h.cfg.Env.Hear(c.Env.Steady())
+	nobody := view.New(c.Env.Steady(), &cluster.View{Self: -1}, h.terms(), nil)
 	nobody.Over = make(chan struct{})
-	h.view.Store(nobody)
+	h.cfg.Env.Store(nobody)
 	return h
 }
 
 // View returns the view of now. A check loads it once.
-func (h *Handover) View() *view.View { return h.view.Load() }
+func (h *Handover) View() *view.View { return h.cfg.Env.View() }
 
 // Stream returns the stream of copies.
 func (h *Handover) Stream() *countsync.Stream { return h.stream }
-
-// Heard notes that some member has answered, by the steady clock.
-func (h *Handover) Heard(steady int64) { h.heard.Store(steady) }
-
-// Fenced reports whether this node has heard nobody for a second, by the clock read of
-// the check itself: it may have been frozen, and another answered in its stead.
-// Until it hears someone again it has no authority.
-func (h *Handover) Fenced(v *view.View, now int64) bool {
-	return len(v.Points) > 1 && h.cfg.Clock.SteadyAt(now)-h.heard.Load() > int64(view.HoldDown)
-}
 
 // Starting reports whether Started has not returned yet.
 func (h *Handover) Starting() bool { return h.starting.Load() }
@@ -172,7 +159,7 @@ func (h *Handover) terms() view.Terms {
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()
-	before, seen, now := h.View(), h.cfg.Cluster.View(), h.cfg.Clock.Steady()
+	before, seen, now := h.View(), h.cfg.Cluster.View(), h.cfg.Env.Steady()
 	if before.View == seen && !before.Stale(now) {
 		return
 	}
@@ -195,12 +182,14 @@ func (h *Handover) Refresh() {
 
 // replace puts a view in place of the one before. h.swap is held.
 func (h *Handover) replace(v *view.View) {
-	if before := h.View(); before.MeetsApart(v) {
+	before := h.View()
+	if before.MeetsApart(v) {
 		h.track(v)
-		h.stream.Yield(before.Held, h.cfg.Clock.Now())
+		h.stream.Yield(before.Held, h.cfg.Env.Now())
 	}
 	v.Over = make(chan struct{})
-	close(h.view.Swap(v).Over)
+	h.cfg.Env.Store(v)
+	close(before.Over)
 	h.recalls = h.recalls || v.Recalls
 	env.Signal(h.turned)
 	h.cfg.Swapped(v)

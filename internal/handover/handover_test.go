@@ -22,33 +22,32 @@ import (
 // node is a member that holds counts and hands them over, and decides no check.
 type node struct {
 	*handover.Handover
-	clock   env.Clock
-	life    env.Life
+	env.Env
 	cluster cluster.Cluster
 	counts  *bucket.Store
 }
 
 // join returns a new member of the network's cluster.
 func join(t *testing.T, host *weirtest.Host) *node {
-	n := &node{clock: env.NewClock(nil), cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(1000, bucket.Salt{})}
+	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(1000, bucket.Salt{})}
 	n.Handover = handover.New(handover.Config{
-		Copies: 1, Log: slog.New(slog.DiscardHandler), Clock: n.clock, Life: &n.life, Cluster: n.cluster,
+		Copies: 1, Log: slog.New(slog.DiscardHandler), Env: &n.Env, Cluster: n.cluster,
 		Counts: n.counts, Stream: countsync.New(0, n.counts),
 		Swapped: func(*view.View) {}, Regain: func() {}, Leaving: func() {},
 		Cease: func(bool, int64) bool { return true }, // nothing is lent
 	})
-	n.life.Begin()
+	n.Begin()
 	require.NoError(t, n.cluster.Start(context.Background(), n))
 	n.Refresh()
-	n.life.Go(n.Run)
+	n.Go(n.Run)
 	n.Started(context.Background())
-	t.Cleanup(func() { _ = n.life.Close(n.cluster.Close) })
+	t.Cleanup(func() { _ = n.Close(n.cluster.Close) })
 	return n
 }
 
 func (n *node) Changed() { n.Refresh() }
 
-func (n *node) Heard() { n.Handover.Heard(n.clock.Steady()) }
+func (n *node) Heard() { n.Hear(n.Steady()) }
 
 func (n *node) Late(cluster.Peer, []byte, []byte) {}
 
@@ -58,7 +57,7 @@ func (n *node) Serve(b *cluster.Batch) {
 		case err != nil:
 			b.Reply(i, wire.Refusal(err))
 		case h.Op == wire.OpStream:
-			b.Reply(i, n.ServeFrame(request[wire.HeaderBytes:], n.clock.Now(), nil))
+			b.Reply(i, n.ServeFrame(request[wire.HeaderBytes:], n.Now(), nil))
 		case h.Op == wire.OpLocate:
 			b.Reply(i, n.ServeLocate(request[wire.HeaderBytes:], nil))
 		}
@@ -79,7 +78,7 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 		holds := func(n *node) (held int) {
 			for _, id := range ids {
 				if n.View().Holds(id) {
-					used, _, _ := n.counts.Used(id, n.clock.Now())
+					used, _, _ := n.counts.Used(id, n.Now())
 					require.EqualValues(t, 7, used)
 					held++
 				}
@@ -89,7 +88,7 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 
 		first := join(t, network.Host("a"))
 		for _, id := range ids {
-			first.counts.Take(id, limit, first.clock.Now(), 7)
+			first.counts.Take(id, limit, first.Now(), 7)
 		}
 		require.Equal(t, len(ids), holds(first))
 
@@ -118,7 +117,7 @@ func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
 		left := make(chan error, 1)
 		go func() { left <- first.Leave(context.Background()) }()
 		for over := false; !over; {
-			first.counts.Take(bucket.ID{Hi: 1 << 63}, limit, first.clock.Now(), 1) // in the stead of a late owner
+			first.counts.Take(bucket.ID{Hi: 1 << 63}, limit, first.Now(), 1) // in the stead of a late owner
 			spent++
 			if time.Since(begun) < 600*time.Millisecond {
 				told = spent
@@ -131,7 +130,7 @@ func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
 			}
 		}
 		require.Less(t, time.Since(begun), 2*time.Second)
-		used, _, _ := second.counts.Used(bucket.ID{Hi: 1 << 63}, second.clock.Now())
+		used, _, _ := second.counts.Used(bucket.ID{Hi: 1 << 63}, second.Now())
 		require.GreaterOrEqual(t, used, told)
 	})
 }

@@ -49,13 +49,13 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 		if len(ranges) == 0 || i == v.Self || !v.Reaches(i) {
 			continue
 		}
-		lag := h.stream.Lag(v.Hashes[i], h.cfg.Clock.Now())
+		lag := h.stream.Lag(v.Hashes[i], h.cfg.Env.Now())
 		cease = cease || !lag.Scanning
 		if lag.Scanning || lag.Counts > cedeBelow {
 			ready = append(ready, v.Hashes[i])
 			continue
 		}
-		if !h.cfg.Cease(true, h.cfg.Clock.Steady()) {
+		if !h.cfg.Cease(true, h.cfg.Env.Steady()) {
 			continue // time alone ends that: the next round looks again
 		}
 		ready = append(ready, h.cede(&v.Members[i], ranges)...)
@@ -69,14 +69,14 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 // without authority.
 func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	receiver := view.NameHash(to.Name)
-	ready := h.stream.Collect(h.cfg.Clock.Now(), false, h.View())
+	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Lock()
 	v := h.View()
 	ranges = ranges.Intersect(v.Held) // if it has met others meanwhile, there may be nothing to give
-	h.replace(v.Ceded(ranges, to.Name, h.cfg.Clock.Steady()))
-	ready = append(ready, h.stream.Collect(h.cfg.Clock.Now(), false, h.View())...)
+	h.replace(v.Ceded(ranges, to.Name, h.cfg.Env.Steady()))
+	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++
-	h.stream.Give(receiver, h.moves, ranges, h.cfg.Clock.Now())
+	h.stream.Give(receiver, h.moves, ranges, h.cfg.Env.Now())
 	h.swap.Unlock()
 	return append(ready, receiver)
 }
@@ -102,7 +102,7 @@ func (h *Handover) enlist() {
 // meet each other before they hear of a member that serves, so each waits a moment for that.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
-		if v.Met != 0 && uint64(h.cfg.Clock.Steady()-v.Met) < uint64(HearFor) {
+		if v.Met != 0 && uint64(h.cfg.Env.Steady()-v.Met) < uint64(HearFor) {
 			return false
 		}
 		if v.Eldest() != v.Self {
@@ -188,7 +188,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 			return ctx.Err()
 		case <-deadline.C:
 			return ErrUnfinished
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return cluster.ErrClosed
 		}
 	}
@@ -228,7 +228,7 @@ func (h *Handover) callRoll(ctx context.Context) error {
 	defer cancel()
 	members := h.View().Hashes
 	env.Gather(len(members), callsAtOnce, func(i int) { h.call(bounded, members[i]) })
-	if h.cfg.Life.Ended() {
+	if h.cfg.Env.Ended() {
 		return cluster.ErrClosed
 	}
 	return ctx.Err()
@@ -259,7 +259,7 @@ func (h *Handover) call(ctx context.Context, member countsync.Member) {
 // too, and once this node has said goodbye it may be closed before the next round.
 func (h *Handover) tellRest() {
 	h.swap.Lock() // no authority moves meanwhile
-	ready := h.stream.Collect(h.cfg.Clock.Now(), false, h.View())
+	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Unlock()
 	h.Wake(ready)
 }

@@ -38,7 +38,7 @@ const (
 // locate asks who has what this node waits for, when that is due. It is called by
 // Run, for which nothing here waits.
 func (h *Handover) locate(v *view.View) {
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	ranges := v.Awaited()
 	if len(ranges) == 0 || h.waiting == 0 {
 		h.waiting, h.located, h.warned = now, now, false
@@ -53,7 +53,7 @@ func (h *Handover) locate(v *view.View) {
 		return
 	}
 	h.located = now
-	if !h.cfg.Life.Try(func(ctx context.Context) {
+	if !h.cfg.Env.Try(func(ctx context.Context) {
 		defer h.locating.Store(false)
 		h.locateNow(ctx, v, ranges)
 	}) {
@@ -73,7 +73,7 @@ func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync
 	h.swap.Lock()
 	defer h.swap.Unlock()
 	before := h.View()
-	if next := before.Told(said, ranges, h.cfg.Clock.Steady()); next != before {
+	if next := before.Told(said, ranges, h.cfg.Env.Steady()); next != before {
 		h.replace(next)
 	}
 }
@@ -105,11 +105,11 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	}
 	h.swap.Lock()
 	defer h.swap.Unlock()
-	v, now := h.View(), h.cfg.Clock.Steady()
+	v, now := h.View(), h.cfg.Env.Steady()
 	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Clock.Now()).Giving })
+	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Giving })
 	if next := v.Unclaimed(ranges.Minus(has)); next != v {
 		h.replace(next)
 	}

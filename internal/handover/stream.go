@@ -65,7 +65,7 @@ func (h *Handover) Run() {
 			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-h.turned:
 		case <-review.C:
-			found, reviewed := h.stream.ReviewPart(h.cfg.Clock.Now(), h.View())
+			found, reviewed := h.stream.ReviewPart(h.cfg.Env.Now(), h.View())
 			if !reviewed {
 				review.Reset(reviewEvery)
 			}
@@ -75,12 +75,12 @@ func (h *Handover) Run() {
 			due = true
 			if over {
 				begun = time.Now()
-				h.stream.Sweep(h.cfg.Clock.Now())
+				h.stream.Sweep(h.cfg.Env.Now())
 			}
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return
 		}
-		if h.View().Stale(h.cfg.Clock.Steady()) {
+		if h.View().Stale(h.cfg.Env.Steady()) {
 			h.Refresh()
 		}
 		v := h.View()
@@ -99,9 +99,9 @@ func (h *Handover) Run() {
 		var more []countsync.Member
 		switch {
 		case hurried:
-			more = h.stream.Collect(h.cfg.Clock.Now(), true, v)
+			more = h.stream.Collect(h.cfg.Env.Now(), true, v)
 		case due:
-			more, over = h.stream.CollectPart(h.cfg.Clock.Now(), v)
+			more, over = h.stream.CollectPart(h.cfg.Env.Now(), v)
 			next := collectEvery / collectParts
 			if over {
 				next = max(next, collectEvery-time.Since(begun))
@@ -140,7 +140,7 @@ func (h *Handover) turn(v *view.View) {
 	if recalls {
 		h.stream.RequestCounts()
 	}
-	h.stream.Review(h.cfg.Clock.Now(), v)
+	h.stream.Review(h.cfg.Env.Now(), v)
 }
 
 // Track has the store note what this node spends before there is another to tell, as what
@@ -159,7 +159,7 @@ func (h *Handover) track(v *view.View) {
 		if v.Self >= 0 {
 			self = v.Hashes[v.Self]
 		}
-		h.cfg.Counts.Track(self, h.cfg.Clock.Now(), h.hurry)
+		h.cfg.Counts.Track(self, h.cfg.Env.Now(), h.hurry)
 	})
 }
 
@@ -193,10 +193,10 @@ func (h *Handover) meet(v *view.View) {
 	}
 	for _, m := range others {
 		if h.feeders[m] == nil {
-			ctx, stop := context.WithCancel(h.cfg.Life.Context())
+			ctx, stop := context.WithCancel(h.cfg.Env.Context())
 			f := &feeder{make(chan struct{}, 1), stop}
 			h.feeders[m] = f
-			h.cfg.Life.Go(func() { h.feed(ctx, m, f.wake) })
+			h.cfg.Env.Go(func() { h.feed(ctx, m, f.wake) })
 		}
 	}
 }
@@ -228,12 +228,12 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 		runtime.Gosched()
 		for ctx.Err() == nil && h.View().ReachesMember(to) {
 			begun, most := time.Now(), frameBytes
-			if h.stream.Lag(to, h.cfg.Clock.Now()).Counts > longQueue {
+			if h.stream.Lag(to, h.cfg.Env.Now()).Counts > longQueue {
 				most = longFrameBytes
 			}
 			v := h.View()
 			env.Unsignal(wake) // this frame has what it was for
-			frame = h.stream.Next(to, h.cfg.Clock.Now(), v, frame[:0], most)
+			frame = h.stream.Next(to, h.cfg.Env.Now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !h.View().Settled {
@@ -244,7 +244,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 			answer, err := h.send(ctx, to, frame)
 			if err == nil {
 				var more []countsync.Member
-				more, err = h.stream.Answered(to, h.cfg.Clock.Now(), answer, h.View())
+				more, err = h.stream.Answered(to, h.cfg.Env.Now(), answer, h.View())
 				h.Wake(more)
 			}
 			if err != nil {
@@ -252,7 +252,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := h.stream.Lag(to, h.cfg.Clock.Now()); !lag.Giving && h.View().Serves() {
+			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Giving && h.View().Serves() {
 				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
 				// time, and the member that takes it in needs about as much. The way there and back is no
 				// work. What a review has found takes half of the time.
@@ -288,7 +288,7 @@ func (h *Handover) rest(ctx context.Context, timer *time.Timer) bool {
 func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := h.View()
 	i, known := v.Named[to]
-	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Clock.Steady()) {
+	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Steady()) {
 		// Until a member has been lost for a while, others may be wrong about hearing it:
 		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
@@ -327,7 +327,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 	if a.Leaving && !h.leavers[a.From] {
 		h.leavers[a.From] = true
-		v = view.New(h.cfg.Clock.Steady(), h.cfg.Cluster.View(), h.terms(), v)
+		v = view.New(h.cfg.Env.Steady(), h.cfg.Cluster.View(), h.terms(), v)
 	}
 	if a.Given != nil {
 		v = v.Given(a.Given)
@@ -343,7 +343,7 @@ func (h *Handover) measure(v *view.View) (behind []countsync.Member) {
 	var s Stats
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
-			lag := h.stream.Lag(m, h.cfg.Clock.Now())
+			lag := h.stream.Lag(m, h.cfg.Env.Now())
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)
 			if lag.Counts > 0 || lag.Scanning {

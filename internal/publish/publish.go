@@ -41,9 +41,8 @@ const (
 
 // Config is what a Publisher needs of its node.
 type Config struct {
-	Log   *slog.Logger
-	Clock env.Clock
-	View  func() *view.View // the present one
+	Log *slog.Logger
+	Env *env.Env
 }
 
 // Publisher keeps a node's Store in agreement with those of the other members.
@@ -62,12 +61,12 @@ func New(cfg Config) *Publisher {
 // Put publishes a value on this node, and tells the members that are heard. Without a value
 // it takes the name back. Version 0 is the next one. The error names the field.
 func (p *Publisher) Put(name string, version uint64, value []byte) error {
-	now := p.cfg.Clock.Now()
+	now := p.cfg.Env.Now()
 	if len(value) <= MaxValue { // a longer one is refused, and not copied first
 		value = slices.Clone(value)
 	}
-	news, err := p.put(entry{Item{name, version, value}, now}, p.cfg.Clock.TimeOfDay(), now)
-	p.spread(p.cfg.View(), news, -1)
+	news, err := p.put(entry{Item{name, version, value}, now}, p.cfg.Env.TimeOfDay(), now)
+	p.spread(p.cfg.Env.View(), news, -1)
 	return err
 }
 
@@ -82,7 +81,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	if size == 0 || size > maxMessageBytes {
 		return
 	}
-	message := appendEntries(nil, news, p.cfg.Clock.Now())
+	message := appendEntries(nil, news, p.cfg.Env.Now())
 	for _, i := range v.Heard() {
 		if from < 0 || !v.Hears[from][i] { // each hears itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
@@ -93,16 +92,16 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 // Serve takes in what another member has published, or has come to know. The error is
 // wire.ErrMalformed.
 func (p *Publisher) Serve(message []byte, from string) error {
-	list, err := parseEntries(message, p.cfg.Clock.Now())
+	list, err := parseEntries(message, p.cfg.Env.Now())
 	if err == nil {
-		p.learn(p.cfg.View(), list, from)
+		p.learn(p.cfg.Env.View(), list, from)
 	}
 	return err
 }
 
 // learn merges what another member knows, and passes on what is news.
 func (p *Publisher) learn(v *view.View, list []entry, from string) {
-	news, refused := p.merge(list, p.cfg.Clock.Now(), latestVersion(p.cfg.Clock.TimeOfDay()))
+	news, refused := p.merge(list, p.cfg.Env.Now(), latestVersion(p.cfg.Env.TimeOfDay()))
 	if refused != nil {
 		if unlogged, due := p.farAhead.Due(time.Now()); due {
 			p.cfg.Log.Warn("refused a published value: its version is too far ahead; set its publisher's clock",
@@ -119,7 +118,7 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 // Answer appends the answer to another member's question. It sorts a store that has changed.
 func (p *Publisher) Answer(b []byte, q *Question) []byte {
 	d := p.differs(q, maxMessageBytes)
-	return d.append(b, p.cfg.Clock.Now())
+	return d.append(b, p.cfg.Env.Now())
 }
 
 // Changed tells that other members may be heard than before.
@@ -157,9 +156,9 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		}
 		if due {
 			tick.Reset(CompareEvery)
-			p.sweep(p.cfg.Clock.Now())
+			p.sweep(p.cfg.Env.Now())
 		}
-		v, before := p.cfg.View(), met
+		v, before := p.cfg.Env.View(), met
 		heard := v.Heard()
 		met = make(map[uint64]bool)
 		for _, i := range heard {
@@ -181,7 +180,7 @@ func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
 		if err != nil {
 			return err
 		}
-		d, err := parseDifference(answer, &q, p.cfg.Clock.Now())
+		d, err := parseDifference(answer, &q, p.cfg.Env.Now())
 		if err != nil {
 			return err
 		}

@@ -36,13 +36,11 @@ type circle struct {
 // newCircle returns so many that all hear each other.
 func newCircle(n int) *circle {
 	c := &circle{asked: make([]int, n)}
-	for i := range n {
+	for range n {
 		c.hears = append(c.hears, slices.Repeat([]bool{true}, n))
-		c.nodes = append(c.nodes, New(Config{
-			Log: slog.New(slog.NewTextHandler(&c.log, nil)), Clock: env.NewClock(nil),
-			View: func() *view.View { return c.view(i) },
-		}))
+		c.nodes = append(c.nodes, New(Config{Log: slog.New(slog.NewTextHandler(&c.log, nil)), Env: &env.Env{Clock: env.NewClock(nil)}}))
 	}
+	c.show()
 	return c
 }
 
@@ -50,6 +48,7 @@ func (c *circle) cut(a, b int) { c.link(a, b, false) }
 
 // link has two nodes hear each other or not.
 func (c *circle) link(a, b int, up bool) {
+	defer c.show()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hears = slices.Clone(c.hears)
@@ -63,6 +62,13 @@ func (c *circle) questions() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.asked)
+}
+
+// show replaces the view of each node.
+func (c *circle) show() {
+	for i, n := range c.nodes {
+		n.cfg.Env.Store(c.view(i))
+	}
 }
 
 func (c *circle) view(self int) *view.View {

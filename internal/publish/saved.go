@@ -9,7 +9,7 @@ func (p *Publisher) Save(write func(message []byte) error) error {
 		if len(d.list) == 0 {
 			return nil
 		}
-		if err := write(appendEntries(nil, d.list, p.cfg.Clock.Now())); err != nil || !d.more {
+		if err := write(appendEntries(nil, d.list, p.cfg.Env.Now())); err != nil || !d.more {
 			return err
 		}
 		q.after = d.list[len(d.list)-1].Name

@@ -62,7 +62,7 @@ func (q *quota) take(size, resets int, now int64) bool {
 // has it then. A region names no member here, and no way: its requests are for the
 // node that they reach. Only members say of a request that it is from abroad.
 func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
-	if b.Region == r.cfg.Region {
+	if b.Region == r.cfg.Env.Region {
 		if h.Op == wire.OpExchange && h.Flags&wire.FlagAbroad == 0 {
 			return nil, wire.ErrMalformed // members have nothing to exchange with each other
 		}
@@ -74,7 +74,7 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.Asks), r.clock.Steady()) {
+		if !link.quota.take(len(request), int(h.Asks), r.cfg.Env.Steady()) {
 			link.refused.Add(1)
 			return wire.AppendAnswer(nil, wire.Unreached, 0), nil
 		}

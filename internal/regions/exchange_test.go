@@ -19,26 +19,30 @@ import (
 // node is the only node of its region.
 type node struct {
 	*Regions
-	clock env.Clock
-	life  env.Life
+	env.Env
 }
+
+// neighbor is the cluster of a node that knows a node of the other region.
+type neighbor struct {
+	cluster.Cluster
+	peer func() cluster.Peer
+}
+
+func (n neighbor) Region(string) cluster.Peer { return n.peer() }
 
 // newNode returns the node of a region beside another, whose node peer returns.
 func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *node {
-	n := &node{clock: env.NewClock(nil)}
-	n.life.Begin()
-	v := view.New(n.clock.Steady(), &cluster.View{
+	n := &node{Env: env.Env{Region: region, Clock: env.NewClock(nil)}}
+	n.Begin()
+	v := view.New(n.Steady(), &cluster.View{
 		Members: []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
 		Hears:   [][]bool{{true}}, Direct: []bool{true},
 	}, view.Terms{}, nil)
+	n.Store(v)
 	n.Regions = New(Config{
-		Region: region, Others: []string{other}, Statements: 100, Timeout: time.Second,
-		Log: log, Clock: n.clock, Life: &n.life,
-		View:   func() *view.View { return v },
-		Peer:   func(string) cluster.Peer { return peer() },
-		Fenced: func(*view.View, int64) bool { return false },
-		Apart:  func(_ env.Sender, f func(context.Context)) bool { return n.life.Try(f) },
-		Copy:   func([]bucket.ID, int64, *view.View) {},
+		Others: []string{other}, Statements: 100, Timeout: time.Second,
+		Log: log, Env: &n.Env, Cluster: neighbor{peer: peer},
+		Copy: func([]bucket.ID, int64, *view.View) {},
 	}, bucket.NewStore(100, bucket.Salt{}))
 	return n
 }
@@ -56,7 +60,7 @@ func (l way) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([]
 	}
 	batch := cluster.NewBatch(l.from, nil)
 	batch.Region = l.from
-	if refusal, err := l.to.Border(batch, &h, request, l.to.clock.Now()); refusal != nil || err != nil {
+	if refusal, err := l.to.Border(batch, &h, request, l.to.Now()); refusal != nil || err != nil {
 		return refusal, err
 	}
 	answer := make(chan []byte, 1)
@@ -82,17 +86,17 @@ func TestARegionIsGrantedWhatAnotherDoesNotUse(t *testing.T) {
 		near = newNode("near", "far", slog.New(slog.DiscardHandler), func() cluster.Peer { return way{"near", far} })
 		far = newNode("far", "near", slog.New(slog.DiscardHandler), func() cluster.Peer { return way{"far", near} })
 		for _, n := range []*node{near, far} {
-			n.life.Go(n.Run)
-			defer func() { _ = n.life.Close(func() error { return nil }) }()
+			n.Go(n.Run)
+			defer func() { _ = n.Close(func() error { return nil }) }()
 		}
 		time.Sleep(15 * time.Second) // until then a region that has just started may have been granted units before
 
-		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 24 * time.Hour, Start: near.clock.Now()}
+		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 24 * time.Hour, Start: near.Now()}
 		id := bucket.ID{Hi: wire.GlobalIDBit, Lo: 1}
 		take := func(n *node) (allowed int) {
 			for range 200 {
 				var r bucket.Result
-				n.Holdings.Take(id, limit, n.clock.Time(), 1, &r)
+				n.Holdings.Take(id, limit, n.Time(), 1, &r)
 				if r.Allowed {
 					allowed++
 				}

@@ -35,18 +35,13 @@ const (
 
 // Config is what Regions needs of its node.
 type Config struct {
-	Region     string           // of this node
 	Others     []string         // the other regions; none, and nothing here does anything
 	Shares     map[string]int64 // the parts of the regions
 	Statements int              // bounds those of one message
 	Timeout    time.Duration    // of members of this region
 	Log        *slog.Logger
-	Clock      env.Clock
-	Life       *env.Life
-	View       func() *view.View
-	Peer       func(region string) cluster.Peer               // some node of a region, nil if none is known
-	Fenced     func(v *view.View, now int64) bool             // reports whether this node has no authority now
-	Apart      func(env.Sender, func(context.Context)) bool   // runs what a sender asks for, apart from checks
+	Env        *env.Env
+	Cluster    cluster.Cluster                                // knows a node of each other region
 	Copy       func(ids []bucket.ID, now int64, v *view.View) // has copies of holdings made that have changed
 }
 
@@ -58,7 +53,6 @@ type Config struct {
 // nothing but how soon the regions agree.
 type Regions struct {
 	cfg      Config
-	clock    env.Clock
 	Holdings *countsync.Holdings // nil where there are no other regions
 	links    map[string]*link
 }
@@ -78,7 +72,7 @@ type link struct {
 
 // New returns the Regions of a node, which keeps its holdings beside the counts.
 func New(c Config, counts *bucket.Store) *Regions {
-	r := &Regions{cfg: c, clock: c.Clock}
+	r := &Regions{cfg: c}
 	if len(c.Others) == 0 {
 		return r
 	}
@@ -86,7 +80,7 @@ func New(c Config, counts *bucket.Store) *Regions {
 	for _, name := range c.Others {
 		r.links[name] = &link{places: semaphore.NewWeighted(exchangesAtOnce)}
 	}
-	r.Holdings = countsync.NewHoldings(countsync.NewRegions(c.Region, c.Others, c.Shares), 0, counts, r.clock.Time())
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(c.Env.Region, c.Others, c.Shares), 0, counts, r.cfg.Env.Time())
 	return r
 }
 
@@ -94,14 +88,14 @@ func New(c Config, counts *bucket.Store) *Regions {
 // nobody had a copy of.
 func (r *Regions) Regain() {
 	if r.Holdings != nil {
-		r.Holdings.Forgotten(r.clock.Time())
+		r.Holdings.Forgotten(r.cfg.Env.Time())
 	}
 }
 
 // Run states to the other regions what there is to state, until the node
 // closes.
 func (r *Regions) Run() {
-	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.View().Offset(countsync.ExchangeEvery))
+	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.Env.View().Offset(countsync.ExchangeEvery))
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		if i%greetEvery == 0 {
@@ -112,14 +106,14 @@ func (r *Regions) Run() {
 		select {
 		case <-tick.C:
 			tick.Reset(countsync.ExchangeEvery)
-		case <-r.cfg.Life.Done():
+		case <-r.cfg.Env.Done():
 			return
 		}
-		v, now := r.cfg.View(), r.clock.Now()
-		if r.cfg.Fenced(v, now) {
+		v, now := r.cfg.Env.View(), r.cfg.Env.Now()
+		if r.cfg.Env.IsFenced(v, now) {
 			continue
 		}
-		due, changed := r.Holdings.Due(r.clock.At(now), v.Speaks)
+		due, changed := r.Holdings.Due(r.cfg.Env.At(now), v.Speaks)
 		r.cfg.Copy(changed, now, v)
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], r.cfg.Statements) {
@@ -133,16 +127,16 @@ func (r *Regions) Run() {
 func (r *Regions) state(region string, sts []countsync.Statement) {
 	link := r.links[region]
 	link.statements.Add(uint64(len(sts)))
-	link.waits.CompareAndSwap(0, r.clock.Steady())
+	link.waits.CompareAndSwap(0, r.cfg.Env.Steady())
 	unanswered := func() {
 		link.unanswered.Add(uint64(len(sts)))
-		r.Holdings.Unanswered(region, sts, r.clock.Time())
+		r.Holdings.Unanswered(region, sts, r.cfg.Env.Time())
 	}
 	if !link.places.TryAcquire(1) {
 		unanswered()
 		return
 	}
-	started := r.cfg.Life.Try(func(ctx context.Context) {
+	started := r.cfg.Env.Try(func(ctx context.Context) {
 		defer link.places.Release(1)
 		answer, err := r.askRegion(ctx, region, link, wire.Header{Op: wire.OpExchange}, r.Holdings.Exchange(sts))
 		if err != nil {
@@ -158,7 +152,7 @@ func (r *Regions) state(region string, sts []countsync.Statement) {
 }
 
 func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wire.Header, e countsync.Exchange) (answer countsync.Exchange, err error) {
-	peer := r.cfg.Peer(region)
+	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {
 		return answer, cluster.ErrUnheard
 	}
@@ -169,7 +163,7 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 		return answer, err
 	}
 	link.receivedBytes.Add(uint64(wire.AnswerHeaderBytes + len(got)))
-	link.answered.Store(r.clock.Steady())
+	link.answered.Store(r.cfg.Env.Steady())
 	link.waits.Store(0)
 	return countsync.ParseExchange(got)
 }
@@ -177,8 +171,8 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 // Learn takes in the answers of a region to statements.
 func (r *Regions) Learn(region string, answers countsync.Exchange) {
 	r.meet(region, r.links[region], answers.Print)
-	v, now := r.cfg.View(), r.clock.Now()
-	t, day := r.clock.At(now), r.clock.TimeOfDay()
+	v, now := r.cfg.Env.View(), r.cfg.Env.Now()
+	t, day := r.cfg.Env.At(now), r.cfg.Env.TimeOfDay()
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
@@ -210,23 +204,23 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]
 	switch {
-	case err != nil, from.Region != r.cfg.Region && from.Region != e.Region, !states(&e):
+	case err != nil, from.Region != r.cfg.Env.Region && from.Region != e.Region, !states(&e):
 		if from := r.links[from.Region]; from != nil {
 			from.refused.Add(1)
 		}
 		answer(nil)
 		return
-	case link == nil || r.cfg.Fenced(r.cfg.View(), r.clock.Now()):
+	case link == nil || r.cfg.Env.IsFenced(r.cfg.Env.View(), r.cfg.Env.Now()):
 		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 		return
 	}
 	link.receivedBytes.Add(uint64(len(request)))
-	stated, now := len(e.Statements), r.clock.TimeOfDay()
+	stated, now := len(e.Statements), r.cfg.Env.TimeOfDay()
 	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return early(&st, now) })
 	if len(e.Statements) < stated {
 		link.refused.Add(1)
 	}
-	started := r.cfg.Apart(from, func(ctx context.Context) {
+	started := r.cfg.Env.Apart(from, func(ctx context.Context) {
 		r.meet(e.Region, link, e.Print)
 		answers := r.Holdings.Exchange(r.exchangeWith(ctx, link, &e, h))
 		body := answers.Append(wire.AppendAnswer(nil, wire.Done, 0))
@@ -240,7 +234,7 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 
 // exchangeWith answers another region's statements, as far as that can be done now.
 func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exchange, h wire.Header) (answers []countsync.Statement) {
-	v := r.cfg.View()
+	v := r.cfg.Env.View()
 	var own []countsync.Statement
 	others := make(map[int][]countsync.Statement)
 	for _, st := range e.Statements {
@@ -280,10 +274,10 @@ func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exc
 const maxExchangePasses = 2
 
 func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
-	now := r.clock.Now()
+	now := r.cfg.Env.Now()
 	var changed []bucket.ID
 	for i := range sts {
-		if answer, ok := r.Holdings.Serve(e.Region, e.Print, &sts[i], r.clock.At(now)); ok {
+		if answer, ok := r.Holdings.Serve(e.Region, e.Print, &sts[i], r.cfg.Env.At(now)); ok {
 			answers = append(answers, answer)
 			changed = append(changed, answer.ID)
 		}
@@ -310,10 +304,10 @@ func (r *Regions) Stats() map[string]Stats {
 	for name, l := range r.links {
 		at, lag := l.answered.Load(), time.Duration(0)
 		if since := l.waits.Load(); since != 0 {
-			lag = time.Duration(max(0, r.clock.Steady()-since))
+			lag = time.Duration(max(0, r.cfg.Env.Steady()-since))
 		}
 		stats[name] = Stats{
-			Reached:    at != 0 && r.clock.Steady()-at < int64(10*time.Second),
+			Reached:    at != 0 && r.cfg.Env.Steady()-at < int64(10*time.Second),
 			Lag:        lag,
 			Statements: l.statements.Load(),
 			Unanswered: l.unanswered.Load(),
@@ -329,7 +323,7 @@ func (r *Regions) Stats() map[string]Stats {
 
 // Reset has one node of another region forget counts.
 func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) error {
-	peer := r.cfg.Peer(region)
+	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {
 		return cluster.ErrUnheard
 	}

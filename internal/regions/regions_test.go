@@ -18,7 +18,7 @@ import (
 func near(t *testing.T) (*Regions, *bytes.Buffer) {
 	var log bytes.Buffer
 	n := newNode("near", "far", slog.New(slog.NewTextHandler(&log, nil)), func() cluster.Peer { return nil })
-	t.Cleanup(func() { _ = n.life.Close(func() error { return nil }) })
+	t.Cleanup(func() { _ = n.Close(func() error { return nil }) })
 	return n.Regions, &log
 }
 

@@ -47,10 +47,7 @@ type Config struct {
 	Box      *sealed.Box // seals texts
 	Salt     bucket.Salt // makes the IDs of markers unlike those of other nodes
 	Run      *epoch.Clock
-	// Decide carries out op where it has to be done, and waits for the answer.
-	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
-	// Apart carries out op where it has to be done, and waits for nothing.
-	Apart func(op wire.Op, a *wire.Ask)
+	Checks   env.Checks
 }
 
 // Reservations makes the reservations of one node, and counts them. Its methods are safe for
@@ -181,7 +178,7 @@ func (v *Reservation) expired() bool { return v.of.cfg.Clock.Steady() >= v.expir
 func (v *Reservation) spendMarker(ctx context.Context) error {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack, Durable: v.ask.Limit.Durable}
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
-	switch err := v.of.cfg.Decide(ctx, wire.OpTake, &a, &r); {
+	switch err := v.of.cfg.Checks.Do(ctx, wire.OpTake, &a, &r); {
 	case err != nil:
 		return err
 	case r.Allowed:
@@ -212,7 +209,7 @@ func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 	if a.Spent.Age = time.Duration(v.of.cfg.Clock.Steady() - v.spent); a.Spent.Age == 0 {
 		a.Spent.Age = 1
 	}
-	v.of.cfg.Apart(op, &a)
+	v.of.cfg.Checks.DoApart(op, &a)
 }
 
 // timeOfReceipt returns the time that a receipt stands for by the steady clock of this node,

@@ -34,16 +34,20 @@ type told struct {
 func newFake(region string, secrets ...[]byte) *fake {
 	f := &fake{markers: make(map[bucket.ID]bool)}
 	f.Reservations = New(Config{
-		Clock: env.NewClock(nil), Run: epoch.New(0), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets),
-		Decide: func(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
-			r.Allowed, r.Source = f.source == 0 && !f.markers[a.ID], f.source
-			f.markers[a.ID] = f.source == 0
-			return f.err
-		},
-		Apart: func(op wire.Op, a *wire.Ask) { f.told = append(f.told, told{op, a.Units}) },
+		Clock: env.NewClock(nil), Run: epoch.New(0), Identity: identity.New(nil), Region: region, Box: sealed.New(secrets), Checks: f,
 	})
 	return f
 }
+
+func (f *fake) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
+	r.Allowed, r.Source = f.source == 0 && !f.markers[a.ID], f.source
+	f.markers[a.ID] = f.source == 0
+	return f.err
+}
+
+func (f *fake) DoApart(op wire.Op, a *wire.Ask) { f.told = append(f.told, told{op, a.Units}) }
+
+func (*fake) Tell(wire.Op, *wire.Ask) {}
 
 var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
 
@@ -169,11 +173,19 @@ func clerk(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock
 	f.cfg.Clock = env.NewClock(func() time.Time { return time.Now().Add(ahead) })
-	f.cfg.Decide = func(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
-		r.Result = markers.Take(a.ID, a.Limit, clock.Steady(), a.Units)
-		return nil
-	}
+	f.cfg.Checks = clerkChecks{f, markers, clock}
 	return f
+}
+
+type clerkChecks struct {
+	*fake
+	shared *bucket.Store
+	clock  env.Clock
+}
+
+func (c clerkChecks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
+	r.Result = c.shared.Take(a.ID, a.Limit, c.clock.Steady(), a.Units)
+	return nil
 }
 
 // A node whose clock is behind opens a text for longer than the others.

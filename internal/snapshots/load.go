@@ -44,7 +44,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 
 // load is Load, for as long as what keeps snapshots takes.
 func (s *Snapshots) load(ctx context.Context) {
-	began := s.cfg.Clock.Steady()
+	began := s.cfg.Env.Steady()
 	s.cfg.Members.Ask(ctx)
 	all, err := s.look(ctx)
 	if !all.opened && !all.refused && err != nil {
@@ -55,9 +55,9 @@ func (s *Snapshots) load(ctx context.Context) {
 		return
 	}
 	loaded, newest := s.loadAll(ctx)
-	s.cfg.Wake(s.cfg.Stream.Loaded(s.cfg.Clock.Now()))
+	s.cfg.Wake(s.cfg.Stream.Loaded(s.cfg.Env.Now()))
 	s.passOn(ctx)
-	took := time.Duration(s.cfg.Clock.Steady() - began)
+	took := time.Duration(s.cfg.Env.Steady() - began)
 	s.mu.Lock()
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
@@ -172,10 +172,10 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 		switch kind {
 		case Counts:
 			var n int
-			n, err = s.cfg.Stream.Load(s.cfg.Clock.Now(), s.cfg.Clock.TimeOfDay(), block, s.cfg.View())
+			n, err = s.cfg.Stream.Load(s.cfg.Env.Now(), s.cfg.Env.TimeOfDay(), block, s.cfg.Env.View())
 			counts += n
 		case Values:
-			err = s.cfg.LoadValues(block)
+			err = s.cfg.Values.Load(block)
 		}
 		if err != nil {
 			return counts, h.Saved, err
@@ -189,7 +189,7 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 func (s *Snapshots) passOn(ctx context.Context) {
 	queued := int64(0) // when all of it was queued, by what counts go by; 0: it has yet to be
 	for began := time.Now(); ctx.Err() == nil; {
-		v, now := s.cfg.View(), s.cfg.Clock.Now()
+		v, now := s.cfg.Env.View(), s.cfg.Env.Now()
 		scanning, waits := false, false
 		for i := range v.Members {
 			if i == v.Self || !v.Direct[i] && (v.Members[i].State == cluster.Dead || time.Since(began) > hearFor) {
@@ -218,7 +218,7 @@ func (s *Snapshots) mine(node string) bool {
 	if node == s.cfg.Node {
 		return true
 	}
-	v := s.cfg.View()
+	v := s.cfg.Env.View()
 	if v.Self < 0 {
 		return true
 	}

@@ -17,7 +17,9 @@ func starting(name string, knows []string) *Snapshots {
 	for _, m := range append(knows, name) {
 		v.Members = append(v.Members, cluster.Member{Name: m + "-0123456789abcdef"})
 	}
-	return New(Config{Node: name, Clock: env.NewClock(time.Now), View: func() *view.View { return v }})
+	e := &env.Env{Clock: env.NewClock(time.Now)}
+	e.Store(v)
+	return New(Config{Node: name, Env: e})
 }
 
 // Of nodes that start at one time each knows some of the others: whichever those are, each

@@ -30,7 +30,6 @@ import (
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/loglimit"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/snapshot"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -66,15 +65,18 @@ type Config struct {
 	Keys    Keys
 	Build   string
 	Log     *slog.Logger
-	Clock   env.Clock
-	Life    *env.Life
-	View    func() *view.View
+	Env     *env.Env
 	Stream  *countsync.Stream
 	Members *epoch.Members
 	Wake    func([]countsync.Member) // that something waits for
 
-	SaveValues func(write func(message []byte) error) error
-	LoadValues func(message []byte) error
+	Values ValueStore
+}
+
+// ValueStore has published values, which snapshots have as well.
+type ValueStore interface {
+	Save(write func(message []byte) error) error
+	Load(message []byte) error
 }
 
 // Snapshots writes and loads those of one node. It is safe for concurrent use.
@@ -130,7 +132,7 @@ func (s *Snapshots) Stats() Stats {
 	stats.Loading = s.loading.Load()
 	stats.Foreign = len(s.foreign)
 	if stats.last != 0 {
-		stats.Age = time.Duration(s.cfg.Clock.Steady() - stats.last)
+		stats.Age = time.Duration(s.cfg.Env.Steady() - stats.last)
 	}
 	return stats
 }
@@ -144,15 +146,15 @@ func (s *Snapshots) Run() {
 	if s.cfg.Store == nil {
 		return
 	}
-	tick := time.NewTimer(s.cfg.View().Offset(s.cfg.Every))
+	tick := time.NewTimer(s.cfg.Env.View().Offset(s.cfg.Every))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			began := time.Now()
-			_ = s.save(s.cfg.Life.Context()) // it is counted, and logged
+			_ = s.save(s.cfg.Env.Context()) // it is counted, and logged
 			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
-		case <-s.cfg.Life.Done():
+		case <-s.cfg.Env.Done():
 			return
 		}
 	}
@@ -182,9 +184,9 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 // The caller cancels it.
 func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s.taken.Store(s.cfg.Clock.Steady())
+	s.taken.Store(s.cfg.Env.Steady())
 	go func() {
-		for left := stalledFor; left > 0; left = stalledFor - time.Duration(s.cfg.Clock.Steady()-s.taken.Load()) {
+		for left := stalledFor; left > 0; left = stalledFor - time.Duration(s.cfg.Env.Steady()-s.taken.Load()) {
 			pause(ctx, left)
 			if ctx.Err() != nil {
 				return
@@ -251,14 +253,14 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if err := s.lookAgain(ctx); err != nil {
 		return written, err
 	}
-	written.last = s.cfg.Clock.Steady()
+	written.last = s.cfg.Env.Steady()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
-		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Clock.Steady()) }}
+		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Env.Steady()) }}
 		written.Counts, err = s.write(ctx, &counted)
 		written.Bytes = counted.n
 		return err
 	})
-	written.Took = time.Duration(s.cfg.Clock.Steady() - written.last)
+	written.Took = time.Duration(s.cfg.Env.Steady() - written.last)
 	return written, err
 }
 
@@ -292,18 +294,18 @@ var (
 // write writes all blocks.
 func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
 	w, err := NewWriter(to, s.cfg.Keys, Header{
-		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Clock.TimeOfDay()), Build: s.cfg.Build,
-		Run: s.cfg.Members.Clock.State(s.cfg.Clock.Steady()),
+		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Env.TimeOfDay()), Build: s.cfg.Build,
+		Run: s.cfg.Members.Clock.State(s.cfg.Env.Steady()),
 	})
 	if err != nil {
 		return 0, err
 	}
-	if err := s.cfg.SaveValues(func(message []byte) error { return w.Block(Values, message) }); err != nil {
+	if err := s.cfg.Values.Save(func(message []byte) error { return w.Block(Values, message) }); err != nil {
 		return 0, err
 	}
-	blocks := s.cfg.Stream.NewSnapshot(func() countsync.Roles { return s.cfg.View() })
+	blocks := s.cfg.Stream.NewSnapshot(func() countsync.Roles { return s.cfg.Env.View() })
 	for worked := time.Now(); ; {
-		day, now := s.cfg.Clock.TimeOfDay(), s.cfg.Clock.Now()
+		day, now := s.cfg.Env.TimeOfDay(), s.cfg.Env.Now()
 		block := blocks.Next(now, day)
 		if block == nil {
 			break
@@ -325,7 +327,7 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 	return blocks.Counts, w.Close()
 }
 
-func (s *Snapshots) left() bool { return s.cfg.View().Self < 0 }
+func (s *Snapshots) left() bool { return s.cfg.Env.View().Self < 0 }
 
 // pause waits for a while.
 func pause(ctx context.Context, d time.Duration) {

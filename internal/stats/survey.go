@@ -27,15 +27,13 @@ const (
 
 // SurveyConfig has the parts of a node that its Survey needs.
 type SurveyConfig struct {
-	Clock     env.Clock
-	View      func() *view.View // the present one
+	Env       *env.Env
 	Meters    *Meters
 	Identity  identity.Identity
 	TellsKeys bool // the text of keys may go to other members
 	// InFlight returns the Rate of a known limit of units in flight.
 	InFlight func(limit string) (rate int64, known bool)
-	// Decide carries out op where it has to be done, and waits for the answer.
-	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
+	Checks   env.Checks
 }
 
 // Survey asks all members of a cluster for their decisions and for the keys that they are asked for
@@ -83,7 +81,7 @@ func (s *Survey) AppendTotals(b []byte) []byte {
 	return t.Append(b)
 }
 
-func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Clock.Steady()) }
+func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Steady()) }
 
 // Totals returns what each member has decided, by its name, and the names of those that did not
 // answer. The error is the context's.
@@ -150,7 +148,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	held := make([]HeldKey, len(asks))
 	env.Gather(len(asks), atOnce, func(i int) {
 		var r wire.Result
-		if s.cfg.Decide(ctx, wire.OpPeek, &asks[i], &r) == nil {
+		if s.cfg.Checks.Do(ctx, wire.OpPeek, &asks[i], &r) == nil {
 			held[i] = HeldKey{s.name(all[i]), r.Limit - r.Remaining, r.Limit}
 		}
 	})
@@ -176,7 +174,7 @@ func (s *Survey) name(k TopKey) NamedKey {
 // askAll sends op to every other member and waits for each for at most wait. The answer of this node is
 // own(). The answers and the errors are in the order of the view's members.
 func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
-	v = s.cfg.View()
+	v = s.cfg.Env.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))
 	env.Gather(len(v.Members), atOnce, func(i int) {
 		switch hop := v.Next[i]; { // through others, if it is heard by them alone

@@ -19,7 +19,7 @@ import (
 // member is one of a cluster in which all hear each other.
 type member struct {
 	*Survey
-	view   *view.View
+	env    env.Env
 	meters Meters
 	mute   bool             // it answers nothing
 	held   map[string]int64 // units in flight, by key
@@ -29,19 +29,11 @@ func members(n, keys int) []*member {
 	all := make([]*member, n)
 	for i := range all {
 		m := &member{held: make(map[string]int64)}
+		m.env.Clock = env.OneClock(func() int64 { return 1 })
 		m.meters.TopKeys.Start(keys, 0)
 		m.Survey = NewSurvey(SurveyConfig{
-			Clock: env.OneClock(func() int64 { return 1 }), View: func() *view.View { return m.view }, Meters: &m.meters, TellsKeys: true,
+			Env: &m.env, Meters: &m.meters, TellsKeys: true, Checks: checks{m: m},
 			InFlight: func(limit string) (rate int64, known bool) { return 10, limit == "in flight" },
-			Decide: func(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
-				for key, held := range m.held {
-					if surveyID(a.Name, key) == a.ID {
-						r.Limit, r.Remaining = a.Limit.Rate, a.Limit.Rate-held
-						return nil
-					}
-				}
-				return errors.New("nobody answers")
-			},
 		})
 		all[i] = m
 	}
@@ -54,9 +46,26 @@ func members(n, keys int) []*member {
 		for range all {
 			v.Hears = append(v.Hears, v.Direct)
 		}
-		m.view = view.New(0, v, view.Terms{}, nil)
+		m.env.Store(view.New(0, v, view.Terms{}, nil))
 	}
 	return all
+}
+
+// checks are those of a member.
+type checks struct {
+	env.Checks
+	m *member
+}
+
+// Do answers for the units in flight that the member holds.
+func (c checks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
+	for key, held := range c.m.held {
+		if surveyID(a.Name, key) == a.ID {
+			r.Limit, r.Remaining = a.Limit.Rate, a.Limit.Rate-held
+			return nil
+		}
+	}
+	return errors.New("nobody answers")
 }
 
 func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,62 +68,6 @@ func (s situation) row() string {
 		}
 	}
 	return cmp.Or(strings.Join(rows, " + "), "healthy")
-}
-
-// stretch is where windows begin that are in the same situation: from from up to
-// the next one's.
-type stretch struct {
-	from time.Duration
-	situation
-}
-
-// stretches are in the order of time.
-type stretches []stretch
-
-// stretchesOf are from the beginning to an end, where the situation may change at these moments.
-func stretchesOf(moments []time.Duration, end time.Duration, situation func(at time.Duration) situation) (all stretches) {
-	moments = append(moments, 0)
-	slices.Sort(moments)
-	for _, at := range slices.Compact(moments) {
-		if at >= end {
-			break
-		}
-		s := situation(at)
-		if n := len(all); n == 0 || all[n-1].situation != s {
-			all = append(all, stretch{at, s})
-		}
-	}
-	return all
-}
-
-// next is the situation of a window that begins then, or at 0, if that is later. It drops the
-// stretches before it: the window of the next call begins no earlier.
-func (s *stretches) next(from time.Duration) *situation {
-	for len(*s) > 1 && (*s)[1].from <= max(0, from) {
-		*s = (*s)[1:]
-	}
-	return &(*s)[0].situation
-}
-
-// stretches returns for every moment what a window of this length that begins there
-// holds.
-func (c *course) stretches(l *weir.Limit) stretches {
-	return stretchesOf(c.moments(l.Per, 0), c.end(), func(at time.Duration) situation { return c.situation(l, at, at+l.Per) })
-}
-
-// moments are those at which the situation of a window of this length that begins there may
-// change. What happens is felt for so long after it.
-func (c *course) moments(per, felt time.Duration) (all []time.Duration) {
-	add := func(from, to time.Duration) {
-		all = append(all, max(0, from-per+1), max(0, to+1+felt))
-	}
-	for i := range c.events {
-		add(c.events[i].from, c.events[i].to)
-	}
-	for i := range c.eras {
-		add(c.eras[i].from, c.eras[i].to+c.settle-1)
-	}
-	return all
 }
 
 func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) {

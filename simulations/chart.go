@@ -213,7 +213,6 @@ func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 		c := &a.checks[at]
 		in[min(a.place(c.Asked, c.Node), len(in)-1)] += sign * c.Units
 	}
-	stretches := a.stretches()
 	first, next := 0, 0
 	for i := range n + 1 {
 		s := sample{at: lasts * time.Duration(i) / time.Duration(n)}
@@ -223,7 +222,7 @@ func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 		for ; first < next && a.checks[a.ends[first]].Answered < s.at-a.l.Per; first++ {
 			count(a.ends[first], -1)
 		}
-		s.sides, s.situation = slices.Clone(in), *stretches.next(s.at - a.l.Per)
+		s.sides, s.situation = slices.Clone(in), a.situation(s.at-a.l.Per)
 		for _, units := range in {
 			s.all += units
 		}

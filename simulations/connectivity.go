@@ -46,7 +46,7 @@ type era struct {
 	missing   bool // a member of the roster is on no side
 	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
-	// they have not met any of them, or may have forgotten some by now.
+	// they have not met any of them, or may forget some before the era ends.
 	unaware  int
 	weighs   []bool          // nodes that surely have points
 	whole    time.Duration   // since when all that run hear each other directly and have their counts, never if they do not
@@ -211,14 +211,13 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 				}
 			}
 			heals = true
-		case FaultSplit, FaultCut:
-			cuts = true
+		case FaultSplit, FaultCut, FaultLink:
 			for i, j := range w.scenario.between(&f) {
-				w.cut[i][j] = true
-			}
-		case FaultLink:
-			for i, j := range w.scenario.between(&f) {
-				w.link[i][j] = f.Link
+				if f.Kind == FaultLink {
+					w.link[i][j] = f.Link
+				} else {
+					w.cut[i][j], cuts = true, true
+				}
 			}
 		}
 	}
@@ -400,18 +399,6 @@ func (w *world) pausing(i, j int) time.Duration {
 	return max(w.pauses[i], w.pauses[j])
 }
 
-// worst is the longest round trip to a member that is paused, 0 if none is.
-func (w *world) worst(edges [][]bool) (worst time.Duration) {
-	for _, i := range w.members {
-		for _, j := range w.members {
-			if p := w.pausing(i, j); i != j && edges[i][j] && p > 0 {
-				worst = max(worst, roundTrip(w.link[i][j], w.link[j][i])+p)
-			}
-		}
-	}
-	return worst
-}
-
 // pauses is the longest pause that any of these nodes had in a time.
 func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Duration) {
 	for i := range c.eras {
@@ -422,19 +409,6 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 		}
 	}
 	return longest
-}
-
-// trips is the longest round trip between each node and another that runs.
-func (w *world) trips() []time.Duration {
-	trips := make([]time.Duration, len(w.runs))
-	for _, i := range w.members {
-		for _, j := range w.members {
-			if i != j && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] {
-				trips[i] = max(trips[i], roundTrip(w.link[i][j], w.link[j][i]))
-			}
-		}
-	}
-	return trips
 }
 
 // edges is who hears whom: what runs, is not frozen, and has a link up both ways.
@@ -489,13 +463,12 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 	return side, sides
 }
 
-// era adds what lies between two faults, in parts: some have forgotten others
-// from a moment within it.
+// era adds the time between two faults.
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
 		from: from, to: to, weighs: slices.Clone(w.weighs),
-		pauses: slices.Clone(w.pauses), trips: w.trips(),
+		pauses: slices.Clone(w.pauses), trips: make([]time.Duration, len(edges)),
 		hears: relation(len(edges), func(i, j int) bool { return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0 }),
 	}
 	e.side, e.sides = sidesOf(edges)
@@ -526,22 +499,8 @@ func (w *world) era(from, to time.Duration) {
 	}
 	e.leftApart = w.leftApart
 	w.leftApart = w.leftApart && (e.sides > 1 || e.missing)
-	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
-	// a member that is asked after another one for the quarter that is left then.
-	hops, quarters := time.Duration(max(1, longest(edges))), time.Duration(3)
-	e.slow = w.slow(hops)
-	if e.sides > 1 || e.missing {
-		quarters = 2
-	}
-	if hops > 1 {
-		quarters = 1
-	}
-	// If no link is slow, a check may time out because a member is paused for too long.
-	worst := w.worst(edges)
-	e.late = worst > 0 && 4*hops*worst >= quarters*timeoutOf(w.scenario)
-	e.strained = worst > 0 && 4*hops*worst >= timeoutOf(w.scenario)
-
-	ignorant := w.forgetting(&e)
+	w.measureLinks(&e, edges)
+	w.forget(&e)
 	meet := settling
 	if w.scenario.Gossip {
 		meet = 20 * time.Second
@@ -554,30 +513,13 @@ func (w *world) era(from, to time.Duration) {
 			w.weighs[i] = w.runs[i]
 		}
 	}
-	moments := append([]time.Duration{from}, ignorant...)
-	slices.Sort(moments)
-	moments = append(slices.Compact(moments), to)
-	for k, at := range moments[:len(moments)-1] {
-		if part := e; at < moments[k+1] {
-			part.from, part.to = at, moments[k+1]
-			for _, since := range ignorant {
-				if since <= at {
-					part.unaware++
-				}
-			}
-			w.eras = append(w.eras, part)
-		}
-	}
+	w.eras = append(w.eras, e)
 }
 
-// forgetting is from when on each side may have forgotten one that lives; the era's end, if
-// it has not. Whom another has forgotten by then has no points for certain.
-func (w *world) forgetting(e *era) (ignorant []time.Duration) {
-	forget := cmp.Or(w.scenario.Forget, defaultForget)
-	ignorant = make([]time.Duration, e.sides)
-	for i := range ignorant {
-		ignorant[i] = e.to
-	}
+// forget counts the sides on which a member may forget a living node of another side before the era
+// ends. Such a node has no points for certain: once it is back, it has joined anew.
+func (w *world) forget(e *era) {
+	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)
 	for _, i := range w.members {
 		if e.side[i] < 0 {
 			continue
@@ -590,19 +532,17 @@ func (w *world) forgetting(e *era) (ignorant []time.Duration) {
 			if w.lost[i][j] < 0 {
 				w.lost[i][j] = e.from
 			}
-			since := max(e.from, w.lost[i][j]+forget)
-			if !w.knows(e.side, i) {
-				since = e.from
-			}
-			if !w.frozen[j] {
-				ignorant[e.side[i]] = min(ignorant[e.side[i]], since)
-			}
-			if since < e.to {
-				w.weighs[j] = false // once it is back, it has joined anew
+			if w.lost[i][j]+forget < e.to || !w.knows(e.side, i) {
+				w.weighs[j] = false
+				ignorant[e.side[i]] = ignorant[e.side[i]] || !w.frozen[j]
 			}
 		}
 	}
-	return ignorant
+	for _, is := range ignorant {
+		if is {
+			e.unaware++
+		}
+	}
 }
 
 // knows reports whether somebody on the side of i has met one that lives elsewhere. Then
@@ -635,20 +575,39 @@ func (w *world) meet(side []int) {
 	}
 }
 
-// slow counts the ends of links on which a check may time out: those that lose
-// what is sent, and those that take too much of Timeout over so many hops.
-func (w *world) slow(hops time.Duration) (ends int) {
+// measureLinks computes the longest round trip of each node, and where checks may time out: on links that
+// lose packets or take too much of Timeout, and beside members that are paused for too long.
+func (w *world) measureLinks(e *era, edges [][]bool) {
+	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
+	// a member that is asked after another one for the quarter that is left then.
+	hops, quarters := time.Duration(max(1, longest(edges))), time.Duration(3)
+	if e.sides > 1 || e.missing {
+		quarters = 2
+	}
+	if hops > 1 {
+		quarters = 1
+	}
+	timeout, paused := timeoutOf(w.scenario), time.Duration(0) // the longest round trip with a pause
 	for _, i := range w.members {
+		isSlow := false
 		for _, j := range w.members {
+			if i == j || !w.runs[j] || w.cut[i][j] || w.cut[j][i] {
+				continue
+			}
 			there, back := w.link[i][j], w.link[j][i]
-			if i != j && w.runs[i] && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] &&
-				(there.Loss > 0 || back.Loss > 0 || 4*hops*roundTrip(there, back) >= timeoutOf(w.scenario)) {
-				ends++
-				break
+			trip, pause := roundTrip(there, back), w.pausing(i, j)
+			e.trips[i] = max(e.trips[i], trip)
+			isSlow = isSlow || w.runs[i] && (there.Loss > 0 || back.Loss > 0 || 4*hops*trip >= timeout)
+			if edges[i][j] && pause > 0 {
+				paused = max(paused, trip+pause)
 			}
 		}
+		if isSlow {
+			e.slow++
+		}
 	}
-	return ends
+	e.late = paused > 0 && 4*hops*paused >= quarters*timeout
+	e.strained = paused > 0 && 4*hops*paused >= timeout
 }
 
 func timeoutOf(s *Scenario) time.Duration {

@@ -151,32 +151,26 @@ func (a *asks) String() string {
 	return s
 }
 
-// bounded holds each window of Per against the row that it falls under.
+// bounded compares each window of Per with the bound of its situation. No situation allows less than a
+// healthy one.
 func bounded(r *trial, broken func(time.Duration, string, ...any)) {
-	known := make(map[subject]stretches)
 	for _, a := range r.asks {
-		of := subject{limit: a.limit, region: a.region}
-		if known[of] == nil {
-			known[of] = a.stretches()
-		}
-		stretches := known[of]
 		var worst window
 		var worstAllowed int64
 		var row situation
+		healthy := bounds.Healthy(a.l)
 		a.windows(a.l.Per, func(w window) {
-			s := stretches.next(w.from)
-			allowed := s.bound(a.l)
-			if w.units <= allowed {
+			if w.units <= healthy {
 				return
 			}
-			allowed += a.inFlight(w.from, w.to)
-			if w.units > allowed && w.units-allowed > worst.units-worstAllowed {
-				worst, worstAllowed, row = w, allowed, *s
+			s := a.situation(w.from)
+			if allowed := s.bound(a.l) + a.inFlight(w.from, w.to); w.units-allowed > worst.units-worstAllowed {
+				worst, worstAllowed, row = w, allowed, s
 			}
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, bounds.Healthy(a.l), row.c, row.row())
+				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.c, row.row())
 		}
 	}
 }

@@ -39,18 +39,6 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// stretches is course.stretches of all regions together.
-func (p *planet) stretches(l *weir.Limit) stretches {
-	var moments []time.Duration
-	for _, c := range p.courses {
-		moments = append(moments, c.moments(l.Per, granted)...)
-	}
-	for _, t := range p.torn {
-		moments = append(moments, max(0, t.from-l.Per+1), t.to+1)
-	}
-	return stretchesOf(moments, p.courses[0].end(), func(at time.Duration) situation { return p.situation(l, at, at+l.Per) })
-}
-
 // situation adds up those of all regions. What a crash has cost of the memory of
 // grants is felt for as long as a grant is.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {

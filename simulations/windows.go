@@ -31,12 +31,13 @@ type asks struct {
 	holds  []Held  // of an in-flight limit, ascending by From
 }
 
-// stretches returns for every moment what a window of Per that begins there holds.
-func (a *asks) stretches() stretches {
+// situation returns the situation of a window of Per that begins at from, or at 0 if from is below.
+func (a *asks) situation(from time.Duration) situation {
+	from = max(0, from)
 	if a.planet != nil {
-		return a.planet.stretches(a.l)
+		return a.planet.situation(a.l, from, from+a.l.Per)
 	}
-	return a.course.stretches(a.l)
+	return a.course.situation(a.l, from, from+a.l.Per)
 }
 
 // inFlight is what may be on its way in a span, when authority moves or dies.

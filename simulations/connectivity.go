@@ -49,7 +49,7 @@ type era struct {
 	// they have not met any of them, or may forget some before the era ends.
 	unaware  int
 	weighs   []bool          // nodes that surely have points
-	whole    time.Duration   // since when all that run hear each other directly and have their counts, never if they do not
+	partial  bool            // some that run do not hear each other directly, or may not have their counts
 	slow     int             // nodes with a link on which checks may time out
 	hears    [][]bool        // whom each node hears for certain
 	pauses   []time.Duration // of each node, as long as they are
@@ -91,12 +91,11 @@ type world struct {
 	link                      [][]weirtest.Link
 	known                     [][]bool          // whom each node has met
 	leftApart                 bool              // a member has left while not all was calm, and not all have met since
-	weighs, counts            []bool            // they surely have points; they have their counts
+	weighs                    []bool            // they surely have points
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
 	pauses                    []time.Duration   // how long each node's are
 	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
-	sound                     []time.Duration   // since when it runs, and no member is missing
 }
 
 // courseOf replays the faults for one region. end is the end of what was asked.
@@ -106,8 +105,8 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		c.settle = gossipSettling
 	}
 	n := len(s.Nodes)
-	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), sound: make([]time.Duration, n)}
-	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.counts} {
+	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n)}
+	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs} {
 		*b = make([]bool, n)
 	}
 	w.spells = make([]int, n)
@@ -121,7 +120,7 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		}
 		c.members = append(c.members, i)
 		if !node.Later {
-			w.runs[i], w.begun[i], w.weighs[i], w.counts[i] = true, true, true, true
+			w.runs[i], w.begun[i], w.weighs[i] = true, true, true
 		}
 	}
 	for _, i := range c.members {
@@ -295,7 +294,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 			return
 		}
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
-		w.leftAt[i], w.counts[i], w.sound[i] = 0, false, at
+		w.leftAt[i] = 0
 		clear(w.known[i])
 		w.known[i][i] = true
 		for j := range w.lost {
@@ -340,31 +339,16 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare reports whether what a member holds may be nowhere else when it dies now: it is
-// alone on its side, or its copies were with somebody who went within the time
-// that copying takes, or more died in that time than there are copies.
+// bare reports whether what a member holds may be nowhere else when it dies now: it is frozen or
+// alone on its side, or something else happened within the time that copying takes.
 func (w *world) bare(at time.Duration, i int) bool {
-	copies := max(w.scenario.Replicas, 1)
-	if w.scenario.Replicas < 0 {
-		return true
-	}
-	gone, others := make(map[int]bool), 0
-	for _, e := range w.events {
-		switch {
-		case e.from <= at-copying || e.from > at || e.node == i:
-		case e.kind == changed:
-			return true
-		case e.kind == killed, e.kind == timedOut, e.kind == moved && w.left[e.node]:
-			gone[e.node] = true
-		}
-	}
 	edges := w.edges()
-	for _, j := range w.members {
-		if edges[i][j] && j != i {
-			others++
-		}
-	}
-	return len(gone) >= copies || others == 0 || w.frozen[i]
+	return w.scenario.Replicas < 0 || w.frozen[i] ||
+		!slices.ContainsFunc(w.members, func(j int) bool { return j != i && edges[i][j] }) ||
+		slices.ContainsFunc(w.events, func(e event) bool {
+			takes := e.kind == changed || e.kind == killed || e.kind == timedOut || e.kind == moved && w.left[e.node]
+			return e.node != i && takes && e.from > at-copying && e.from <= at
+		})
 }
 
 // calm reports whether all members of the roster are on one side, and were for as long
@@ -484,18 +468,8 @@ func (w *world) era(from, to time.Duration) {
 	}
 	e.roster = max(e.roster, w.scenario.Expect)
 	for _, i := range w.members {
-		if e.sides > 1 || e.missing {
-			w.sound[i] = to
-		}
-		switch whole := w.sound[i] + recopied; {
-		case e.side[i] < 0 && !w.runs[i]:
-		case e.side[i] < 0, e.sides > 1, !w.counts[i] && whole > to,
-			slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] >= 0 && !edges[i][j] }):
-			e.whole = never
-		case !w.counts[i]:
-			e.whole = max(e.whole, whole)
-		}
-		w.counts[i] = w.counts[i] || w.runs[i] && w.sound[i]+recopied <= to
+		e.partial = e.partial || w.runs[i] && (e.missing && !w.weighs[i] ||
+			slices.ContainsFunc(w.members, func(j int) bool { return w.runs[j] && !edges[i][j] }))
 	}
 	e.leftApart = w.leftApart
 	w.leftApart = w.leftApart && (e.sides > 1 || e.missing)

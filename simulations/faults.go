@@ -44,12 +44,15 @@ func (s *stage) hit(ctx context.Context, f *Fault, h *host) {
 		s.start(ctx, h)
 	case FaultLeave:
 		s.leave(ctx, h)
-	case FaultFreeze:
-		s.freeze(h, true)
-		s.cluster.Freeze(h.name)
-	case FaultThaw:
-		s.freeze(h, false)
-		s.cluster.Thaw(h.name)
+	case FaultFreeze, FaultThaw:
+		s.mu.Lock()
+		h.frozen = f.Kind == FaultFreeze
+		s.mu.Unlock()
+		if f.Kind == FaultFreeze {
+			s.cluster.Freeze(h.name)
+		} else {
+			s.cluster.Thaw(h.name)
+		}
 	case FaultSkew:
 		s.cluster.Skew(h.name, f.By)
 	case FaultSlow:
@@ -76,12 +79,6 @@ func (s *stage) breakOff(f *Fault) {
 	}
 }
 
-func (s *stage) freeze(h *host, frozen bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h.frozen = frozen
-}
-
 // move records the start or the end of nodes. s.mu is held.
 func (s *stage) move(hosts ...int) {
 	for _, h := range hosts {
@@ -97,25 +94,33 @@ func (s *stage) kill(names []string) {
 		h := s.named[name]
 		if h.runs != nil {
 			h.runs.killed = true
-			h.runs.end(s.now())
-			s.ended.add(h.runs.node)
 			died = append(died, h.index)
 		}
-		h.runs = nil
-		h.up = false
+		h.up, h.frozen = false, false // what runs next on the machine does not hang
 		h.kills++
 	}
-	s.listen()
-	s.move(died...)
-	s.witness.crash(s.now(), died)
-	s.stopped(died...)
-	for _, name := range names {
-		s.named[name].frozen = false // what runs next on the machine does not hang
+	if len(died) > 0 {
+		s.recordEnd(s.now(), false, died...)
 	}
 	s.mu.Unlock()
 	for _, name := range names {
 		s.cluster.Kill(name)
 	}
+}
+
+// recordEnd records the end of nodes at this moment. If it is orderly, they have handed over since began, as far
+// as a member was there to receive. The caller must hold mu.
+func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
+	for _, i := range hosts {
+		h := s.hosts[i]
+		h.runs.end(s.now())
+		s.ended.add(h.runs.node)
+		h.runs, h.up = nil, false
+	}
+	s.listen()
+	s.move(hosts...)
+	s.witness.crashes = append(s.witness.crashes, crash{s.now(), hosts, orderly, began})
+	s.stopped(hosts...)
 }
 
 // start starts a node as soon as the one before it is gone. It is asked from
@@ -176,13 +181,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		}
 		s.mu.Lock()
 		if h.runs == p {
-			h.runs, h.up = nil, false
-			p.end(s.now())
-			s.listen()
-			s.ended.add(p.node)
-			s.witness.left(began, s.now(), h.index, err != nil)
-			s.move(h.index)
-			s.stopped(h.index)
+			s.recordEnd(began, err == nil, h.index)
 		}
 		s.mu.Unlock()
 		if err == nil {

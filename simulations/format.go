@@ -146,6 +146,7 @@ var ranges = map[string][2]int64{
 	"Caps":  {1, math.MaxInt32},
 	"Load":  {0, int64(maxLasts)},
 	"Frame": {64, math.MaxInt32}, "Hot": {0, 10_000},
+	"At": {0, int64(maxLasts)}, "By": {-int64(maxLasts), int64(maxLasts)}, "Pauses": {0, int64(maxEvery)}, "Every": {int64(time.Millisecond), int64(maxEvery)},
 	"Keys": {1, maxKeys}, "Units": {1, math.MaxInt64}, "Load.Burst": {1, maxAsks},
 	"Keeps": {int64(time.Millisecond), int64(maxLasts)}, "Settles": {int64(time.Millisecond), int64(maxLasts)},
 	"TTL": {int64(time.Second), int64(time.Hour)},
@@ -258,7 +259,9 @@ func (r *reader) readLoad(v strictyaml.Value) {
 // undoes that, and both again for each time that it is repeated.
 func (r *reader) readFaults(v strictyaml.Value) {
 	m := v.Map(append([]string{"at", "breaks", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
-	f := Fault{At: m.Get("at").Required().Duration(0, maxLasts)}
+	m.Get("at").Required()
+	f := Fault{}
+	r.fill(m, &f)
 	for i, name := range faultNames {
 		v := m.Get(name)
 		if !v.Present() {
@@ -286,19 +289,6 @@ func (r *reader) readFaults(v strictyaml.Value) {
 			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
 			f.Link = r.s.usual(&f)
 			r.fill(link, &f.Link)
-		case FaultSkew:
-			f.Nodes = r.list(v)
-			f.By = m.Get("by").Required().Duration(-maxLasts, maxLasts)
-		case FaultSlow:
-			f.Nodes = r.list(v)
-			f.Pauses = m.Get("pauses").Required().Duration(0, maxEvery)
-			f.Every = defaultEvery
-			if v := m.Get("every"); v.Present() {
-				f.Every = v.Duration(time.Millisecond, maxEvery)
-			}
-			if f.Pauses == 0 {
-				f.Every = 0
-			}
 		default:
 			f.Nodes = r.list(v)
 		}
@@ -307,17 +297,16 @@ func (r *reader) readFaults(v strictyaml.Value) {
 		v.Errorf("the fault does nothing: say which, one of %s", strings.Join(faultNames, ", "))
 		return
 	}
-	breaks := m.Get("breaks")
-	if f.Breaks = breaks.Bool(); breaks.Present() && f.Kind != FaultSplit && f.Kind != FaultCut {
-		breaks.Errorf("breaks is of split and cut: %v has none", f.Kind)
-	}
-	for _, own := range []struct {
-		field string
-		kind  FaultKind
-	}{{"by", FaultSkew}, {"pauses", FaultSlow}, {"every", FaultSlow}} {
-		if v := m.Get(own.field); f.Kind != own.kind && v.Present() {
-			v.Errorf("%s is of %v: %v has none", own.field, own.kind, f.Kind)
+	for _, own := range []struct{ field, of string }{{"breaks", "split and cut"}, {"by", "skew"}, {"pauses", "slow"}, {"every", "slow"}} {
+		switch v, isOwn := m.Get(own.field), strings.Contains(own.of, f.Kind.String()); {
+		case !isOwn && v.Present():
+			v.Errorf("%s is of %s: %v has none", own.field, own.of, f.Kind)
+		case isOwn && (own.field == "by" || own.field == "pauses"):
+			v.Required()
 		}
+	}
+	if f.Every = cmp.Or(f.Every, defaultEvery); f.Pauses == 0 {
+		f.Every = 0
 	}
 	lasting := m.Get("for")
 	length := lasting.Duration(0, maxLasts)

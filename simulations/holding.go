@@ -243,7 +243,7 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			l := countHeld(h.l, g.From-since)
 			s := h.course.situation(l, since, g.From)
 			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // no owner has what a crash takes, and no clock is asked
-			if allowed := s.bound(l) + h.heldInFlight(since, g.From); now > allowed {
+			if allowed := s.bound(l) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
 				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.row())
 			}
@@ -257,18 +257,11 @@ func (h *asks) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
 
-// heldInFlight is what was granted so shortly before an owner crashed that nobody else may know of it.
-func (h *asks) heldInFlight(from, to time.Duration) (units int64) {
-	for i := range h.course.events {
-		e := &h.course.events[i]
-		if e.kind != killed || !e.overlaps(from, to) {
-			continue
-		}
-		trip := h.course.trip(e)
-		for _, o := range h.holds {
-			if o.has() && o.From >= e.from-trip && o.From <= e.from+trip {
-				units += o.Units
-			}
+// granted returns the units of the holds that were granted in a time.
+func (h *asks) granted(from, to time.Duration) (units int64) {
+	for _, o := range h.holds {
+		if o.has() && o.From >= from && o.From <= to {
+			units += o.Units
 		}
 	}
 	return units

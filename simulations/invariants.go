@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -120,21 +121,17 @@ func newTrial(j *Journal) *trial {
 		a := asksOf(o.Limit, o.Key, o.Node)
 		a.holds = append(a.holds, o)
 	}
-	for _, a := range of {
+	for _, a := range slices.SortedFunc(maps.Values(of), func(a, b *asks) int {
+		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
+	}) {
 		if inFlightLimit(*a.l) {
 			slices.SortStableFunc(a.holds, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
 			r.flights = append(r.flights, a)
-		} else {
-			r.asks = append(r.asks, a)
+			continue
 		}
-	}
-	for _, all := range [][]*asks{r.asks, r.flights} {
-		slices.SortFunc(all, func(a, b *asks) int {
-			return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
-		})
-	}
-	for _, a := range r.asks {
-		a.sortEnds()
+		r.asks = append(r.asks, a)
+		a.ends = slices.Clone(a.admits)
+		slices.SortStableFunc(a.ends, func(x, y int32) int { return cmp.Compare(a.checks[x].Answered, a.checks[y].Answered) })
 	}
 	return r
 }

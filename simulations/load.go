@@ -102,7 +102,10 @@ func (s *stage) load(ctx context.Context) {
 			return
 		}
 		time.Sleep(a.next - s.now())
-		if h := a.choose(s); h != nil {
+		s.mu.Lock()
+		h := anyOf(a.from, a.rng, (*host).asks)
+		s.mu.Unlock()
+		if h != nil {
 			q := question{host: h, limit: a.limit}
 			q.key, q.units = a.draw(h)
 			switch {
@@ -178,13 +181,6 @@ func (a *asker) advance() {
 	}
 }
 
-// choose is whom it asks, nil if nobody can be asked: at a host that is paused, too, nobody is.
-func (a *asker) choose(s *stage) *host {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return anyOf(a.from, a.rng, (*host).asks)
-}
-
 // asks reports whether callers on the host can ask. The caller must hold stage.mu.
 func (h *host) asks() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
 
@@ -222,33 +218,19 @@ type question struct {
 	plan       *plan         // of a reservation
 }
 
-// asked is the process that is asked at a host, nil if nobody is, and what it is asked of.
-func (s *stage) asked(h *host, limit int) (*process, *weir.Limiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.runs == nil {
-		return nil, nil
-	}
-	return h.runs, h.runs.limiters[limit]
-}
-
 // put asks a question.
 func (s *stage) put(ctx context.Context, q question) {
-	if q.deed == refund {
-		if s.witness.beginRefund(q.key, q.units) {
-			s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
-			s.witness.endRefund(q.key, q.units)
-			return
-		}
-	}
-	switch q.deed {
-	case reset:
+	switch {
+	case q.deed == refund && s.witness.beginRefund(q.key, q.units):
+		s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
+		s.witness.endRefund(q.key, q.units)
+	case q.deed == reset:
 		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
-	case hold:
+	case q.deed == hold:
 		s.hold(ctx, q)
-	case reserve:
+	case q.deed == reserve:
 		s.reserve(ctx, q)
-	case takeAll:
+	case q.deed == takeAll:
 		s.takeAll(ctx, q)
 	default:
 		s.check(ctx, q)
@@ -258,7 +240,11 @@ func (s *stage) put(ctx context.Context, q question) {
 // begin returns the process that a question goes to, nil if none runs, and the check that begins
 // now.
 func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Check) {
-	p, l = s.asked(q.host, q.limit)
+	s.mu.Lock()
+	if p = q.host.runs; p != nil {
+		l = p.limiters[q.limit]
+	}
+	s.mu.Unlock()
 	c = Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
 	if q.limit == len(s.Limits) {
 		c.Limit = witness
@@ -282,8 +268,8 @@ func (s *stage) answer(c *Check, d weir.Decision, err error) {
 // tell has a node give back units of the witness, whichever node admitted them, or reset it. What
 // an error leaves undone nobody observes.
 func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
-	if p, l := s.asked(q.host, q.limit); p != nil {
-		_ = do(l, s.keys[q.limit][q.key])
+	if p, l, key, _ := s.begin(q); p != nil {
+		_ = do(l, key)
 	}
 }
 

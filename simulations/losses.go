@@ -137,17 +137,6 @@ func (l *ledger) endRefund(key int, units int64) {
 	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
-func (l *ledger) crash(at time.Duration, died []int) {
-	if len(died) > 0 {
-		l.crashes = append(l.crashes, crash{at: at, hosts: died, began: at})
-	}
-}
-
-// left is a crash if there was nobody to hand over to, or too little time.
-func (l *ledger) left(began, at time.Duration, h int, unfinished bool) {
-	l.crashes = append(l.crashes, crash{at, []int{h}, !unfinished, began})
-}
-
 // gone reports of each spend of each key whether crashes may have taken it.
 func (s *stage) gone() (gone [][]bool) {
 	s.mu.Lock()
@@ -199,15 +188,16 @@ func (s *stage) quiet(region int, from, to time.Duration) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.courses[region].eras, func(e era) bool { return e.from < to && e.to > from && e.whole > max(e.from, from) })
+	return !slices.ContainsFunc(s.courses[region].eras, func(e era) bool { return e.from < to && e.to > from && e.partial })
 }
 
-// copied is how long after a region became whole each count has all its copies.
+// copied is how long after a region became whole each count has all its copies: nodes that have started
+// take over their counts first.
 func (s *stage) copied() time.Duration {
 	if s.Gossip {
-		return recopied + gossipSettling
+		return 2*recopied + gossipSettling
 	}
-	return recopied + 2*(pingPace+2*s.way())
+	return 2*recopied + 2*(pingPace+2*s.way())
 }
 
 // copiesBefore is how many members have each count beside its owner before a crash. A member that

@@ -50,7 +50,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"the other has counts once the member is back", 0, []Fault{kill(3*s, "a", "c"), start(4*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}, orderly: true}}, 1 | alone},
 		{"a split", 0, []Fault{split(10 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"a link that is down", 0, []Fault{{At: 10 * s, Kind: FaultCut, From: "a", To: "b"}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
-		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(7 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
+		{"a heal that is noticed", 0, []Fault{split(3 * s), heal(4 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, last},
 		{"a heal that is not", 0, []Fault{split(3 * s), heal(9 * s)}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"another froze", 0, []Fault{{At: 10 * s, Kind: FaultFreeze, Nodes: []string{"c"}}}, []crash{{at: 12 * s, hosts: []int{b}}}, all},
 		{"two at once", 0, nil, []crash{{at: 12 * s, hosts: []int{b, c}}}, all},

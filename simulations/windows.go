@@ -74,32 +74,22 @@ type window struct {
 	units    int64
 }
 
-// sortEnds orders the admissions by when they were answered.
-func (a *asks) sortEnds() {
-	a.ends = slices.Clone(a.admits)
-	slices.SortStableFunc(a.ends, func(x, y int32) int { return cmp.Compare(a.checks[x].Answered, a.checks[y].Answered) })
-}
-
 // windows calls yield for each window of this length that begins where an
 // admitted check was asked: no other can hold more.
 func (a *asks) windows(per time.Duration, yield func(w window)) {
 	var units int64
-	added, next := make([]bool, len(a.admits)), 0
-	for first, i := range a.admits {
-		from := a.checks[i].Asked
-		for ; next < len(a.ends); next++ {
-			check := &a.checks[a.ends[next]]
-			if check.Answered >= from+per {
-				break
-			}
-			if at, _ := slices.BinarySearch(a.admits, a.ends[next]); at >= first {
-				added[at] = true
-				units += check.Units
+	next := 0
+	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // else no window holds it
+	for _, i := range a.admits {
+		first := &a.checks[i]
+		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < first.Asked+per; next++ {
+			if c := &a.checks[a.ends[next]]; isShort(c) {
+				units += c.Units
 			}
 		}
-		yield(window{from, from + per, units})
-		if added[first] {
-			units -= a.checks[i].Units
+		yield(window{first.Asked, first.Asked + per, units})
+		if isShort(first) {
+			units -= first.Units
 		}
 	}
 }

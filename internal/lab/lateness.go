@@ -26,8 +26,11 @@ type Lateness struct {
 	// worked for this process, it may have kept itself from waking, and nothing excuses that.
 	Idle bool
 
-	mu      sync.Mutex // guards record and due together: a reader sees a sleep as overdue or as logged, not as both or neither
-	record  record
+	mu      sync.Mutex // guards what follows together: a reader sees a sleep as overdue or as logged, not as both or neither
+	slack   time.Duration
+	total   time.Duration
+	worst   time.Duration
+	kept    []Span               // stand-stills, in the order of time
 	due     time.Time            // planned end of the current sleep; zero if none is measured
 	cpu     func() time.Duration // CPU, but in tests
 	taken   time.Duration        // of cpu, when the current sleep began
@@ -59,7 +62,7 @@ func (l *Lateness) Start(every, slack time.Duration) {
 	if l.cpu == nil {
 		l.cpu = CPU
 	}
-	l.record.slack, l.due, l.taken = slack, time.Now().Add(every), l.cpu()
+	l.slack, l.due, l.taken = slack, time.Now().Add(every), l.cpu()
 	go l.measure(every)
 }
 
@@ -84,7 +87,7 @@ func (l *Lateness) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.record.add(Span{l.excused(), now})
+	l.add(Span{l.excused(), now})
 	if l.due = (time.Time{}); next > 0 {
 		l.due, l.taken = now.Add(next), l.cpu()
 	}
@@ -103,7 +106,7 @@ func (l *Lateness) excused() time.Time {
 func (l *Lateness) Take() (standStills []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	standStills, l.record.kept = l.record.kept, nil
+	standStills, l.kept = l.kept, nil
 	return standStills
 }
 
@@ -126,7 +129,7 @@ func (l *Lateness) Stop() {
 func (l *Lateness) Add(s Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.record.add(s)
+	l.add(s)
 }
 
 // Total returns the sum of all lateness so far. What a check took, less the growth of
@@ -134,14 +137,14 @@ func (l *Lateness) Add(s Span) {
 func (l *Lateness) Total() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.record.total + l.overdue().length()
+	return l.total + l.overdue().length()
 }
 
 // Worst returns the largest lateness of any one sleep so far.
 func (l *Lateness) Worst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.record.worst, l.overdue().length())
+	return max(l.worst, l.overdue().length())
 }
 
 // WorstSince returns the length of the longest stand-still that ended after from, or that
@@ -174,10 +177,10 @@ func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
 // standStills yields the kept stand-stills and the one that lasts now, the latest first. The
 // caller holds mu.
 func (l *Lateness) standStills(yield func(Span) bool) {
-	if s := l.overdue(); s.length() > l.record.slack && !yield(s) {
+	if s := l.overdue(); s.length() > l.slack && !yield(s) {
 		return
 	}
-	for _, s := range slices.Backward(l.record.kept) {
+	for _, s := range slices.Backward(l.kept) {
 		if !yield(s) {
 			return
 		}
@@ -193,23 +196,16 @@ func (l *Lateness) overdue() Span {
 	return Span{l.excused(), now}
 }
 
-// record is what was measured. It knows no clock.
-type record struct {
-	slack        time.Duration
-	total, worst time.Duration
-	kept         []Span // stand-stills, in the order of time
-}
-
-// add records a sleep that should have ended at s.From and ended at s.To.
-func (r *record) add(s Span) {
+// add is Add. The caller holds mu.
+func (l *Lateness) add(s Span) {
 	late := s.length()
 	if late <= 0 {
 		return
 	}
-	r.total += late
-	r.worst = max(r.worst, late)
-	if late <= r.slack {
+	l.total += late
+	l.worst = max(l.worst, late)
+	if late <= l.slack {
 		return
 	}
-	r.kept = append(slices.Delete(r.kept, 0, max(0, len(r.kept)+1-maxStandStills)), s)
+	l.kept = append(slices.Delete(l.kept, 0, max(0, len(l.kept)+1-maxStandStills)), s)
 }

@@ -19,7 +19,7 @@ func between(from, to int) Span { return Span{at(from), at(to)} }
 
 func measured(slack time.Duration, sleeps ...Span) *Lateness {
 	l := new(Lateness)
-	l.record.slack = slack
+	l.slack = slack
 	for _, s := range sleeps {
 		l.Add(s)
 	}
@@ -30,7 +30,7 @@ func TestLatenessSumsAllSleepsAndKeepsStandStills(t *testing.T) {
 	l := measured(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
 	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early counts as none")
 	require.Equal(t, 100*time.Millisecond, l.Worst())
-	require.Equal(t, []Span{between(60, 160), between(200, 230)}, l.record.kept, "a sleep late by the slack itself is no stand-still")
+	require.Equal(t, []Span{between(60, 160), between(200, 230)}, l.kept, "a sleep late by the slack itself is no stand-still")
 }
 
 func TestLatenessAnswersFromStandStills(t *testing.T) {
@@ -68,8 +68,8 @@ func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
 	for i := range maxStandStills + 3 {
 		l.Add(between(10*i, 10*i+2))
 	}
-	require.Len(t, l.record.kept, maxStandStills)
-	require.Equal(t, between(30, 32), l.record.kept[0])
+	require.Len(t, l.kept, maxStandStills)
+	require.Equal(t, between(30, 32), l.kept[0])
 	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "the dropped ones count")
 }
 
@@ -139,7 +139,7 @@ func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
 func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken time.Duration
-		l := &Lateness{Idle: true, cpu: func() time.Duration { return taken }, record: record{slack: 20 * time.Millisecond}}
+		l := &Lateness{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}
 		wakes := func(late, work time.Duration) Span { // a sleep ends late, and the process has worked meanwhile
 			time.Sleep(time.Second)
 			l.due, l.taken = time.Now().Add(-late), taken

@@ -15,14 +15,12 @@ import (
 // memberWait bounds all that a member waits for.
 const memberWait = 3 * time.Minute
 
-// serving is how many members serve, as a node sees it.
-func serving(n *weir.Node) int {
-	return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
-}
-
 // untilMet waits until a node is ready and so many members serve, as it sees them.
 func untilMet(n *weir.Node, members int, within time.Duration) error {
-	for begun := time.Now(); !n.Ready() || serving(n) != members; time.Sleep(time.Millisecond) {
+	serving := func() int {
+		return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
+	}
+	for begun := time.Now(); !n.Ready() || serving() != members; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > within {
 			return fmt.Errorf("bench: after %v a node is not ready among %d: %v", within, members, n.Members())
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -289,10 +291,8 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 		return err
 	}
 	defer func() { err = errors.Join(err, endAll(s.all)) }()
-	var idle time.Duration // in d, of all nodes
-	if spent, err := s.load("nothing", 1, d); err == nil {
-		idle = spent.CPU
-	} else {
+	idle, err := s.load("nothing", 1, d)
+	if err != nil {
 		return err
 	}
 	for _, way := range []string{"owned", "forwarded", "leased", "over HTTP"} {
@@ -308,7 +308,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 				continue
 			case way == "over HTTP":
 				spent, err = s.overHTTP(rate, d)
-				besides.CPU = idle
+				besides = idle
 			default:
 				if _, err = s.load(way, rate, d/4); err == nil { // buckets are made, and leases
 					besides, err = s.load("nothing", rate, d)
@@ -331,7 +331,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 		}
 		fmt.Fprintln(out, "|")
 	}
-	fmt.Fprintf(out, "\nA node that is asked nothing takes %.1f ms of CPU a second.\n", float64(idle.Milliseconds())/d.Seconds()/sizingNodes)
+	fmt.Fprintf(out, "\nA node that is asked nothing takes %.1f ms of CPU a second.\n", float64(idle.CPU.Milliseconds())/d.Seconds()/sizingNodes)
 	return sizeMemory(ctx, keys, out)
 }
 
@@ -376,10 +376,8 @@ func filled(n int, env ...string) (m SizerMemory, err error) {
 		return m, err
 	}
 	all, err := callAll[SizerMemory](s.all, sizerWait, "Sizer.Memory", n)
-	for _, one := range all {
-		if one.Peak > m.Peak {
-			m = one
-		}
+	if err != nil {
+		return m, err
 	}
-	return m, err
+	return slices.MaxFunc(all, func(a, b SizerMemory) int { return cmp.Compare(a.Peak, b.Peak) }), nil
 }

@@ -354,18 +354,10 @@ func (w *world) bare(at time.Duration, i int) bool {
 // calm reports whether all members of the roster are on one side, and were for as long
 // as a change is felt.
 func (w *world) calm(at time.Duration) bool {
-	for _, e := range w.events {
-		if e.kind != moved && e.kind != stepped && e.to >= at {
-			return false
-		}
-	}
 	side, sides := sidesOf(w.edges())
-	for _, i := range w.members {
-		if w.begun[i] && !w.left[i] && side[i] < 0 {
-			return false
-		}
-	}
-	return sides <= 1
+	isFelt := func(e event) bool { return e.kind != moved && e.kind != stepped && e.to >= at }
+	isMissing := func(i int) bool { return w.begun[i] && !w.left[i] && side[i] < 0 }
+	return sides <= 1 && !slices.ContainsFunc(w.events, isFelt) && !slices.ContainsFunc(w.members, isMissing)
 }
 
 // heard is how long a round trip may take, pauses included, and its ends still hear
@@ -524,14 +516,11 @@ func (w *world) forget(e *era) {
 // nothing. A node that it has not met has joined others meanwhile, and weighs nothing
 // there either, unless they are all alike.
 func (w *world) knows(side []int, i int) bool {
-	for _, k := range w.members {
-		for _, j := range w.members {
-			if side[k] == side[i] && side[j] != side[i] && w.runs[j] && w.known[k][j] {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.members, func(k int) bool {
+		return side[k] == side[i] && slices.ContainsFunc(w.members, func(j int) bool {
+			return side[j] != side[i] && w.runs[j] && w.known[k][j]
+		})
+	})
 }
 
 // meet has all on a side know of whom any of them knows.

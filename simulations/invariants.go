@@ -203,16 +203,14 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 		if !isBucket(a.l) || a.planet != nil {
 			continue
 		}
-		// What was admitted first is in the span with certainty only if it was asked in it.
-		hold := func(from, to time.Duration, why string) {
-			if w, above := a.densest(from, to); above > float64(capacity(a.l))+1e-6 {
-				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
-					a, w.units, w.from, w.to, above, capacity(a.l), why)
-			}
-		}
 		for _, q := range a.course.quiets() {
-			if q.sides == 1 || a.l.Partition == weir.FairShare || a.l.Partition == weir.FailClosed {
-				hold(q.from, q.to, situation{sides: q.sides}.row())
+			if q.sides != 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
+				continue
+			}
+			// What was admitted first is in the span with certainty only if it was asked in it.
+			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
+				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
+					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
 			}
 		}
 	}
@@ -226,51 +224,45 @@ const spreading = 200 * time.Millisecond
 // is sent, and the one before it acknowledged.
 const spreads = 4
 
-// exacts looks at who decided checks while nodes were slow at most: nobody stood in for
-// another, and nobody decided on its own. After other faults authority may be on its
+// exacts looks at who decided checks while nodes were slow at most: no node stood in for
+// another, and none decided on its own. After other faults authority may be on its
 // way for a while; so it may with real gossip, where nodes have just started when the
 // run begins, and are heard over their connections later than gossip knows of them.
 func exacts(r *trial, broken func(time.Duration, string, ...any)) {
-	for _, region := range r.Scenario.regions() {
-		c := r.courses[region]
-		quiets, at, others := c.quiets(), 0, 0
-		begin, end := time.Duration(0), never
-		if r.Scenario.Gossip {
-			begin = moving
+	begin, end := time.Duration(0), never
+	if r.Scenario.Gossip {
+		begin = moving
+	}
+	for _, f := range r.Scenario.Faults {
+		if f.Kind != FaultSlow {
+			end = min(end, f.At)
 		}
-		for _, f := range r.Scenario.Faults {
-			if f.Kind != FaultSlow {
-				end = min(end, f.At)
-			}
-		}
-		var first *Check
-		for i := range r.Checks {
-			check := &r.Checks[i]
-			if r.Scenario.Nodes[check.Node].Region != region || check.Err != "" {
-				continue
-			}
-			for at < len(quiets) && quiets[at].to <= check.Asked {
-				at++
-			}
-			if at == len(quiets) {
-				break
-			}
-			q := &quiets[at]
-			if check.Asked < max(begin, q.from) || check.Answered >= min(q.to, end) || q.sides != 1 || q.missing || c.below(q) {
-				continue
-			}
-			switch check.Source {
-			case weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed:
+	}
+	var first *Check
+	others := 0
+	for i := range r.Checks {
+		check := &r.Checks[i]
+		switch check.Source {
+		case weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed:
+			c := r.courses[r.Scenario.Nodes[check.Node].Region]
+			if check.Err == "" && check.Asked >= begin && check.Answered < end && c.isWhole(check.Asked, check.Answered) {
 				if others++; first == nil {
 					first = check
 				}
 			}
 		}
-		if first != nil {
-			broken(first.Answered, "%d checks were not decided by who has authority; the first at %s, asked at %v, as %v",
-				others, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
-		}
 	}
+	if first != nil {
+		broken(first.Answered, "%d checks were not decided by who has authority; the first at %s, asked at %v, as %v",
+			others, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
+	}
+}
+
+// isWhole reports whether a time lies in a quiet in which no member is missing.
+func (c *course) isWhole(from, to time.Duration) bool {
+	return slices.ContainsFunc(c.quiets(), func(q quiet) bool {
+		return from >= q.from && to < q.to && q.sides == 1 && !q.missing && !c.below(&q)
+	})
 }
 
 // scheduling is what goroutines cost that share an instant of virtual time.

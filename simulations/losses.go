@@ -183,12 +183,9 @@ func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 // quiet reports whether a region was whole from one moment to another, and none of its nodes started
 // or ended between them.
 func (s *stage) quiet(region int, from, to time.Duration) bool {
-	for _, m := range s.witness.moves {
-		if s.hosts[m.host].region == region && m.at > from && m.at < to {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(s.courses[region].eras, func(e era) bool { return e.from < to && e.to > from && e.partial })
+	isMove := func(m move) bool { return s.hosts[m.host].region == region && m.at > from && m.at < to }
+	isPartial := func(e era) bool { return e.from < to && e.to > from && e.partial }
+	return !slices.ContainsFunc(s.witness.moves, isMove) && !slices.ContainsFunc(s.courses[region].eras, isPartial)
 }
 
 // copied is how long after a region became whole each count has all its copies: nodes that have started

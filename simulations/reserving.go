@@ -237,15 +237,10 @@ func (r *trial) undisturbed() bool {
 		return false
 	}
 	for _, c := range r.courses {
-		for i := range c.eras {
-			if e := &c.eras[i]; e.sides > 1 || e.slow > 0 || e.late || e.strained || e.unaware > 0 || e.missing || e.roster > e.nodes() {
-				return false
-			}
-		}
-		for i := range c.events {
-			if c.events[i].kind != moved {
-				return false
-			}
+		if slices.ContainsFunc(c.events, func(e event) bool { return e.kind != moved }) || slices.ContainsFunc(c.eras, func(e era) bool {
+			return e.sides > 1 || e.slow > 0 || e.late || e.strained || e.unaware > 0 || e.missing || e.roster > e.nodes()
+		}) {
+			return false
 		}
 	}
 	return true

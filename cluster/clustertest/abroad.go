@@ -2,7 +2,6 @@ package clustertest
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -237,18 +236,4 @@ func closesAbroad(t *testing.T, w World, n *node) {
 	reaches(t, p)
 	closesOf(t, n, p, there)
 	expect(t, n.Region(far) != nil, "Region is nil after Close")
-}
-
-// strange returns what is wrong with members of more than one region.
-func strange(v *cluster.View) string {
-	var regions []string
-	for _, m := range v.Members {
-		if m.Region != v.Members[0].Region {
-			regions = append(regions, m.Region)
-		}
-	}
-	if regions == nil {
-		return ""
-	}
-	return "members of region " + v.Members[0].Region + " and also of " + strings.Join(regions, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,10 +144,8 @@ var errFailed = errors.New("a gateway has failed: the rest of the run would show
 func (f *fleet) may(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, inc := range f.current {
-		if inc != nil && inc.condition == failed {
-			return false, errFailed
-		}
+	if slices.ContainsFunc(f.current, func(inc *incarnation) bool { return inc.is(failed) }) {
+		return false, errFailed
 	}
 	if len(f.happened) == 0 {
 		return true, nil

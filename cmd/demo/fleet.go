@@ -279,15 +279,11 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 // agreed reports whether a gateway is up and none comes or goes, and all that are up hear each
 // other, and no other, and decide by the rules that hold. The caller must hold f.mu.
 func (f *fleet) agreed() bool {
-	if !slices.ContainsFunc(f.current, func(inc *incarnation) bool { return inc.is(up) }) {
-		return false
+	isUp := func(inc *incarnation) bool { return inc.is(up) }
+	isMoving := func(inc *incarnation) bool {
+		return inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version
 	}
-	for _, inc := range f.current {
-		if inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version {
-			return false
-		}
-	}
-	return f.hearing()
+	return slices.ContainsFunc(f.current, isUp) && !slices.ContainsFunc(f.current, isMoving) && f.hearing()
 }
 
 // hearing reports whether all gateways of a region that are there hear each other, and no other.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"testing"
 )
 
 // The ports below those that a system gives out itself: Linux and the BSDs begin at
@@ -13,7 +14,7 @@ import (
 const firstPort, lastPort = 10_000, 15_999
 
 // FreeAddr is HoldAddr until the test ends.
-func FreeAddr(t T) string {
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addr, release, err := HoldAddr()
 	if err != nil {
@@ -21,13 +22,6 @@ func FreeAddr(t T) string {
 	}
 	t.Cleanup(release)
 	return addr
-}
-
-// T is what FreeAddr needs of a testing.TB.
-type T interface {
-	Helper()
-	Fatal(args ...any)
-	Cleanup(func())
 }
 
 // HoldAddr returns an address of the loopback, and holds its TCP port until release is called.

@@ -52,19 +52,17 @@ func (d Decisions[Source]) Strayed() bool {
 // numbers if any of them strayed.
 func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions[Source]) {
 	const attempts = 20
-	for attempt := 1; !t.Failed(); attempt++ {
+	for attempt := range attempts {
 		healthy := false
-		t.Run(fmt.Sprint("attempt ", attempt), func(t *testing.T) {
+		t.Run(fmt.Sprint("attempt ", attempt+1), func(t *testing.T) {
 			decided := play(t)
 			if healthy = !decided.Strayed(); !healthy {
 				t.Logf("a member did not answer in time: decided by %v", decided)
 			}
 		})
-		if healthy {
+		if healthy || t.Failed() {
 			return
 		}
-		if attempt == attempts {
-			t.Fatalf("the machine let all members answer in time at none of %d attempts", attempts)
-		}
 	}
+	t.Fatalf("the machine let all members answer in time at none of %d attempts", attempts)
 }

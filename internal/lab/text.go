@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"slices"
 	"strings"
 	"sync"
 )
@@ -34,14 +35,10 @@ func (t *Text) String() string {
 
 // Lines returns the lines that have each of these words, each with its end.
 func (t *Text) Lines(words ...string) (lines []string) {
-next:
 	for line := range strings.Lines(t.String()) {
-		for _, word := range words {
-			if !strings.Contains(line, word) {
-				continue next
-			}
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+			lines = append(lines, line)
 		}
-		lines = append(lines, line)
 	}
 	return lines
 }

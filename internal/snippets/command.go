@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -52,13 +53,8 @@ func CallsOf(words ...string) (calls []Command, err error) {
 
 // After returns the words that follow these, if the command begins with them.
 func (c *Command) After(words ...string) (rest []string, ok bool) {
-	if len(c.Words) < len(words) {
+	if len(c.Words) < len(words) || !slices.Equal(c.Words[:len(words)], words) {
 		return nil, false
-	}
-	for i, w := range words {
-		if c.Words[i] != w {
-			return nil, false
-		}
 	}
 	return c.Words[len(words):], true
 }

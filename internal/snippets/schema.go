@@ -123,11 +123,10 @@ func (s *Schema) checkList(v []any, defs map[string]*Schema, at string) error {
 			return fmt.Errorf("%s[%d]: %v is there twice", at, i, item)
 		}
 		seen[text] = true
-		if s.Items == nil {
-			continue
-		}
-		if err := s.Items.check(item, defs, fmt.Sprintf("%s[%d]", at, i)); err != nil {
-			return err
+		if s.Items != nil {
+			if err := s.Items.check(item, defs, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -52,15 +52,13 @@ func Root() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for {
+	for above := filepath.Dir(dir); ; dir, above = above, filepath.Dir(above) {
 		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
 			return dir, nil
 		}
-		above := filepath.Dir(dir)
 		if above == dir {
 			return "", errors.New("snippets: no go.work above the working directory: run the tests in the project")
 		}
-		dir = above
 	}
 }
 
@@ -97,10 +95,16 @@ func documents() (all []document, err error) {
 }
 
 // All returns every snippet of every document of the project.
-func All() (all []Snippet, err error) {
+func All() ([]Snippet, error) { return collect((*document).snippets) }
+
+// Inline returns the code spans of all documents.
+func Inline() ([]Snippet, error) { return collect((*document).inline) }
+
+// collect returns the snippets of all documents.
+func collect(of func(*document) []Snippet) (all []Snippet, err error) {
 	docs, err := documents()
-	for _, d := range docs {
-		all = append(all, d.snippets()...)
+	for i := range docs {
+		all = append(all, of(&docs[i])...)
 	}
 	return all, err
 }
@@ -138,15 +142,6 @@ func (d *document) snippets() (all []Snippet) {
 
 // code is what stands in a line as code.
 var code = regexp.MustCompile("`([^`]+)`")
-
-// Inline returns the code spans of all documents.
-func Inline() (all []Snippet, err error) {
-	docs, err := documents()
-	for _, d := range docs {
-		all = append(all, d.inline()...)
-	}
-	return all, err
-}
 
 func (d *document) inline() (all []Snippet) {
 	for i, line := range d.prose() {

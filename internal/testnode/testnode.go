@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,12 +73,7 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 		fleet = append(fleet, n)
 	}
 	lab.Eventually(t, "all are ready and hear each other", func() bool {
-		for _, n := range fleet {
-			if !n.Ready() || !n.hearsAll(nodes) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(fleet, func(n *Node) bool { return !n.Ready() || !n.hearsAll(nodes) })
 	})
 	return fleet
 }
@@ -85,17 +81,9 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 // hearsAll reports whether so many members serve and hear each other, according to this node.
 func (n *Node) hearsAll(members int) bool {
 	v := n.View()
-	if len(v.Members) != members {
-		return false
-	}
-	for i, m := range v.Members {
-		for j := range v.Members {
-			if m.State != cluster.Serving || !v.Hears[i][j] {
-				return false
-			}
-		}
-	}
-	return true
+	return len(v.Members) == members &&
+		!slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return m.State != cluster.Serving }) &&
+		!slices.ContainsFunc(v.Hears, func(row []bool) bool { return slices.Contains(row, false) })
 }
 
 // Limiter starts a limiter, of the name "test" if l has no name.

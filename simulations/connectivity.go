@@ -339,8 +339,8 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare reports whether what a member holds may be nowhere else when it dies now: it is frozen or
-// alone on its side, or something else happened within the time that copying takes.
+// bare reports whether no other node may have the counts of a member that dies now. The member is frozen
+// or alone on its side, or another node ended or froze, or links changed, within the time of copying.
 func (w *world) bare(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||
@@ -482,8 +482,8 @@ func (w *world) era(from, to time.Duration) {
 	w.eras = append(w.eras, e)
 }
 
-// forget counts the sides on which a member may forget a living node of another side before the era
-// ends. Such a node has no points for certain: once it is back, it has joined anew.
+// forget counts the sides that may forget a living member of another side before the era ends. Such a
+// member has no points for certain, because it joins anew once it is back.
 func (w *world) forget(e *era) {
 	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)
 	for _, i := range w.members {

@@ -148,8 +148,8 @@ func (a *asks) String() string {
 	return s
 }
 
-// bounded compares each window of Per with the bound of its situation. No situation allows less than a
-// healthy one.
+// bounded compares the units of each window of Per with the bound of its situation. A healthy cluster
+// has the lowest bound.
 func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		var worst window
@@ -224,10 +224,9 @@ const spreading = 200 * time.Millisecond
 // is sent, and the one before it acknowledged.
 const spreads = 4
 
-// exacts looks at who decided checks while nodes were slow at most: no node stood in for
-// another, and none decided on its own. After other faults authority may be on its
-// way for a while; so it may with real gossip, where nodes have just started when the
-// run begins, and are heard over their connections later than gossip knows of them.
+// exacts judges who decided the checks before the first fault other than slowness: only a member with
+// authority may decide them. With real gossip authority may also move as a run begins. The nodes have just
+// started then, and connections report a member later than gossip does.
 func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 	begin, end := time.Duration(0), never
 	if r.Scenario.Gossip {

@@ -339,8 +339,8 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare reports whether no other node may have the counts of a member that dies now. The member is frozen
-// or alone on its side, or another node ended or froze, or links changed, within the time of copying.
+// bare reports whether the counts of a member are lost if it dies now. The member is frozen or alone on its
+// side, or the copies may be incomplete, because another node ended or froze or a link changed shortly before.
 func (w *world) bare(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||
@@ -482,8 +482,8 @@ func (w *world) era(from, to time.Duration) {
 	w.eras = append(w.eras, e)
 }
 
-// forget counts the sides that may forget a living member of another side before the era ends. Such a
-// member has no points for certain, because it joins anew once it is back.
+// forget sets e.unaware, the number of sides that may forget a living member of another side in this era.
+// Such a member has no points for certain, because it joins again when it returns.
 func (w *world) forget(e *era) {
 	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)
 	for _, i := range w.members {

@@ -257,7 +257,7 @@ func (h *asks) stopped(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
 
-// granted returns the sum of the units of all holds that were granted between two times.
+// granted returns the number of units that were granted between two times.
 func (h *asks) granted(from, to time.Duration) (units int64) {
 	for _, o := range h.holds {
 		if o.has() && o.From >= from && o.From <= to {

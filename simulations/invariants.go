@@ -224,9 +224,9 @@ const spreading = 200 * time.Millisecond
 // is sent, and the one before it acknowledged.
 const spreads = 4
 
-// exacts judges who decided the checks before the first fault other than slowness: only a member with
-// authority may decide them. With real gossip authority may also move as a run begins. The nodes have just
-// started then, and connections report a member later than gossip does.
+// exacts checks that the owner decides each check before the first fault other than slowness.
+// With real gossip it ignores the first seconds of a run, because the nodes have just started and the
+// connections may report a member later than gossip.
 func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 	begin, end := time.Duration(0), never
 	if r.Scenario.Gossip {

@@ -188,8 +188,8 @@ func (s *stage) quiet(region int, from, to time.Duration) bool {
 	return !slices.ContainsFunc(s.witness.moves, isMove) && !slices.ContainsFunc(s.courses[region].eras, isPartial)
 }
 
-// copied returns how long a region must be whole until each count has all its copies. A node that has
-// started takes over its counts first.
+// copied returns the time after which a region that is whole has all copies of each count. A node that
+// has started takes over its counts first.
 func (s *stage) copied() time.Duration {
 	if s.Gossip {
 		return 2*recopied + gossipSettling

@@ -30,8 +30,9 @@ var floors = [][]string{
 	{"internal/wire", "sync"},
 	{"internal/identity", "internal/view"},
 	{"internal/env"},
+	{"internal/queue"},
 	{ // the parts of a node
-		"internal/asker", "internal/epoch", "internal/handover", "internal/holds", "internal/queue",
+		"internal/asker", "internal/epoch", "internal/handover", "internal/holds",
 		"internal/owner", "internal/limits", "internal/publish", "internal/regions", "internal/stats",
 	},
 	{"internal/check", "internal/reserve", "internal/snapshots"},

@@ -54,7 +54,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	if len(key) > wire.MaxKeyBytes {
 		return l.hold(ctx, ask, key, units) // which says what is wrong
 	}
-	next, err := l.node.clients.holds.Turn(ctx, l.id(key))
+	next, err := l.node.clients.queues.Turn(ctx, l.id(key))
 	defer next()
 	asked := false
 	defer func() {
@@ -104,14 +104,14 @@ func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context,
 	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
 }
 
-// giveUp leaves the line of a hold that was waited for in vain.
+// giveUp leaves the queue of a hold that was not granted.
 func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
 	var a wire.Ask
 	if l.prepare(context.WithoutCancel(ctx), key, units, &a) != nil {
 		return
 	}
 	ask.name(l.node, &a)
-	l.node.clients.holds.LeaveLine(&a)
+	l.node.clients.holds.LeaveQueue(&a)
 }
 
 // hold asks for units.

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -308,29 +307,6 @@ func TestAllowAllRefusesWhatItCannotAsk(t *testing.T) {
 	require.True(t, ds.Allowed(), "of nothing")
 }
 
-func TestTheQueueIsServedInOrderAtTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := solo(t, Config{})
-		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 10, Per: time.Second, Burst: 5})
-		begun := time.Now()
-		served := make(chan int, 5)
-		for i := range 5 {
-			go func() {
-				if err := l.Wait(context.Background(), "k", 1); err != nil || time.Since(begun) != time.Duration(i)*100*time.Millisecond {
-					t.Errorf("place %d: %v after %v", i, err, time.Since(begun))
-				}
-				served <- i
-			}()
-			synctest.Wait()
-		}
-		err := l.Wait(context.Background(), "k", 1)
-		require.ErrorIs(t, err, ErrFull)
-		for i := range 5 {
-			require.Equal(t, i, <-served)
-		}
-	})
-}
-
 func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := solo(t, Config{})
@@ -373,33 +349,8 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
-		require.Zero(t, n.owner.Lines())
-		require.Zero(t, n.clients.queues.Len())
+		require.Zero(t, n.owner.WaitingNodes())
 	})
-}
-
-// Many callers enter at the same time, in real time. The order in which they enter may not be the
-// order in which they read the clock.
-func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
-	t.Parallel()
-	n := solo(t, Config{Logger: quiet})
-	l := limiter(t, n, Limit{Name: "test", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 1000})
-	placed := func(key string) int64 {
-		var a wire.Ask
-		require.NoError(t, l.ask(t.Context(), key, 1, &a))
-		return n.clients.queues.Placed(&a)
-	}
-	for try := range 30 {
-		ctx, cancel := context.WithCancel(t.Context())
-		var clients sync.WaitGroup
-		key := fmt.Sprint(try)
-		for range 50 {
-			clients.Go(func() { _ = l.Wait(ctx, key, 1) })
-		}
-		require.Eventually(t, func() bool { return placed(key) == 49 }, time.Minute, time.Millisecond, "one is served, and all others have a place")
-		cancel()
-		clients.Wait()
-	}
 }
 
 func TestWaitAsksAgainWhenItCouldBeAdmitted(t *testing.T) {

@@ -1,7 +1,7 @@
 package holds
 
-// queue is a heap of records of one shard, as indices, with the one that is due first at 0.
-type queue struct {
+// recordHeap is a heap of records of one shard, as indices, with the one that is due first at 0.
+type recordHeap struct {
 	at  []int32
 	due func(*record) int64
 }
@@ -10,7 +10,7 @@ func dueExpiry(r *record) int64 { return r.expires }
 func dueForget(r *record) int64 { return r.forget }
 
 // push adds record i.
-func (q *queue) push(records []record, i int32) {
+func (q *recordHeap) push(records []record, i int32) {
 	place := int32(len(q.at))
 	q.at = append(q.at, i)
 	records[i].place = place
@@ -18,7 +18,7 @@ func (q *queue) push(records []record, i int32) {
 }
 
 // remove removes the record at a place.
-func (q *queue) remove(records []record, place int32) {
+func (q *recordHeap) remove(records []record, place int32) {
 	last := int32(len(q.at) - 1)
 	q.swap(records, place, last)
 	q.at = q.at[:last]
@@ -28,12 +28,12 @@ func (q *queue) remove(records []record, place int32) {
 }
 
 // fix restores the order after the time of the record at a place has changed.
-func (q *queue) fix(records []record, place int32) {
+func (q *recordHeap) fix(records []record, place int32) {
 	q.up(records, place)
 	q.down(records, place)
 }
 
-func (q *queue) up(records []record, place int32) {
+func (q *recordHeap) up(records []record, place int32) {
 	for place > 0 {
 		parent := (place - 1) / 2
 		if !q.less(records, place, parent) {
@@ -44,7 +44,7 @@ func (q *queue) up(records []record, place int32) {
 	}
 }
 
-func (q *queue) down(records []record, place int32) {
+func (q *recordHeap) down(records []record, place int32) {
 	for {
 		first := 2*place + 1
 		if first >= int32(len(q.at)) {
@@ -61,11 +61,11 @@ func (q *queue) down(records []record, place int32) {
 	}
 }
 
-func (q *queue) less(records []record, a, b int32) bool {
+func (q *recordHeap) less(records []record, a, b int32) bool {
 	return q.due(&records[q.at[a]]) < q.due(&records[q.at[b]])
 }
 
-func (q *queue) swap(records []record, a, b int32) {
+func (q *recordHeap) swap(records []record, a, b int32) {
 	q.at[a], q.at[b] = q.at[b], q.at[a]
 	records[q.at[a]].place, records[q.at[b]].place = a, b
 }

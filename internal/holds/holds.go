@@ -92,7 +92,6 @@ type Config struct {
 type Holds struct {
 	cfg    Config
 	table  *table
-	turns  turns
 	number atomic.Uint64
 	wake   chan struct{} // the view has changed
 	looked atomic.Int64  // when Run last looked, by the steady clock
@@ -125,8 +124,8 @@ func (h *Holds) Stats() Stats {
 // Number returns that of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name makes a an ask for the hold of this node that has the number. To ask again by the same
-// number, until it is granted, is to wait in line.
+// Name makes a an ask for the hold of this node that has the number. A caller that waits asks again by
+// the same number until the hold is granted.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }

@@ -50,9 +50,9 @@ func (h *Holds) GiveUp(a *wire.Ask) {
 	}
 }
 
-// LeaveLine gives up a hold that was waited for, and has it leave the line at once: the next in it
-// need not wait for its silence.
-func (h *Holds) LeaveLine(a *wire.Ask) {
+// LeaveQueue gives up a hold that was waited for. It notifies the member that answers for the count, so that
+// other nodes do not wait until the hold is silent.
+func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
 	left.Hold.Denied = true

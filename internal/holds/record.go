@@ -22,9 +22,9 @@ type record struct {
 	expires  int64  // when the hold ends unless it is renewed, or ended, by the steady clock
 	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
 	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
-	place    int32  // in the queue that it is in
+	place    int32  // in the heap that it is in
 	released bool
-	live     bool // it is in the live queue, and its units count
+	live     bool // it is in the live heap, and its units count
 	queued   bool // it is in the list of changed records
 }
 
@@ -123,7 +123,7 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s := t.lockAt(of.id, now)
 	defer s.mu.Unlock()
-	s.lines.leave(of)
+	s.contenders.Leave(of.id, of.ticket())
 	if r := s.record(of); r != nil {
 		if !r.released {
 			r.released, r.expires = true, min(r.expires, now)
@@ -217,7 +217,7 @@ func (s *shard) insert(r record, now int64) *record {
 	return s.boundEnded(&s.records[i])
 }
 
-// settle moves a record to the queue of its state. It returns nil if there was no room for it
+// settle moves a record to the heap of its state. It returns nil if there was no room for it
 // there. s.mu is held.
 func (s *shard) settle(r *record, now int64) *record {
 	i := s.recordAt[r.ref]
@@ -288,13 +288,13 @@ func (s *shard) delete(i int32) {
 		moved := s.records[last]
 		s.records[i] = moved
 		s.recordAt[moved.ref] = i
-		s.queueOf(&moved).at[moved.place] = i
+		s.heapOf(&moved).at[moved.place] = i
 	}
 	s.records[last] = record{}
 	s.records = s.records[:last]
 }
 
-func (s *shard) queueOf(r *record) *queue {
+func (s *shard) heapOf(r *record) *recordHeap {
 	if r.live {
 		return &s.live
 	}

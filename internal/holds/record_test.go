@@ -392,21 +392,3 @@ func TestPagesMissNoHoldThatStays(t *testing.T) {
 		require.True(t, entries[n] && records[n], n)
 	}
 }
-
-func TestSilentPlaceDelaysNone(t *testing.T) {
-	table := newTable(1<<20, ageless)
-	hold := func(number uint64, waits bool, now time.Duration) bool {
-		var r wire.Result
-		table.hold(askFor(1, 1, number, 1, 1), -1, waits, int64(now), &r)
-		return r.Allowed
-	}
-	require.True(t, hold(1, false, 0))
-	for now := time.Duration(0); now <= 100*time.Millisecond; now += 10 * time.Millisecond {
-		require.False(t, hold(2, true, now))
-		require.False(t, hold(3, true, now))
-	}
-	require.True(t, table.end(refOf(askFor(1, 1, 1, 1, 1))))
-	require.False(t, hold(3, true, 110*time.Millisecond), "the first is due")
-	require.False(t, hold(4, false, 125*time.Millisecond))
-	require.True(t, hold(3, true, 131*time.Millisecond), "the first has asked each 10 ms, and not for 31 ms")
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/queue"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -65,13 +66,15 @@ type shard struct {
 	idle    []*count           // of counts, those that were empty when they were last in use
 	holders map[uint64]*digest // what each holder has here
 	members map[uint64]*digest // what this node has that each member renews
-	lines   lines
 	asks    asks
+
+	contenders queue.Contenders // holds that wait; each node asks for one hold of a count at a time
+	arrivals   int64            // of contenders, numbered
 
 	records  []record
 	recordAt map[ref]int32   // in records
-	live     queue           // records that count, by their expiry
-	dead     queue           // records that have ended, by the time at which they are deleted
+	live     recordHeap      // records that count, by their expiry
+	dead     recordHeap      // records that have ended, by the time at which they are deleted
 	deadRoom quota           // of dead
 	origins  map[uint64]int  // live records of each origin
 	changes  []ref           // records that are to be copied
@@ -185,13 +188,13 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		r.Allowed, r.Renewal = true, uint64(recorded.renewal)
 	case recorded != nil: // it has ended
 		r.RetryAfter = denyFor
-	case !s.lines.first(of, now) || c.units+a.Units > most || !s.fits():
+	case !s.isFirst(of, now) || c.units+a.Units > most || !s.fits():
 		if waits {
-			s.lines.wait(of, now)
+			s.wait(of, now)
 		}
 		r.RetryAfter = denyFor
 	default:
-		s.lines.leave(of)
+		s.contenders.Leave(of.id, of.ticket())
 		r.Allowed = true
 		if isClients(a) {
 			r.Renewal = uint64(s.grant(a, t.age(), now).renewal)
@@ -221,7 +224,7 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 		most = a.Limit.Rate
 	}
 	r.Limit, r.Remaining = most, max(0, most-c.units)
-	if r.Allowed = c.units+a.Units <= most && s.lines.first(ref{id: a.ID}, now); !r.Allowed {
+	if r.Allowed = c.units+a.Units <= most && s.isFirst(ref{id: a.ID}, now); !r.Allowed {
 		r.RetryAfter = denyFor
 	}
 }
@@ -246,7 +249,7 @@ func (t *table) put(e entry) {
 func (t *table) end(of ref) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
-	s.lines.leave(of)
+	s.contenders.Leave(of.id, of.ticket())
 	i, known := s.at[of]
 	switch {
 	case known && s.links[i].hold == nil:
@@ -313,7 +316,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 			delete(s.holders, holder)
 		}
 	}
-	for _, id := range s.lines.sweep(now) {
+	for _, id := range s.contenders.Sweep(lookAtOnce, now) {
 		if c := s.counts[id]; c != nil {
 			s.rest(c)
 		}
@@ -325,7 +328,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 func (s *shard) drain() bool {
 	some := s.idle[max(0, len(s.idle)-lookAtOnce):]
 	for _, c := range some {
-		if c.idle = false; c.entries == 0 && !s.lines.any(c.id) {
+		if c.idle = false; c.entries == 0 && !s.contenders.Any(c.id) {
 			delete(s.counts, c.id)
 		}
 	}
@@ -430,7 +433,7 @@ func (s *shard) count(id bucket.ID) *count {
 // again within the second until the next look. Where many are idle it is deleted at once.
 // s.mu is held.
 func (s *shard) rest(c *count) {
-	if c.entries > 0 || c.idle || s.lines.any(c.id) {
+	if c.entries > 0 || c.idle || s.contenders.Any(c.id) {
 		return
 	}
 	if len(s.idle) >= mostIdle {

@@ -258,22 +258,29 @@ func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
 	require.True(t, hold(5, 3, 3))
 }
 
-func TestALineIsServedInOrderAndForgetsWhatLeaves(t *testing.T) {
+func TestHoldsThatWaitAreServedInOrder(t *testing.T) {
 	table := newTable(1<<20, ageless)
-	now := int64(0)
-	hold := func(number uint64, waits bool) bool {
+	hold := func(number uint64, waits bool, ms int) bool {
 		a, r := askFor(1, 1, number, 1, 1), wire.Result{}
-		table.hold(a, -1, waits, now, &r)
+		table.hold(a, -1, waits, int64(ms)*int64(time.Millisecond), &r)
 		return r.Allowed
 	}
-	require.True(t, hold(1, false))
-	require.False(t, hold(2, true))
-	require.False(t, hold(3, true))
-	require.True(t, table.end(refOf(askFor(1, 1, 1, 1, 1))))
-	require.False(t, hold(4, false), "it does not wait, and others do")
-	require.False(t, hold(3, true), "it is the second")
-	require.True(t, hold(2, true))
-	require.True(t, table.end(refOf(askFor(1, 1, 2, 1, 1))))
-	now += int64(waitsFor) + 1
-	require.True(t, hold(4, false), "the one that waits has not asked for long")
+	end := func(number uint64) { require.True(t, table.end(refOf(askFor(1, 1, number, 1, 1)))) }
+	require.True(t, hold(1, false, 0))
+	for ms := 0; ms <= 100; ms += 10 {
+		require.False(t, hold(2, true, ms))
+		require.False(t, hold(3, true, ms))
+	}
+	end(1)
+	require.False(t, hold(3, true, 110), "the first is due")
+	require.False(t, hold(4, false, 125), "it does not wait, and others do")
+	require.True(t, hold(3, true, 131), "the first has asked each 10 ms, and not for 31 ms")
+	require.False(t, hold(2, true, 131), "it keeps its place")
+	require.False(t, hold(4, true, 131))
+	end(3)
+	require.False(t, hold(4, true, 132), "it is the second")
+	require.True(t, hold(2, true, 132))
+	end(2)
+	require.False(t, hold(5, false, 134))
+	require.True(t, hold(5, false, 282), "the one that waits has not asked for 150 ms")
 }

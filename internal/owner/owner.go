@@ -11,9 +11,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Owner carries out what is asked of the counts that this node holds: as their owner, as
-// a stand-in, or on its own. It has the store, what it has lent of it, the takes that may be
-// given back, and the lines that wait.
+// Owner executes ops on the counts that this node holds: as their owner, as a stand-in, or on its own. It
+// has the store, the lent units, the takes that may be given back, and the nodes that wait.
 //
 // What changes a count and what a reset does to it are ordered by the lock of the count's
 // set in lent: each lease and each return is wholly before or after a reset, so that no unit

@@ -1,27 +1,37 @@
-// Package queue has the lines of a node: the waiters of each key of a LeakyBucket, in order of
-// arrival.
+// Package queue has the waiters of LeakyBuckets and of holds, on both ends. Queues has the callers that wait
+// on this node, for each key. Contenders records the nodes that wait for the counts that this node answers for.
 //
-// The owner does not reserve units for a single waiter. The first waiter of a line asks the owner for the
-// whole line, and the granted units go to the first waiter when its turn comes. So if a waiter leaves,
-// the other waiters move up. The work under a lock does not grow with the number of waiters.
+// Both kinds of waiters have these guarantees:
+//
+//   - Waiters on one node have their turns in order of arrival. Only the first waiter of a key asks.
+//   - Nodes have their turns in order of arrival too. A node that does not ask in time delays no other.
+//   - While nodes wait for a count, checks that do not wait are denied.
+//   - A waiter that leaves delays no other. The next waiter on the node has the turn at once, and the
+//     member that answers for the count is notified.
+//   - A member that comes to answer for a count learns the waiting nodes from their next asks.
+//
+// They differ in the asks:
+//
+//   - In the queue of a LeakyBucket, the first waiter asks ahead for the units of several waiters, and serves
+//     these at the rate (leaky.go). Nodes are in the order in which their first waiters arrived.
+//   - A waiter for a hold asks for its own hold, until it is granted (Turn). Nodes are in the order in
+//     which they first asked for these holds, so that they take turns.
 package queue
 
 import (
+	"container/list"
 	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 )
 
-const (
-	// shards have a lock each.
-	shards = 64
-	// Tick is the least time between two reports to the owner that waiters have left.
-	Tick = 20 * time.Millisecond
-)
+// shards is the number of shards, each with a lock.
+const shards = 64
 
 // Config has the parts of a node that its Queues need.
 type Config struct {
@@ -36,43 +46,75 @@ type Config struct {
 	Full, Closed error
 }
 
-// Queues contains the lines of one node. Its methods are safe for concurrent use.
+// Queues manages the waiters of one node. Its methods are safe for concurrent use. The work under a lock
+// does not grow with the number of waiters.
 type Queues struct {
 	cfg    Config
 	shards [shards]shard
 }
 
-// shard is a part of the lines, with a lock of its own.
+// shard is a part of the queues, with a lock of its own.
 type shard struct {
 	mu sync.Mutex
-	of map[key]*line
+	of map[key]*queue
+}
+
+// key identifies a queue: the ID and the numbers of its limit.
+type key struct{ hi, lo, numbers uint64 }
+
+// queue is the waiters of one key. The first waiter has the turn. The caller of a method must hold the lock
+// of the shard.
+type queue struct {
+	shard   *shard
+	of      key
+	waiters list.List // of *waiter, in order of arrival
+	leaky
+}
+
+// waiter is a caller that waits for its turn.
+type waiter struct {
+	arrived int64
+	at      *list.Element // nil once it has left the queue
+	first   chan struct{} // it has the turn; has room for one
+
+	// A waiter for a hold has none of these.
+	units  int64
+	place  bool         // the owner has room for the units
+	by     time.Time    // the deadline; zero if there is none
+	served chan outcome // has room for one
 }
 
 // New returns Queues without waiters.
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
-// Wait waits for the turn of a's units, and returns what they were granted. With an error, which
-// is Full, Closed, or the context's, the result is a denial.
-func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
-	w := &waiter{units: a.Units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
-	w.by, _ = ctx.Deadline()
-	x := l.enter(a, w)
-	for {
-		select {
-		case o := <-w.served:
-			return o.r, o.err
-		case <-w.first:
-			l.drive(ctx, x, w, a)
-		case <-ctx.Done():
-			return l.quit(x, w, a, ctx.Err())
-		case <-l.cfg.Life.Done():
-			return l.quit(x, w, a, l.cfg.Closed)
-		}
+// anyHold stands for all limits in the key of a queue of holds: an ID has one queue, whatever its
+// limit.
+var anyHold = bucket.Limit{Algorithm: bucket.InFlight}
+
+// Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then asks
+// until it has the hold, and calls next at the end, also with an error. The error is Closed, or the
+// context's.
+func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error) {
+	w := &waiter{first: make(chan struct{}, 1)}
+	x := l.enter(&wire.Ask{ID: id, Limit: &anyHold}, w)
+	next = func() {
+		x.shard.mu.Lock()
+		defer x.shard.mu.Unlock()
+		x.remove(w)
+		x.passTurn()
 	}
+	select {
+	case <-w.first:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-l.cfg.Life.Done():
+		err = l.cfg.Closed
+	}
+	return next, err
 }
 
-// enter adds a waiter to the line of its key, and creates the line if there is none.
-func (l *Queues) enter(a *wire.Ask, one *waiter) *line {
+// enter adds a waiter to the queue of its key, and creates the queue if there is none.
+func (l *Queues) enter(a *wire.Ask, one *waiter) *queue {
 	s, of := l.of(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,9 +122,9 @@ func (l *Queues) enter(a *wire.Ask, one *waiter) *line {
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
-			s.of = make(map[key]*line)
+			s.of = make(map[key]*queue)
 		}
-		x = &line{shard: s, of: of, name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
+		x = &queue{shard: s, of: of, leaky: leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}}
 		s.of[of] = x
 	}
 	one.at = x.waiters.PushBack(one)
@@ -94,137 +136,40 @@ func (l *Queues) enter(a *wire.Ask, one *waiter) *line {
 	return x
 }
 
-// of returns the shard and the key of an ask's line.
+// of returns the shard and the key of an ask's queue.
 func (l *Queues) of(a *wire.Ask) (*shard, key) {
 	return &l.shards[a.ID.Lo%shards], key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 }
 
-// quit removes a waiter, unless it was served just now.
-func (l *Queues) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
-	x.shard.mu.Lock()
-	defer x.shard.mu.Unlock()
-	if w.at == nil {
-		o := <-w.served
-		return o.r, o.err
+// head is the first waiter, nil if there is none.
+func (x *queue) head() *waiter {
+	if e := x.waiters.Front(); e != nil {
+		return e.Value.(*waiter)
 	}
-	x.remove(w)
-	x.changed = true
-	l.pass(x, a)
-	denial := x.last
-	denial.Allowed = false
-	return denial, why
+	return nil
 }
 
-// pass wakes the first waiter, which then drives the line. If there is no waiter, pass deletes the line
-// and refunds the units that were granted but not used.
-func (l *Queues) pass(x *line, a *wire.Ask) {
+// remove removes a waiter from the queue.
+func (x *queue) remove(w *waiter) {
+	if x.joins == w.at {
+		x.joins = w.at.Next()
+	}
+	x.waiters.Remove(w.at)
+	w.at = nil
+	x.total -= w.units
+	if w.place {
+		x.placed -= w.units
+	}
+}
+
+// passTurn gives the turn to the first waiter. If there is no waiter, it deletes the queue and reports so.
+func (x *queue) passTurn() (deleted bool) {
 	if w := x.head(); w != nil {
 		env.Signal(w.first)
-		return
+		return false
 	}
 	if x.shard.of[x.of] == x {
 		delete(x.shard.of, x.of)
 	}
-	for i := len(x.grants) - 1; i >= 0; i-- { // in the reverse order of the grants, as OnlyLast requires
-		back := a.Taken(&x.grants[i].r)
-		back.Units = x.grants[i].units
-		back.Spent.OnlyLast = true
-		l.cfg.Tell(wire.OpRefund, &back)
-	}
-	x.grants, x.granted = nil, 0
-	if x.told && !x.asking {
-		x.told = false
-		leaves := *a
-		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
-		l.cfg.Tell(wire.OpWait, &leaves)
-	}
-}
-
-// drive serves the line for as long as w is its first waiter.
-func (l *Queues) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
-	s := x.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		now := l.cfg.Clock.Steady()
-		x.serve(now)
-		if x.head() != w {
-			l.pass(x, a)
-			return
-		}
-		units, wait := x.next(now)
-		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = wire.LineAsks // until the response wakes it
-		} else if wait <= 0 {
-			wait = Tick // too much is under way
-		}
-		s.mu.Unlock()
-		ended := l.await(ctx, wait, w.first)
-		s.mu.Lock()
-		if ended {
-			return
-		}
-	}
-}
-
-// askFor asks the owner for units and for places. The response is applied to the line even if its first
-// waiter has left. It reports false if the node has too many goroutines.
-func (l *Queues) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
-	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
-	asked.Units, asked.Wait = units, x.request(now)
-	started := l.cfg.Life.Try(func(context.Context) {
-		var r wire.Result
-		err := l.cfg.Decide(ctx, wire.OpWait, &asked, &r)
-		x.shard.mu.Lock()
-		defer x.shard.mu.Unlock()
-		if x.asking = false; err == nil {
-			x.answered(units, &r, now, last, l.cfg.Clock.Steady())
-		}
-		l.pass(x, &asked)
-	})
-	if started {
-		x.asking, x.told, x.changed = true, true, false
-	} else {
-		x.askAt = now + int64(Tick)
-	}
-	return started
-}
-
-// await waits until the time is over or woken is signaled. It reports whether ctx or the node has ended.
-func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-woken:
-	case <-ctx.Done():
-		return true
-	case <-l.cfg.Life.Done():
-		return true
-	}
-	return false
-}
-
-// Placed returns the units of the waiters of an ask's line that have a place, 0 while one of
-// them has none.
-func (l *Queues) Placed(a *wire.Ask) int64 {
-	s, of := l.of(a)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.of[of]
-	if x == nil || x.joins != nil {
-		return 0
-	}
-	return x.placed
-}
-
-// Len returns how many lines there are.
-func (l *Queues) Len() (n int) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		n += len(s.of)
-		s.mu.Unlock()
-	}
-	return n
+	return true
 }

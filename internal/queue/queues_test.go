@@ -1,8 +1,9 @@
-package queue
+package queue_test
 
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/queue"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -24,19 +26,19 @@ var (
 	errClosed = errors.New("closed")
 )
 
-// queue is the lines of one node, and the owner that they ask.
-type queue struct {
-	*Queues
+// node is the queues of one node, and the owner that they ask.
+type node struct {
+	*queue.Queues
 	life  env.Life
 	owner *owner.Owner
 	limit bucket.Limit
 	asks  atomic.Int64
 }
 
-// newQueue returns one that serves a unit each second, and has room for three.
-func newQueue(t *testing.T) *queue {
+// newNode returns one that serves a unit each second, and has room for three.
+func newNode(t *testing.T) *node {
 	clock, counts := env.NewClock(nil), bucket.NewStore(100, bucket.Salt{})
-	q := &queue{limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
+	q := &node{limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
 	q.owner = owner.New(clock, time.Second, counts, countsync.New(1, counts), nil)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
@@ -45,7 +47,7 @@ func newQueue(t *testing.T) *queue {
 	do := func(op wire.Op, a *wire.Ask, r *wire.Result) {
 		q.owner.Do(v, view.AsOwner, op, a, clock.Now(), r)
 	}
-	q.Queues = New(Config{
+	q.Queues = queue.New(queue.Config{
 		Clock: clock, Life: &q.life, Full: errFull, Closed: errClosed,
 		Decide: func(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 			q.asks.Add(1)
@@ -57,12 +59,12 @@ func newQueue(t *testing.T) *queue {
 	return q
 }
 
-func (q *queue) ask() *wire.Ask {
+func (q *node) ask() *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1}, Name: "queue", Limit: &q.limit, Units: 1}
 }
 
 // wait has a waiter wait, and returns what becomes of it.
-func (q *queue) wait(ctx context.Context) <-chan error {
+func (q *node) wait(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		r, err := q.Wait(ctx, q.ask())
@@ -77,20 +79,20 @@ func (q *queue) wait(ctx context.Context) <-chan error {
 
 func TestWaitersAreServedInOrderAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(t), time.Now()
+		q, begun := newNode(t), time.Now()
 		first, second, third := q.wait(t.Context()), q.wait(t.Context()), q.wait(t.Context())
 		for i, done := range []<-chan error{first, second, third} {
 			require.NoError(t, <-done)
 			require.Equal(t, time.Duration(i)*time.Second, time.Since(begun))
 		}
 		require.NoError(t, q.life.Close(func() error { return nil }))
-		require.Zero(t, q.Len(), "a line in which nothing waits is none")
+		require.Zero(t, q.Len(), "a queue without waiters is deleted")
 	})
 }
 
 func TestAWaiterWithoutAPlaceIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t)
+		q := newNode(t)
 		require.NoError(t, <-q.wait(t.Context()))
 		second, third := q.wait(t.Context()), q.wait(t.Context())
 		require.EqualValues(t, 2, q.Placed(q.ask()))
@@ -108,35 +110,64 @@ func TestAWaiterWithoutAPlaceIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAWaiterWhoseDeadlineIsBeforeItsTurnIsRefusedAtOnce(t *testing.T) {
+func TestWaitersForAHoldHaveTurnsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(t), time.Now()
-		require.NoError(t, <-q.wait(t.Context()))
-		soon, cancel := context.WithTimeout(t.Context(), time.Second/2)
-		defer cancel()
-		require.ErrorIs(t, <-q.wait(soon), context.DeadlineExceeded)
-		require.Zero(t, time.Since(begun))
+		q, turns := newNode(t), []int(nil)
+		leaves, leave := context.WithCancel(t.Context())
+		for i, ctx := range []context.Context{t.Context(), leaves, t.Context(), leaves} {
+			go func() {
+				next, err := q.Turn(ctx, bucket.ID{Hi: 1})
+				defer next()
+				if err == nil {
+					turns = append(turns, i)
+					time.Sleep(time.Second)
+				}
+			}()
+			synctest.Wait()
+		}
+		leave()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []int{0, 2}, turns)
+		require.Zero(t, q.Len())
 	})
 }
 
-func TestAWaiterThatLeavesTakesNoTurnAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, begun := newQueue(t), time.Now()
-		require.NoError(t, <-q.wait(t.Context()))
-		leaves, leave := context.WithCancel(t.Context())
-		second, third := q.wait(leaves), q.wait(t.Context())
-		leave()
-		require.ErrorIs(t, <-second, context.Canceled)
-		require.NoError(t, <-third)
-		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
-		time.Sleep(2 * Tick)
-		require.Zero(t, q.owner.Lines(), "the owner knows that nothing waits")
-	})
+func TestContendersAreBoundedAndExpire(t *testing.T) {
+	var c queue.Contenders
+	for i := range uint64(5000) {
+		self := queue.Contender{Ticket: queue.Ticket{Number: i}, Units: 1, Arrived: int64(i), Due: 5, Expires: 10}
+		c.Record(bucket.ID{Lo: i % 2}, self, 0)
+	}
+	require.Equal(t, 1<<12, c.Len())
+	require.Empty(t, c.Sweep(2, 9))
+	require.Len(t, c.Sweep(2, 10), 2)
+	require.Zero(t, c.Len())
+}
+
+// Many callers enter at the same time, in real time. The order in which they enter may not be the
+// order in which they read the clock.
+func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
+	t.Parallel()
+	q := newNode(t)
+	q.limit.Per, q.limit.Burst = 60*time.Hour, 1000
+	for try := range uint64(30) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		a := q.ask()
+		a.ID.Lo = try
+		for range 50 {
+			clients.Go(func() { _, _ = q.Wait(ctx, a) })
+		}
+		require.Eventually(t, func() bool { return q.Placed(a) == 49 }, time.Minute, time.Millisecond, "one is served, and all others have a place")
+		cancel()
+		clients.Wait()
+	}
 }
 
 func TestWaitersAskTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t)
+		q := newNode(t)
 		q.limit.Burst = 50
 		var all []<-chan error
 		for range 50 {
@@ -152,7 +183,7 @@ func TestWaitersAskTogether(t *testing.T) {
 
 func TestTheEndOfANodeEndsItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t)
+		q := newNode(t)
 		require.NoError(t, <-q.wait(t.Context()))
 		second := q.wait(t.Context())
 		require.NoError(t, q.life.Close(func() error { return nil }))

@@ -11,8 +11,8 @@ const (
 	// the answer and a late timer, and short, as what is granted then is served by the node
 	// that asked, and by no other.
 	QueueAhead = 10 * time.Millisecond
-	// LineAsks is within what time a line asks again in which something waits.
-	LineAsks = time.Second
+	// MaxAskPause is the longest time between two asks of a node with waiters.
+	MaxAskPause = time.Second
 	// ageTick is the unit of Wait.Age on the wire.
 	ageTick = 1 << 14 * time.Nanosecond
 )

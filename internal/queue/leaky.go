@@ -14,19 +14,17 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// key identifies a line: the ID and the numbers of its limit.
-type key struct{ hi, lo, numbers uint64 }
+// Tick is the least time between two notifications of the owner that waiters have left.
+const Tick = 20 * time.Millisecond
 
-// line is the waiters of one key. The first waiter drives the line (Queues.drive): it asks the owner,
-// and serves the other waiters. The caller of a method must hold the lock of the shard.
-type line struct {
-	shard   *shard
-	of      key
+// leaky is the part of a queue that waiters for units of a LeakyBucket need. The first waiter drives the
+// queue: it asks the owner for the units of the next waiters, and each waiter is served when its turn comes.
+// No unit is reserved for a single waiter. If one leaves, the others move up.
+type leaky struct {
 	name    string // of the limit, and
 	limit   bucket.Limit
 	full    error         // the error of a waiter that finds no place
-	ticket  uint64        // names the line to the owner
-	waiters list.List     // of *waiter, in order of arrival; those with a place come first
+	ticket  uint64        // names the queue to the owner
 	joins   *list.Element // the first waiter without a place; nil if there is none
 	total   int64         // units of all waiters
 	placed  int64         // units of the waiters that have a place
@@ -34,7 +32,7 @@ type line struct {
 	granted int64         // units of all grants
 	askAt   int64         // the earliest time of the next ask, by the monotonic clock
 	asking  bool          // an ask is under way
-	told    bool          // the owner counts this line
+	told    bool          // the owner has recorded this node
 	changed bool          // waiters have left since the last request to the owner
 	last    wire.Result   // the last response of the owner
 	trip    time.Duration // the round trip of the last response
@@ -47,53 +45,143 @@ type grant struct {
 	r     wire.Result
 }
 
-// waiter is one call of Wait.
-type waiter struct {
-	units   int64
-	arrived int64
-	at      *list.Element // nil once it is served or refused
-	place   bool          // the owner has said that there is room for it
-	by      time.Time     // its deadline; zero if it has none
-	served  chan outcome  // has room for one
-	first   chan struct{} // it is to drive the line; has room for one
-}
-
 // outcome is the result of a call of Wait.
 type outcome struct {
 	r   wire.Result
 	err error
 }
 
-// head is the first waiter, nil if there is none.
-func (x *line) head() *waiter {
-	if e := x.waiters.Front(); e != nil {
-		return e.Value.(*waiter)
+// Wait waits for the turn of a's units, and returns what they were granted. With an error, which
+// is Full, Closed, or the context's, the result is a denial.
+func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
+	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
+	w.by, _ = ctx.Deadline()
+	x := l.enter(a, w)
+	for {
+		select {
+		case o := <-w.served:
+			return o.r, o.err
+		case <-w.first:
+			l.drive(ctx, x, w, a)
+		case <-ctx.Done():
+			return l.quit(x, w, a, ctx.Err())
+		case <-l.cfg.Life.Done():
+			return l.quit(x, w, a, l.cfg.Closed)
+		}
 	}
-	return nil
 }
 
-// remove removes a waiter from the line.
-func (x *line) remove(w *waiter) {
-	if x.joins == w.at {
-		x.joins = w.at.Next()
+// quit removes a waiter, unless it was served just now.
+func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
+	x.shard.mu.Lock()
+	defer x.shard.mu.Unlock()
+	if w.at == nil {
+		o := <-w.served
+		return o.r, o.err
 	}
-	x.waiters.Remove(w.at)
-	w.at = nil
-	x.total -= w.units
-	if w.place {
-		x.placed -= w.units
+	x.remove(w)
+	x.changed = true
+	l.passOrRefund(x, a)
+	denial := x.last
+	denial.Allowed = false
+	return denial, why
+}
+
+// passOrRefund gives the turn to the first waiter. If there is no waiter, the units that were granted but not used
+// are refunded, and the owner is notified.
+func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
+	if !x.passTurn() {
+		return
+	}
+	for i := len(x.grants) - 1; i >= 0; i-- { // in the reverse order of the grants, as OnlyLast requires
+		back := a.Taken(&x.grants[i].r)
+		back.Units = x.grants[i].units
+		back.Spent.OnlyLast = true
+		l.cfg.Tell(wire.OpRefund, &back)
+	}
+	x.grants, x.granted = nil, 0
+	if x.told && !x.asking {
+		x.told = false
+		leaves := *a
+		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
+		l.cfg.Tell(wire.OpWait, &leaves)
 	}
 }
 
-// end removes a waiter from the line and sends the outcome to it.
-func (x *line) end(w *waiter, o outcome) {
+// drive serves the queue for as long as w is its first waiter.
+func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
+	s := x.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		now := l.cfg.Clock.Steady()
+		x.serve(now)
+		if x.head() != w {
+			l.passOrRefund(x, a)
+			return
+		}
+		units, wait := x.next(now)
+		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
+			wait = wire.MaxAskPause // until the response wakes it
+		} else if wait <= 0 {
+			wait = Tick // too much is under way
+		}
+		s.mu.Unlock()
+		ended := l.await(ctx, wait, w.first)
+		s.mu.Lock()
+		if ended {
+			return
+		}
+	}
+}
+
+// askFor asks the owner for units and for places. The response is applied to the queue even if its first
+// waiter has left. It reports false if the node has too many goroutines.
+func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now int64) bool {
+	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
+	asked.Units, asked.Wait = units, x.request(now)
+	started := l.cfg.Life.Try(func(context.Context) {
+		var r wire.Result
+		err := l.cfg.Decide(ctx, wire.OpWait, &asked, &r)
+		x.shard.mu.Lock()
+		defer x.shard.mu.Unlock()
+		if x.asking = false; err == nil {
+			x.answered(units, &r, now, last, l.cfg.Clock.Steady())
+		}
+		l.passOrRefund(x, &asked)
+	})
+	if started {
+		x.asking, x.told, x.changed = true, true, false
+	} else {
+		x.askAt = now + int64(Tick)
+	}
+	return started
+}
+
+// await waits until the time is over or woken is signaled. It reports whether ctx or the node has ended.
+func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+		return true
+	case <-l.cfg.Life.Done():
+		return true
+	}
+	return false
+}
+
+// end removes a waiter from the queue and sends the outcome to it.
+func (x *queue) end(w *waiter, o outcome) {
 	x.remove(w)
 	w.served <- o
-	env.Signal(w.first) // it may drive the line
+	env.Signal(w.first) // it may be driving the queue
 }
 
 // refuse ends a waiter with an error. The owner may have counted its units.
-func (x *line) refuse(w *waiter, r *wire.Result, why error) {
+func (x *queue) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false
 	x.changed = true
@@ -101,7 +189,7 @@ func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 }
 
 // serve ends the wait of the first waiters, as long as a grant covers their units and its time has come.
-func (x *line) serve(now int64) {
+func (x *queue) serve(now int64) {
 	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
 		r := x.grants[0].r
 		x.granted -= w.units
@@ -120,7 +208,7 @@ func (x *line) serve(now int64) {
 }
 
 // request returns the part of an ask that describes the waiters without a grant.
-func (x *line) request(now int64) (q wire.Wait) {
+func (x *queue) request(now int64) (q wire.Wait) {
 	q.Ticket = x.ticket
 	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
@@ -135,10 +223,10 @@ func (x *line) request(now int64) (q wire.Wait) {
 }
 
 // next returns the time until the next ask, and its units: those that the owner may serve within half of
-// QueueAhead, or until the response to the ask after this one. If a waiter has no place, the line asks at
+// QueueAhead, or until the response to the ask after this one. If a waiter has no place, the queue asks at
 // once.
-func (x *line) next(now int64) (units int64, wait time.Duration) {
-	wait = wire.LineAsks
+func (x *queue) next(now int64) (units int64, wait time.Duration) {
+	wait = wire.MaxAskPause
 	if x.asking {
 		if x.granted >= x.head().units {
 			wait = min(wait, time.Duration(x.grants[0].at-now))
@@ -177,7 +265,7 @@ func (x *line) next(now int64) (units int64, wait time.Duration) {
 // answered applies the response r to an ask for units. The ask was sent at the time sent, and covers the
 // waiters that had arrived at the time by. RetryAfter counts from the time at which the owner got the ask;
 // the next ask takes as long to get there.
-func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
+func (x *queue) answered(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = r.Granted
@@ -219,7 +307,7 @@ func (x *line) answered(units int64, r *wire.Result, sent, by, now int64) {
 
 // service returns the time that the limit needs for units at its rate, rounded down. If the owner has a
 // share of the limit, the rate is that of the share.
-func (x *line) service(r *wire.Result, units int64) time.Duration {
+func (x *queue) service(r *wire.Result, units int64) time.Duration {
 	rate := x.limit.Rate
 	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {
 		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))

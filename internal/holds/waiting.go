@@ -1,0 +1,40 @@
+package holds
+
+import (
+	"math"
+	"time"
+
+	"github.com/weir-go/weir/internal/queue"
+)
+
+// waitsFor is how long a hold that waits is kept after its last ask.
+const waitsFor = 150 * time.Millisecond
+
+// ticket returns the name of a hold that waits for its count.
+func (r *ref) ticket() queue.Ticket { return queue.Ticket{Node: r.holder, Number: r.number} }
+
+// isFirst reports whether no other hold that is due waits for the count. If this hold waits too, only those
+// that arrived before it matter. s.mu is held.
+func (s *shard) isFirst(of ref, now int64) bool {
+	arrived := int64(math.MaxInt64)
+	if self, waits := s.contenders.Find(of.id, of.ticket(), now); waits {
+		arrived = self.Arrived
+	}
+	_, until := s.contenders.Others(of.id, of.ticket(), arrived, now)
+	return until <= now
+}
+
+// wait records that a hold waits for its count. Other holds wait for its next ask for twice the time between
+// its last two asks, and denyFor. s.mu is held.
+func (s *shard) wait(of ref, now int64) {
+	self, waits := s.contenders.Find(of.id, of.ticket(), now)
+	pause := int64(waitsFor)
+	if waits {
+		pause = now - (self.Expires - int64(waitsFor))
+	} else {
+		s.arrivals++
+		self = queue.Contender{Ticket: of.ticket(), Units: 1, Arrived: s.arrivals}
+	}
+	self.Due, self.Expires = now+2*pause+int64(denyFor), now+int64(waitsFor)
+	s.contenders.Record(of.id, self, now)
+}

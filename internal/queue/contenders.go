@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"math"
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// mostContenders bounds one Contenders. A node that finds it full is served when there is room, in no order.
+const mostContenders = 1 << 12
+
+// Ticket names a contender: the queue of one node, or a hold.
+type Ticket struct{ Node, Number uint64 }
+
+// Contender is a node that waits for a count. Times are by the monotonic clock.
+type Contender struct {
+	Ticket  Ticket
+	Units   int64 // that wait; a contender with none is not recorded
+	Arrived int64 // the order of the contenders for a count
+	Due     int64 // contenders that arrived later wait for its next ask until then
+	Expires int64 // it is deleted then, unless it asks again before
+}
+
+// Contenders records the nodes that wait for the counts of one shard, at the member that answers for these
+// counts. The caller must hold the lock of the shard. The zero Contenders is empty.
+//
+// Members do not copy contenders to each other, because each ask of a node records it anew.
+type Contenders struct {
+	of  map[bucket.ID][]Contender
+	len int
+}
+
+// Len returns the number of contenders.
+func (c *Contenders) Len() int { return c.len }
+
+// Any reports whether a count has contenders.
+func (c *Contenders) Any(id bucket.ID) bool { return len(c.of[id]) > 0 }
+
+// Find returns the contender of a ticket, and reports whether there is one that has not expired.
+func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
+	for _, o := range c.of[id] {
+		if o.Ticket == t && now < o.Expires {
+			return o, true
+		}
+	}
+	return Contender{}, false
+}
+
+// Others returns the units that wait for a count, except for those of self. An ask is denied before the
+// time until, because a contender that arrived before the time arrived is due.
+func (c *Contenders) Others(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
+	for _, o := range c.of[id] {
+		if o.Ticket == self || now >= o.Expires {
+			continue
+		}
+		units += o.Units
+		if o.Arrived < arrived {
+			until = max(until, o.Due)
+		}
+	}
+	return units, until
+}
+
+// Record replaces the contender of a ticket by self, and deletes the expired contenders for the count.
+func (c *Contenders) Record(id bucket.ID, self Contender, now int64) {
+	before := len(c.of[id])
+	all := slices.DeleteFunc(c.of[id], func(o Contender) bool { return o.Ticket == self.Ticket || now >= o.Expires })
+	if self.Units > 0 && c.len-before+len(all) < mostContenders {
+		all = append(all, self)
+	}
+	c.len += len(all) - before
+	if len(all) == 0 {
+		delete(c.of, id)
+		return
+	}
+	if c.of == nil {
+		c.of = make(map[bucket.ID][]Contender)
+	}
+	c.of[id] = all
+}
+
+// Leave deletes the contender of a ticket.
+func (c *Contenders) Leave(id bucket.ID, t Ticket) {
+	if c.Any(id) {
+		c.Record(id, Contender{Ticket: t}, math.MinInt64)
+	}
+}
+
+// Sweep deletes the expired contenders for at most n counts. Each call chooses other counts, because a
+// map has no order. It returns those counts that have no contenders left.
+func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
+	for id := range c.of {
+		if n--; n < 0 {
+			break
+		}
+		if c.Record(id, Contender{}, now); !c.Any(id) {
+			empty = append(empty, id)
+		}
+	}
+	return empty
+}

@@ -1,0 +1,27 @@
+package queue
+
+import "github.com/weir-go/weir/internal/wire"
+
+// Placed returns the units of the waiters of an ask's queue that have a place, 0 while one of
+// them has none.
+func (l *Queues) Placed(a *wire.Ask) int64 {
+	s, of := l.of(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.of[of]
+	if x == nil || x.joins != nil {
+		return 0
+	}
+	return x.placed
+}
+
+// Len returns the number of queues.
+func (l *Queues) Len() (n int) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.of)
+		s.mu.Unlock()
+	}
+	return n
+}

@@ -5,10 +5,10 @@ import "github.com/weir-go/weir/internal/wire"
 // Placed returns the units of the waiters of an ask's queue that have a place, 0 while one of
 // them has none.
 func (l *Queues) Placed(a *wire.Ask) int64 {
-	s, of := l.of(a)
+	s := l.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.of[of]
+	x := s.of[keyOf(a)]
 	if x == nil || x.joins != nil {
 		return 0
 	}

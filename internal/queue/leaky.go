@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -56,7 +57,7 @@ type outcome struct {
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
 	w.by, _ = ctx.Deadline()
-	x := l.enter(a, w)
+	x := l.join(a, w)
 	for {
 		select {
 		case o := <-w.served:
@@ -71,6 +72,37 @@ func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err erro
 	}
 }
 
+// join adds a waiter to the queue of its limit.
+func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
+	s := l.shard(a.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.arrived = l.cfg.Clock.Steady() // under the lock, so that waiters are in the order of arrival
+	x := s.enter(keyOf(a), w)
+	if x.leaky == nil {
+		x.leaky = &leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
+	}
+	x.total += w.units
+	if x.joins == nil {
+		x.joins = w.at
+	}
+	return x
+}
+
+func keyOf(a *wire.Ask) key { return key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)} }
+
+// drop removes a waiter with its units.
+func (x *queue) drop(w *waiter) {
+	if x.joins == w.at {
+		x.joins = w.at.Next()
+	}
+	x.remove(w)
+	x.total -= w.units
+	if w.place {
+		x.placed -= w.units
+	}
+}
+
 // quit removes a waiter, unless it was served just now.
 func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
 	x.shard.mu.Lock()
@@ -79,7 +111,7 @@ func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result,
 		o := <-w.served
 		return o.r, o.err
 	}
-	x.remove(w)
+	x.drop(w)
 	x.changed = true
 	l.passOrRefund(x, a)
 	denial := x.last
@@ -175,7 +207,7 @@ func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan str
 
 // end removes a waiter from the queue and sends the outcome to it.
 func (x *queue) end(w *waiter, o outcome) {
-	x.remove(w)
+	x.drop(w)
 	w.served <- o
 	env.Signal(w.first) // it may be driving the queue
 }

@@ -21,7 +21,6 @@ package queue
 import (
 	"container/list"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -59,7 +58,8 @@ type shard struct {
 	of map[key]*queue
 }
 
-// key identifies a queue: the ID and the numbers of its limit.
+// key identifies a queue: the ID, and the numbers of a LeakyBucket. They are 0 for holds: an ID has one
+// queue of these, whatever its limit.
 type key struct{ hi, lo, numbers uint64 }
 
 // queue is the waiters of one key. The first waiter has the turn. The caller of a method must hold the lock
@@ -68,35 +68,34 @@ type queue struct {
 	shard   *shard
 	of      key
 	waiters list.List // of *waiter, in order of arrival
-	leaky
+	*leaky            // nil if the waiters want holds
 }
 
 // waiter is a caller that waits for its turn.
 type waiter struct {
-	arrived int64
-	at      *list.Element // nil once it has left the queue
-	first   chan struct{} // it has the turn; has room for one
+	at    *list.Element // nil once it has left the queue
+	first chan struct{} // it has the turn; has room for one
 
 	// A waiter for a hold has none of these.
-	units  int64
-	place  bool         // the owner has room for the units
-	by     time.Time    // the deadline; zero if there is none
-	served chan outcome // has room for one
+	units   int64
+	arrived int64
+	place   bool         // the owner has room for the units
+	by      time.Time    // the deadline; zero if there is none
+	served  chan outcome // has room for one
 }
 
 // New returns Queues without waiters.
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
-// anyHold stands for all limits in the key of a queue of holds: an ID has one queue, whatever its
-// limit.
-var anyHold = bucket.Limit{Algorithm: bucket.InFlight}
-
 // Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then asks
-// until it has the hold, and calls next at the end, also with an error. The error is Closed, or the
-// context's.
+// until it has the hold, and calls next at the end, even after an error of Turn, which is Closed or the
+// error of ctx.
 func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error) {
 	w := &waiter{first: make(chan struct{}, 1)}
-	x := l.enter(&wire.Ask{ID: id, Limit: &anyHold}, w)
+	s := l.shard(id)
+	s.mu.Lock()
+	x := s.enter(key{id.Hi, id.Lo, 0}, w)
+	s.mu.Unlock()
 	next = func() {
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
@@ -113,32 +112,22 @@ func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error
 	return next, err
 }
 
-// enter adds a waiter to the queue of its key, and creates the queue if there is none.
-func (l *Queues) enter(a *wire.Ask, one *waiter) *queue {
-	s, of := l.of(a)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one.arrived = l.cfg.Clock.Steady() // under the lock, so that waiters are in the order of arrival
+func (l *Queues) shard(id bucket.ID) *shard { return &l.shards[id.Lo%shards] }
+
+// enter adds a waiter to the queue of a key, and creates the queue if there is none. The caller must hold
+// the lock of s.
+func (s *shard) enter(of key, w *waiter) *queue {
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
 			s.of = make(map[key]*queue)
 		}
-		x = &queue{shard: s, of: of, leaky: leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}}
+		x = &queue{shard: s, of: of}
 		s.of[of] = x
 	}
-	one.at = x.waiters.PushBack(one)
-	x.total += one.units
-	if x.joins == nil {
-		x.joins = one.at
-	}
+	w.at = x.waiters.PushBack(w)
 	env.Signal(x.head().first)
 	return x
-}
-
-// of returns the shard and the key of an ask's queue.
-func (l *Queues) of(a *wire.Ask) (*shard, key) {
-	return &l.shards[a.ID.Lo%shards], key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 }
 
 // head is the first waiter, nil if there is none.
@@ -151,15 +140,8 @@ func (x *queue) head() *waiter {
 
 // remove removes a waiter from the queue.
 func (x *queue) remove(w *waiter) {
-	if x.joins == w.at {
-		x.joins = w.at.Next()
-	}
 	x.waiters.Remove(w.at)
 	w.at = nil
-	x.total -= w.units
-	if w.place {
-		x.placed -= w.units
-	}
 }
 
 // passTurn gives the turn to the first waiter. If there is no waiter, it deletes the queue and reports so.

@@ -111,8 +111,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.epochs = epoch.NewMembers(epoch.Config{Env: &n.env, Exact: cfg.Timeout})
 	box := cfg.box()
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Checks: n.checks})
-	n.clients.queues = queue.New(queue.Config{Clock: n.env.Clock, Life: &n.env.Life, Decide: n.checks.Do, Tell: n.checks.Tell, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Clock: n.env.Clock, Life: &n.env.Life, View: n.env.View, Timeout: cfg.Timeout, Age: n.epochs.Counts, Date: n.epochs.Date, Most: cfg.MaxKeys, Box: box, Tell: n.checks.Tell})
+	n.clients.queues = queue.New(queue.Config{Env: &n.env, Checks: n.checks, Full: ErrFull, Closed: ErrClosed})
+	n.clients.holds = holds.New(holds.Config{Env: &n.env, Checks: n.checks, Timeout: cfg.Timeout, Cluster: n.epochs, Most: cfg.MaxKeys, Box: box})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
 		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Checks: n.checks,
 	})
@@ -182,7 +182,7 @@ func (n *Node) checkConfig() check.Config {
 // inside returns the state of the node that tests of other packages read.
 func (n *Node) inside() env.Inside {
 	return env.Inside{
-		View:   n.handover.View,
+		View:   n.env.View,
 		Steady: n.env.Steady,
 		Used: func(id [16]byte) int64 {
 			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())

@@ -63,9 +63,9 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 	return s.Append(dst), nil
 }
 
-// Counts returns the age of the cluster, as far as this node knows. Holds number their renewals by
+// Age returns the age of the cluster, as far as this node knows. Holds number their renewals by
 // it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
-func (m *Members) Counts() time.Duration {
+func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Steady() - m.began.Load())
 }
 
@@ -76,7 +76,7 @@ func (m *Members) Date() time.Duration {
 	if !m.agrees.Load() {
 		return 0
 	}
-	return m.Counts()
+	return m.Age()
 }
 
 // Swapped updates the list of members that have responded if the view changes. It does not block.

@@ -51,16 +51,16 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 		require.Zero(t, m.Date(), "the response was slow")
 		other.takes.Store(int64(time.Millisecond))
 		time.Sleep(lookEvery)
-		require.InDelta(t, other.of.Counts(), m.Date(), float64(2*time.Millisecond))
+		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 		swap(false)
 		require.NotZero(t, m.Date(), "this node hears no other member")
 		swap(true)
 		require.Zero(t, m.Date())
 		time.Sleep(2 * time.Millisecond)
-		require.InDelta(t, other.of.Counts(), m.Date(), float64(2*time.Millisecond))
+		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 
 		other.of.began.Add(-int64(time.Minute)) // as if the clock of this node had stopped
 		time.Sleep(lookEvery)
-		require.InDelta(t, other.of.Counts(), m.Date(), float64(2*time.Millisecond))
+		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 	})
 }

@@ -13,14 +13,14 @@ const LongestTerm = wire.LongestTTL
 
 // NameClient makes a an ask for a client's hold, or its renewal or release. Its term is ttl.
 func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
-	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Date()
+	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Cluster.Date()
 }
 
 // Keep keeps the record of a client's hold that was granted or renewed, as r says, and waits until
 // a second member has it: this node, if another one has answered; otherwise another, as long as ctx
 // allows. The hold's time counts from a.Began, because the answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
-	of, v, now := refOf(a), h.cfg.View(), h.cfg.Clock.Steady()
+	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Steady()
 	h.table.asked(of)
 	if decided, known := h.table.recordOf(of); known && uint64(decided.renewal) == r.Renewal {
 		h.secure(ctx, of)
@@ -45,7 +45,7 @@ func (t *table) asked(of ref) {
 // node, if another one has carried out the release; otherwise another, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
-	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Clock.Steady())
+	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Steady())
 	if r.Source != wire.Forwarded && r.Source != wire.Relayed {
 		h.secure(ctx, of)
 	}

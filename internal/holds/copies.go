@@ -90,17 +90,17 @@ func (h *Holds) RunCopies() {
 			if again.Reset(copyRetry); !failed {
 				continue
 			}
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return
 		}
 		if !h.table.used.Load() {
 			continue
 		}
-		failed = h.copyRecords(h.cfg.Life.Context()) > 0
+		failed = h.copyRecords(h.cfg.Env.Context()) > 0
 		pause.Reset(copyPause)
 		select {
 		case <-pause.C:
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return
 		}
 	}
@@ -118,7 +118,7 @@ func (h *Holds) Leave(ctx context.Context) error {
 		case <-time.After(copyPause):
 		case <-bounded.Done():
 			return cmp.Or(ctx.Err(), ErrUncopied)
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return cluster.ErrClosed
 		}
 	}
@@ -134,7 +134,7 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	case <-ctx.Done():
 		return 1
 	}
-	v := h.cfg.View()
+	v := h.cfg.Env.View()
 	all := h.copies.view != v
 	silent := make(map[uint64]bool) // members that did not answer in this round
 	for first := 0; first < shards; first += copyShards {
@@ -232,8 +232,8 @@ func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int
 	list := g.to[member]
 	for acknowledged < len(list) {
 		page := list[acknowledged:]
-		now := g.h.cfg.Clock.Steady()
-		body, n := beginRecords(selfOf(g.v), g.h.cfg.Date()), 0
+		now := g.h.cfg.Env.Steady()
+		body, n := beginRecords(selfOf(g.v), g.h.cfg.Cluster.Date()), 0
 		for ; n < len(page) && len(body) < pageBytes; n++ {
 			body = appendRecord(body, &g.records[page[n]], now)
 		}
@@ -251,7 +251,7 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	if err != nil {
 		return false
 	}
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	m, err := parseRenew(append(beginRecords(member, 0), answer...), now)
 	if err != nil {
 		return false
@@ -293,7 +293,7 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 // secure sends a record of this node to the members that are to have it, and returns once one of
 // them has acknowledged it, none is left to ask, or ctx is done.
 func (h *Holds) secure(ctx context.Context, of ref) {
-	v, now := h.cfg.View(), h.cfg.Clock.Steady()
+	v, now := h.cfg.Env.View(), h.cfg.Env.Steady()
 	r, known := h.table.recordOf(of)
 	if !known {
 		return
@@ -304,10 +304,10 @@ func (h *Holds) secure(ctx context.Context, of ref) {
 			members = append(members, m)
 		}
 	}
-	body := appendRecord(beginRecords(selfOf(v), h.cfg.Date()), &r, now)
+	body := appendRecord(beginRecords(selfOf(v), h.cfg.Cluster.Date()), &r, now)
 	answers, asked := make(chan bool, len(members)), 0
 	for _, m := range members {
-		if h.cfg.Life.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, body) }) {
+		if h.cfg.Env.Try(func(ctx context.Context) { answers <- h.sendRecords(ctx, v, m, body) }) {
 			asked++
 		}
 	}

@@ -75,16 +75,19 @@ const (
 
 // Config is what a Holds needs of its node.
 type Config struct {
-	Clock   env.Clock
-	Life    *env.Life
-	View    func() *view.View // the present one
+	Env     *env.Env
+	Checks  env.Checks
 	Timeout time.Duration
-	Age     func() time.Duration // for how long the cluster has run, as far as this node knows
-	Date    func() time.Duration // Age, or 0 if another member may count for much longer
-	Most    int                  // holds that are known of at most
-	Box     *sealed.Box          // seals the texts of clients' holds
-	// Tell carries out a release where it has to be done, and waits for no answer.
-	Tell func(op wire.Op, a *wire.Ask)
+	Cluster ClusterAge
+	Most    int         // holds that are known of at most
+	Box     *sealed.Box // seals the texts of clients' holds
+}
+
+// ClusterAge returns for how long the cluster has run, as far as this node knows.
+type ClusterAge interface {
+	Age() time.Duration
+	// Date is Age, or 0 if another member may state a much higher age.
+	Date() time.Duration
 }
 
 // Holds is what this node holds, and what it knows that is held of the counts that it answers
@@ -110,7 +113,7 @@ type Stats struct {
 
 // New returns a Holds that nothing is held of.
 func New(c Config) *Holds {
-	h := &Holds{cfg: c, table: newTable(c.Most, c.Age), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
+	h := &Holds{cfg: c, table: newTable(c.Most, c.Cluster.Age), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
 	h.number.Store(rand.Uint64())
 	return h
 }
@@ -137,7 +140,7 @@ func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent int64) {
 	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
 	member := o.holder
 	if !here {
-		member = renewedAt(h.cfg.View(), o, sent)
+		member = renewedAt(h.cfg.Env.View(), o, sent)
 	}
 	h.table.has(o, member)
 }
@@ -153,14 +156,14 @@ func (h *Holds) Release(o *Hold) {
 // release tells the other members that may have an entry for a hold that it has ended: the one
 // that answers for the count, and the one that has renewed it.
 func (h *Holds) release(o *Hold, at uint64) {
-	v := h.cfg.View()
+	v := h.cfg.Env.View()
 	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
 		return // no other has
 	}
-	way := v.Route(o.id, h.cfg.Clock.Steady())
+	way := v.Route(o.id, h.cfg.Env.Steady())
 	if way.To != v.Self && way.Way != view.NoWay {
 		a := o.ask()
-		h.cfg.Tell(wire.OpRelease, &a)
+		h.cfg.Checks.Tell(wire.OpRelease, &a)
 	}
 	if to, known := v.Named[at]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
 		a := o.ask()
@@ -187,8 +190,8 @@ func (h *Holds) ReleaseAll() {
 			}
 		}
 	}
-	v := h.cfg.View()
-	ctx, cancel := context.WithTimeout(h.cfg.Life.Context(), endWait)
+	v := h.cfg.Env.View()
+	ctx, cancel := context.WithTimeout(h.cfg.Env.Context(), endWait)
 	defer cancel()
 	h.copyRecords(ctx)
 	members := slices.Collect(maps.Keys(ended))
@@ -253,14 +256,14 @@ func refuse(r *wire.Result) {
 // Run renews what this node holds, and forgets what others have not renewed, until the
 // node's life ends.
 func (h *Holds) Run() {
-	tick := time.NewTimer(renewEvery + h.cfg.View().Offset(renewEvery))
+	tick := time.NewTimer(renewEvery + h.cfg.Env.View().Offset(renewEvery))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			tick.Reset(renewEvery)
 		case <-h.wake: // holds may have to be renewed elsewhere
-		case <-h.cfg.Life.Done():
+		case <-h.cfg.Env.Done():
 			return
 		}
 		h.look()
@@ -269,7 +272,7 @@ func (h *Holds) Run() {
 
 // look is one turn of Run.
 func (h *Holds) look() {
-	v, now := h.cfg.View(), h.cfg.Clock.Steady()
+	v, now := h.cfg.Env.View(), h.cfg.Env.Steady()
 	if h.frozen(now) {
 		h.known.forget() // others may have answered for what this node has
 	}
@@ -305,7 +308,7 @@ func (h *Holds) look() {
 	if !h.busy.CompareAndSwap(false, true) {
 		return // what they are told is no older than renewWait
 	}
-	if !h.cfg.Life.Try(func(context.Context) {
+	if !h.cfg.Env.Try(func(context.Context) {
 		defer h.busy.Store(false)
 		env.Gather(len(members), callsAtOnce, func(i int) { h.renew(v, members[i], to[members[i]], now) })
 		h.confirm(v, found.stale, since)
@@ -317,7 +320,7 @@ func (h *Holds) look() {
 // frozen reports whether Run is so late that this node may have been frozen.
 func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late) }
 
-func (h *Holds) self() uint64 { return selfOf(h.cfg.View()) }
+func (h *Holds) self() uint64 { return selfOf(h.cfg.Env.View()) }
 
 // refOf names the hold of an ask.
 func refOf(a *wire.Ask) ref { return ref{a.ID, a.Hold.Holder, a.Hold.Number} }

@@ -56,7 +56,7 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
 	left.Hold.Denied = true
-	h.cfg.Tell(wire.OpRelease, &left)
+	h.cfg.Checks.Tell(wire.OpRelease, &left)
 }
 
 // Late takes in that a member granted an ask of Name after its asker had given up waiting, and
@@ -64,7 +64,7 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 // may hold it by now, and is asked to confirm that.
 func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
-	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Clock.Steady()) {
+	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Env.Steady()) {
 		g.release()
 	}
 }

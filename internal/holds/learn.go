@@ -57,7 +57,7 @@ func (h *Holds) Swapped(v *view.View) {
 	case !v.Complete:
 		h.table.apart.Store(math.MaxInt64)
 	case h.table.apart.Load() == math.MaxInt64:
-		h.table.apart.Store(h.cfg.Clock.Steady())
+		h.table.apart.Store(h.cfg.Env.Steady())
 	}
 	env.Signal(h.wake)
 	env.Signal(h.table.changed)
@@ -80,7 +80,7 @@ func (k *known) load() countsync.Ranges {
 
 // Knows reports whether this node has the information about holds that it needs to execute op.
 func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	switch as {
 	case view.AsOwner:
 		if !h.knowsAll(a.ID, now) {
@@ -118,22 +118,22 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 // that first asked for it, unless this node knows them already. It returns when this node knows what
 // op is about, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
-	if h.Knows(h.cfg.View(), as, op, a) {
+	if h.Knows(h.cfg.Env.View(), as, op, a) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
-	for v := h.cfg.View(); !h.Knows(v, as, op, a) && ctx.Err() == nil; v = h.cfg.View() {
+	for v := h.cfg.Env.View(); !h.Knows(v, as, op, a) && ctx.Err() == nil; v = h.cfg.Env.View() {
 		switch {
 		case as == view.AsStandIn:
 			answered := h.ask(ctx, v, pageOf(a.ID))
-			h.table.know(ref{id: a.ID}, answered, h.cfg.Clock.Steady())
+			h.table.know(ref{id: a.ID}, answered, h.cfg.Env.Steady())
 		case !v.Holds(a.ID):
 			return
-		case h.knowsAll(a.ID, h.cfg.Clock.Steady()):
+		case h.knowsAll(a.ID, h.cfg.Env.Steady()):
 			origin, _ := h.lacks(v, op, a)
 			answered := h.askMember(ctx, v, origin, pageOf(a.ID)) == nil
-			h.table.know(refOf(a), answered, h.cfg.Clock.Steady())
+			h.table.know(refOf(a), answered, h.cfg.Env.Steady())
 		default:
 			round := h.begin(v)
 			if round == nil {
@@ -158,10 +158,10 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	}
 	round, losses := make(chan struct{}), k.losses
 	ranges := v.Held.Minus(k.load())
-	if h.frozen(h.cfg.Clock.Steady()) {
+	if h.frozen(h.cfg.Env.Steady()) {
 		ranges = v.Held
 	}
-	if !h.cfg.Life.Try(func(ctx context.Context) {
+	if !h.cfg.Env.Try(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 		defer cancel()
 		h.ask(ctx, v, page{end: parts, ranges: ranges})
@@ -170,7 +170,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 		if k.losses == losses {
 			all := k.load().Union(ranges)
 			k.ranges.Store(&all)
-			h.looked.Store(h.cfg.Clock.Steady())
+			h.looked.Store(h.cfg.Env.Steady())
 		}
 		k.round = nil
 		close(round)
@@ -204,7 +204,7 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 		var (
 			list    []entry
 			records []record
-			now     = h.cfg.Clock.Steady()
+			now     = h.cfg.Env.Steady()
 		)
 		if next, list, records, err = parseHeld(answer, now); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	if err != nil || p.part >= p.end {
 		return nil, wire.ErrMalformed
 	}
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	var list []byte
 	for len(list) < pageBytes && p.part < p.end {
 		if p.before == 0 {

@@ -20,27 +20,32 @@ import (
 type member struct {
 	*Holds
 	t     *testing.T
-	life  env.Life
-	view  *view.View
+	env   env.Env
 	asked int           // messages of other members
 	mute  atomic.Bool   // it answers none
 	takes time.Duration // to answer
 	age   time.Duration // of the cluster
 }
 
+// noChecks are those of a node that has no other member.
+type noChecks struct{ env.Checks }
+
+func (noChecks) Tell(wire.Op, *wire.Ask) {}
+
+func (m *member) Age() time.Duration { return m.age }
+
+func (*member) Date() time.Duration { return ageless() }
+
 // members returns a cluster of so many.
 func members(t *testing.T, n int) []*member {
 	all := make([]*member, n)
 	for i := range all {
 		m := &member{t: t}
-		m.life.Begin()
-		t.Cleanup(func() { require.NoError(t, m.life.Close(func() error { return nil })) })
-		clock := env.NewClock(nil)
-		m.Holds = New(Config{
-			Clock: clock, Life: &m.life, View: func() *view.View { return m.view }, Timeout: 100 * time.Millisecond, Age: func() time.Duration { return m.age }, Date: ageless, Most: 1 << 20,
-			Tell: func(wire.Op, *wire.Ask) {},
-		})
-		m.looked.Store(clock.Steady())
+		m.env.Clock = env.NewClock(nil)
+		m.env.Begin()
+		t.Cleanup(func() { require.NoError(t, m.env.Close(func() error { return nil })) })
+		m.Holds = New(Config{Env: &m.env, Checks: noChecks{}, Timeout: 100 * time.Millisecond, Cluster: m, Most: 1 << 20})
+		m.looked.Store(m.now())
 		all[i] = m
 	}
 	for self, m := range all {
@@ -56,7 +61,7 @@ func members(t *testing.T, n int) []*member {
 		for range all {
 			v.Hears = append(v.Hears, v.Direct)
 		}
-		m.view = view.New(0, v, view.Terms{Copies: 1}, nil)
+		m.env.Store(view.New(0, v, view.Terms{Copies: 1}, nil))
 	}
 	return all
 }
@@ -79,7 +84,7 @@ func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // now is the time by the member's clock.
-func (m *member) now() int64 { return m.cfg.Clock.Steady() }
+func (m *member) now() int64 { return m.cfg.Env.Steady() }
 
 // tick is one turn of Run, and all that follows from it.
 func (m *member) tick() {
@@ -108,7 +113,7 @@ func (m *member) mergeRecord(of ref) ref {
 
 // id is one that the member has authority over.
 func (m *member) id() (id bucket.ID) {
-	for !m.view.Holds(id) {
+	for !m.env.View().Holds(id) {
 		id.Hi += 1<<40 + 1
 	}
 	return id
@@ -162,18 +167,18 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := members(t, 3)
 		standIn, holder := all[0], all[1]
-		unheard := *standIn.view.View
+		unheard := *standIn.env.View().View
 		unheard.Direct = []bool{true, true, false}
-		standIn.view = standIn.view.Without(2)
-		standIn.view.View = &unheard
+		standIn.env.Store(standIn.env.View().Without(2))
+		standIn.env.View().View = &unheard
 		id := all[2].id()
 		for range 1000 {
-			if all[2].view.Holds(id) && standIn.view.Route(id, 0).To == 0 {
+			if all[2].env.View().Holds(id) && standIn.env.View().Route(id, 0).To == 0 {
 				break
 			}
 			id.Hi += 1<<40 + 1
 		}
-		require.Zero(t, standIn.view.Route(id, 0).To)
+		require.Zero(t, standIn.env.View().Route(id, 0).To)
 		o := &Hold{ref: ref{id, holder.self(), holder.Number()}, units: 1}
 		renewed := standIn.now()
 		time.Sleep(staleAfter)
@@ -199,7 +204,7 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 			a.ID = all[2].id()
 			has.table.merge(record{ref: refOf(a), units: 1, expires: has.now() + 1e9, forget: has.now() + 1e9}, has.now())
 			standIn.Learn(t.Context(), view.AsStandIn, wire.OpExtend, a)
-			standIn.Do(standIn.view, view.AsStandIn, wire.OpExtend, a, standIn.now(), &r)
+			standIn.Do(standIn.env.View(), view.AsStandIn, wire.OpExtend, a, standIn.now(), &r)
 			return r
 		}
 		has.mute.Store(true)
@@ -235,10 +240,10 @@ func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 					origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
 				}
 				origin.mute.Store(c.mute)
-				require.False(t, owner.Knows(owner.view, view.AsOwner, wire.OpExtend, a))
+				require.False(t, owner.Knows(owner.env.View(), view.AsOwner, wire.OpExtend, a))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
 				var r wire.Result
-				owner.Do(owner.view, view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.now(), &r)
 				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
 
 				origin.mute.Store(false) // another hold of the same count, of which the origin has not been asked
@@ -246,7 +251,7 @@ func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
 				r = wire.Result{}
-				owner.Do(owner.view, view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.now(), &r)
 				require.True(t, r.Allowed)
 			})
 		})
@@ -277,9 +282,9 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 				if c.looks {
 					owner.tick()
 				}
-				require.Equal(t, !c.asks, owner.Knows(owner.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.Equal(t, !c.asks, owner.Knows(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
-				require.True(t, owner.Knows(owner.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.True(t, owner.Knows(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
 				_, known := owner.table.recordOf(granted)
 				require.Equal(t, c.asks, known)
 			})
@@ -294,14 +299,14 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 		all := members(t, 4)
 		owner := all[0]
 		owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
-		successor := owner.view.Named[owner.view.Targets(nil, owner.id())[0]]
+		successor := owner.env.View().Named[owner.env.View().Targets(nil, owner.id())[0]]
 		origin := 1 + successor%3
 		other := 6 - successor - origin
 		a := clientAsk(0, 1, 1, 10, time.Minute)
 		a.ID, a.Hold.Holder = owner.id(), all[origin].self()
 		change := func(op wire.Op) {
 			var r wire.Result
-			owner.Do(owner.view, view.AsOwner, op, a, owner.now(), &r)
+			owner.Do(owner.env.View(), view.AsOwner, op, a, owner.now(), &r)
 			require.True(t, r.Allowed)
 		}
 		copied := func() { require.Zero(t, owner.copyRecords(t.Context())) }
@@ -357,7 +362,7 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 				other.mute.Store(c.answers > 0)
 				time.AfterFunc(c.answers, func() { other.mute.Store(false) })
 				time.AfterFunc(c.cancelled, cancel)
-				time.AfterFunc(c.closed, func() { m.life.Close(func() error { return nil }) })
+				time.AfterFunc(c.closed, func() { m.env.Close(func() error { return nil }) })
 				begun := time.Now()
 				require.ErrorIs(t, m.Leave(ctx), c.err)
 				require.InDelta(t, c.waits, time.Since(begun), float64(copyPause))
@@ -372,16 +377,16 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := members(t, 2)[0]
-		for m.life.Try(func(ctx context.Context) { <-ctx.Done() }) {
+		for m.env.Try(func(ctx context.Context) { <-ctx.Done() }) {
 		}
 		begun, id := time.Now(), m.id()
 		m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id})
 		require.Zero(t, time.Since(begun))
-		require.False(t, m.Knows(m.view, view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
+		require.False(t, m.Knows(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 		m.Name(&a, m.Number())
 		var r wire.Result
-		m.Do(m.view, view.AsOwner, wire.OpHold, &a, m.now(), &r)
+		m.Do(m.env.View(), view.AsOwner, wire.OpHold, &a, m.now(), &r)
 		require.False(t, r.Allowed)
 		require.Equal(t, denyFor, r.RetryAfter)
 	})
@@ -425,19 +430,19 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 					require.True(t, r.Allowed)
 				}
 				a.Hold.TTL = LongestTerm
-				whole := m.view
+				whole := m.env.View()
 				findSplit := func(at time.Duration) {
 					if at == c.split {
-						m.view = whole.Without(1)
-						m.Swapped(m.view)
+						m.env.Store(whole.Without(1))
+						m.Swapped(m.env.View())
 					}
 				}
 				findSplit(0)
-				m.Do(m.view, c.as, wire.OpRelease, a, m.now(), &r)
+				m.Do(m.env.View(), c.as, wire.OpRelease, a, m.now(), &r)
 				time.Sleep(found)
 				findSplit(found)
 				time.Sleep(found)
-				m.view = whole
+				m.env.Store(whole)
 				m.Swapped(whole)
 
 				time.Sleep(2 * ttl)
@@ -477,7 +482,7 @@ func TestLateMessagesAreRefused(t *testing.T) {
 				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {
 					m.age = date + c.ask
 					var r wire.Result
-					m.Do(m.view, view.AsOwner, op, a, m.now(), &r)
+					m.Do(m.env.View(), view.AsOwner, op, a, m.now(), &r)
 					require.Equal(t, !c.late, r.Allowed)
 					require.False(t, r.Firm)
 				}
@@ -499,7 +504,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.now() + int64(time.Minute), forget: m.now() + int64(time.Minute)}
 			other.table.merge(held, other.now())
 			other.takes = takes
-			m.askMember(t.Context(), m.view, m.view.Hashes[1], page{end: parts, ranges: m.view.Held})
+			m.askMember(t.Context(), m.env.View(), m.env.View().Hashes[1], page{end: parts, ranges: m.env.View().Held})
 			_, learned := m.table.recordOf(held.ref)
 			require.Equal(t, known, learned)
 		})

@@ -14,7 +14,7 @@ import (
 
 // renew tells a member what this node has there, and sends the list of what differs.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
-	answer, err := h.call(h.cfg.Life.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
+	answer, err := h.call(h.cfg.Env.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
 	var differ shardSet
 	if err != nil || len(answer) != len(differ) {
 		return
@@ -28,7 +28,7 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 			h.table.agree(d.shard, member, d.sum, now)
 		}
 	}
-	h.list(h.cfg.Life.Context(), v, member, kindList, list, func(told []*Hold) { h.table.renewed(told, now) })
+	h.list(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.renewed(told, now) })
 }
 
 // list sends a member a list of holds, and calls told with each part that it has taken in.
@@ -52,7 +52,7 @@ const confirmAtOnce = pageBytes / 32
 // confirm asks the holders about entries that were not renewed since then, and removes those
 // that their holder does not have. It skips the counts that other members answer for.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	of := make(map[uint64][]ref) // by holder
 	for _, e := range stale {
 		if v.Holds(e.id) || v.Route(e.id, now).To == v.Self {
@@ -84,7 +84,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 		}
 		return has, nil
 	}
-	return h.call(h.cfg.Life.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
+	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
 }
 
 // has answers confirm for one hold.
@@ -97,7 +97,7 @@ func (h *Holds) has(of *ref) byte {
 
 // ServeRenew answers the messages of wire.OpRenew. It returns what follows the header of the answer.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
-	now := h.cfg.Clock.Steady()
+	now := h.cfg.Env.Steady()
 	m, err := parseRenew(message, now)
 	if err != nil {
 		return nil, err
@@ -152,9 +152,9 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 		return nil, env.ErrUnreached
 	}
 	header := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait / 2, To: member}
-	sent := h.cfg.Clock.Steady()
+	sent := h.cfg.Env.Steady()
 	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, wait)
-	if err == nil && h.cfg.Clock.Steady()-sent > int64(wait+2*h.cfg.Timeout) {
+	if err == nil && h.cfg.Env.Steady()-sent > int64(wait+2*h.cfg.Timeout) {
 		return nil, errLate // this node was frozen
 	}
 	return answer, err
@@ -167,5 +167,5 @@ var errLate = errors.New("weir: a message about holds was under way for too long
 // scheduling delay of the sender, and one because the sender may be behind the age of the cluster.
 // A message that has no date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
-	return date > 0 && h.cfg.Age()-date > wait+2*h.cfg.Timeout
+	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

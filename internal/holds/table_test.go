@@ -144,7 +144,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 // What this node holds itself counts as well, even if another member answers. No other node ends it.
 func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 	m := members(t, 2)[0]
-	self, other := m.self(), m.view.Hashes[1]
+	self, other := m.self(), m.env.View().Hashes[1]
 	rapid.Check(t, func(t *rapid.T) {
 		var (
 			table  = newTable(1<<20, ageless)
@@ -188,7 +188,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 				table.put(entry{refOf(a), a.Units, now})
 				others[refOf(a)] = a.Units
 			case 5:
-				found := table.lookAll(m.view, now, now)
+				found := table.lookAll(m.env.View(), now, now)
 				require.Zero(t, found.lost)
 				require.Empty(t, found.stale)
 			}
@@ -216,7 +216,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 			require.Zero(t, sum)
 		}
 		now += 2 * int64(Term)
-		found := table.lookAll(m.view, now, now)
+		found := table.lookAll(m.env.View(), now, now)
 		require.Equal(t, len(own), found.lost)
 		for _, o := range own {
 			require.True(t, o.over)

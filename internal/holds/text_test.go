@@ -11,9 +11,9 @@ import (
 
 func TestATextOpensForItsCountAlone(t *testing.T) {
 	box := sealed.New([][]byte{[]byte("sixteen bytes...")})
-	h, id := New(Config{Most: 1, Box: box}), bucket.ID{Hi: 1, Lo: 2}
+	h, id := New(Config{Cluster: new(member), Most: 1, Box: box}), bucket.ID{Hi: 1, Lo: 2}
 	text := h.Text(Client{id, 3, 4})
-	c, err := New(Config{Most: 1, Box: box}).Open(id, text)
+	c, err := New(Config{Cluster: new(member), Most: 1, Box: box}).Open(id, text)
 	require.NoError(t, err)
 	require.Equal(t, Client{ID: id, Origin: 3, Number: 4}, c)
 	_, err = h.Open(bucket.ID{Hi: 1, Lo: 3}, text)

@@ -66,7 +66,7 @@ func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err erro
 			l.drive(ctx, x, w, a)
 		case <-ctx.Done():
 			return l.quit(x, w, a, ctx.Err())
-		case <-l.cfg.Life.Done():
+		case <-l.cfg.Env.Done():
 			return l.quit(x, w, a, l.cfg.Closed)
 		}
 	}
@@ -77,7 +77,7 @@ func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
 	s := l.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.arrived = l.cfg.Clock.Steady() // under the lock, so that waiters are in the order of arrival
+	w.arrived = l.cfg.Env.Steady() // under the lock, so that waiters are in the order of arrival
 	x := s.enter(keyOf(a), w)
 	if x.leaky == nil {
 		x.leaky = &leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
@@ -129,14 +129,14 @@ func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
 		back := a.Taken(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		back.Spent.OnlyLast = true
-		l.cfg.Tell(wire.OpRefund, &back)
+		l.cfg.Checks.Tell(wire.OpRefund, &back)
 	}
 	x.grants, x.granted = nil, 0
 	if x.told && !x.asking {
 		x.told = false
 		leaves := *a
 		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
-		l.cfg.Tell(wire.OpWait, &leaves)
+		l.cfg.Checks.Tell(wire.OpWait, &leaves)
 	}
 }
 
@@ -146,7 +146,7 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		now := l.cfg.Clock.Steady()
+		now := l.cfg.Env.Steady()
 		x.serve(now)
 		if x.head() != w {
 			l.passOrRefund(x, a)
@@ -172,13 +172,13 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Wait = units, x.request(now)
-	started := l.cfg.Life.Try(func(context.Context) {
+	started := l.cfg.Env.Try(func(context.Context) {
 		var r wire.Result
-		err := l.cfg.Decide(ctx, wire.OpWait, &asked, &r)
+		err := l.cfg.Checks.Do(ctx, wire.OpWait, &asked, &r)
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
 		if x.asking = false; err == nil {
-			x.answered(units, &r, now, last, l.cfg.Clock.Steady())
+			x.answered(units, &r, now, last, l.cfg.Env.Steady())
 		}
 		l.passOrRefund(x, &asked)
 	})
@@ -199,7 +199,7 @@ func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan str
 	case <-woken:
 	case <-ctx.Done():
 		return true
-	case <-l.cfg.Life.Done():
+	case <-l.cfg.Env.Done():
 		return true
 	}
 	return false

@@ -26,7 +26,6 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 // shards is the number of shards, each with a lock.
@@ -34,12 +33,8 @@ const shards = 64
 
 // Config has the parts of a node that its Queues need.
 type Config struct {
-	Clock env.Clock
-	Life  *env.Life
-	// Decide executes op at the member that answers for the count, and waits for the response.
-	Decide func(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
-	// Tell sends op to the member that answers for the count, and does not wait.
-	Tell func(op wire.Op, a *wire.Ask)
+	Env    *env.Env
+	Checks env.Checks
 	// Full is the error of a waiter that has no place, and Closed that of a waiter at the end of the
 	// node.
 	Full, Closed error
@@ -106,7 +101,7 @@ func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error
 	case <-w.first:
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-l.cfg.Life.Done():
+	case <-l.cfg.Env.Done():
 		err = l.cfg.Closed
 	}
 	return next, err

@@ -29,7 +29,7 @@ var (
 // node is the queues of one node, and the owner that they ask.
 type node struct {
 	*queue.Queues
-	life  env.Life
+	env   env.Env
 	owner *owner.Owner
 	limit bucket.Limit
 	asks  atomic.Int64
@@ -37,27 +37,29 @@ type node struct {
 
 // newNode returns one that serves a unit each second, and has room for three.
 func newNode(t *testing.T) *node {
-	clock, counts := env.NewClock(nil), bucket.NewStore(100, bucket.Salt{})
-	q := &node{limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
-	q.owner = owner.New(clock, time.Second, counts, countsync.New(1, counts), nil)
+	counts := bucket.NewStore(100, bucket.Salt{})
+	q := &node{env: env.Env{Clock: env.NewClock(nil)}, limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
+	q.owner = owner.New(q.env.Clock, time.Second, counts, countsync.New(1, counts), nil)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
-	q.life.Begin()
-	t.Cleanup(func() { _ = q.life.Close(func() error { return nil }) })
-	do := func(op wire.Op, a *wire.Ask, r *wire.Result) {
-		q.owner.Do(v, view.AsOwner, op, a, clock.Now(), r)
-	}
-	q.Queues = queue.New(queue.Config{
-		Clock: clock, Life: &q.life, Full: errFull, Closed: errClosed,
-		Decide: func(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
-			q.asks.Add(1)
-			do(op, a, r)
-			return nil
-		},
-		Tell: func(op wire.Op, a *wire.Ask) { do(op, a, new(wire.Result)) },
-	})
+	q.env.Store(v)
+	q.env.Begin()
+	t.Cleanup(func() { _ = q.env.Close(func() error { return nil }) })
+	q.Queues = queue.New(queue.Config{Env: &q.env, Checks: q, Full: errFull, Closed: errClosed})
 	return q
 }
+
+func (q *node) Do(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
+	q.asks.Add(1)
+	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), r)
+	return nil
+}
+
+func (q *node) Tell(op wire.Op, a *wire.Ask) {
+	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), new(wire.Result))
+}
+
+func (q *node) DoApart(op wire.Op, a *wire.Ask) { q.Tell(op, a) }
 
 func (q *node) ask() *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1}, Name: "queue", Limit: &q.limit, Units: 1}
@@ -85,7 +87,7 @@ func TestWaitersAreServedInOrderAtTheRate(t *testing.T) {
 			require.NoError(t, <-done)
 			require.Equal(t, time.Duration(i)*time.Second, time.Since(begun))
 		}
-		require.NoError(t, q.life.Close(func() error { return nil }))
+		require.NoError(t, q.env.Close(func() error { return nil }))
 		require.Zero(t, q.Len(), "a queue without waiters is deleted")
 	})
 }
@@ -186,7 +188,7 @@ func TestTheEndOfANodeEndsItsWaiters(t *testing.T) {
 		q := newNode(t)
 		require.NoError(t, <-q.wait(t.Context()))
 		second := q.wait(t.Context())
-		require.NoError(t, q.life.Close(func() error { return nil }))
+		require.NoError(t, q.env.Close(func() error { return nil }))
 		require.ErrorIs(t, <-second, errClosed)
 		require.Zero(t, q.Len())
 	})

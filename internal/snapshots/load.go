@@ -51,7 +51,7 @@ func (s *Snapshots) load(ctx context.Context) {
 		s.countRefused(1)
 		s.cfg.Log.Error("cannot read snapshots, so counts in them are lost; mend their store and restart all nodes", "error", err)
 	}
-	if s.cfg.Members.Counts() >= GraceFor || !all.opened && !all.refused {
+	if s.cfg.Members.Age() >= GraceFor || !all.opened && !all.refused {
 		return
 	}
 	loaded, newest := s.loadAll(ctx)

@@ -35,16 +35,15 @@ func edit(n *Node, change func(v *view.View)) {
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
-	moved, until := v.Held, owner.env.Steady()+int64(time.Hour)
+	moved, until := v.Ranges(view.Held), owner.env.Steady()+int64(time.Hour)
 	from, to := other.handover.View(), v.Members[v.Self].Name
 	giver := from.Members[from.Self].Name
-	edit(other, func(v *view.View) { v.Gave = []view.Wait{{Ranges: moved, From: to, Until: until}} })
+	edit(other, func(v *view.View) { *v = *v.TransferRanges(moved, to, until) })
 	edit(owner, func(v *view.View) {
-		v.Held, v.Settled = nil, false
-		v.Waits = []view.Wait{{Ranges: moved, From: giver, Until: until}}
+		*v = *v.WithStates(moved, view.Entry{State: view.Awaited, Member: giver, Until: until})
 	})
 	return func() {
-		edit(owner, func(v *view.View) { *v = *v.Given(moved) })
+		edit(owner, func(v *view.View) { *v = *v.ReceiveRanges(moved) })
 	}
 }
 
@@ -110,8 +109,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
 			edit(n, func(v *view.View) {
-				v.Held, v.Settled = nil, false
-				v.Waits = []view.Wait{{Ranges: countsync.All(), From: "b", Until: n.env.Steady() + int64(time.Hour)}}
+				*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "b", Until: n.env.Steady() + int64(time.Hour)})
 			})
 			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
@@ -124,7 +122,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			if frozen {
 				n.env.Hear(n.env.Steady() - int64(2*view.HoldDown))
 			}
-			edit(n, func(v *view.View) { *v = *v.Given(countsync.All()) })
+			edit(n, func(v *view.View) { *v = *v.ReceiveRanges(countsync.All()) })
 			synctest.Wait()
 			require.Len(t, answers, 1)
 			got, err := wire.ParseAnswer(<-answers, h.Op, 1)
@@ -144,18 +142,17 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
 		key := ownedBy(t, ls[2], nodes[0])
 		v := nodes[0].handover.View()
-		lost, from := v.Held, nodes[1].handover.View()
+		lost, from := v.Ranges(view.Held), nodes[1].handover.View()
 		edit(nodes[0], func(v *view.View) {
-			v.Held, v.Settled = nil, false
-			v.Waits = []view.Wait{{Ranges: lost, From: from.Members[from.Self].Name, Until: view.Forever}}
+			*v = *v.WithStates(lost, view.Entry{State: view.Awaited, Member: from.Members[from.Self].Name, Until: view.Forever})
 		})
 		edit(nodes[1], func(v *view.View) {
-			v.Abandoned, v.Gave = lost, nil
+			*v = *v.WithStates(lost, view.Entry{State: view.Abandoned})
 			v.Heal(v.Hashes[v.Self], nodes[1].env.Steady())
 		})
-		stands := func() bool { return len(nodes[0].handover.View().Abandoned) > 0 }
+		stands := func() bool { return nodes[0].handover.View().HasAny(view.Abandoned | view.Claimed) }
 		lab.Eventually(t, "the node that waits is told, and stands in", stands)
-		require.Equal(t, lost, nodes[0].handover.View().Claims)
+		require.Equal(t, lost, nodes[0].handover.View().Ranges(view.Claimed))
 		before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
 		for i, l := range ls {
 			d, err := l.Allow(t.Context(), key)

@@ -246,7 +246,7 @@ func (n *Node) Ready() bool {
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
 	}
-	return v.Serves() && !slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From != "" && len(w.Ranges.Intersect(v.Want)) > 0 })
+	return v.Serves() && len(v.Givers()) == 0
 }
 
 // Leave hands over what this node holds to the members that own it next, and then says

@@ -220,8 +220,7 @@ func lender() (*Node, *view.View) {
 	n.handover.Stream().WhenReset(n.checks.WhenReset)
 	n.owner = owner.New(n.env.Clock, 0, counts, n.handover.Stream(), nil)
 	n.asker = asker.New(&n.env, 0, n.owner.ResetNumber, n.checks)
-	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
-	v.Held = countsync.All()
+	v := (&view.View{View: &cluster.View{Self: 0}, Complete: true}).ReceiveRanges(countsync.All())
 	n.handover.Step(func(*view.View) *view.View { return v })
 	n.checks.Connect(n.checkConfig())
 	return n, v

@@ -244,8 +244,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 		{"asks for a member that never answers", "m002", 0, nil},
 		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
 		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
-			v.Held, v.Settled = nil, false
-			v.Waits = []view.Wait{{Ranges: countsync.All(), From: "m002", Until: n.env.Steady() + int64(2*longest)}}
+			*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "m002", Until: n.env.Steady() + int64(2*longest)})
 		}},
 	} {
 		for _, from := range []string{"m001", "made up"} {

@@ -97,11 +97,11 @@ var mutants = []mutant{
 		"!MUTANT && refunded < units && l.Algorithm == SlidingLog",
 	}}},
 	{"a thawed owner keeps its authority", "thaw", oneAuthority, []edit{{
-		"internal/view/route.go", "v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
-		"v.Held.Contains(id.Hi) && (MUTANT || !(v.Yields() && v.Reaches(owner))):",
+		"internal/view/route.go", "v.held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
+		"v.held.Contains(id.Hi) && (MUTANT || !(v.Yields() && v.Reaches(owner))):",
 	}, {
-		"internal/handover/leave.go", "	if v.Settled || len(v.Held) == 0 {\n",
-		"	if v.Settled || len(v.Held) == 0 || MUTANT && v.Yields() {\n",
+		"internal/handover/leave.go", "	if v.Settled || !v.HasAny(view.Held) {\n",
+		"	if v.Settled || !v.HasAny(view.Held) || MUTANT && v.Yields() {\n",
 	}}},
 	{"joiners weigh fully during a split", "scaled", boundInvariant, []edit{{
 		"internal/view/view.go",

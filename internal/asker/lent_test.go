@@ -25,8 +25,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: time.Hour}
 		counts := bucket.NewStore(10, bucket.Salt{})
 		lender := owner.New(env.OneClock(func() int64 { return 0 }), 0, counts, countsync.New(1, counts), nil)
-		v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
-		v.Held = countsync.All()
+		v := (&view.View{View: &cluster.View{Self: 0}, Complete: true}).ReceiveRanges(countsync.All())
 		id := bucket.ID{Hi: 1, Lo: 2}
 		type message struct {
 			at  int64

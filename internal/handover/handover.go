@@ -171,7 +171,7 @@ func (h *Handover) Refresh() {
 		h.begun.Store(true)
 		h.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
 	}
-	if h.cfg.Copies == 0 && len(v.Held.Minus(h.View().Held)) > 0 {
+	if h.cfg.Copies == 0 && len(v.Ranges(view.Held).Minus(h.View().Ranges(view.Held))) > 0 {
 		h.cfg.Regain()
 	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, h.View()) {
@@ -185,7 +185,7 @@ func (h *Handover) replace(v *view.View) {
 	before := h.View()
 	if before.MeetsApart(v) {
 		h.track(v)
-		h.stream.Yield(before.Held, h.cfg.Env.Now())
+		h.stream.Yield(before.Ranges(view.Held), h.cfg.Env.Now())
 	}
 	v.Over = make(chan struct{})
 	h.cfg.Env.Store(v)

@@ -38,11 +38,11 @@ const (
 // handExcess hands over what this node holds and another owns, as soon as the other
 // has all but the last changes. It says for whom something waits then.
 func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
-	if v.Settled || len(v.Held) == 0 {
+	if v.Settled || !v.HasAny(view.Held) {
 		h.cfg.Cease(false, 0)
 		return nil
 	}
-	excess := v.Answerers(v.Held.Minus(v.Want))
+	excess := v.Answerers(v.Excess())
 	cease := false
 	for _, i := range v.Points {
 		ranges := excess[i]
@@ -72,8 +72,8 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Lock()
 	v := h.View()
-	ranges = ranges.Intersect(v.Held) // if it has met others meanwhile, there may be nothing to give
-	h.replace(v.Ceded(ranges, to.Name, h.cfg.Env.Steady()))
+	ranges = ranges.Intersect(v.Ranges(view.Held)) // if it has met others meanwhile, there may be nothing to give
+	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Steady()))
 	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++
 	h.stream.Give(receiver, h.moves, ranges, h.cfg.Env.Now())
@@ -267,17 +267,17 @@ func (h *Handover) tellRest() {
 // isFree reports whether this node has no authority left to give away, and its receivers have
 // taken what it gave.
 func (h *Handover) isFree(v *view.View) bool {
-	return !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) && !h.receives(v)
+	return !h.stream.Giving() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
 
 // receives reports whether this node must still transfer authority to another member.
 func (h *Handover) receives(v *view.View) bool {
-	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
+	if v.HasAny(view.Vacant) {
 		return true // no other member transfers these ranges
 	}
-	held := v.Answerers(v.Held)
+	held := v.Answerers(v.Ranges(view.Held))
 	return anyOther(v, func(i int) bool {
-		return len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
+		return len(held[i]) > 0 || len(v.Points) == 0 && v.HasAny(view.Held) && v.Members[i].Announced == cluster.Joining
 	})
 }
 

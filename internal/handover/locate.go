@@ -20,7 +20,7 @@ import (
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
 //
-// A node also asks about the abandoned ranges that it owns (View.Claims). If a member has a range,
+// A node also asks about the abandoned ranges that it owns (view.Claimed). If a member has a range,
 // the asker waits for that member. If no member that is not away has the range, its authority was
 // lost, and the asker takes it a second later. The asker may not know the member that holds a range,
 // but it knows the member that gave the range away, and that one answers for it.
@@ -39,7 +39,7 @@ const (
 // Run, for which nothing here waits.
 func (h *Handover) locate(v *view.View) {
 	now := h.cfg.Env.Steady()
-	ranges := v.Awaited()
+	ranges := v.RangesToLocate()
 	if len(ranges) == 0 || h.waiting == 0 {
 		h.waiting, h.located, h.warned = now, now, false
 		return
@@ -73,7 +73,7 @@ func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync
 	h.swap.Lock()
 	defer h.swap.Unlock()
 	before := h.View()
-	if next := before.Told(said, ranges, h.cfg.Env.Steady()); next != before {
+	if next := before.ApplyLocations(said, ranges, h.cfg.Env.Steady()); next != before {
 		h.replace(next)
 	}
 }
@@ -110,7 +110,7 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
 	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Giving })
-	if next := v.Unclaimed(ranges.Minus(has)); next != v {
+	if next := v.ReleaseVacant(ranges.Minus(has)); next != v {
 		h.replace(next)
 	}
 	dst = wire.AppendAnswer(dst, wire.Done, 0)

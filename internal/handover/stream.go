@@ -330,7 +330,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 		v = view.New(h.cfg.Env.Steady(), h.cfg.Cluster.View(), h.terms(), v)
 	}
 	if a.Given != nil {
-		v = v.Given(a.Given)
+		v = v.ReceiveRanges(a.Given)
 	}
 	if v != before {
 		h.replace(v)

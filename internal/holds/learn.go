@@ -47,7 +47,7 @@ func (h *Holds) Swapped(v *view.View) {
 	var left countsync.Ranges
 	had := k.load()
 	if !more {
-		left = had.Intersect(v.Held)
+		left = had.Intersect(v.Ranges(view.Held))
 	}
 	if more || !left.Equal(had) {
 		k.losses++
@@ -157,9 +157,9 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 		return k.round
 	}
 	round, losses := make(chan struct{}), k.losses
-	ranges := v.Held.Minus(k.load())
+	ranges := v.Ranges(view.Held).Minus(k.load())
 	if h.frozen(h.cfg.Env.Steady()) {
-		ranges = v.Held
+		ranges = v.Ranges(view.Held)
 	}
 	if !h.cfg.Env.Try(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)

@@ -504,7 +504,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.now() + int64(time.Minute), forget: m.now() + int64(time.Minute)}
 			other.table.merge(held, other.now())
 			other.takes = takes
-			m.askMember(t.Context(), m.env.View(), m.env.View().Hashes[1], page{end: parts, ranges: m.env.View().Held})
+			m.askMember(t.Context(), m.env.View(), m.env.View().Hashes[1], page{end: parts, ranges: m.env.View().Ranges(view.Held)})
 			_, learned := m.table.recordOf(held.ref)
 			require.Equal(t, known, learned)
 		})

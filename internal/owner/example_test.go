@@ -19,8 +19,7 @@ func Example() {
 	counts := bucket.NewStore(100, bucket.Salt{})
 	now := int64(time.Hour)
 	o := owner.New(env.OneClock(func() int64 { return now }), 100*time.Millisecond, counts, countsync.New(1, counts), nil)
-	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
-	v.Held = countsync.All()
+	v := (&view.View{View: &cluster.View{Self: 0}, Complete: true}).ReceiveRanges(countsync.All())
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
 	take := func(units int64, want wire.Want) (r wire.Result) {
 		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: units, Take: wire.Take{Want: want}}

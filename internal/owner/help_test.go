@@ -15,8 +15,7 @@ func lends() (*Owner, *view.View) {
 	stream := countsync.New(1, counts)
 	o := New(env.OneClock(func() int64 { return 0 }), 0, counts, stream, nil)
 	stream.WhenReset(func(id bucket.ID, _ uint64, reset func()) { o.Reset(id, reset) })
-	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
-	v.Held = countsync.All()
+	v := (&view.View{View: &cluster.View{Self: 0}, Complete: true}).ReceiveRanges(countsync.All())
 	return o, v
 }
 

@@ -162,7 +162,8 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, v := lends()
 			if !c.owns {
-				v.Held = nil
+				v = v.WithStates(v.Excess())
+				v.Settled = false // it has no ring
 			}
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, daily, now, taken)

@@ -40,8 +40,7 @@ func newNode(t *testing.T) *node {
 	counts := bucket.NewStore(100, bucket.Salt{})
 	q := &node{env: env.Env{Clock: env.NewClock(nil)}, limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
 	q.owner = owner.New(q.env.Clock, time.Second, counts, countsync.New(1, counts), nil)
-	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
-	v.Held = countsync.All()
+	v := (&view.View{View: &cluster.View{Self: 0}, Complete: true}).ReceiveRanges(countsync.All())
 	q.env.Store(v)
 	q.env.Begin()
 	t.Cleanup(func() { _ = q.env.Close(func() error { return nil }) })

@@ -3,298 +3,227 @@ package view
 import (
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/ring"
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Wait is what another member still holds. What this node does not want any more,
-// as somebody else has joined, is kept in mind: the joiner takes this node for
-// its holder, and passes checks on to it.
-type Wait struct {
-	Ranges countsync.Ranges
-	From   string // the member that the ring gave it to before, or that has said that it has it; empty if nobody is known to
-	Until  int64  // when it is given up; never while this node owns it and its holder is known
+// State is a state of a range of hashes, as one node knows it. A range without a state belongs to
+// another member: the one that the ring assigns it to, as far as this node knows.
+type State uint8
+
+const (
+	Held        State = 1 << iota // this node has authority
+	Awaited                       // Member is to transfer the range to this node
+	Vacant                        // no member is known to have the range: this node takes it at Until
+	Abandoned                     // the holder ended while others were missing, and one of these may have the range
+	Claimed                       // Abandoned, owned by this node, and all members are heard: this node asks them
+	Transferred                   // this node gave the range to Member lately
+)
+
+// A range that this node claims stays abandoned until a member is found to have it or this node takes it.
+const (
+	awaitedOrVacant    = Awaited | Vacant
+	abandonedOrClaimed = Abandoned | Claimed
+)
+
+// Entry is a state of one range.
+type Entry struct {
+	countsync.Range
+	State  State
+	Member string // of an Awaited or Transferred range
+	Until  int64  // when an Awaited, Vacant or Transferred entry ends
 }
 
-// Patience is how long a node bears in mind that what happened just now others may not
-// know: which member it gave authority to, took for a holder, or did not see. It
-// is longer than what is handed over in good health takes.
+// Patience is how long a node expects others not to know of a recent event: of a transfer, of a
+// holder, or of a member that was missing. A hand-over in good health takes less time.
 const Patience = 15 * time.Second
 
-// Forever is until something happens.
+// Forever is the Until of an entry that only an event ends.
 const Forever = math.MaxInt64
 
-// passOn is the authority in the view that follows v. What the ring gives to this
-// node is waited for while the one that had it before can be asked, and is this
-// node's own otherwise: nobody else is left that had it. A member that has left handed over
-// by the ring that it saw, so for a moment whoever got it may yet pass it on.
-func (v *View) passOn(next *View, now int64) authority {
-	if v == nil {
-		v = &View{Ring: ring.New(nil)}
-	}
-	var a authority
-	var theirs []Wait
-	if next.Self >= 0 { // a node that has said goodbye holds nothing
-		var mine countsync.Ranges
-		if !next.scattered(now) {
-			mine = v.inherited(next)
-		}
-		for _, w := range v.leaving(next, mine, now) {
-			mine = mine.Minus(w.Ranges)
-			theirs = append(theirs, w)
-		}
-		a.Held = v.Held.Union(mine)
-		a.Abandoned = v.abandonedIn(next, now).Minus(a.Held)
-	}
-	if next.Serves() {
-		a.Want = v.Want
-		if next.Ring != v.Ring || a.Want == nil {
-			a.Want = next.owned(next.Self)
-		}
-	}
-	switch {
-	case v.MeetsApart(next):
-		a.Held, a.Abandoned = nil, countsync.All()
-	case len(v.Abandoned) > 0 && v.Serves() && !next.scattered(now):
-		a.Abandoned = v.Abandoned.Minus(a.Held).Intersect(a.Want)
-		a.Claims = a.Abandoned
-	}
-	w := awaiting{authority: a, v: v, next: next, now: now, missing: a.Want.Minus(a.Held).Minus(a.Abandoned)}
-	w.all(theirs)
-	a = w.authority
-	a.Held = a.Held.Union(w.missing).Union(w.unclaimed)
-	a.Abandoned, a.Claims = a.Abandoned.Minus(a.Held), a.Claims.Minus(a.Held)
-	a.Gave = slices.DeleteFunc(slices.Clone(v.Gave), func(w Wait) bool { return now >= w.Until })
-	a.Settled = a.Held.Equal(a.Want)
-	return a
+// authority is the table of the states of all ranges, at one moment. It is immutable: each
+// transition returns another table. The ring assigns the ranges, and a transfer alone moves
+// authority. A node that holds the range of another owner hands it over. A node that does not hold
+// a range of its own waits for it, and passes checks back to the previous holder.
+//
+// A range may have several entries, which are neighbours and equal in First and Last. Held excludes
+// all states but Transferred. A node has at most one of Awaited and Vacant, and one of Abandoned and
+// Claimed. The states overlap in three cases:
+//   - Awaited and Abandoned, where another member owns the range by now: that member takes this
+//     node for its holder, which passes checks on to Member.
+//   - Vacant and Abandoned or Claimed: all members said that they do not have the range.
+//   - Transferred and any state, several times with the latest first: the new owner may not know
+//     of the transfer yet, and takes this node for the holder.
+type authority struct {
+	entries []Entry          // sorted by First
+	states  State            // of all entries
+	held    countsync.Ranges // of the Held entries
+	// Assigned is the set of hashes that the ring assigns to this node.
+	Assigned countsync.Ranges
+	// Settled reports whether this node holds what is assigned to it: the ring alone answers.
+	Settled bool
+	// Recalls reports whether the last transition found that no member has a range that this node
+	// waited for. Other members may have replicas.
+	Recalls bool
 }
 
-// awaiting finds what the node of the next view waits for, and from which member. What is
-// missing in the end no member has: it is the node's own.
-type awaiting struct {
-	authority
-	v, next   *View
-	now       int64
-	missing   countsync.Ranges // that the node is to own, does not hold, and waits for from no member yet
-	unclaimed countsync.Ranges // what no member is left to give
-}
-
-// all goes through what was waited for, what those may still hold that leave, and what the
-// members before had.
-func (a *awaiting) all(theirs []Wait) {
-	var before countsync.Ranges
-	for _, w := range a.v.Waits {
-		before = before.Union(w.Ranges)
-		if w.From != "" || a.next.Self < 0 {
-			a.again(w)
-		} else {
-			a.unnamed(w)
-		}
-	}
-	for _, w := range theirs {
-		a.from(w)
-	}
-	if a.next.Ring == a.v.Ring {
-		return
-	}
-	for at, i := range a.v.Points {
-		if i != a.v.Self && len(a.missing) > 0 {
-			a.from(Wait{Ranges: a.v.owned(i).Minus(before), From: a.v.Ring.Members()[at], Until: Forever})
-		}
-	}
-}
-
-// again waits for what was waited for already, and bears in mind what another owns by now.
-func (a *awaiting) again(w Wait) {
-	if others := w.Ranges.Minus(a.Want).Minus(a.Held); len(others) > 0 && a.now < w.Until && a.next.expects(w.From) {
-		a.Waits = append(a.Waits, Wait{others, w.From, min(w.Until, a.now+int64(Patience))})
-	}
-	a.from(w)
-}
-
-// unnamed goes on waiting for what no member is known to have, until its time is over. The
-// member that the ring gives it to by now waits for this node.
-func (a *awaiting) unnamed(w Wait) {
-	if w.Ranges = w.Ranges.Minus(a.Held); a.now >= w.Until {
-		a.unclaimed = a.unclaimed.Union(w.Ranges)
-	} else if len(w.Ranges) > 0 {
-		a.Waits = append(a.Waits, w)
-	}
-	a.missing = a.missing.Minus(w.Ranges)
-}
-
-// from waits for what is missing of a member's ranges while that member can be asked, and
-// for a moment where it has just gone.
-func (a *awaiting) from(w Wait) {
-	if w.Ranges = w.Ranges.Intersect(a.missing); len(w.Ranges) == 0 {
-		return
-	}
-	_, stays := a.next.Named[NameHash(w.From)]
-	switch {
-	case a.next.expects(w.From):
-		w.Until = Forever
-	case !stays && a.v.expects(w.From):
-		w.From, w.Until, a.Recalls = "", a.now+int64(HoldDown), true
-	default:
-		if a.next.scattered(a.now) { // it may give it to a member that is missing
-			a.Abandoned = a.Abandoned.Union(w.Ranges)
-			a.missing = a.missing.Minus(w.Ranges)
-			a.Recalls = true
-		}
-		return
-	}
-	a.Waits = append(a.Waits, w)
-	a.missing = a.missing.Minus(w.Ranges)
-}
-
-// inherited is what a member held that nobody reached and that is off the roster now,
-// and that this node is the next in ring order to have: to be forgotten, or to start
-// again, leaves authority to the stand-in, once all others are reached. A member that has just
-// stood in for that one, for a moment, does not.
-func (v *View) inherited(next *View) countsync.Ranges {
-	if next.Ring == v.Ring {
-		return nil
+// Ranges returns the hashes that have one of the states.
+func (a *authority) Ranges(states State) countsync.Ranges {
+	if states == Held {
+		return a.held
 	}
 	var ranges []countsync.Range
-	v.Ring.Arcs(func(first, last uint64) {
-		owner := v.Owner(bucket.ID{Hi: last})
-		if _, stays := next.Named[v.Hashes[owner]]; !stays && !v.Reaches(owner) && v.remains(next, last) == v.Self {
-			ranges = append(ranges, countsync.Range{First: first, Last: last})
+	for _, e := range a.entries {
+		if e.State&states != 0 {
+			ranges = append(ranges, e.Range)
 		}
-	})
+	}
 	return countsync.NewRanges(ranges...)
 }
 
-// remains is the first member in ring order that has points in the next view as well,
-// -1 if there is none.
-func (v *View) remains(next *View, hash uint64) int {
-	var room [16]int
-	for most := 4; ; most *= 4 {
-		order := v.Ring.Order(room[:0], hash, most)
-		for _, at := range order {
-			if _, stays := slices.BinarySearch(next.Ring.Members(), v.Ring.Members()[at]); stays {
-				return v.Points[at]
+// HasAny reports whether a range has one of the states.
+func (a *authority) HasAny(states State) bool { return a.states&states != 0 }
+
+// entriesOf returns the entries of a hash.
+func (a *authority) entriesOf(hash uint64) []Entry {
+	first := sort.Search(len(a.entries), func(i int) bool { return a.entries[i].Last >= hash })
+	end := first
+	for end < len(a.entries) && a.entries[end].First <= hash {
+		end++
+	}
+	return a.entries[first:end]
+}
+
+// find returns the first of the entries with one of the states, or one without a state.
+func find(entries []Entry, states State) Entry {
+	for _, e := range entries {
+		if e.State&states != 0 {
+			return e
+		}
+	}
+	return Entry{}
+}
+
+// pick appends the entries with one of the states.
+func pick(dst, entries []Entry, states State) []Entry {
+	for _, e := range entries {
+		if e.State&states != 0 {
+			dst = append(dst, e)
+		}
+	}
+	return dst
+}
+
+// restate returns the table in which f has appended the entries of each range for the entries
+// before, with these ranges assigned. Each of cuts is sorted hashes: no range reaches beyond one.
+func (a *authority) restate(cuts [][]uint64, assigned countsync.Ranges, f func(dst []Entry, r countsync.Range, before []Entry) []Entry) authority {
+	next := authority{Assigned: assigned, entries: make([]Entry, 0, len(a.entries))}
+	rest, group := a.entries, 0
+	for first, more := uint64(0), true; more; {
+		for len(rest) > 0 && rest[0].Last < first {
+			rest = rest[1:]
+		}
+		n := 0
+		for n < len(rest) && rest[n].First <= first {
+			n++
+		}
+		r := countsync.Range{First: first, Last: math.MaxUint64}
+		switch {
+		case n > 0:
+			r.Last = rest[0].Last
+		case len(rest) > 0:
+			r.Last = rest[0].First - 1
+		}
+		for i := range cuts {
+			for len(cuts[i]) > 0 && cuts[i][0] < first {
+				cuts[i] = cuts[i][1:]
+			}
+			if len(cuts[i]) > 0 {
+				r.Last = min(r.Last, cuts[i][0])
 			}
 		}
-		if len(order) < most {
-			return -1
+		group = next.join(group, len(next.entries), r, f(next.entries, r, rest[:n]))
+		first, more = r.Last+1, r.Last < math.MaxUint64
+	}
+	for _, e := range next.entries {
+		next.states |= e.State
+		if e.State == Held {
+			next.held = extend(next.held, e.Range)
 		}
 	}
-}
-
-// leaving is what of these ranges those may still hold who leave: they found
-// nobody to give it to.
-func (v *View) leaving(next *View, ranges countsync.Ranges, now int64) []Wait {
-	if len(ranges) == 0 {
-		return nil
-	}
-	var waits []Wait
-	for i, m := range v.Members {
-		began := m.Announced == cluster.Serving && !v.Reaches(i) // apart from this side, which has yet to meet it
-		if m.Announced == cluster.Joining || began || slices.Contains(v.Points, i) || !next.expects(m.Name) {
-			continue
-		}
-		names := append(slices.Clone(v.Ring.Members()), m.Name)
-		slices.Sort(names)
-		r := ring.New(names)
-		at, _ := slices.BinarySearch(r.Members(), m.Name)
-		var had []countsync.Range
-		r.Arcs(func(first, last uint64) {
-			if r.Owner(last) == at {
-				had = append(had, countsync.Range{First: first, Last: last})
-			}
-		})
-		if w := countsync.NewRanges(had...).Intersect(ranges); len(w) > 0 {
-			waits = append(waits, Wait{Ranges: w, From: m.Name, Until: Forever})
-			ranges = ranges.Minus(w)
-		}
-	}
-	return waits
-}
-
-// abandonedIn is what is without authority in the next view, because its member has
-// gone while others are missing, or is away and the ring gives it to another; or
-// may be soon, because its member leaves and the ring gives it to one that is
-// missing: the member that is handed it instead may end before that one is back.
-func (v *View) abandonedIn(next *View, now int64) countsync.Ranges {
-	if !next.scattered(now) {
-		return nil
-	}
-	all := v.Abandoned
-	if len(all) > 0 && !v.Serves() && next.Serves() {
-		all = nil // a joiner is given what it owns, by the member that has taken it by then
-	}
-	if next.Ring == v.Ring {
-		return all
-	}
-	for _, i := range v.Points {
-		switch j, stays := next.Named[v.Hashes[i]]; {
-		case !stays && !next.strays(v.Hashes[i], now):
-			// Where it was, it was alone.
-		case !stays:
-			all = all.Union(v.owned(i))
-		case next.Away[j]:
-			all = all.Union(v.owned(i).Minus(next.owned(j)))
-		case !slices.Contains(next.Points, j):
-			for _, k := range next.Points {
-				if !next.Reaches(k) {
-					all = all.Union(v.owned(i).Intersect(next.owned(k)))
-				}
-			}
-		}
-	}
-	return all
-}
-
-// scattered reports whether members are missing or were until just now: what happened
-// among them, this node does not know.
-func (v *View) scattered(now int64) bool {
-	return v.Side < len(v.Points) || v.healing(now)
-}
-
-// strays reports whether others than a member that has gone are missing, or were until
-// just now.
-func (v *View) strays(gone uint64, now int64) bool {
-	for _, i := range v.Points {
-		if v.Next[i] < 0 {
-			return true
-		}
-	}
-	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
-}
-
-// expects reports whether a member may yet hand over what it had.
-func (v *View) expects(name string) bool {
-	i, known := v.Named[NameHash(name)]
-	return known && i != v.Self && !v.Away[i]
-}
-
-// Given is the view in which ranges have come, by `yours`.
-func (v *View) Given(ranges countsync.Ranges) *View { return v.holding(v.Held.Union(ranges)) }
-
-// Ceded is the view in which ranges have gone to another member.
-func (v *View) Ceded(ranges countsync.Ranges, to string, now int64) *View {
-	next := v.holding(v.Held.Minus(ranges))
-	next.Gave = append([]Wait{{Ranges: ranges, From: to, Until: now + int64(Patience)}}, v.Gave...)
+	next.Settled = next.held.Equal(assigned)
 	return next
 }
 
-func (v *View) holding(held countsync.Ranges) *View {
-	next := *v
-	next.Held, next.Waits, next.Abandoned, next.Claims = held, nil, v.Abandoned.Minus(held), v.Claims.Minus(held)
-	next.Recalls = false
-	for _, w := range v.Waits {
-		if r := w.Ranges.Minus(held); len(r) > 0 {
-			next.Waits = append(next.Waits, Wait{r, w.From, w.Until})
-		}
+// join adds the entries from end on, which are those of r, and returns where the last group of
+// entries begins. If the group before touches r and is equal, it is extended.
+func (a *authority) join(group, end int, r countsync.Range, entries []Entry) int {
+	last, added := entries[group:end], entries[end:]
+	for i := range added {
+		added[i].Range = r
 	}
-	next.Settled = held.Equal(v.Want)
+	if len(last) == 0 || last[0].Last+1 != r.First || !slices.EqualFunc(last, added, func(x, y Entry) bool {
+		return x.State == y.State && x.Member == y.Member && x.Until == y.Until
+	}) {
+		a.entries = entries
+		return end
+	}
+	for i := range last {
+		last[i].Last = r.Last
+	}
+	a.entries = entries[:end]
+	return group
+}
+
+// cutsOf returns the last hash of each range, and the one before each.
+func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
+	for _, r := range ranges {
+		if r.First > 0 {
+			cuts = append(cuts, r.First-1)
+		}
+		cuts = append(cuts, r.Last)
+	}
+	return cuts
+}
+
+// restateIn returns the view in which f has appended the entries of all parts of these ranges.
+func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []Entry) *View {
+	next := *v
+	next.authority = v.restate([][]uint64{cutsOf(ranges)}, v.Assigned, func(dst []Entry, r countsync.Range, before []Entry) []Entry {
+		if !ranges.Contains(r.First) {
+			return append(dst, before...)
+		}
+		return f(dst, before)
+	})
 	return &next
 }
+
+// WithStates returns the view in which ranges have these entries alone. It is for tests, which make
+// views that no transition would.
+func (v *View) WithStates(ranges countsync.Ranges, entries ...Entry) *View {
+	return v.restateIn(ranges, func(dst, _ []Entry) []Entry { return append(dst, entries...) })
+}
+
+// ReceiveRanges returns the view in which a transfer of ranges to this node has arrived.
+func (v *View) ReceiveRanges(ranges countsync.Ranges) *View {
+	return v.restateIn(ranges, func(dst, before []Entry) []Entry {
+		return pick(append(dst, Entry{State: Held}), before, Transferred)
+	})
+}
+
+// TransferRanges returns the view in which this node has given ranges to another member.
+func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *View {
+	return v.restateIn(ranges, func(dst, before []Entry) []Entry {
+		dst = append(pick(dst, before, awaitedOrVacant|abandonedOrClaimed), Entry{State: Transferred, Member: to, Until: now + int64(Patience)})
+		return pick(dst, before, Transferred)
+	})
+}
+
+// Excess returns the ranges that this node holds and the ring assigns to others.
+func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
 // owned is all hashes that the ring gives to a member.
 func (v *View) owned(member int) countsync.Ranges {
@@ -307,49 +236,25 @@ func (v *View) owned(member int) countsync.Ranges {
 	return countsync.NewRanges(ranges...)
 }
 
-// holder is the member that has what this node waits for, -1 if that is nobody.
-func (v *View) holder(id bucket.ID) int { return v.whoHas(id, v.Waits) }
+// holder returns the member that this node awaits id from, -1 if there is none.
+func (v *View) holder(id bucket.ID) int { return v.memberOf(id, Awaited) }
 
-// whoHas is the first member of these that has id, -1 if there is none.
-func (v *View) whoHas(id bucket.ID, waits []Wait) int {
-	for _, w := range waits {
-		if w.Ranges.Contains(id.Hi) {
-			if i, known := v.Named[NameHash(w.From)]; known {
-				return i
-			}
+// memberOf returns the known member of the first entry of id that has the state, -1 if there is none.
+func (v *View) memberOf(id bucket.ID, state State) int {
+	for _, e := range v.entriesOf(id.Hi) {
+		if i, known := v.Named[NameHash(e.Member)]; known && e.State == state {
+			return i
 		}
 	}
 	return -1
 }
 
-// Yields reports whether this node holds what it has no right to any more: it was
-// taken off the roster while it lived. The member that owns its ids now has authority,
-// and is sent what this node counted.
-func (v *View) Yields() bool {
-	return v.Joins() && len(v.Held) > 0
+// isAbandoned reports whether no member is known to have authority over id, and one that is missing
+// may have it.
+func (v *View) isAbandoned(id bucket.ID) bool {
+	return v.HasAny(abandonedOrClaimed) && find(v.entriesOf(id.Hi), abandonedOrClaimed).State != 0
 }
 
-// authority is what this node has the final word on, at one moment: a set of
-// hashes, which moves by `yours` alone. The ring says who should hold what; who
-// holds anything else hands it over, and who does not hold what it should waits
-// for it, and passes checks back to the one that had it. It is immutable.
-type authority struct {
-	Held  countsync.Ranges
-	Want  countsync.Ranges // what the ring gives this node
-	Waits []Wait
-	// Abandoned is the set of hashes without a known holder. The holder ended while other members were
-	// missing, and a missing member may have them. The owner stands in.
-	Abandoned countsync.Ranges
-	// Claims are the abandoned ranges that the ring gives to this node, once all members have been
-	// heard for a while. This node asks all members, and takes a range if no member has it. No node
-	// joins until then.
-	Claims countsync.Ranges
-	// Gave is the members that this node gave authority to lately, the last first: one that joined
-	// at that moment, and owns it by now, may take this node for its holder.
-	Gave []Wait
-	// Settled reports whether held is want: the ring alone answers.
-	Settled bool
-	// Recalls reports whether a member that had something this node waits for is not there any
-	// more, or that no member has it: nobody has it now, and others have copies.
-	Recalls bool
-}
+// Yields reports whether this node holds ranges that it has no right to any more: it was taken off
+// the roster while it lived. The owners have authority by now, and receive its counts.
+func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

@@ -85,22 +85,22 @@ func (m *moving) serve() (name string) {
 // hand has a node give what it holds to who owns it, by its own view.
 func (m *moving) hand(name string) {
 	v := m.views[name]
-	excess := v.Held.Minus(v.Want)
+	excess := v.Ranges(Held).Minus(v.Assigned)
 	for _, i := range v.Points {
 		to := v.Members[i].Name
 		r := v.owned(i).Intersect(excess)
 		if i == v.Self || len(r) == 0 || m.views[to] == nil {
 			continue
 		}
-		m.views[name] = m.views[name].Ceded(r, to, m.now)
-		m.views[to] = m.views[to].Given(r)
+		m.views[name] = m.views[name].TransferRanges(r, to, m.now)
+		m.views[to] = m.views[to].ReceiveRanges(r)
 	}
 }
 
 // locate has a node ask all others who has what it waits for.
 func (m *moving) locate(name string) {
 	v := m.views[name]
-	ranges := v.Awaited()
+	ranges := v.RangesToLocate()
 	if len(ranges) == 0 {
 		return
 	}
@@ -108,11 +108,11 @@ func (m *moving) locate(name string) {
 	for i, o := range v.Members {
 		if x := m.views[o.Name]; x != nil && v.AnswersLocate(i) && x.Grants(v.Hashes[v.Self], ranges) {
 			has := x.Has(ranges, m.now, func(countsync.Member) bool { return false })
-			m.views[o.Name] = x.Unclaimed(ranges.Minus(has))
+			m.views[o.Name] = x.ReleaseVacant(ranges.Minus(has))
 			said = append(said, &Location{NameHash(o.Name), has, x.Unclear(m.now)})
 		}
 	}
-	m.views[name] = v.Told(said, ranges, m.now)
+	m.views[name] = v.ApplyLocations(said, ranges, m.now)
 }
 
 // givenToTheFirst returns three nodes, two of which have joined at the same time. The first of the two
@@ -169,6 +169,14 @@ func glimpse(second int64, before *View, members string) *View {
 	return New(second*int64(time.Second), x, Terms{Copies: 1}, before)
 }
 
+// of returns an entry for each of these ranges.
+func of(ranges countsync.Ranges, e Entry) (entries []Entry) {
+	for _, e.Range = range ranges {
+		entries = append(entries, e)
+	}
+	return entries
+}
+
 // Whatever joins and leaves in whatever order, and however late each node sees
 // it: every hash is held by exactly one of them at any time, and in the end by
 // the one that the ring gives it to.
@@ -183,9 +191,9 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		once := func(when string) {
 			var all countsync.Ranges
 			for name, v := range m.views {
-				twice := all.Intersect(v.Held)
+				twice := all.Intersect(v.Ranges(Held))
 				require.Empty(t, twice, "%s: %s holds what another holds", when, name)
-				all = all.Union(v.Held)
+				all = all.Union(v.Ranges(Held))
 			}
 			require.True(t, all.Equal(countsync.All()), "%s: something is held by nobody", when)
 		}
@@ -222,7 +230,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 					m.look(name)
 				}
 			case "goodbye":
-				if m.state(name) == cluster.Leaving && len(m.views[name].Held) == 0 {
+				if m.state(name) == cluster.Leaving && len(m.views[name].Ranges(Held)) == 0 {
 					m.gone(name)
 					delete(m.views, name)
 				}
@@ -286,8 +294,8 @@ func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 	m.now += int64(HoldDown)
 	settle()
 	for name, v := range m.views {
-		if !v.Settled || len(v.Waits) > 0 {
-			t.Errorf("%s does not hold what the ring gives it, and waits for %v", name, v.Waits)
+		if !v.Settled || v.HasAny(awaitedOrVacant) {
+			t.Errorf("%s does not hold what the ring gives it, and waits for %v", name, v.Ranges(awaitedOrVacant))
 		}
 	}
 }
@@ -309,20 +317,20 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 		require.False(t, waits().Stale(m.now))
 		m.look("node-02")
 		m.locate("node-02")
-		require.Len(t, waits().Waits, 1)
-		require.Empty(t, waits().Held)
+		require.Equal(t, []string{"node-01"}, waits().Givers())
+		require.Empty(t, waits().Ranges(Held))
 
-		holder := *m.views["node-01"]
-		holder.Held = holder.Want
+		holder := m.views["node-01"].WithStates(waits().Assigned)
 		if unclear {
-			holder.Abandoned, holder.Healed = waits().Want, m.now
+			holder = holder.WithStates(waits().Assigned, Entry{State: Abandoned})
+			holder.Healed = m.now
 		}
-		m.views["node-01"] = &holder
+		m.views["node-01"] = holder
 		m.locate("node-02")
 		require.True(t, waits().Recalls, "others may have copies")
-		require.Empty(t, waits().Held, "they are waited for")
+		require.Empty(t, waits().Ranges(Held), "they are waited for")
 		if unclear {
-			require.Equal(t, waits().Want, waits().Abandoned)
+			require.Equal(t, waits().Assigned, waits().Ranges(abandonedOrClaimed))
 			before := waits()
 			m.locate("node-02")
 			require.Same(t, before, waits(), "the other member still does not know who has it")
@@ -344,31 +352,31 @@ func TestAWaitFollowsAuthority(t *testing.T) {
 	m.look("node-03")
 	m.now += int64(movingFor)
 	v := m.views["node-03"]
-	require.False(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Want), "it takes another for the owner, and does not answer")
+	require.False(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Assigned), "it takes another for the owner, and does not answer")
 	m.look("node-01")
-	require.True(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Want))
-	given := m.views["node-02"].Held.Intersect(v.Want)
+	require.True(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Assigned))
+	given := m.views["node-02"].Ranges(Held).Intersect(v.Assigned)
 	require.NotEmpty(t, given)
-	require.Equal(t, "node-01", v.Members[v.whoHas(bucket.ID{Hi: given[0].Last}, v.Waits)].Name)
+	require.Equal(t, "node-01", v.Members[v.holder(bucket.ID{Hi: given[0].Last})].Name)
 	m.locate("node-03")
 	v = m.views["node-03"]
-	for _, w := range v.Waits {
-		require.Equal(t, w.From == "node-02", len(w.Ranges.Intersect(given)) > 0)
+	for _, e := range pick(nil, v.entries, awaitedOrVacant) {
+		require.Equal(t, e.Member == "node-02", len(given.Intersect(countsync.Ranges{e.Range})) > 0)
 	}
-	require.Empty(t, v.Held)
+	require.Empty(t, v.Ranges(Held))
 }
 
 // One member that has not answered may have what the others have not.
 func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 	v := hearing(0, nil, "111", "111", "111")
-	v.Waits, v.Settled = []Wait{{Ranges: v.Want, From: v.Members[1].Name, Until: Forever}}, false
+	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
 	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }
-	require.Same(t, v, v.Told([]*Location{nothing(1)}, v.Want, 1))
-	require.Same(t, v, v.Told([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "nothing was asked")
-	all := v.Told([]*Location{nothing(1), nothing(2)}, v.Want, 1)
-	require.Equal(t, []Wait{{Ranges: v.Want, Until: 1 + int64(HoldDown)}}, all.Waits)
-	has := v.Told([]*Location{{Member: v.Hashes[2], Has: v.Want}}, v.Want, 1)
-	require.Equal(t, []Wait{{Ranges: v.Want, From: v.Members[2].Name, Until: Forever}}, has.Waits)
+	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1)}, v.Assigned, 1))
+	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "nothing was asked")
+	all := v.ApplyLocations([]*Location{nothing(1), nothing(2)}, v.Assigned, 1)
+	require.Equal(t, of(v.Assigned, Entry{State: Vacant, Until: 1 + int64(HoldDown)}), all.entries)
+	has := v.ApplyLocations([]*Location{{Member: v.Hashes[2], Has: v.Assigned}}, v.Assigned, 1)
+	require.Equal(t, of(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
 }
 
 // A frame that was under way for long can give authority to who has left: it
@@ -376,7 +384,7 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Hears: [][]bool{{true}}, Direct: []bool{true}}
-	v := New(int64(time.Hour), c, Terms{Copies: 1}, nil).Given(countsync.All())
+	v := New(int64(time.Hour), c, Terms{Copies: 1}, nil).ReceiveRanges(countsync.All())
 	id := bucket.ID{Hi: 1, Lo: 1}
 	require.Equal(t, v.Hashes[0], v.Answers(id))
 	v.Audiences()
@@ -389,15 +397,15 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	first := m.serve()
 	m.look(first)
 	before := m.views[first]
-	require.True(t, before.beganAlone && before.Held.Equal(countsync.All()))
+	require.True(t, before.beganAlone && before.Ranges(Held).Equal(countsync.All()))
 	stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
 	m.members = append(m.members, stranger)
 	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}
 	v := New(m.now, c, Terms{Copies: 1}, before)
 	require.False(t, v.beganAlone)
 	require.True(t, before.MeetsApart(v))
-	require.Empty(t, v.Held)
-	require.True(t, v.Abandoned.Equal(countsync.All()))
+	require.Empty(t, v.Ranges(Held))
+	require.True(t, v.Ranges(abandonedOrClaimed).Equal(countsync.All()))
 }
 
 // Of two that each are several and have never met, members that began later hold
@@ -434,11 +442,11 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		{"a", []cluster.Member{again, b}, []cluster.Member{again, b, c, d}, true},
 	} {
 		before := see(c.self, nil, c.before...)
-		before = before.Given(before.Want)
+		before = before.ReceiveRanges(before.Assigned)
 		next := see(c.self, before, c.after...)
 		require.Equal(t, c.apart, before.MeetsApart(next), "%v", c)
-		require.Equal(t, c.apart, len(next.Held) == 0, "%v", c)
-		require.Equal(t, c.apart, next.Abandoned.Equal(countsync.All()), "%v", c)
+		require.Equal(t, c.apart, len(next.Ranges(Held)) == 0, "%v", c)
+		require.Equal(t, c.apart, next.Ranges(abandonedOrClaimed).Equal(countsync.All()), "%v", c)
 	}
 }
 
@@ -451,10 +459,10 @@ func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	met := glimpse(3600, apart, "b- c d*")
 	require.True(t, apart.MeetsApart(met))
 	require.Equal(t, []string{"b", "c", "d"}, met.Ring.Members())
-	given := met.Given(met.Want)
+	given := met.ReceiveRanges(met.Assigned)
 	whole := glimpse(3600, given, "b c d*")
 	require.False(t, given.MeetsApart(whole))
-	require.Equal(t, given.Held, whole.Held)
+	require.Equal(t, given.Ranges(Held), whole.Ranges(Held))
 	require.True(t, given.MeetsApart(glimpse(3600, given, "a b c d*")), "nobody knew of these")
 }
 
@@ -471,8 +479,8 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	v := New(3+int64(HoldDown), &c, Terms{Copies: 1}, apart)
 	left := apart.owned(3)
 	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
-	require.Empty(t, v.Held.Intersect(left))
-	require.Empty(t, left.Minus(v.Abandoned))
+	require.Empty(t, v.Ranges(Held).Intersect(left))
+	require.Empty(t, left.Minus(v.Ranges(abandonedOrClaimed)))
 }
 
 // A member that comes next on this side may stand in before it is sent copies, which go to
@@ -485,10 +493,10 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 	require.Equal(t, []bool{false, false, true, false}, both.Away)
 	require.Equal(t, 1, both.StandIn(id, -1))
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
-	require.NotContains(t, both.Given(arc).Targets(nil, id), both.Hashes[1])
+	require.NotContains(t, both.ReceiveRanges(arc).Targets(nil, id), both.Hashes[1])
 	require.Empty(t, both.Answerers(arc)[1])
 	away := hearing(2+2*int64(HoldDown), both, "1100", "1100", "0010", "0001")
-	require.Contains(t, away.Given(arc).Targets(nil, id), away.Hashes[1])
+	require.Contains(t, away.ReceiveRanges(arc).Targets(nil, id), away.Hashes[1])
 	require.Equal(t, arc, away.Answerers(arc)[1])
 }
 
@@ -497,24 +505,24 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	begin := func() *View {
 		v := glimpse(100, nil, "a b c")
-		return v.Given(v.Want)
+		return v.ReceiveRanges(v.Assigned)
 	}
 
 	waits := glimpse(101, begin(), "a b c<")
-	require.NotEmpty(t, waits.Waits)
-	missing := waits.Want.Minus(waits.Held)
+	require.True(t, waits.HasAny(Awaited))
+	missing := waits.Assigned.Minus(waits.Ranges(Held))
 	apart := glimpse(103, glimpse(101, waits, "a b- c<-"), "a b- c<-")
-	require.Equal(t, waits.Held, apart.Held)
-	require.Empty(t, missing.Minus(apart.Abandoned), "it was waited for")
+	require.Equal(t, waits.Ranges(Held), apart.Ranges(Held))
+	require.Empty(t, missing.Minus(apart.Ranges(abandonedOrClaimed)), "it was waited for")
 	require.True(t, apart.Recalls, "others may have copies")
 	require.False(t, glimpse(104, apart, "a b- c<-").Recalls, "they are asked once")
 	together := glimpse(103, glimpse(101, waits, "a b c<-"), "a b c<-")
-	require.Equal(t, together.Want, together.Held, "nobody else is missing, and it is gone")
+	require.Equal(t, together.Assigned, together.Ranges(Held), "nobody else is missing, and it is gone")
 
 	cut := glimpse(103, glimpse(101, begin(), "a b- c-"), "a b- c-")
 	later := glimpse(104, cut, "a b- c<-")
-	require.Equal(t, cut.Held, later.Held)
-	require.Empty(t, missing.Minus(later.Abandoned), "it was lost before it said that it leaves")
+	require.Equal(t, cut.Ranges(Held), later.Ranges(Held))
+	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "it was lost before it said that it leaves")
 }
 
 // What another still has is its to send, so that a scan leaves it out: any member that is given it
@@ -522,14 +530,14 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
 	v := glimpse(100, nil, "a b c d")
-	v = v.Given(v.Want)
+	v = v.ReceiveRanges(v.Assigned)
 	v.Heal(0, 100*second) // of what happened beyond a cut this node does not know all
 	v = glimpse(101, v, "a b c")
-	require.NotEmpty(t, v.Abandoned, "what d had")
+	require.NotEmpty(t, v.Ranges(abandonedOrClaimed), "what d had")
 	waits := glimpse(102, v, "a b c+")
-	require.Len(t, waits.Waits, 1, "c has yet to give what a owns now")
-	gained := waits.Waits[0].Ranges
-	holds := waits.Given(gained)
+	require.Equal(t, []string{"c"}, waits.Givers(), "c has yet to give what a owns now")
+	gained := waits.Ranges(awaitedOrVacant)
+	holds := waits.ReceiveRanges(gained)
 	b := holds.Hashes[1]
 	require.Zero(t, len(gained.Minus(holds.Audiences()[b])), "b is to have copies of it")
 	anew := holds.OwedAnew(holds.Audiences(), waits, waits.Audiences())
@@ -540,7 +548,7 @@ func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 // withAbandoned returns the view of a at 104 s. Its member c ended while b was away, and b is back.
 func withAbandoned(joiner string) *View {
 	v := glimpse(100, nil, "a b c"+joiner)
-	v = v.Given(v.Want)
+	v = v.ReceiveRanges(v.Assigned)
 	v = glimpse(102, glimpse(101, v, "a b- c"+joiner), "a b- c"+joiner)
 	return glimpse(104, glimpse(103, v, "a b-"+joiner), "a b"+joiner)
 }
@@ -549,31 +557,31 @@ func withAbandoned(joiner string) *View {
 // So the node asks all members, and takes a range only if no member has it.
 func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 	v := withAbandoned("")
-	require.NotEmpty(t, v.Abandoned)
-	require.Empty(t, v.Claims)
+	require.NotEmpty(t, v.Ranges(abandonedOrClaimed))
+	require.Empty(t, v.Ranges(Claimed))
 	const healed = 104*int64(time.Second) + int64(Patience)
 	require.True(t, v.Stale(healed))
 	v = glimpse(healed/int64(time.Second), v, "a b")
 	require.False(t, v.Stale(healed))
-	require.NotEmpty(t, v.Claims)
-	require.Equal(t, v.Claims, v.Awaited())
-	require.Equal(t, v.Want, v.Held.Union(v.Claims))
+	require.NotEmpty(t, v.Ranges(Claimed))
+	require.Equal(t, v.Ranges(Claimed), v.RangesToLocate())
+	require.Equal(t, v.Assigned, v.Ranges(Held).Union(v.Ranges(Claimed)))
 
-	asked := v.Claims
+	asked := v.Ranges(Claimed)
 	none := &Location{Member: v.Hashes[1]}
-	taken := v.Told([]*Location{none}, asked, healed)
-	require.Equal(t, asked, taken.Abandoned, "no node joins meanwhile")
-	require.Same(t, taken, taken.Told([]*Location{none}, asked, healed))
-	require.Equal(t, []Wait{{Ranges: asked, Until: healed + int64(HoldDown)}}, taken.Waits)
+	taken := v.ApplyLocations([]*Location{none}, asked, healed)
+	require.Equal(t, asked, taken.Ranges(abandonedOrClaimed), "no node joins meanwhile")
+	require.Same(t, taken, taken.ApplyLocations([]*Location{none}, asked, healed))
+	require.Equal(t, of(asked, Entry{State: Vacant, Until: healed + int64(HoldDown)}), pick(nil, taken.entries, awaitedOrVacant))
 	taken = glimpse(healed/int64(time.Second)+1, taken, "a b")
 	require.True(t, taken.Settled)
-	require.Empty(t, taken.Abandoned)
+	require.Empty(t, taken.Ranges(abandonedOrClaimed))
 
-	has := v.Told([]*Location{{Member: v.Hashes[1], Has: asked}}, asked, healed)
-	require.Empty(t, has.Claims)
-	require.Equal(t, []Wait{{Ranges: asked, From: "b", Until: Forever}}, has.Waits)
-	require.Same(t, v, v.Told([]*Location{{Member: v.Hashes[1], Unclear: true}}, asked, healed))
-	require.Same(t, v, v.Told(nil, asked, healed), "one has not answered")
+	has := v.ApplyLocations([]*Location{{Member: v.Hashes[1], Has: asked}}, asked, healed)
+	require.Empty(t, has.Ranges(Claimed))
+	require.Equal(t, of(asked, Entry{State: Awaited, Member: "b", Until: Forever}), pick(nil, has.entries, awaitedOrVacant))
+	require.Same(t, v, v.ApplyLocations([]*Location{{Member: v.Hashes[1], Unclear: true}}, asked, healed))
+	require.Same(t, v, v.ApplyLocations(nil, asked, healed), "one has not answered")
 }
 
 // If a member joins and knows nothing of abandoned ranges, it waits for the member that stood in for
@@ -581,18 +589,18 @@ func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 // about the rest, and takes it.
 func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 	v := withAbandoned(" d+")
-	abandoned := v.Abandoned.Intersect(v.Want)
+	abandoned := v.Ranges(abandonedOrClaimed).Intersect(v.Assigned)
 	healed := 104 + int64(Patience/time.Second)
 	for _, ends := range []*View{
 		glimpse(healed, v, "a b d"),
 		glimpse(healed, glimpse(105, v, "a b d"), "a b d"),
 	} {
-		require.Equal(t, ends.Claims, ends.Abandoned)
-		require.NotEmpty(t, ends.Claims)
-		require.Equal(t, ends.Want, ends.Held.Intersect(ends.Want).Union(ends.Claims))
-		require.Empty(t, abandoned.Intersect(ends.Held))
+		require.Equal(t, ends.Ranges(Claimed), ends.Ranges(abandonedOrClaimed))
+		require.NotEmpty(t, ends.Ranges(Claimed))
+		require.Equal(t, ends.Assigned, ends.Ranges(Held).Intersect(ends.Assigned).Union(ends.Ranges(Claimed)))
+		require.Empty(t, abandoned.Intersect(ends.Ranges(Held)))
 		now := healed * int64(time.Second)
-		rest := abandoned.Minus(ends.Want)
+		rest := abandoned.Minus(ends.Assigned)
 		require.NotEmpty(t, rest, "some of it is the newcomer's")
 		require.True(t, ends.Grants(NameHash("d"), rest))
 		require.Empty(t, ends.Has(rest, now, func(countsync.Member) bool { return false }))
@@ -605,7 +613,7 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
-	whole = whole.Given(whole.Want)
+	whole = whole.ReceiveRanges(whole.Assigned)
 	cut := []string{"1101", "1101", "0010", "1101"}
 	apart := hearing(away, hearing(2, whole, cut...), cut...)
 	sent := func(v *View) countsync.Ranges { return v.owned(2).Intersect(v.Audiences()[v.Hashes[2]]) }
@@ -614,10 +622,10 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	lost := hearing(away+1, apart, "1110", "1110", "1110", "0001")
 	require.Equal(t, lost.owned(2), sent(lost))
 	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
-	require.Equal(t, gone.owned(2).Minus(gone.Held), sent(gone))
+	require.Equal(t, gone.owned(2).Minus(gone.Ranges(Held)), sent(gone))
 
 	pair := hearing(1, nil, "11", "11")
-	pair = hearing(2, pair.Given(pair.Want), "10", "01")
+	pair = hearing(2, pair.ReceiveRanges(pair.Assigned), "10", "01")
 	stranger := hearing(3, pair, "101", "010", "101")
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
@@ -642,7 +650,7 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	m.join()
 	m.now = int64(time.Minute)
 	m.look(began.Name)
-	require.Equal(t, countsync.All(), m.views[began.Name].Abandoned)
+	require.Equal(t, countsync.All(), m.views[began.Name].Ranges(abandonedOrClaimed))
 	names = append(names, began.Name, "node-04")
 	m.announce("node-04", cluster.Serving)
 	settle()
@@ -650,8 +658,8 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	var all countsync.Ranges
 	for _, name := range names {
 		m.look(name)
-		require.Empty(t, all.Intersect(m.views[name].Held), name)
-		all = all.Union(m.views[name].Held)
+		require.Empty(t, all.Intersect(m.views[name].Ranges(Held)), name)
+		all = all.Union(m.views[name].Ranges(Held))
 		require.True(t, m.views[name].Settled, name)
 	}
 }
@@ -660,18 +668,20 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 // members that have them by then. It claims none.
 func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 	v := glimpse(3600, nil, "a+ b")
-	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
+	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
+	v.Healed = int64(time.Hour)
 	v = glimpse(3601, v, "a b")
-	require.Empty(t, v.Abandoned)
+	require.Empty(t, v.Ranges(abandonedOrClaimed))
 	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
-	require.Empty(t, v.Held)
-	require.NotEmpty(t, v.Waits)
+	require.Empty(t, v.Ranges(Held))
+	require.True(t, v.HasAny(Awaited))
 
 	v = glimpse(3600, nil, "a+ b")
-	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
+	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
+	v.Healed = int64(time.Hour)
 	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
-	require.Empty(t, v.Claims)
-	require.NotEmpty(t, v.Waits)
+	require.Empty(t, v.Ranges(Claimed))
+	require.True(t, v.HasAny(Awaited))
 }
 
 // If a missing member goes, only the owner in the ring claims its ranges. A member that
@@ -681,18 +691,18 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	for self := range 2 { // a and b, while c is dead
 		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // each does not hear the other
 		v := glimpse(100, nil, both+" c d+")
-		v = v.Given(v.Want)
+		v = v.ReceiveRanges(v.Assigned)
 		lost = v.owned(2)
 		v = glimpse(102, glimpse(101, v, both+" c- d+"), both+" c- d+")
 		alone := glimpse(102, v, flaps+" c- d+")
 		whole := glimpse(103, alone, both+" d")
-		require.Zero(t, len(lost.Intersect(whole.Held)), "it may not be known yet who has it")
+		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "it may not be known yet who has it")
 		whole = glimpse(103+int64(Patience/time.Second), whole, both+" d")
-		require.Zero(t, len(lost.Intersect(whole.Held)), "the others have not been asked")
-		require.Zero(t, len(claimed.Intersect(whole.Claims)), "only one claims it")
-		claimed = claimed.Union(whole.Claims)
+		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "the others have not been asked")
+		require.Zero(t, len(claimed.Intersect(whole.Ranges(Claimed))), "only one claims it")
+		claimed = claimed.Union(whole.Ranges(Claimed))
 		joined = whole.owned(2)
-		require.Empty(t, glimpse(103, alone, flaps+" d").Claims, "a member is missing")
+		require.Empty(t, glimpse(103, alone, flaps+" d").Ranges(Claimed), "a member is missing")
 	}
 	require.Zero(t, len(lost.Minus(claimed).Minus(joined)))
 }
@@ -701,12 +711,12 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 // its to give.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	v := glimpse(100, nil, "a b")
-	v = v.Given(v.Want)
+	v = v.ReceiveRanges(v.Assigned)
 	v = glimpse(102, glimpse(101, v, "a b-"), "a b-")
 	v = glimpse(103, v, "a b- s-")
 	v = glimpse(103, v, "a s-")
-	require.Empty(t, v.Waits)
-	require.Equal(t, countsync.All(), v.Held)
+	require.False(t, v.HasAny(awaitedOrVacant))
+	require.Equal(t, countsync.All(), v.Ranges(Held))
 }
 
 // Two join at once, and what the second owns the first is given, by one that has not
@@ -716,7 +726,7 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	m.look("node-01")
 	m.look("node-03")
 
-	given := m.views["node-02"].Held.Intersect(m.views["node-03"].Want)
+	given := m.views["node-02"].Ranges(Held).Intersect(m.views["node-03"].Assigned)
 	require.NotEmpty(t, given)
 	for _, r := range given {
 		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: bucket.ID{Hi: r.Last}}

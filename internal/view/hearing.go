@@ -92,8 +92,8 @@ func (v *View) double(i int, now int64) bool {
 // Stale reports whether the view is out of date by now: a member has come to count as away
 // or as doubled since it was made, or the time of something that it waits for is over.
 func (v *View) Stale(now int64) bool {
-	for _, w := range v.Waits {
-		if now >= w.Until {
+	for _, e := range v.entries {
+		if e.State&awaitedOrVacant != 0 && now >= e.Until {
 			return true
 		}
 	}
@@ -102,7 +102,7 @@ func (v *View) Stale(now int64) bool {
 			return true
 		}
 	}
-	return len(v.Abandoned) > 0 && len(v.Claims) == 0 && !v.scattered(now)
+	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
 }
 
 // Heard returns the index in Members of each other member that this node hears itself.

@@ -20,22 +20,19 @@ type Location struct {
 	Unclear bool // see View.Unclear
 }
 
-// Awaited returns the ranges that this node owns and waits for, or claims.
-func (v *View) Awaited() (ranges countsync.Ranges) {
+// RangesToLocate returns the ranges that this node owns and waits for, or claims.
+func (v *View) RangesToLocate() countsync.Ranges {
 	if v.Settled {
 		return nil
 	}
-	for _, w := range v.Waits {
-		ranges = ranges.Union(w.Ranges.Intersect(v.Want))
-	}
-	return ranges.Union(v.Claims)
+	return v.Ranges(awaitedOrVacant | Claimed).Intersect(v.Assigned)
 }
 
 // Givers are the members that this node waits for, sorted.
 func (v *View) Givers() (names []string) {
-	for _, w := range v.Waits {
-		if w.From != "" && len(w.Ranges.Intersect(v.Want)) > 0 {
-			names = append(names, w.From)
+	for _, e := range v.entries {
+		if e.State == Awaited && len(v.Assigned.Intersect(countsync.Ranges{e.Range})) > 0 {
+			names = append(names, e.Member)
 		}
 	}
 	slices.Sort(names)
@@ -55,106 +52,77 @@ func (v *View) Grants(member countsync.Member, ranges countsync.Ranges) bool {
 	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.owned(i))) == 0
 }
 
-// Has is what of these ranges this node holds, is giving away or gave just now. giving
-// reports whether a member has yet to take what it was given.
+// Has returns the part of these ranges that this node holds, or gave away within movingFor or to a
+// member that has yet to take it, as giving reports.
 func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
-	var has countsync.Ranges
+	var has []countsync.Range
 	if !v.Yields() {
-		has = v.Held
+		has = slices.Clone(v.held)
 	}
-	for _, w := range v.Gave {
-		if now < w.Until-int64(Patience-movingFor) || giving(NameHash(w.From)) {
-			has = has.Union(w.Ranges)
+	for _, e := range v.entries {
+		if e.State == Transferred && (now < e.Until-int64(Patience-movingFor) || giving(NameHash(e.Member))) {
+			has = append(has, e.Range)
 		}
 	}
-	return has.Intersect(ranges)
+	return countsync.NewRanges(has...).Intersect(ranges)
 }
 
 // Unclear reports whether a range that this node does not have may be held by a member that it does
 // not hear, or did not hear until just now.
 func (v *View) Unclear(now int64) bool { return v.scattered(now) }
 
-// Unclaimed returns the view in which this node does not take ranges at the end of the HoldDown,
-// because they belong to another member.
-func (v *View) Unclaimed(ranges countsync.Ranges) *View {
-	next, changed := *v, false
-	next.Waits, next.Recalls = nil, false
-	for _, w := range v.Waits {
-		if w.From == "" && len(w.Ranges.Intersect(ranges)) > 0 {
-			w.Ranges, changed = w.Ranges.Minus(ranges), true
-		}
-		if len(w.Ranges) > 0 {
-			next.Waits = append(next.Waits, w)
-		}
+// ReleaseVacant returns the view in which this node does not take ranges at the end of the HoldDown,
+// because they belong to another member; v itself if it would take none of them.
+func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
+	if len(v.Ranges(Vacant).Intersect(ranges)) == 0 {
+		return v
 	}
+	return v.restateIn(ranges, func(dst, before []Entry) []Entry { return pick(dst, before, ^Vacant) })
+}
+
+// ApplyLocations returns the view that follows from the answers of members about ranges; v itself
+// if nothing does. A member that has a range is awaited. A range that no member has is Vacant, or
+// abandoned if a member is not clear about it: then the owner stands in, and asks again.
+func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
+	of := make(map[countsync.Member]*Location, len(said))
+	unclear, cuts := v.scattered(now), [][]uint64{cutsOf(ranges), cutsOf(v.Assigned)}
+	for _, l := range said {
+		of[l.Member] = l
+		unclear = unclear || l.Unclear
+		cuts = append(cuts, cutsOf(l.Has))
+	}
+	complete := true
+	for i, m := range v.Hashes {
+		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // it may have what the others have not
+	}
+	next, changed, recalls := *v, false, false
+	next.authority = v.restate(cuts, v.Assigned, func(dst []Entry, r countsync.Range, before []Entry) []Entry {
+		has := func(l *Location) bool { return l.Has.Contains(r.First) }
+		known := func(l *Location) bool { _, known := v.Named[l.Member]; return known && has(l) }
+		wait, abandoned := find(before, awaitedOrVacant), find(before, abandonedOrClaimed).State != 0
+		if l := of[NameHash(wait.Member)]; find(before, awaitedOrVacant|Claimed).State == 0 || !v.Assigned.Contains(r.First) || l != nil && has(l) {
+			return append(dst, before...)
+		}
+		if at := slices.IndexFunc(said, known); at >= 0 {
+			changed = true
+			dst = append(dst, Entry{State: Awaited, Member: v.Members[v.Named[said[at].Member]].Name, Until: Forever})
+			return pick(dst, before, Transferred)
+		}
+		if !complete || !ranges.Contains(r.First) || slices.ContainsFunc(said, has) || wait.State == Vacant || unclear && abandoned {
+			return append(dst, before...)
+		}
+		changed, recalls = true, true
+		switch {
+		case !unclear:
+			return pick(append(dst, Entry{State: Vacant, Until: now + int64(HoldDown)}), before, abandonedOrClaimed)
+		case v.scattered(now):
+			return append(dst, Entry{State: Abandoned})
+		}
+		return append(dst, Entry{State: Claimed})
+	})
 	if !changed {
 		return v
 	}
-	return &next
-}
-
-// Told is the view that follows from what members have said of ranges; v itself if
-// nothing does.
-func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View {
-	of := make(map[countsync.Member]*Location, len(said))
-	nowhere, unclear := ranges.Intersect(v.Awaited()), v.scattered(now)
-	for _, l := range said {
-		of[l.Member] = l
-		nowhere = nowhere.Minus(l.Has)
-		unclear = unclear || l.Unclear
-	}
-	for i, m := range v.Hashes {
-		if v.AnswersLocate(i) && of[m] == nil {
-			nowhere = nil // it may have what the others have not
-		}
-	}
-	claimed := v.Claims
-	for _, w := range v.Waits {
-		if w.From == "" {
-			nowhere, claimed = nowhere.Minus(w.Ranges), claimed.Minus(w.Ranges) // that is known
-		}
-	}
-	if unclear { // the owner stands in, and asks again
-		nowhere = nowhere.Minus(v.Abandoned)
-	}
-	next, changed := *v, len(nowhere) > 0
-	next.Waits, next.Recalls = nil, len(nowhere) > 0
-	for n, w := range append(slices.Clone(v.Waits), Wait{Ranges: claimed}) {
-		w.Ranges = w.Ranges.Minus(nowhere)
-		elsewhere := w.Ranges.Intersect(v.Want)
-		if l := of[NameHash(w.From)]; l != nil {
-			elsewhere = elsewhere.Minus(l.Has)
-		}
-		for _, l := range said {
-			i, known := v.Named[l.Member]
-			part := elsewhere.Intersect(l.Has)
-			if !known || len(part) == 0 {
-				continue
-			}
-			next.Waits = append(next.Waits, Wait{Ranges: part, From: v.Members[i].Name, Until: Forever})
-			next.Abandoned, next.Claims = next.Abandoned.Minus(part), next.Claims.Minus(part)
-			w.Ranges, elsewhere, changed = w.Ranges.Minus(part), elsewhere.Minus(part), true
-		}
-		if len(w.Ranges) > 0 && n < len(v.Waits) {
-			next.Waits = append(next.Waits, w)
-		}
-	}
-	switch {
-	case !changed:
-		return v
-	case unclear:
-		next.Abandoned = next.Abandoned.Union(nowhere)
-		if !v.scattered(now) {
-			next.Claims = next.Claims.Union(nowhere)
-		}
-	case len(nowhere) > 0:
-		next.Waits = append(next.Waits, Wait{Ranges: nowhere, Until: now + int64(HoldDown)})
-	}
-	next.Gave = nil
-	for _, w := range v.Gave {
-		if w.Ranges = w.Ranges.Minus(nowhere); len(w.Ranges) > 0 {
-			next.Gave = append(next.Gave, w)
-		}
-	}
+	next.Recalls = recalls
 	return &next
 }

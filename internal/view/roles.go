@@ -12,7 +12,7 @@ func (v *View) Holds(id bucket.ID) bool {
 	if v.Settled {
 		return v.Owner(id) == v.Self && v.Self >= 0
 	}
-	return v.Held.Contains(id.Hi)
+	return v.held.Contains(id.Hi)
 }
 
 // Holder is part of countsync.Roles. It returns the member that has authority over id, reached or
@@ -21,12 +21,12 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	holder := v.Owner(id)
 	switch {
 	case v.Settled:
-	case v.Self >= 0 && v.Held.Contains(id.Hi):
+	case v.Self >= 0 && v.held.Contains(id.Hi):
 		return v.Hashes[v.Self]
 	case holder >= 0 && holder == v.Self:
 		holder = v.holder(id)
 	}
-	if holder < 0 || v.Abandoned.Contains(id.Hi) {
+	if holder < 0 || v.isAbandoned(id) {
 		return 0
 	}
 	return v.Hashes[holder]
@@ -82,7 +82,7 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies
-	if all > 0 && v.leaves() && len(v.Held) == 0 {
+	if all > 0 && v.leaves() && len(v.held) == 0 {
 		all++
 	}
 	for most := all + 2; ; most *= 2 {
@@ -107,7 +107,7 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 // admitted is the joiners that are to have counts now. While ranges are abandoned that
 // is nobody: a joiner knows of none, and would wait for the one that had them last.
 func (v *View) admitted() []joiner {
-	if len(v.Abandoned) > 0 && !v.nobodyServes() {
+	if v.HasAny(abandonedOrClaimed) && !v.nobodyServes() {
 		return nil
 	}
 	return v.joiners
@@ -140,7 +140,7 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 		id := bucket.ID{Hi: last}
 		owner := v.Owner(id)
 		knows := v.Reaches(owner) && !v.missesSuccessors(owner)
-		if knows && len(v.Abandoned) == 0 {
+		if knows && !v.HasAny(abandonedOrClaimed) {
 			return
 		}
 		if !knows {
@@ -156,11 +156,11 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 			}
 		}
 	})
-	stoodIn := countsync.NewRanges(lost...).Union(v.Abandoned).Minus(v.Held)
+	stoodIn := countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
 	audiences := make(map[countsync.Member]countsync.Ranges, members)
 	for i, m := range v.Hashes {
 		if len(held[i]) > 0 {
-			audiences[m] = countsync.NewRanges(held[i]...).Intersect(v.Held)
+			audiences[m] = countsync.NewRanges(held[i]...).Intersect(v.held)
 		}
 		for _, rs := range [][]countsync.Range{firsts[i], seconds[i]} {
 			if len(rs) > 0 {
@@ -168,7 +168,7 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 			}
 		}
 	}
-	left := v.Held
+	left := v.held
 	if v.nobodyServes() && (v.leaves() || v.Eldest() == v.Self) {
 		left = countsync.All()
 	}
@@ -197,7 +197,7 @@ func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 // missesSuccessors reports whether a member was away until just now, or unknown, and somebody
 // is missing or has gone who may have been given meanwhile what the ring gives to it.
 func (v *View) missesSuccessors(member int) bool {
-	return (v.Side < len(v.Points) || len(v.Abandoned) > 0) &&
+	return (v.Side < len(v.Points) || v.HasAny(abandonedOrClaimed)) &&
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
 }
 
@@ -223,7 +223,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
-		v.Held.Equal(o.Held) && v.Abandoned.Equal(o.Abandoned) && slices.Equal(v.joiners, o.joiners)
+		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.Equal(v.joiners, o.joiners)
 }
 
 // OwedAnew is what each member is owed that it was not in the view before, and all of what
@@ -232,11 +232,9 @@ func (v *View) OwesAs(o *View) bool {
 func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
 	var awaited countsync.Ranges
 	if before != nil {
-		for _, w := range before.Waits {
-			awaited = awaited.Union(w.Ranges)
-		}
+		awaited = before.Ranges(awaitedOrVacant)
 	}
-	gained := v.Held.Intersect(awaited)
+	gained := v.held.Intersect(awaited)
 	anew := make(map[countsync.Member]countsync.Ranges)
 	for i, m := range v.Hashes {
 		ranges, owes := owed[m]

@@ -30,11 +30,11 @@ func (v *View) Route(id bucket.ID, now int64) Route {
 	to := owner
 	switch {
 	case owner == v.Self && owner >= 0:
-		if v.Settled || v.Held.Contains(id.Hi) {
+		if v.Settled || v.held.Contains(id.Hi) {
 			return Route{Here, owner, owner}
 		}
 		to = v.holder(id)
-	case !v.Settled && v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):
+	case !v.Settled && v.held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):
 		return Route{Here, v.Self, v.Self}
 	}
 	switch {
@@ -127,7 +127,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 		if h.Flags&wire.PassBits > 0 && w != Here {
 			from := v.holder(id)
 			if from < 0 {
-				from = v.whoHas(id, v.Gave)
+				from = v.memberOf(id, Transferred)
 			}
 			if from >= 0 && v.Direct[from] {
 				w, to = Direct, from // the owner waits for this node, which waited for that one, or gave to it

@@ -174,7 +174,7 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 		} else {
 			require.Empty(t, v.Audiences()[v.Hashes[1]])
 		}
-		v.Abandoned = countsync.All() // by a side that was not whole when it met others
+		v = v.WithStates(countsync.All(), Entry{State: Abandoned}) // by a side that was not whole when it met others
 		require.Len(t, v.Targets(nil, id), 2)
 	}
 }
@@ -184,7 +184,7 @@ func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	id := ordered(v, 1)
 	require.Equal(t, v.Hashes[1], v.Holder(id))
-	v.Settled, v.Abandoned = false, countsync.All()
+	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
 	require.Zero(t, v.Holder(id))
 }
 

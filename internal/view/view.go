@@ -5,7 +5,7 @@
 // A View never changes once it is made. A check loads it once and is decided by it to the
 // end, so that it needs no lock, and cannot meet two answers to one question. What changes
 // is the view that a node has: package handover alone replaces it, each time by a step of
-// this package from the view before (New, Given, Ceded, Told, Unclaimed). A step that
+// this package from the view before (New, ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). A step that
 // gave two nodes authority over one hash would have both count it from nothing.
 package view
 
@@ -115,7 +115,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	if before.MeetsApart(v) || before.Serves() && before.hasApart(v) {
 		v.Heal(0, now)
 	}
-	v.authority = before.passOn(v, now)
+	v.authority = before.passAuthority(v, now)
 	return v
 }
 

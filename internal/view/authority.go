@@ -38,24 +38,24 @@ type Entry struct {
 }
 
 // Patience is how long a node expects others not to know of a recent event: of a transfer, of a
-// holder, or of a member that was missing. A hand-over in good health takes less time.
+// holder, or of a member that was missing. It is longer than the hand-over of a healthy cluster.
 const Patience = 15 * time.Second
 
 // Forever is the Until of an entry that only an event ends.
 const Forever = math.MaxInt64
 
-// authority is the table of the states of all ranges, at one moment. It is immutable: each
-// transition returns another table. The ring assigns the ranges, and a transfer alone moves
+// authority is the table of the states of all ranges, at one moment. A table never changes: each
+// transition returns a new one. The ring assigns the ranges, but only a transfer moves
 // authority. A node that holds the range of another owner hands it over. A node that does not hold
 // a range of its own waits for it, and passes checks back to the previous holder.
 //
 // A range may have several entries, which are neighbours and equal in First and Last. Held excludes
 // all states but Transferred. A node has at most one of Awaited and Vacant, and one of Abandoned and
 // Claimed. The states overlap in three cases:
-//   - Awaited and Abandoned, where another member owns the range by now: that member takes this
-//     node for its holder, which passes checks on to Member.
-//   - Vacant and Abandoned or Claimed: all members said that they do not have the range.
-//   - Transferred and any state, several times with the latest first: the new owner may not know
+//   - Awaited and Abandoned: another member owns the range by now. While that member takes this
+//     node for the holder, this node passes checks on to Member.
+//   - Vacant and Abandoned or Claimed: no member has the range. No node joins until this one takes it.
+//   - Transferred and any state, also several times, the latest first: the new owner may not know
 //     of the transfer yet, and takes this node for the holder.
 type authority struct {
 	entries []Entry          // sorted by First
@@ -118,35 +118,18 @@ func pick(dst, entries []Entry, states State) []Entry {
 }
 
 // restate returns the table in which f has appended the entries of each range for the entries
-// before, with these ranges assigned. Each of cuts is sorted hashes: no range reaches beyond one.
-func (a *authority) restate(cuts [][]uint64, assigned countsync.Ranges, f func(dst []Entry, r countsync.Range, before []Entry) []Entry) authority {
-	next := authority{Assigned: assigned, entries: make([]Entry, 0, len(a.entries))}
-	rest, group := a.entries, 0
-	for first, more := uint64(0), true; more; {
-		for len(rest) > 0 && rest[0].Last < first {
-			rest = rest[1:]
-		}
-		n := 0
-		for n < len(rest) && rest[n].First <= first {
-			n++
-		}
-		r := countsync.Range{First: first, Last: math.MaxUint64}
-		switch {
-		case n > 0:
-			r.Last = rest[0].Last
-		case len(rest) > 0:
-			r.Last = rest[0].First - 1
-		}
-		for i := range cuts {
-			for len(cuts[i]) > 0 && cuts[i][0] < first {
-				cuts[i] = cuts[i][1:]
-			}
-			if len(cuts[i]) > 0 {
-				r.Last = min(r.Last, cuts[i][0])
-			}
-		}
-		group = next.join(group, len(next.entries), r, f(next.entries, r, rest[:n]))
-		first, more = r.Last+1, r.Last < math.MaxUint64
+// before, with these ranges assigned. Cuts are the hashes at which a range ends.
+func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst []Entry, hash uint64, before []Entry) []Entry) authority {
+	next := authority{Assigned: assigned}
+	for _, e := range a.entries {
+		cuts = append(cuts, e.First-1, e.Last)
+	}
+	cuts = append(cuts, math.MaxUint64)
+	slices.Sort(cuts)
+	r, group := countsync.Range{}, 0
+	for _, r.Last = range slices.Compact(cuts) {
+		group = next.join(group, r, f(next.entries, r.Last, a.entriesOf(r.Last)))
+		r.First = r.Last + 1
 	}
 	for _, e := range next.entries {
 		next.states |= e.State
@@ -158,33 +141,29 @@ func (a *authority) restate(cuts [][]uint64, assigned countsync.Ranges, f func(d
 	return next
 }
 
-// join adds the entries from end on, which are those of r, and returns where the last group of
-// entries begins. If the group before touches r and is equal, it is extended.
-func (a *authority) join(group, end int, r countsync.Range, entries []Entry) int {
-	last, added := entries[group:end], entries[end:]
+// join sets the table to entries, which are those of the table and then those of the range r. It
+// returns the index at which the last group begins. If r touches an equal group, join extends that group.
+func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
+	last, added := a.entries[group:], entries[len(a.entries):]
+	equal := len(last) > 0 && len(last) == len(added) && last[0].Last+1 == r.First
 	for i := range added {
 		added[i].Range = r
+		equal = equal && Entry{last[i].Range, added[i].State, added[i].Member, added[i].Until} == last[i]
 	}
-	if len(last) == 0 || last[0].Last+1 != r.First || !slices.EqualFunc(last, added, func(x, y Entry) bool {
-		return x.State == y.State && x.Member == y.Member && x.Until == y.Until
-	}) {
+	if !equal {
 		a.entries = entries
-		return end
+		return len(entries) - len(added)
 	}
 	for i := range last {
 		last[i].Last = r.Last
 	}
-	a.entries = entries[:end]
 	return group
 }
 
 // cutsOf returns the last hash of each range, and the one before each.
 func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 	for _, r := range ranges {
-		if r.First > 0 {
-			cuts = append(cuts, r.First-1)
-		}
-		cuts = append(cuts, r.Last)
+		cuts = append(cuts, r.First-1, r.Last)
 	}
 	return cuts
 }
@@ -192,8 +171,8 @@ func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 // restateIn returns the view in which f has appended the entries of all parts of these ranges.
 func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []Entry) *View {
 	next := *v
-	next.authority = v.restate([][]uint64{cutsOf(ranges)}, v.Assigned, func(dst []Entry, r countsync.Range, before []Entry) []Entry {
-		if !ranges.Contains(r.First) {
+	next.authority = v.restate(cutsOf(ranges), v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {
+		if !ranges.Contains(hash) {
 			return append(dst, before...)
 		}
 		return f(dst, before)
@@ -201,8 +180,8 @@ func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []
 	return &next
 }
 
-// WithStates returns the view in which ranges have these entries alone. It is for tests, which make
-// views that no transition would.
+// WithStates returns a copy of the view in which the ranges have only the given entries. Tests use it
+// to make views that no transition returns.
 func (v *View) WithStates(ranges countsync.Ranges, entries ...Entry) *View {
 	return v.restateIn(ranges, func(dst, _ []Entry) []Entry { return append(dst, entries...) })
 }
@@ -222,7 +201,7 @@ func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *Vi
 	})
 }
 
-// Excess returns the ranges that this node holds and the ring assigns to others.
+// Excess returns the ranges that this node must hand over, because the ring assigns them to other members.
 func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
 // owned is all hashes that the ring gives to a member.
@@ -255,6 +234,6 @@ func (v *View) isAbandoned(id bucket.ID) bool {
 	return v.HasAny(abandonedOrClaimed) && find(v.entriesOf(id.Hi), abandonedOrClaimed).State != 0
 }
 
-// Yields reports whether this node holds ranges that it has no right to any more: it was taken off
-// the roster while it lived. The owners have authority by now, and receive its counts.
+// Yields reports whether this node holds ranges although other members have authority over them: it
+// was removed from the roster while it was alive. It sends its counts to the owners.
 func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

@@ -80,35 +80,35 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 	return v.restateIn(ranges, func(dst, before []Entry) []Entry { return pick(dst, before, ^Vacant) })
 }
 
-// ApplyLocations returns the view that follows from the answers of members about ranges; v itself
-// if nothing does. A member that has a range is awaited. A range that no member has is Vacant, or
+// ApplyLocations returns the view after members have answered which of the ranges they have. It
+// returns v if the answers change no entry. A member that has a range is awaited. A range that no member has is Vacant, or
 // abandoned if a member is not clear about it: then the owner stands in, and asks again.
 func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(said))
-	unclear, cuts := v.scattered(now), [][]uint64{cutsOf(ranges), cutsOf(v.Assigned)}
+	unclear, cuts := v.scattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)
 	for _, l := range said {
 		of[l.Member] = l
 		unclear = unclear || l.Unclear
-		cuts = append(cuts, cutsOf(l.Has))
+		cuts = append(cuts, cutsOf(l.Has)...)
 	}
 	complete := true
 	for i, m := range v.Hashes {
 		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // it may have what the others have not
 	}
 	next, changed, recalls := *v, false, false
-	next.authority = v.restate(cuts, v.Assigned, func(dst []Entry, r countsync.Range, before []Entry) []Entry {
-		has := func(l *Location) bool { return l.Has.Contains(r.First) }
-		known := func(l *Location) bool { _, known := v.Named[l.Member]; return known && has(l) }
-		wait, abandoned := find(before, awaitedOrVacant), find(before, abandonedOrClaimed).State != 0
-		if l := of[NameHash(wait.Member)]; find(before, awaitedOrVacant|Claimed).State == 0 || !v.Assigned.Contains(r.First) || l != nil && has(l) {
+	next.authority = v.restate(cuts, v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {
+		has := func(l *Location) bool { return l.Has.Contains(hash) }
+		wait := find(before, awaitedOrVacant)
+		giver := of[NameHash(wait.Member)]
+		holder := slices.IndexFunc(said, func(l *Location) bool { _, known := v.Named[l.Member]; return known && has(l) })
+		switch {
+		case find(before, awaitedOrVacant|Claimed).State == 0 || !v.Assigned.Contains(hash) || giver != nil && has(giver):
 			return append(dst, before...)
-		}
-		if at := slices.IndexFunc(said, known); at >= 0 {
+		case holder >= 0:
 			changed = true
-			dst = append(dst, Entry{State: Awaited, Member: v.Members[v.Named[said[at].Member]].Name, Until: Forever})
+			dst = append(dst, Entry{State: Awaited, Member: v.Members[v.Named[said[holder].Member]].Name, Until: Forever})
 			return pick(dst, before, Transferred)
-		}
-		if !complete || !ranges.Contains(r.First) || slices.ContainsFunc(said, has) || wait.State == Vacant || unclear && abandoned {
+		case !complete || !ranges.Contains(hash) || slices.ContainsFunc(said, has) || wait.State == Vacant || unclear && find(before, abandonedOrClaimed).State != 0:
 			return append(dst, before...)
 		}
 		changed, recalls = true, true

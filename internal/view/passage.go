@@ -6,7 +6,6 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/ring"
-	countsync "github.com/weir-go/weir/sync"
 )
 
 // passage is the step from the table of one view to that of the next, which New makes of another
@@ -14,27 +13,28 @@ import (
 type passage struct {
 	v, next   *View
 	now       int64
-	turns     bool     // the ring has changed
-	serves    bool     // this node has points in the next view
 	scattered bool     // next.scattered
 	apart     bool     // v.MeetsApart
-	claims    bool     // this node asks for the abandoned ranges that it owns
-	stays     []int    // index in next.Members for each of v.Members, -1 for a member that is gone
-	leavers   []joiner // members that may still hold ranges of a ring that they were part of
+	leavers   []joiner // members that may still hold ranges, with the ring that they were part of
 	recalls   bool     // authority.Recalls
 }
 
-// part is one range on its way to the next view. No ring assigns parts of it to different members.
+// part is one range on its way to the next view. Each ring assigns all of it to one member.
 type part struct {
-	hash     uint64 // the last one
 	before   []Entry
-	prior    int  // index in v.Members of the owner before, -1 if there is none or the ring is the same
-	assigned bool // the next ring assigns it to this node
-	wait     Entry
-	leaver   string // that may still hold it, though the ring was without that member
-
-	held, abandoned, claimed bool
+	hash     uint64 // the last one
+	prior    int    // index in v.Members of the owner before, -1 if there is none or the ring is the same
+	assigned bool   // the next ring assigns it to this node
+	leaver   string // the name of a leaver that may still hold the range
+	state    State  // Held, Abandoned, Claimed or none of these
+	wait     Entry  // Awaited or Vacant, or without a state
 }
+
+// had reports whether the range had one of the states in the view before.
+func (x *part) had(states State) bool { return find(x.before, states).State != 0 }
+
+// misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
+func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
 
 // passAuthority returns the authority in the next view. This node waits for a range that the ring
 // assigns to it while the member that had the range can be asked. Otherwise no other member has
@@ -44,58 +44,34 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
 	}
-	p := passage{v: v, next: next, now: now, turns: next.Ring != v.Ring, serves: next.Serves(), scattered: next.scattered(now), apart: v.MeetsApart(next)}
-	if !p.turns && !p.apart && v.Settled && v.states&^Held == 0 {
+	p := passage{v: v, next: next, now: now, scattered: next.scattered(now), apart: v.MeetsApart(next)}
+	if next.Ring == v.Ring && !p.apart && v.Settled && v.states|Held == Held {
 		a := v.authority
 		a.Recalls = false
 		return a
 	}
-	p.claims = v.HasAny(abandonedOrClaimed) && v.Serves() && !p.scattered
-	var assigned countsync.Ranges
-	if p.serves {
-		if assigned = v.Assigned; p.turns || assigned == nil {
-			assigned = next.owned(next.Self)
+	assigned := v.Assigned
+	if next.Ring != v.Ring || assigned == nil {
+		assigned = next.owned(next.Self)
+	}
+	cuts := cutsOf(assigned)
+	if next.Ring != v.Ring {
+		p.findLeavers()
+		for _, l := range append(p.leavers, joiner{ring: v.Ring}, joiner{ring: next.Ring}) {
+			l.ring.Arcs(func(_, last uint64) { cuts = append(cuts, last) })
 		}
 	}
-	cuts := [][]uint64{cutsOf(assigned)}
-	if p.turns {
-		p.findStaying()
-		rings := []*ring.Ring{v.Ring, next.Ring}
-		for _, l := range p.leavers {
-			rings = append(rings, l.ring)
-		}
-		for _, r := range rings {
-			var lasts []uint64
-			r.Arcs(func(_, last uint64) { lasts = append(lasts, last) })
-			cuts = append(cuts, lasts)
-		}
-	}
-	a := v.restate(cuts, assigned, func(dst []Entry, r countsync.Range, before []Entry) []Entry {
-		return p.passRange(dst, part{hash: r.Last, before: before, prior: -1, assigned: assigned.Contains(r.Last)})
-	})
+	a := v.restate(cuts, assigned, p.passRange)
 	a.Recalls = p.recalls
 	return a
 }
 
-// findStaying finds which members of the view before are in the next one, and the leavers.
-func (p *passage) findStaying() {
-	inherits := false
-	for i, hash := range p.v.Hashes {
-		j, stays := p.next.Named[hash]
-		if !stays {
-			j = -1
-			inherits = inherits || !p.v.Reaches(i) && slices.Contains(p.v.Points, i)
-		}
-		p.stays = append(p.stays, j)
-	}
-	if inherits && !p.scattered {
-		p.findLeavers()
-	}
-}
-
-// findLeavers finds the members that leave and may still hold ranges: they found no member to
-// transfer them to.
+// findLeavers finds the leaving members that may still hold the ranges of a lost member, because no
+// other member could receive the ranges.
 func (p *passage) findLeavers() {
+	if p.scattered || !slices.ContainsFunc(p.v.Points, p.isLost) {
+		return
+	}
 	for i, m := range p.v.Members {
 		began := m.Announced == cluster.Serving && !p.v.Reaches(i) // apart from this side, which has yet to meet it
 		if m.Announced == cluster.Joining || began || slices.Contains(p.v.Points, i) || !p.next.expects(m.Name) {
@@ -103,38 +79,39 @@ func (p *passage) findLeavers() {
 		}
 		names := append(slices.Clone(p.v.Ring.Members()), m.Name)
 		slices.Sort(names)
-		l := joiner{member: i, ring: ring.New(names)}
-		l.at, _ = slices.BinarySearch(l.ring.Members(), m.Name)
-		p.leavers = append(p.leavers, l)
+		at, _ := slices.BinarySearch(names, m.Name)
+		p.leavers = append(p.leavers, joiner{i, ring.New(names), at})
 	}
 }
 
-// passRange appends the entries of one range in the next view.
-func (p *passage) passRange(dst []Entry, x part) []Entry {
-	if p.turns {
-		x.prior = p.v.Owner(bucket.ID{Hi: x.hash})
+// isLost reports whether a member was not reached, and is off the roster now.
+func (p *passage) isLost(i int) bool {
+	_, stays := p.next.Named[p.v.Hashes[i]]
+	return !stays && !p.v.Reaches(i)
+}
+
+// passRange appends the entries that a range has in the next view.
+func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
+	x := part{before: before, hash: hash, prior: -1, assigned: p.next.Serves() && p.next.Owner(bucket.ID{Hi: hash}) == p.next.Self}
+	if p.next.Ring != p.v.Ring {
+		x.prior = p.v.Owner(bucket.ID{Hi: hash})
 	}
 	if p.next.Self >= 0 { // a node that has left holds nothing
-		x.held = find(x.before, Held).State != 0
 		p.inheritRange(&x)
 		p.abandonRange(&x)
 		p.claimRange(&x)
-		p.yieldRange(&x)
 	}
 	p.passWait(&x)
-	if p.takeRange(&x); x.held {
-		dst = append(dst, Entry{State: Held})
-	} else {
-		if x.wait.State != 0 {
-			dst = append(dst, x.wait)
-		}
-		if x.claimed {
-			dst = append(dst, Entry{State: Claimed})
-		} else if x.abandoned {
-			dst = append(dst, Entry{State: Abandoned})
-		}
+	if x.misses() { // no member is left to give it
+		x.state = Held
 	}
-	for _, e := range x.before {
+	if x.wait.State != 0 {
+		dst = append(dst, x.wait)
+	}
+	if x.state != 0 {
+		dst = append(dst, Entry{State: x.state})
+	}
+	for _, e := range before {
 		if e.State == Transferred && p.now < e.Until {
 			dst = append(dst, e)
 		}
@@ -142,99 +119,88 @@ func (p *passage) passRange(dst []Entry, x part) []Entry {
 	return dst
 }
 
-// inheritRange gives this node the range of a member that was not reached and is off the roster now,
-// if this node is the next in ring order. To be forgotten, or to start again, leaves authority to
-// the stand-in, once all others are reached. A member that has only stood in for that one for a
-// moment does not inherit. A leaver that may still hold the range is awaited.
+// inheritRange keeps what this node holds, and gives it the range of a lost member if it is the next
+// in ring order. To be forgotten, or to start again, leaves authority to the stand-in, once all
+// others are reached. A member that has only stood in for that one for a moment does not inherit. A
+// leaver that may still hold the range is awaited.
 func (p *passage) inheritRange(x *part) {
-	if p.scattered || x.prior < 0 || p.stays[x.prior] >= 0 || p.v.Reaches(x.prior) || p.v.remains(p.next, x.hash) != p.v.Self {
+	if x.had(Held) {
+		x.state = Held
 		return
 	}
-	for _, l := range p.leavers {
-		if l.ring.Owner(x.hash) == l.at {
-			x.leaver = p.v.Members[l.member].Name
-			return
-		}
+	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.remains(p.next, x.hash) != p.v.Self {
+		return
 	}
-	x.held = true
+	at := slices.IndexFunc(p.leavers, func(l joiner) bool { return l.ring.Owner(x.hash) == l.at })
+	if at < 0 {
+		x.state = Held
+		return
+	}
+	x.leaver = p.v.Members[p.leavers[at].member].Name
 }
 
 // remains is the first member in ring order that has points in the next view as well,
 // -1 if there is none.
 func (v *View) remains(next *View, hash uint64) int {
-	var room [16]int
-	for most := 4; ; most *= 4 {
-		order := v.Ring.Order(room[:0], hash, most)
-		for _, at := range order {
-			if _, stays := slices.BinarySearch(next.Ring.Members(), v.Ring.Members()[at]); stays {
-				return v.Points[at]
-			}
-		}
-		if len(order) < most {
-			return -1
-		}
+	return v.findFirst(hash, func(i int) bool {
+		_, stays := slices.BinarySearch(next.Ring.Members(), v.Members[i].Name)
+		return stays
+	})
+}
+
+// abandonRange marks the range as abandoned if members are missing and no member is known to have
+// authority. A range stays abandoned until all members are heard. A node that began apart abandons
+// all ranges when it meets the other members.
+func (p *passage) abandonRange(x *part) {
+	switch {
+	case p.apart:
+		x.state = Abandoned
+	case !p.scattered || x.state == Held:
+	case x.had(abandonedOrClaimed) && (p.v.Serves() || !p.next.Serves()): // a joiner receives what it owns from the stand-in
+		x.state = Abandoned
+	case x.prior >= 0 && p.loses(x):
+		x.state = Abandoned
 	}
 }
 
-// abandonRange finds whether the range is without authority while members are missing: its member
-// has gone, or is away and the ring assigns it to another. It is also abandoned where its member
-// leaves and the ring assigns it to a missing one: the member that receives it instead may end
-// before that one is back.
-func (p *passage) abandonRange(x *part) {
-	if !p.scattered || x.held {
-		return
-	}
-	if find(x.before, abandonedOrClaimed).State != 0 && (p.v.Serves() || !p.serves) { // a joiner receives what it owns from the stand-in
-		x.abandoned = true
-		return
-	}
-	if x.prior < 0 {
-		return
-	}
+// loses reports whether a range has no authority: the owner is gone, or is away while the ring
+// assigns the range to another member. The same holds if the owner leaves and the next owner is
+// missing. The member that receives the range instead may end before the next owner is back.
+func (p *passage) loses(x *part) bool {
 	owner := p.next.Owner(bucket.ID{Hi: x.hash})
-	switch stays := p.stays[x.prior]; {
-	case stays < 0:
-		x.abandoned = p.next.strays(p.v.Hashes[x.prior], p.now) // a member that was alone where it was leaves nothing
-	case p.next.Away[stays]:
-		x.abandoned = owner != stays
-	case !slices.Contains(p.next.Points, stays):
-		x.abandoned = owner >= 0 && !p.next.Reaches(owner)
+	switch i, stays := p.next.Named[p.v.Hashes[x.prior]]; {
+	case !stays:
+		return p.next.strays(p.v.Hashes[x.prior], p.now) // if no other member is missing, no other member has the range
+	case p.next.Away[i]:
+		return owner != i
+	default:
+		return !slices.Contains(p.next.Points, i) && owner >= 0 && !p.next.Reaches(owner)
 	}
 }
 
 // claimRange has this node ask for an abandoned range that it owns once all members have been heard
 // for Patience. It takes the range if no member has it. No node joins until then.
 func (p *passage) claimRange(x *part) {
-	if p.claims {
-		x.claimed = x.assigned && !x.held && find(x.before, abandonedOrClaimed).State != 0
-		x.abandoned = x.claimed
+	if x.had(abandonedOrClaimed) && p.v.Serves() && !p.scattered && !p.apart && x.assigned && x.state != Held {
+		x.state = Claimed
 	}
 }
 
-// yieldRange takes the range from a node that began apart from the members that it meets.
-func (p *passage) yieldRange(x *part) {
-	if p.apart {
-		x.held, x.claimed, x.abandoned = false, false, true
-	}
-}
-
-// passWait goes on waiting for the range. The member that owns a Vacant range by now waits for this
-// node. A range that another member owns by now is kept in mind for a moment: that member takes
-// this node for its holder, which passes checks on.
+// passWait keeps the wait for the range, or ends it. If another member owns a Vacant range by now, that
+// member waits for this node. If another member owns an Awaited range, the entry stays for Patience:
+// that member sends checks to this node, which passes them on.
 func (p *passage) passWait(x *part) {
 	wait := find(x.before, awaitedOrVacant)
 	switch {
+	case x.state == Held || wait.State == 0:
 	case wait.State == Vacant && p.next.Self >= 0:
-		if x.held {
-			break
+		if x.wait = wait; p.now >= wait.Until {
+			x.state, x.wait = Held, Entry{}
 		}
-		if x.held = p.now >= wait.Until; !x.held {
-			x.wait = wait
-		}
-	case wait.State != 0 && !x.assigned && !x.held && p.now < wait.Until && p.next.expects(wait.Member):
+	case !x.assigned && p.now < wait.Until && p.next.expects(wait.Member):
 		x.wait = wait
 		x.wait.Until = min(wait.Until, p.now+int64(Patience))
-	case wait.State != 0:
+	default:
 		p.awaitRange(x, wait.Member)
 	}
 	if x.leaver != "" {
@@ -243,11 +209,6 @@ func (p *passage) passWait(x *part) {
 	if wait.State == 0 && x.prior >= 0 && x.prior != p.v.Self {
 		p.awaitRange(x, p.v.Members[x.prior].Name)
 	}
-}
-
-// misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
-func (x *part) misses() bool {
-	return x.assigned && !x.held && !x.abandoned && x.wait.State == 0
 }
 
 // awaitRange waits for a missing range while the member that had it can be asked, and for HoldDown if
@@ -261,18 +222,14 @@ func (p *passage) awaitRange(x *part, member string) {
 	case p.next.expects(member):
 		x.wait = Entry{State: Awaited, Member: member, Until: Forever}
 	case !stays && p.v.expects(member):
-		x.wait = Entry{State: Vacant, Until: p.now + int64(HoldDown)}
-		p.recalls = true
+		x.wait, p.recalls = Entry{State: Vacant, Until: p.now + int64(HoldDown)}, true
 	case p.scattered: // that member may have given it to a missing one
-		x.abandoned, p.recalls = true, true
+		x.state, p.recalls = Abandoned, true
 	}
 }
 
-// takeRange takes a range that no member is left to give.
-func (p *passage) takeRange(x *part) { x.held = x.held || x.misses() }
-
-// scattered reports whether members are missing or were until just now: what happened
-// among them, this node does not know.
+// scattered reports whether members are missing, or were missing less than Patience ago. This node
+// does not know which transfers they made.
 func (v *View) scattered(now int64) bool {
 	return v.Side < len(v.Points) || v.healing(now)
 }
@@ -288,7 +245,7 @@ func (v *View) strays(gone uint64, now int64) bool {
 	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
-// expects reports whether a member may yet hand over what it had.
+// expects reports whether a member can still transfer its ranges.
 func (v *View) expects(name string) bool {
 	i, known := v.Named[NameHash(name)]
 	return known && i != v.Self && !v.Away[i]

@@ -281,16 +281,5 @@ func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 // first that copies go to. The one after a member that is lost, and not away yet, need not
 // have them all.
 func (v *View) firstReplica(hash uint64) int {
-	var room [16]int
-	for most := 4; ; most *= 4 {
-		order := v.Ring.Order(room[:0], hash, most)
-		for _, at := range order {
-			if i := v.Points[at]; !v.Away[i] {
-				return i
-			}
-		}
-		if len(order) < most {
-			return -1
-		}
-	}
+	return v.findFirst(hash, func(i int) bool { return !v.Away[i] })
 }

@@ -68,11 +68,16 @@ func (v *View) successor(id bucket.ID) int {
 
 // firstHere is the first member in ring order, of those on this side, that is as wanted.
 func (v *View) firstHere(id bucket.ID, wanted func(i int) bool) int {
+	return v.findFirst(id.Hi, func(i int) bool { return v.Next[i] >= 0 && wanted(i) })
+}
+
+// findFirst returns the first member in ring order that is as wanted, -1 if there is none.
+func (v *View) findFirst(hash uint64, wanted func(i int) bool) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {
-		order := v.Ring.Order(room[:0], id.Hi, most)
+		order := v.Ring.Order(room[:0], hash, most)
 		for _, at := range order {
-			if i := v.Points[at]; v.Next[i] >= 0 && wanted(i) {
+			if i := v.Points[at]; wanted(i) {
 				return i
 			}
 		}

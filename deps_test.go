@@ -22,7 +22,7 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"cluster/detect", "internal/conns", "internal/httpread", "internal/jsonscan", "internal/loglimit",
+		"cluster/detect", "internal/conns", "internal/httpread", "internal/loglimit",
 		"internal/buildinfo", "internal/sealed", "internal/enum", "ring", "snapshot",
 	},
 	{"bucket", "cluster/gossip", "internal/strictyaml"},
@@ -182,7 +182,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/httpread", "internal/identity",
-		"internal/jsonscan", "internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",
+		"internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",
 		"internal/sealed", "internal/enum", "internal/stats", "internal/view", "internal/wire",
 	} {
 		for call, at := range callsOf(t, dir, "time") {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/weir-go/weir/internal/jsonscan"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -22,8 +22,8 @@ type bill struct {
 	inField bool  // the header has them
 	encoded bool  // the body cannot be read
 	untold  bool  // it is counted that the response does not say it
-	json    *jsonscan.Scanner
-	events  *jsonscan.Events
+	json    *httpread.Scanner
+	events  *httpread.Events
 }
 
 // begin looks at the header of the response, whose body comes next.
@@ -43,9 +43,9 @@ func (b *bill) begin(h http.Header) {
 	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
 	case mediaType != "text/event-stream" && len(s.JSON) > 0:
-		b.json = jsonscan.New(s.JSON...)
+		b.json = httpread.NewScanner(s.JSON...)
 	case mediaType == "text/event-stream" && len(s.Events) > 0:
-		b.events = &jsonscan.Events{Scanner: jsonscan.New(s.Events...)}
+		b.events = &httpread.Events{Scanner: httpread.NewScanner(s.Events...)}
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-go/weir/internal/jsonscan"
+	"github.com/weir-go/weir/internal/httpread"
 )
 
 // cost is what a request costs.
@@ -17,7 +17,7 @@ type cost struct {
 // origin is where a request says a number.
 type origin struct {
 	header string        // canonical; or else
-	path   jsonscan.Path // of the content; or else
+	path   httpread.Path // of the content; or else
 	length bool          // the content's
 }
 
@@ -45,7 +45,7 @@ func (o *origin) of(r *Request) int64 {
 	case o.header != "":
 		return single(r.lines(o.header))
 	case o.path != nil && r.Content != nil:
-		s := jsonscan.New(jsonscan.Sum{{Path: o.path}})
+		s := httpread.NewScanner(httpread.Sum{{Path: o.path}})
 		s.Scan(r.Content.Head())
 		if n, ok := s.Sum(); ok {
 			return n

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/jsonscan"
+	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -13,8 +13,8 @@ import (
 // changed.
 type Settle struct {
 	Header, Trailer string         // canonical; empty: it is not there
-	JSON            []jsonscan.Sum // of the body: the first of these sums that is found
-	Events          []jsonscan.Sum // of server-sent events: likewise, of the last number at each path
+	JSON            []httpread.Sum // of the body: the first of these sums that is found
+	Events          []httpread.Sum // of server-sent events: likewise, of the last number at each path
 	KeepOnError     bool           // a response that is no success is settled, too
 	unit            int64
 }
@@ -95,7 +95,7 @@ const (
 )
 
 // jsonSums reads one path, a list of paths that are summed, or a list of such lists.
-func jsonSums(v strictyaml.Value) (all []jsonscan.Sum) {
+func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 	items := some(v)
 	if len(items) == 0 || !items[0].IsList() {
 		if sum := jsonSum(v, items); len(sum) > 0 {
@@ -118,7 +118,7 @@ func jsonSums(v strictyaml.Value) (all []jsonscan.Sum) {
 }
 
 // jsonSum reads the paths of a sum.
-func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum jsonscan.Sum) {
+func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum httpread.Sum) {
 	if len(items) > maxPaths {
 		v.Errorf("%d paths: use at most %d", len(items), maxPaths)
 		return nil
@@ -129,7 +129,7 @@ func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum jsonscan.Sum) {
 		if !item.IsText() {
 			continue
 		}
-		term, err := jsonscan.ParseTerm(text)
+		term, err := httpread.ParseTerm(text)
 		if err != nil {
 			item.Errorf("%v", err)
 		}
@@ -144,8 +144,8 @@ func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum jsonscan.Sum) {
 	return sum
 }
 
-func jsonPath(v strictyaml.Value, text string) jsonscan.Path {
-	path, err := jsonscan.ParsePath(text)
+func jsonPath(v strictyaml.Value, text string) httpread.Path {
+	path, err := httpread.ParsePath(text)
 	if err != nil {
 		v.Errorf("%v", err)
 	}

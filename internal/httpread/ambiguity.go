@@ -1,5 +1,6 @@
 // Package httpread reads parts of HTTP requests that limits depend on. It finds paths that servers
-// read in different ways, builds the path of a route, and recognizes names of secrets.
+// read in different ways, builds the path of a route, and recognizes names of secrets. It also finds
+// numbers in the JSON of a body that arrives in parts, in bounded memory.
 package httpread
 
 import (

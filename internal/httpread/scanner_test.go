@@ -1,4 +1,4 @@
-package jsonscan
+package httpread
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ func TestTheLastNumberAtAPathIsFound(t *testing.T) {
 		{"", []string{"n"}, 0, false},
 	} {
 		p := sumOf(t, c.paths...)
-		sum, all := inParts(t, c.text, func() (func([]byte), *Scanner) { s := New(p); return s.Scan, s })
+		sum, all := inParts(t, c.text, func() (func([]byte), *Scanner) { s := NewScanner(p); return s.Scan, s })
 		require.Equal(t, fmt.Sprint(c.sum, c.all), fmt.Sprint(sum, all), c.text)
 	}
 }
@@ -100,7 +100,7 @@ func TestTheFirstSumThatIsFoundCounts(t *testing.T) {
 		`{}`:                                         "0 false",
 		`[{"in":1,"out":1},{"out":5,"cached":null}]`: "6 true",
 	} {
-		sum, all := inParts(t, text, func() (func([]byte), *Scanner) { s := New(sums...); return s.Scan, s })
+		sum, all := inParts(t, text, func() (func([]byte), *Scanner) { s := NewScanner(sums...); return s.Scan, s })
 		require.Equal(t, want, fmt.Sprint(sum, all), text)
 	}
 }
@@ -137,7 +137,7 @@ func TestTheLastEventsThatReportANumberCount(t *testing.T) {
 	} {
 		p := sumOf(t, c.paths...)
 		sum, all := inParts(t, c.text, func() (func([]byte), *Scanner) {
-			e := &Events{Scanner: New(p)}
+			e := &Events{Scanner: NewScanner(p)}
 			return e.Scan, e.Scanner
 		})
 		require.Equal(t, fmt.Sprint(c.sum, c.all), fmt.Sprint(sum, all), c.about)
@@ -155,7 +155,7 @@ func TestAPathIsNamesOfObjects(t *testing.T) {
 }
 
 func TestAScannersMemoryIsBounded(t *testing.T) {
-	s := New(sumOf(t, "a.b"))
+	s := NewScanner(sumOf(t, "a.b"))
 	part := []byte(`{"a` + strings.Repeat("x", 4096))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { s.Scan(part) }), 0.0)
 	require.LessOrEqual(t, cap(s.text), 2*maxRaw)
@@ -216,8 +216,8 @@ func FuzzScanner(f *testing.F) {
 	f.Add([]byte(openAI))
 	path := sumOf(f, "usage.total_tokens")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		sum, all := inParts(t, string(text), func() (func([]byte), *Scanner) { s := New(path); return s.Scan, s })
-		inParts(t, string(text), func() (func([]byte), *Scanner) { e := &Events{Scanner: New(path)}; return e.Scan, e.Scanner })
+		sum, all := inParts(t, string(text), func() (func([]byte), *Scanner) { s := NewScanner(path); return s.Scan, s })
+		inParts(t, string(text), func() (func([]byte), *Scanner) { e := &Events{Scanner: NewScanner(path)}; return e.Scan, e.Scanner })
 		if json.Valid(text) && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= maxDepth {
 			n, ok := at(t, text, path[0].Path)
 			require.Equal(t, fmt.Sprint(n, ok), fmt.Sprint(sum, all), "%q", text)

@@ -1,4 +1,4 @@
-package jsonscan
+package httpread
 
 // Events finds numbers in a stream of server-sent events, each of which has a JSON text as
 // its data. What is no JSON, like OpenAI's [DONE], is passed over.

@@ -1,6 +1,4 @@
-// Package jsonscan finds numbers in JSON that passes by in parts, such as the body of a
-// response, without keeping it. Its memory is bounded whatever comes.
-package jsonscan
+package httpread
 
 import (
 	"encoding/json"
@@ -99,8 +97,8 @@ const (
 	broken // until Next
 )
 
-// New returns a Scanner of alternative sums.
-func New(sums ...Sum) *Scanner {
+// NewScanner returns a Scanner of alternative sums.
+func NewScanner(sums ...Sum) *Scanner {
 	s := &Scanner{sums: sums}
 	for _, sum := range sums {
 		for _, term := range sum {

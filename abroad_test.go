@@ -27,7 +27,7 @@ import (
 type foreignNode struct{}
 
 func (foreignNode) Changed()                          {}
-func (foreignNode) Heard()                            {}
+func (foreignNode) Answered()                         {}
 func (foreignNode) Late(cluster.Peer, []byte, []byte) {}
 func (foreignNode) Serve(b *cluster.Batch) {
 	for i := range b.Requests {
@@ -212,7 +212,7 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
 	answer := served(n, "far", stating(global))
-	e, err := countsync.ParseExchange(answer[wire.AnswerHeaderBytes:])
+	e, err := countsync.ParseExchange(answer[wire.ResponseHeaderBytes:])
 	require.NoError(t, err)
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
@@ -241,7 +241,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.NotEmpty(t, handed(resetting(global, "key", n.env.Now())))
 	own := (&countsync.Exchange{Region: "near"}).Append(wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}.Append(nil))
-	require.Equal(t, wire.AppendAnswer(nil, wire.Unreached, 0), served(n, "near", own), "a member's own region is none")
+	require.Equal(t, wire.AppendResponse(nil, wire.Unreached, 0), served(n, "near", own), "a member's own region is none")
 }
 
 func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
@@ -268,10 +268,10 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 		st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
 		answered := served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))
-		if st, err := wire.ParseAnswer(answered, wire.OpExchange, 0); err != nil || st != wire.Done {
+		if st, err := wire.ParseResponse(answered, wire.OpExchange, 0); err != nil || st != wire.Done {
 			return unanswered()
 		}
-		answer, err := countsync.ParseExchange(answered[wire.AnswerHeaderBytes:])
+		answer, err := countsync.ParseExchange(answered[wire.ResponseHeaderBytes:])
 		require.NoError(t, err)
 		if len(answer.Statements) == 0 {
 			return unanswered()
@@ -329,7 +329,7 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 		numbers.Start = n.env.Now() + int64(c.ahead)
 		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.env.Now(), From: 7, Spent: 9, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
-		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.AnswerHeaderBytes:])
+		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.ResponseHeaderBytes:])
 		require.NoError(t, err)
 		require.Len(t, answer.Statements, c.taken, about)
 		n.regions.Learn("far", e)
@@ -346,7 +346,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		speaking := func(region string) []byte {
 			return (&countsync.Exchange{Region: region}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 		}
-		over := wire.AppendAnswer(nil, wire.Unreached, 0)
+		over := wire.AppendResponse(nil, wire.Unreached, 0)
 		for range regions.MaxRequests {
 			require.NotEqual(t, over, served(n, "far", speaking("far")))
 		}
@@ -455,7 +455,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		_, err := far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
 		// If the machine is paused, a connection may be closed, and is then opened again. A
 		// request that closes the connection by itself does so each time.
-		lost := func() bool { return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) }
+		lost := func() bool { return errors.Is(err, cluster.ErrDisconnected) || errors.Is(err, cluster.ErrBroken) }
 		if lost() {
 			lab.Eventually(t, "the connection is opened again", func() bool {
 				_, err = far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)

@@ -81,7 +81,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
 	late := func(enforced bool) (units []int64) {
 		request := wire.Header{Op: wire.OpTake, Asks: 3, Hops: wire.MaxHops}.Append(nil)
-		answer := wire.AppendAnswer(nil, wire.Done, 3)
+		answer := wire.AppendResponse(nil, wire.Done, 3)
 		for i, allowed := range []bool{enforced, false, true} {
 			a := wire.Ask{ID: bucket.ID{Hi: uint64(i)}, Limit: &limit, Units: int64(i + 1), Shadow: i > 0}
 			request = a.Append(request)

@@ -35,7 +35,7 @@ func edit(n *Node, change func(v *view.View)) {
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
-	moved, until := v.Ranges(view.Held), owner.env.Steady()+int64(time.Hour)
+	moved, until := v.Ranges(view.Held), owner.env.Monotonic()+int64(time.Hour)
 	from, to := other.handover.View(), v.Members[v.Self].Name
 	giver := from.Members[from.Self].Name
 	edit(other, func(v *view.View) { *v = *v.TransferRanges(moved, to, until) })
@@ -94,7 +94,7 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[1], nodes[0])
 	underWay(t, nodes[0], nodes[1])
-	late, begun := lab.MeasureLateness(), time.Now()
+	late, begun := lab.MeasureDelay(), time.Now()
 	d, err := ls[1].Allow(t.Context(), key)
 	took := time.Since(begun)
 	late.Stop()
@@ -109,7 +109,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
 			edit(n, func(v *view.View) {
-				*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "b", Until: n.env.Steady() + int64(time.Hour)})
+				*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "b", Until: n.env.Monotonic() + int64(time.Hour)})
 			})
 			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
@@ -120,12 +120,12 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
-				n.env.Hear(n.env.Steady() - int64(2*view.HoldDown))
+				n.env.Hear(n.env.Monotonic() - int64(2*view.HoldDown))
 			}
 			edit(n, func(v *view.View) { *v = *v.ReceiveRanges(countsync.All()) })
 			synctest.Wait()
 			require.Len(t, answers, 1)
-			got, err := wire.ParseAnswer(<-answers, h.Op, 1)
+			got, err := wire.ParseResponse(<-answers, h.Op, 1)
 			require.NoError(t, err)
 			require.Equal(t, status, got)
 		})
@@ -148,7 +148,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 		})
 		edit(nodes[1], func(v *view.View) {
 			*v = *v.WithStates(lost, view.Entry{State: view.Abandoned})
-			v.Heal(v.Hashes[v.Self], nodes[1].env.Steady())
+			v.Heal(v.Hashes[v.Self], nodes[1].env.Monotonic())
 		})
 		stands := func() bool { return nodes[0].handover.View().HasAny(view.Abandoned | view.Claimed) }
 		lab.Eventually(t, "the node that waits is told, and stands in", stands)
@@ -193,7 +193,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].env.Hear(nodes[0].env.Steady() - int64(2*time.Second)) // in effect until this node hears from the other node
+		nodes[0].env.Hear(nodes[0].env.Monotonic() - int64(2*time.Second)) // in effect until this node hears from the other node
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -226,7 +226,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
 		b.Requests = [][]byte{request}
-		heard := n.env.Steady() - int64(2*time.Second)
+		heard := n.env.Monotonic() - int64(2*time.Second)
 		n.env.Hear(heard)
 		n.checks.Serve(b)
 		fenced = n.env.IsFenced(v, n.env.Now())

@@ -19,7 +19,7 @@
 //	  ├─ another member has it
 //	  │    ├─ it denied as much just now ► denied here                     Pushback
 //	  │    ├─ it lent units to this node ► spent here                      Leased
-//	  │    ├─ it is heard ───────────────► its store                       Forwarded
+//	  │    ├─ it is connected ───────────► its store                       Forwarded
 //	  │    └─ only others hear it ───────► its store, through a member     Relayed
 //	  ├─ it is missing, stalled or late ─► the copy of a successor         StandIn
 //	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed

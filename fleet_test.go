@@ -32,7 +32,7 @@ func byOwners(t *testing.T, ds ...Decision) {
 	}
 }
 
-// fleet starts nodes on loopback sockets and waits until all hear each other.
+// fleet starts nodes on loopback sockets and waits until all are connected to each other.
 // Timeout is two seconds, so that only a fault makes a check time out.
 func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 	t.Helper()
@@ -70,7 +70,7 @@ func hearEachOther(nodes []*Node) bool {
 		}
 		for i := range v.Members {
 			for j := range v.Members {
-				if !v.Hears[i][j] {
+				if !v.Connected[i][j] {
 					return false
 				}
 			}

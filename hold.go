@@ -101,7 +101,7 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 // no time may be left. An owner that does not know all holds then denies. A client's hold is sent to
 // other members, and this node does not wait for them.
 func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Steady()-began))
+	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-began))
 }
 
 // giveUp leaves the queue of a hold that was not granted.
@@ -134,7 +134,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		ask.name(n, &a)
 		var asked int64
 		if ask.ttl > 0 {
-			asked = n.env.Steady()
+			asked = n.env.Monotonic()
 		}
 		if err = n.checks.Do(ctx, wire.OpHold, &a, &r); err == nil {
 			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {

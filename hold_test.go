@@ -23,7 +23,7 @@ type renewing struct {
 }
 
 func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
-	c.handler.Heard()
+	c.handler.Answered()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	op := wire.Op(request[0])
@@ -32,11 +32,11 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 	case wire.OpHold:
 		r := wire.Result{Source: wire.Owner}
 		r.Allowed = true
-		return r.Append(wire.Op(request[0]), wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+		return r.Append(wire.Op(request[0]), wire.AppendResponse(answer[:0], wire.Done, 1)), nil
 	case wire.OpRenew:
-		return append(wire.AppendAnswer(answer[:0], wire.Done, 0), make([]byte, 32)...), nil
+		return append(wire.AppendResponse(answer[:0], wire.Done, 0), make([]byte, 32)...), nil
 	}
-	return wire.AppendAnswer(answer[:0], wire.Done, 0), nil
+	return wire.AppendResponse(answer[:0], wire.Done, 0), nil
 }
 
 // A node sends one message a second to each owner to renew all of its holds, regardless of the

@@ -15,7 +15,7 @@ import (
 // joining is what is kept of whether this node has found any of those that
 // Config.Join names, and of what it loads as it starts.
 type joining struct {
-	began     int64       // when Start was called, by steady
+	began     int64       // when Start was called, by the monotonic clock
 	over      atomic.Bool // no other member is waited for any more; it stays so
 	snapshots *snapshots.Snapshots
 }
@@ -32,7 +32,7 @@ func (n *Node) awaitsJoin() bool {
 		return false
 	}
 	v := n.env.View()
-	if n.env.Steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
+	if n.env.Monotonic()-n.joining.began < int64(n.cfg.JoinTimeout) {
 		switch {
 		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
 			return true
@@ -49,13 +49,13 @@ func (n *Node) unjoined(c *cluster.Stats) time.Duration {
 	if n.env.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
 		return 0
 	}
-	return time.Duration(n.env.Steady() - n.joining.began)
+	return time.Duration(n.env.Monotonic() - n.joining.began)
 }
 
 // reportJoin logs, once JoinTimeout is over, which entries of Config.Join have not
 // led to a member, and what that means.
 func (n *Node) reportJoin() {
-	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.env.Steady()-n.joining.began))
+	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.env.Monotonic()-n.joining.began))
 	defer timeout.Stop()
 	select {
 	case <-timeout.C:

@@ -45,8 +45,8 @@ func newPair() *pair {
 // see sets the states and the epochs of the two members in the view.
 func (p *pair) see(a cluster.State, epochOfA uint64, b cluster.State, epochOfB uint64) {
 	p.view.Store(&cluster.View{
-		Members: []cluster.Member{{Name: "a", State: a, Announced: a, Epoch: epochOfA}, {Name: "b", State: b, Announced: b, Epoch: epochOfB, Peer: p}},
-		Hears:   [][]bool{{true, true}, {true, true}}, Direct: []bool{true, true},
+		Members:   []cluster.Member{{Name: "a", State: a, Announced: a, Epoch: epochOfA}, {Name: "b", State: b, Announced: b, Epoch: epochOfB, Peer: p}},
+		Connected: [][]bool{{true, true}, {true, true}}, Direct: []bool{true, true},
 	})
 }
 
@@ -71,14 +71,14 @@ func (p *pair) Protocol() cluster.Protocol { return cluster.Protocol{Version: cl
 
 func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
 	time.Sleep(time.Millisecond)
-	p.handler.Heard()
+	p.handler.Answered()
 	if wire.Op(request[0]) != wire.OpStream {
-		return nil, cluster.ErrUnheard
+		return nil, cluster.ErrDisconnected
 	}
 	if p.unanswered.Add(-1) >= 0 {
 		return nil, cluster.ErrTimeout
 	}
-	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[wire.HeaderBytes:], p, wire.AppendAnswer(answer[:0], wire.Done, 0))
+	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[wire.HeaderBytes:], p, wire.AppendResponse(answer[:0], wire.Done, 0))
 	p.frames.Add(1)
 	if a.Complete {
 		p.complete.Add(1)
@@ -143,7 +143,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 				reach := func(reached bool) {
 					v := *p.view.Load()
 					v.Direct = []bool{true, reached}
-					v.Hears = [][]bool{{true, reached}, {reached, true}}
+					v.Connected = [][]bool{{true, reached}, {reached, true}}
 					p.view.Store(&v)
 				}
 				reach(reachedFirst)
@@ -175,7 +175,7 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.env.Now(), 1)
 		}
 		n.handover.Stream().Collect(n.env.Now(), false, n.handover.View())
-		n.handover.Stream().Give(b, 1, countsync.All(), n.env.Now())
+		n.handover.Stream().Transfer(b, 1, countsync.All(), n.env.Now())
 		n.handover.Stream().Owe(b, countsync.All())
 		begun, sent := time.Now(), p.frames.Load()
 		n.handover.Wake([]countsync.Member{b})

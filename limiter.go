@@ -191,7 +191,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 // measure adds the latency and the key of a decision to the statistics, with the given weight.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
-	now := n.env.Steady()
+	now := n.env.Monotonic()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
 }

@@ -24,7 +24,7 @@ type MemberState = cluster.State
 const (
 	Joining = cluster.Joining // answers through the others, and owns nothing yet
 	Serving = cluster.Serving // in the roster and heard, directly or through others
-	Unheard = cluster.Unheard // in the roster, but nobody on this side hears it
+	Missing = cluster.Missing // in the roster, but no member on this side is connected to it
 	Dead    = cluster.Dead    // died without saying goodbye, and is not yet forgotten
 )
 

@@ -21,7 +21,7 @@ func (m messages) Handle(q *check.Message, dst []byte) ([]byte, error) {
 	case q.Op == wire.OpPublish:
 		return dst, n.published.Serve(q.Body, q.From)
 	case q.Op == wire.OpDeclare:
-		return dst, n.registry.Compare(q.Body, q.From, n.env.Steady())
+		return dst, n.registry.Compare(q.Body, q.From, n.env.Monotonic())
 	case q.Op == wire.OpCompare:
 		question, err := publish.ParseQuestion(q.Body)
 		if err != nil {

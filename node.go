@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.regions = regions.New(regions.Config{
 		Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
 		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster,
-		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Copy(ids, now, v) },
+		Replicate: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Replicate(ids, now, v) },
 	}, n.counts)
 	stream.Hold(n.regions.Holdings)
 	stream.WhenReset(n.checks.WhenReset)
@@ -118,7 +118,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Env: &n.env})
 	n.handover = handover.New(handover.Config{
-		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
+		Expect: cfg.Expect, Replicas: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
 		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster, Counts: n.counts, Stream: stream,
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
@@ -127,8 +127,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
 		Values: n.published,
 	})
-	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
-	n.joining.began = n.env.Steady()
+	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())
+	n.joining.began = n.env.Monotonic()
 	n.scratches.New = func() any { return new(scratch) }
 	n.checks.Connect(n.checkConfig())
 	n.env.Begin()
@@ -157,9 +157,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.env.Go(n.reportJoin)
 	}
 	env.FillInside(ctx, n.inside())
-	n.outage.Restart(n.env.Steady())
+	n.outage.Restart(n.env.Monotonic())
 	n.env.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Steady()).Log(cfg.Logger)
+		n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Monotonic()).Log(cfg.Logger)
 	})
 	return n, nil
 }
@@ -182,8 +182,8 @@ func (n *Node) checkConfig() check.Config {
 // inside returns the state of the node that tests of other packages read.
 func (n *Node) inside() env.Inside {
 	return env.Inside{
-		View:   n.env.View,
-		Steady: n.env.Steady,
+		View:      n.env.View,
+		Monotonic: n.env.Monotonic,
 		Used: func(id [16]byte) int64 {
 			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())
 			return units
@@ -194,7 +194,7 @@ func (n *Node) inside() env.Inside {
 
 // swapped tells the parts that go by the view of a new one.
 func (n *Node) swapped(v *view.View) {
-	now := n.env.Steady()
+	now := n.env.Monotonic()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.published.Changed()
 	n.epochs.Swapped(v)
@@ -220,7 +220,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.registry.Add(l.declared(), n.env.Steady()); err != nil {
+	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}

@@ -44,7 +44,7 @@ func newCrowd(members int, forgets time.Duration) *crowd {
 		}
 		all[i] = true
 		c.view.Members = append(c.view.Members, m)
-		c.view.Hears = append(c.view.Hears, all)
+		c.view.Connected = append(c.view.Connected, all)
 	}
 	c.view.Direct = all
 	return c
@@ -63,9 +63,9 @@ func (*crowd) Delay() time.Duration         { return 0 }
 func (c *crowd) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
 func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	c.handler.Heard()
+	c.handler.Answered()
 	if wire.Op(request[0]) != wire.OpReset {
-		return nil, cluster.ErrUnheard
+		return nil, cluster.ErrDisconnected
 	}
 	c.count(1)
 	defer c.count(-1)
@@ -73,7 +73,7 @@ func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duratio
 	if wait < c.forgets {
 		return nil, cluster.ErrTimeout
 	}
-	return new(wire.Result).Append(wire.Op(request[0]), wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+	return new(wire.Result).Append(wire.Op(request[0]), wire.AppendResponse(answer[:0], wire.Done, 1)), nil
 }
 
 // count counts a reset that begins, or one that ends.
@@ -275,7 +275,7 @@ func (p *handedOn) Protocol() cluster.Protocol { return cluster.Protocol{Version
 
 func (p *handedOn) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
 	p.Tell(request)
-	return nil, cluster.ErrUnheard
+	return nil, cluster.ErrDisconnected
 }
 
 func ask1(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {

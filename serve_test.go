@@ -64,7 +64,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 	for _, request := range [][]byte{good, with(func(h *wire.Header, a *wire.Ask, _ *bucket.Limit) {
 		h.Hops, a.Units, a.Partition = wire.MaxHops, 0, wire.FailClosed
 	})} {
-		s, err := wire.ParseAnswer(served(n, "", request), wire.OpTake, 1)
+		s, err := wire.ParseResponse(served(n, "", request), wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
@@ -73,7 +73,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	for _, op := range []wire.Op{wire.OpSince + 1, 255} {
-		_, err := wire.ParseAnswer(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
+		_, err := wire.ParseResponse(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
 		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}
 }
@@ -117,7 +117,7 @@ func FuzzServe(f *testing.F) {
 		all := s.taken(t)
 		h, err := wire.ParseHeader(request)
 		if errors.Is(err, wire.ErrUnknownOp) {
-			_, told := wire.ParseAnswer(got[0], h.Op, 0)
+			_, told := wire.ParseResponse(got[0], h.Op, 0)
 			require.ErrorIs(t, told, wire.ErrUnknownOp)
 			require.Empty(t, all)
 			return
@@ -128,7 +128,7 @@ func FuzzServe(f *testing.F) {
 			return
 		}
 		if len(got[0]) > 0 {
-			_, err := wire.ParseAnswer(got[0], h.Op, int(h.Asks))
+			_, err := wire.ParseResponse(got[0], h.Op, int(h.Asks))
 			require.NoError(t, err)
 		}
 		n.checks.Late(nobody{}, request, got[0])
@@ -162,11 +162,11 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	}
 	n.checks.Serve(b)
 
-	s, err := wire.ParseAnswer(got[0], wire.OpTake, 1)
+	s, err := wire.ParseResponse(got[0], wire.OpTake, 1)
 	require.NoError(t, err)
 	require.Equal(t, wire.Unreached, s)
 	for _, i := range []int{1, 2, 3, 4} {
-		s, err := wire.ParseAnswer(got[i], wire.Op(b.Requests[i][0]), 1)
+		s, err := wire.ParseResponse(got[i], wire.Op(b.Requests[i][0]), 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
@@ -214,7 +214,7 @@ func (p promptPeer) Ask(ctx context.Context, request, answer []byte, wait time.D
 	if wire.Op(request[0]) > wire.OpPeek {
 		return p.crowd.Ask(ctx, request, answer, wait)
 	}
-	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.OpTake, wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
+	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.OpTake, wire.AppendResponse(answer[:0], wire.Done, 1)), nil
 }
 
 // openRequests counts the requests of a batch that do not have a response yet.
@@ -244,7 +244,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 		{"asks for a member that never answers", "m002", 0, nil},
 		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
 		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
-			*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "m002", Until: n.env.Steady() + int64(2*longest)})
+			*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "m002", Until: n.env.Monotonic() + int64(2*longest)})
 		}},
 	} {
 		for _, from := range []string{"m001", "made up"} {
@@ -263,7 +263,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 						for range many {
 							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: view.NameHash(to)}.Append(nil)))
 						}
-						d.handler.Heard()
+						d.handler.Answered()
 						n.checks.Serve(b)
 						return u
 					}

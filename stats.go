@@ -34,9 +34,9 @@ type Stats struct {
 
 	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again
 
-	// Unheard is the members of the roster that nobody on this node's side hears, and for
+	// Missing is the members of the roster that no member on this node's side is connected to, and for
 	// how long this node has not.
-	Unheard      map[string]time.Duration
+	Missing      map[string]time.Duration
 	Leases       LeaseStats             // of units that nodes lend each other
 	Reservations ReservationStats       // of Limiter.Reserve
 	Holds        HoldStats              // of InFlight limits
@@ -208,7 +208,7 @@ const watchEvery = time.Second
 // leaseStats goes through all leases.
 func (n *Node) leaseStats() LeaseStats {
 	t := n.env.Time()
-	return LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Steady)}
+	return LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Monotonic)}
 }
 
 // HoldingStats says what this node keeps of its region's part of Global limits.
@@ -292,7 +292,7 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard: n.env.View().Unheard(n.env.Steady()),
+		Missing: n.env.View().Missing(n.env.Monotonic()),
 		Leases:  n.leaseStats(),
 
 		Reservations: ReservationStats(n.clients.reservations.Stats()),

@@ -252,7 +252,7 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	}
 	got := answered(n, requests...)
 	for i := range requests {
-		st, err := wire.ParseAnswer(got[i], wire.OpTake, 1)
+		st, err := wire.ParseResponse(got[i], wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, st)
 		require.EqualValues(t, 99-i, wire.ParseResult(got[i], wire.OpTake, 0).Remaining)
@@ -291,11 +291,11 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 			binary.LittleEndian.PutUint32(request[4:], uint32(lab.GiveUp.Microseconds()))
 			binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
 			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, lab.GiveUp)
-			if errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrStalled) {
+			if errors.Is(err, cluster.ErrDisconnected) || errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrStalled) {
 				return unanswered()
 			}
 			require.NoError(t, err)
-			st, err := wire.ParseAnswer(answer, wire.OpTake, 1)
+			st, err := wire.ParseResponse(answer, wire.OpTake, 1)
 			require.NoError(t, err)
 			if st == wire.Unreached {
 				return unanswered()
@@ -389,7 +389,7 @@ func (failing) Protocol() cluster.Protocol { return cluster.Protocol{Version: cl
 func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
-	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
+	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
 	var told toldTo
 	n.checks.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
 	require.Len(t, told.requests, 1)
@@ -446,7 +446,7 @@ func FuzzTraceContext(f *testing.F) {
 			require.Empty(t, all)
 			return
 		}
-		st, err := wire.ParseAnswer(got[0], wire.OpTake, 1)
+		st, err := wire.ParseResponse(got[0], wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, st)
 		c := TraceContext(wire.TraceOf(request))

@@ -77,7 +77,7 @@ type Stats struct {
 	Bytes     int                 `json:"bytes"`
 	Evicted   uint64              `json:"evicted"`
 	UsedUp    uint64              `json:"evicted_used_up"`
-	Unheard   map[string]int64    `json:"unheard_ms"`
+	Missing   map[string]int64    `json:"missing_ms"`
 	Leases    Leases              `json:"leases"`
 	Stream    Stream              `json:"stream"`
 	Published Published           `json:"published"`
@@ -207,9 +207,9 @@ type Cluster struct {
 	JoinError string            `json:"join_error"`
 	Joined    int               `json:"joined"`
 
-	Unanswered map[string]string  `json:"unanswered"`
-	RoundTrips map[string]float64 `json:"round_trips_ms"`
-	Lateness   int64              `json:"lateness_ms"`
+	Unanswered      map[string]string  `json:"unanswered"`
+	RoundTrips      map[string]float64 `json:"round_trips_ms"`
+	SchedulingDelay int64              `json:"scheduling_delay_ms"`
 }
 
 // Outage is the current outage. Since is nil if there is none.

@@ -133,7 +133,7 @@ func (a *api) stats(*request) (int, any, error) {
 		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: showDecisions(s.Decisions), Limits: showMap(s.Limits, showDecisions), Latency: showLatency(s.Latency), Shadows: Outcomes(s.Shadows), Trials: showMap(s.ShadowLimits, showOutcomes),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
-		Unheard: showMap(s.Unheard, time.Duration.Milliseconds), Leases: Leases(s.Leases),
+		Missing: showMap(s.Missing, time.Duration.Milliseconds), Leases: Leases(s.Leases),
 		Stream: Stream{
 			Unsent: s.Stream.Unsent, LagMS: s.Stream.Lag.Milliseconds(), Tallies: s.Stream.Tallies, Resets: s.Stream.Resets,
 			Bytes: s.Stream.Bytes, Sent: s.Stream.Sent, TalliesDropped: s.Stream.TalliesDropped, ResetsDropped: s.Stream.ResetsDropped,
@@ -143,7 +143,7 @@ func (a *api) stats(*request) (int, any, error) {
 		Cluster: Cluster{
 			Refused: showMap(s.Cluster.Refused, identity), Timeouts: s.Cluster.Timeouts, Late: s.Cluster.Late, Dropped: s.Cluster.Dropped,
 			JoinError: s.Cluster.JoinError, Joined: s.Cluster.JoinedCount,
-			Unanswered: showMap(s.Cluster.Unanswered, identity), RoundTrips: showMap(s.Cluster.RoundTrips, milliseconds), Lateness: s.Cluster.Lateness.Milliseconds(),
+			Unanswered: showMap(s.Cluster.Unanswered, identity), RoundTrips: showMap(s.Cluster.RoundTrips, milliseconds), SchedulingDelay: s.Cluster.SchedulingDelay.Milliseconds(),
 		},
 		Rules: showRules(a.book, s),
 	}, nil

@@ -130,7 +130,7 @@ func playBusy(b *testing.B, load BusyLoad) {
 type busy struct {
 	ended   atomic.Bool
 	callers sync.WaitGroup
-	late    lab.Lateness
+	late    lab.SchedulingDelay
 
 	mu     sync.Mutex
 	denied map[int]time.Time // times of the first denials by authority, by key

@@ -56,7 +56,7 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 	}
 }
 
-// In virtual time, in which the node hears its roster however late this process runs.
+// In virtual time, in which the node is connected to its roster however late this process runs.
 func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
 
 func testOwnKeys(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 // Errors that Peer.Ask and a Cluster's methods return. They are compared with
 // errors.Is.
 var (
-	ErrUnheard  = errors.New("cluster: the member is not heard")            // nothing was sent
-	ErrStalled  = errors.New("cluster: the member has stalled")             // nothing was sent
-	ErrTimeout  = errors.New("cluster: the member did not answer in time")  // the request may have been served
-	ErrBroken   = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, and the member is unheard
-	ErrBusy     = errors.New("cluster: the queue to the member is full")    // nothing was sent
-	ErrTooLarge = errors.New("cluster: the message exceeds the size limit") // nothing was sent
-	ErrClosed   = errors.New("cluster: closed")
+	ErrDisconnected = errors.New("cluster: the member is not connected")        // nothing was sent
+	ErrStalled      = errors.New("cluster: the member has stalled")             // nothing was sent
+	ErrTimeout      = errors.New("cluster: the member did not answer in time")  // the request may have been served
+	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, and the member is disconnected
+	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent
+	ErrTooLarge     = errors.New("cluster: the message exceeds the size limit") // nothing was sent
+	ErrClosed       = errors.New("cluster: closed")
 
 	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
 	errNotStarted   = errors.New("cluster: Start has not been called")
@@ -50,7 +50,7 @@ type Cluster interface {
 	Region(name string) Peer
 	// Announce sets the state that this node announces: Joining, as it starts,
 	// Serving or Leaving. View shows it when Announce returns, and Changed is
-	// called. The members that this node hears know it about a packet's way
+	// called. The members that this node is connected to know it about a packet's way
 	// later, the others by gossip. It may be called from the first call of
 	// Changed on, also from within Changed. It is an error to announce another
 	// state, and after Leave.
@@ -76,21 +76,21 @@ type Cluster interface {
 type Handler interface {
 	// Changed reports that View differs from what it was. Calls come one at a
 	// time, and must not block. They may come while Start still runs: it
-	// tries every address to join, and members are heard meanwhile.
+	// tries every address to join, and members are connected meanwhile.
 	Changed()
 	// Serve answers requests that arrived together from one member, or from one
 	// node of another region, as Batch.Region says. It is
 	// called from several goroutines, one for each connection, and must not
 	// block: what cannot be answered at once is taken with Batch.Later.
 	Serve(b *Batch)
-	// Heard reports that a member has just answered, within a second and, if it was
+	// Answered reports that a member has just answered, within a second and, if it was
 	// asked, within the ask's wait, by this node's own clock: an answer that lay
 	// in a socket while this process stood still does not count. If the
 	// member has this node's tombstone, it has sent it before it answered,
 	// and View shows it. Calls come from several goroutines, once at most for all
 	// that was read from a connection together, and must not block. A cluster of
 	// one never calls it.
-	Heard()
+	Answered()
 	// Late hands over an answer that came after its asker had given up. It
 	// must not block, nor keep request or answer.
 	Late(from Peer, request, answer []byte)
@@ -102,21 +102,21 @@ type Handler interface {
 // is opened as soon as the cluster starts, and another one takes its place, within
 // seconds, when it ends or its node stops answering. Where what follows speaks of
 // a member, for a region
-//   - ErrUnheard reports that there is no connection now; one is being opened;
+//   - ErrDisconnected reports that there is no connection now; one is being opened;
 //   - there is no ErrStalled, and asks that are under way when the connection ends
 //     return ErrBroken;
 //   - an answer that comes after its asker gave up is dropped, and not handed to
 //     Handler.Late;
-//   - answers do not count for Handler.Heard.
+//   - answers do not count for Handler.Answered.
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It returns ErrTimeout when wait has passed. Time in which this process did
 	// not run does not count: a process that stood still had no chance to send the request
-	// or to read the answer. No member is unheard for being late: only that the connection to it
+	// or to read the answer. No member is disconnected for being late: only that the connection to it
 	// breaks, or that both with it are silent for 800 ms, makes it so.
 	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//
-	// A member that is unheard is not waited for: ErrUnheard at once. Nor is one
+	// A member that is disconnected is not waited for: ErrDisconnected at once. Nor is one
 	// that has stalled: it has left an ask unanswered, and has said nothing since then
 	// for 200 ms, or for longer where its round trips are long (their mean and four
 	// deviations, RFC 6298). It is ErrStalled at once then, until anything comes from
@@ -126,7 +126,7 @@ type Peer interface {
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
 	// Tell sends request and wants no answer. It never blocks; it drops the
 	// request if there is no connection to the member or the queue to it is
-	// full. A member that is only unheard is told: what gives back units that
+	// full. A member that is only disconnected is told: what gives back units that
 	// it granted too late is for just that member.
 	Tell(request []byte)
 	// Delay returns the scheduling delay that the member reported last, and zero for a
@@ -148,7 +148,7 @@ type State = detect.State
 const (
 	Joining = detect.Joining // does not own keys yet, and forwards checks to other members
 	Serving = detect.Serving // in the roster and reachable, directly or through others
-	Unheard = detect.Missing // in the roster, but no member of this side hears it
+	Missing = detect.Missing // in the roster, but no member of this side is connected to it
 	Dead    = detect.Dead    // died without saying goodbye, and is not yet forgotten
 	Leaving = detect.Leaving // does not own keys any more, and transfers its authority
 )
@@ -161,7 +161,7 @@ type Member struct {
 	Born   time.Time // when it started, by its own clock
 	State  State
 	// Announced is the state that it announced last, as far as is known here: Joining,
-	// Serving or Leaving. It is kept when State becomes Unheard or Dead.
+	// Serving or Leaving. It is kept when State becomes Missing or Dead.
 	Announced State
 	// Epoch counts how often it was taken off the roster while it lived, and has
 	// come back, Joining.
@@ -182,13 +182,13 @@ func memberOf(r detect.Record) Member {
 type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
-	// Hears[i][j] reports whether Members[i] hears Members[j]; every member hears
-	// itself. The row of a member that is not heard may be out of date.
-	Hears [][]bool
-	// Direct[j] reports whether this node hears Members[j]: its own row of Hears,
+	// Connected[i][j] reports whether Members[i] is connected to Members[j]; every member is connected to
+	// itself. The row of a member that is not connected may be out of date.
+	Connected [][]bool
+	// Direct[j] reports whether this node is connected to Members[j]: its own row of Connected,
 	// which a node that has left still has.
 	Direct []bool
-	// Stalled[j] reports whether this node hears Members[j] and asks it nothing now, as
+	// Stalled[j] reports whether this node is connected to Members[j] and asks it nothing now, as
 	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
 	Stalled []bool
 	// Refuses[i][j] reports whether Members[i] finds that the process of Members[j] has ended:
@@ -197,11 +197,11 @@ type View struct {
 	Refuses [][]bool
 }
 
-// Stalls reports whether this node asks Members[i] nothing now, though it hears it.
+// Stalls reports whether this node asks Members[i] nothing now, though it is connected to it.
 func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
-// Side returns which of Members are on this node's side: those that it hears,
-// directly or through others, and itself unless it has left. A member that hears another
+// Side returns which of Members are on this node's side: those that it is connected to,
+// directly or through others, and itself unless it has left. A member that is connected to another
 // can ask it on behalf of one that does not.
 func (v *View) Side() []bool {
 	side := slices.Clone(v.Direct)
@@ -214,7 +214,7 @@ func (v *View) Side() []bool {
 	for len(queue) > 0 {
 		i := queue[0]
 		queue = queue[1:]
-		for j, heard := range v.Hears[i] {
+		for j, heard := range v.Connected[i] {
 			if heard && !side[j] {
 				side[j] = true
 				queue = append(queue, j)
@@ -227,7 +227,7 @@ func (v *View) Side() []bool {
 // OnSide reports whether a member is on the side of this node and not dead.
 func (v *View) OnSide(name string) bool {
 	i, ok := slices.BinarySearchFunc(v.Members, name, func(m Member, name string) int { return cmp.Compare(m.Name, name) })
-	return ok && v.Members[i].State != Unheard && v.Members[i].State != Dead
+	return ok && v.Members[i].State != Missing && v.Members[i].State != Dead
 }
 
 // NewView returns the view of the node self at the time now. matrix returns the connections among the
@@ -242,7 +242,7 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 		}
 	}
 	m := matrix(names)
-	v.Hears, v.Refuses, v.Direct, v.Stalled = m.Connected, m.Refused, m.Direct, m.Stalled
+	v.Connected, v.Refuses, v.Direct, v.Stalled = m.Connected, m.Refused, m.Direct, m.Stalled
 	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {
@@ -254,7 +254,7 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 		case roster[i].IsDead(now):
 			m.State = Dead
 		case !side[i]:
-			m.State = Unheard
+			m.State = Missing
 		}
 	}
 	return v
@@ -263,7 +263,7 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 // Equal reports whether v and o are equal.
 func (v *View) Equal(o *View) bool {
 	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
-		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool]) &&
+		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Connected, o.Connected, slices.Equal[[]bool]) &&
 		slices.EqualFunc(v.Refuses, o.Refuses, slices.Equal[[]bool])
 }
 
@@ -281,10 +281,10 @@ type Stats struct {
 	// RoundTrips is how long members take to answer this node: the smoothed mean of their
 	// round trips, as the failure detector has it (RFC 6298), by name. Those that this
 	// node has no connection to, or no answer of, are not in it.
-	RoundTrips  map[string]time.Duration
-	Lateness    time.Duration // how late this process runs, by its own timers, up to a second: what its failure detector allows for
-	JoinError   string        // why the last attempt to join failed, empty when it did not
-	JoinedCount int           // members that the last attempt to join reached
+	RoundTrips      map[string]time.Duration
+	SchedulingDelay time.Duration // how late this process runs, by its own timers, up to a second: what its failure detector allows for
+	JoinError       string        // why the last attempt to join failed, empty when it did not
+	JoinedCount     int           // members that the last attempt to join reached
 	// Unanswered is the entries of Config.Join that stand for other nodes and have
 	// not led to a member since Start, each with what the last attempt said: a name
 	// that does not resolve, an address that does not answer. An entry that stands

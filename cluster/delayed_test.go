@@ -97,7 +97,7 @@ func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
 		b.mu.Unlock()
 		a.set([]Member{b.member()})
 		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
+		require.ErrorIs(t, err, ErrDisconnected)
 		synctest.Wait()
 		require.Equal(t, newFor, a.peer("b").Delay(), "its report is of few looks")
 		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)

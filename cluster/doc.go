@@ -49,9 +49,9 @@
 //     unanswered and has sent nothing since then for 200 ms, or for the mean of its round
 //     trips and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at
 //     once, until anything comes from it. Only the node that asked acts on this.
-//   - Whether a member is heard: until the connection to it breaks, or 800 ms pass
+//   - Whether a member is connected: until the connection to it breaks, or 800 ms pass
 //     without an answer on either connection. Every member learns of it with the next
-//     pongs. Once unheard, a member is heard again by the pong of a ping that was sent
+//     pongs. Once disconnected, a member is connected again by the pong of a ping that was sent
 //     afterwards.
 //
 // A process that stood still must not take the others for silent. So of the time
@@ -62,7 +62,7 @@
 // one that notices late that a connection has brought nothing reads it once more. While
 // it handles what came from a member, that member is not silent.
 //
-// A member whose process ends is unheard at once, as the system resets its connections.
+// A member whose process ends is disconnected at once, as the system resets its connections.
 // A frozen process, or a whole machine that is gone, is found out by silence.
 //
 // On Linux from 6.15 on, connections resend what was lost 10 ms after its round trip,
@@ -78,7 +78,7 @@
 // none, the same Secrets. The hello states the node's own region and the one that it
 // wants to reach. If the address leads to another, both sides refuse, and log it. The
 // connection carries requests and pings, and nothing else is accepted: a node of another
-// region can ask, but it is no member, is not heard, and learns nothing of the roster.
+// region can ask, but it is no member, is not connected, and learns nothing of the roster.
 //
 // A node of the other region is chosen at random among all that the names resolve
 // to at that moment. It is pinged once a second. One that answers nothing for 3 s,

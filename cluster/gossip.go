@@ -72,7 +72,7 @@ type gossipCluster struct {
 	wake     chan struct{} // the view may have changed
 	announce chan struct{} // what this node says of itself has changed
 	viewed   chan struct{} // the view has changed, for Leave
-	hurry    chan struct{} // one whom gossip has for dead is heard: join it now
+	hurry    chan struct{} // one whom gossip has for dead is connected: join it now
 
 	ctx     context.Context // done once Close is called
 	cancel  context.CancelFunc
@@ -259,7 +259,7 @@ func (g *gossipCluster) watch(h Handler) {
 }
 
 // revive steps in again those that count as dead, though gossip has them for
-// alive and this node hears them: what gossip told only once may have been
+// alive and this node is connected to them: what gossip told only once may have been
 // overtaken by a mistake since.
 func (g *gossipCluster) revive() {
 	v := g.view.Load()
@@ -364,7 +364,7 @@ func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 }
 
 // An announcement is gossiped so often, with such pauses. Gossip goes to members at random: of
-// five, one that hears it from no other path missed it 2 times in 100, and nothing else tells it
+// five, one that is connected to it from no other path missed it 2 times in 100, and nothing else tells it
 // for half a minute.
 const (
 	announceTimes = 3

@@ -27,7 +27,7 @@ import (
 
 // These tests use the machine's own sockets on 127.0.0.1 and ephemeral ports.
 
-// node is a started cluster and what it is heard by.
+// node is a started cluster and its handler.
 type node struct {
 	cluster.Cluster
 	name, addr string
@@ -49,7 +49,7 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
-func (n *node) Heard() {}
+func (n *node) Answered() {}
 
 func (n *node) Late(cluster.Peer, []byte, []byte) {}
 
@@ -160,7 +160,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 				nodes = append(nodes, launch(t, cfg))
 			}
 			sees(t, nodes, rosterText(cluster.Serving, nodes...))
-			// The first hears the last through the other before it has its own connection.
+			// The first is connected to the last through the other before it has its own connection.
 			require.Eventually(t, func() bool { return nodes[0].View().Direct[2] }, 5*time.Second, time.Millisecond)
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
 			require.NoError(t, err)
@@ -219,7 +219,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 			says.Regions["near"] = []string{a.addr}
 			n := launch(t, says)
 			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
-			require.ErrorIs(t, asks(n, a, "near"), cluster.ErrUnheard, about)
+			require.ErrorIs(t, asks(n, a, "near"), cluster.ErrDisconnected, about)
 			require.NoError(t, n.Close())
 		}
 		require.True(t, logged("refused a peer", "reason=identity", "spiffe://example.org/"))
@@ -240,7 +240,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 			asking.Logger = first.Logger
 			j := launch(t, asking)
 			require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
-			require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
+			require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrDisconnected)
 			require.NoError(t, j.Close())
 		}
 	})

@@ -67,11 +67,11 @@ func advertised(g Cluster, log *lines) string {
 	return host
 }
 
-// met returns the address of the other member once both hear each other.
+// met returns the address of the other member once both are connected to each other.
 func met(g Cluster) string {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		v := g.View()
-		if len(v.Members) == 2 && v.Hears[0][1] && v.Hears[1][0] {
+		if len(v.Members) == 2 && v.Connected[0][1] && v.Connected[1][0] {
 			host, _, _ := net.SplitHostPort(v.Members[1-v.Self].Addr)
 			return host
 		}

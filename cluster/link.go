@@ -61,7 +61,7 @@ func newLink(p *peers, name, addr string) *link {
 	return l
 }
 
-// redial has the link dial its member at once, unless the member is heard.
+// redial has the link dial its member at once, unless the member is connected.
 func (l *link) redial() {
 	if !l.heard.Load() {
 		signal(l.back)
@@ -105,10 +105,10 @@ func (l *link) unreachable() error {
 	if l.peers.ctx.Err() != nil {
 		return ErrClosed
 	}
-	return ErrUnheard
+	return ErrDisconnected
 }
 
-// lost marks the member unheard.
+// lost marks the member disconnected.
 func (l *link) lost(s *session) {
 	if l.session.CompareAndSwap(s, nil) {
 		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })
@@ -122,7 +122,7 @@ func (l *link) told(body []byte) error {
 	return nil
 }
 
-func (l *link) proven() { l.peers.handler.Heard() }
+func (l *link) proven() { l.peers.handler.Answered() }
 
 func (l *link) late(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
 

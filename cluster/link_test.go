@@ -60,7 +60,7 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 		start := time.Now()
 		for range 1000 {
 			_, err := peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-			require.ErrorIs(t, err, ErrUnheard)
+			require.ErrorIs(t, err, ErrDisconnected)
 			peer.Tell(big)
 		}
 		require.Zero(t, time.Since(start))
@@ -69,7 +69,7 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 
 // What a frozen member costs those that ask it: waits until it has stalled, nothing from
 // then on; and within a second it is found to be gone.
-func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
+func TestAFrozenMemberStallsAfter200msAndIsDisconnectedAfter800(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var frozen atomic.Bool
 		thawed := make(chan struct{})
@@ -114,7 +114,7 @@ func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(start), detect.SilenceTimeout)
 		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+lookPace)
 		require.False(t, stalled, "it is gone")
-		require.ErrorIs(t, ask(), ErrUnheard)
+		require.ErrorIs(t, ask(), ErrDisconnected)
 
 		frozen.Store(false)
 		thaw()
@@ -233,7 +233,7 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 				switch {
 				case err == nil:
 					answered.Add(1)
-				case err == context.DeadlineExceeded, errors.Is(err, ErrUnheard): // the machine may stand still
+				case err == context.DeadlineExceeded, errors.Is(err, ErrDisconnected): // the machine may stand still
 					gaveUp.Add(1)
 				default:
 					t.Error(err)
@@ -264,7 +264,7 @@ func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, ErrTimeout, "the request may have been served")
 		require.Zero(t, time.Since(start))
 		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
+		require.ErrorIs(t, err, ErrDisconnected)
 	})
 }
 
@@ -284,7 +284,7 @@ func TestAsksThatCannotBeSentSaySo(t *testing.T) {
 		require.Nil(t, a.peer("nobody"))
 		a.set([]Member{a.member()})
 		_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
+		require.ErrorIs(t, err, ErrDisconnected)
 		a.stop()
 		_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
 		require.ErrorIs(t, err, ErrClosed)

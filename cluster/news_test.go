@@ -10,7 +10,7 @@ import (
 )
 
 // A member that connects says who it is before it pings, and so learns what it does not
-// know of itself before it hears anyone.
+// know of itself before it is connected to anyone.
 func TestNewsComesBeforeHearing(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex

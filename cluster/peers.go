@@ -47,7 +47,7 @@ type peersConfig struct {
 	// News takes in what a member says of itself, and what to answer, if not nil;
 	// and what it answers to this node. nil: nobody wants it. It must not block.
 	News func(from string, b []byte) (answer []byte)
-	// Replaced is called when this node has dialled a member that it does not hear, and another
+	// Replaced is called when this node has dialled a member that it is not connected to, and another
 	// member, which advertises the same address, has answered. It must not block.
 	Replaced func(name string)
 }
@@ -480,7 +480,7 @@ func (p *peers) stats() Stats {
 	}
 	p.mu.Unlock()
 	return Stats{
-		RoundTrips: trips, Lateness: late,
+		RoundTrips: trips, SchedulingDelay: late,
 		Refused:  p.refusals.snapshot(),
 		Timeouts: p.timeouts.Load(),
 		Late:     p.late.Load(),

@@ -22,7 +22,7 @@ type testHandler struct {
 
 func (h *testHandler) Changed() {}
 
-func (h *testHandler) Heard() {
+func (h *testHandler) Answered() {
 	if h.heard != nil {
 		h.heard()
 	}

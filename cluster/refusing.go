@@ -13,7 +13,7 @@ import (
 // Config.ForgetRefused is off by default.
 //
 // The row of a member lists the hosts that refuse its connections. The view above relies on the
-// reports only if they agree: a member that any other member hears, or finds silent, may live.
+// reports only if they agree: a member that any other member is connected to, or finds silent, may live.
 
 // closedByPeer reports whether a read or a write failed because the other side has closed the
 // connection.

@@ -43,7 +43,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	}
 	await(func() bool {
 		v := a.View()
-		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.Hears[2][1]
+		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.Connected[2][1]
 	})
 	require.Equal(t, []bool{false, false}, refuses(a))
 	a.replaced("b")

@@ -72,7 +72,7 @@ func (r *region) unreachable() error {
 	if r.ctx.Err() != nil {
 		return ErrClosed
 	}
-	return ErrUnheard
+	return ErrDisconnected
 }
 
 func (r *region) lost(s *session) { r.session.CompareAndSwap(s, nil) }

@@ -140,7 +140,7 @@ func TestAWrongRegionIsNamedOnBothSidesAndNotInAFlood(t *testing.T) {
 		r := reach(a, nil, wrong.cfg.Self.Addr)
 		eventually(t, 5*time.Second, func() bool { return wrong.stats().Refused[reasonRegion] >= 3 }, "it was not refused again and again")
 		_, err := r.Ask(t.Context(), nil, nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
+		require.ErrorIs(t, err, ErrDisconnected)
 		named := []string{`\"r\"`, `\"far\"`, `\"elsewhere\"`}
 		require.Equal(t, 1, here.with(append(named, "cannot reach another region", "region=far", wrong.cfg.Self.Addr)...), here.String())
 		require.Equal(t, 1, there.with(append(named, "refused a peer", "reason=region")...), there.String())

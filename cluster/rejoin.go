@@ -25,7 +25,7 @@ const (
 	rejoinLeast  = 2 * time.Second
 	rejoinJitter = 2 * time.Second
 	// hurryPause is the least time between attempts, even if one of the dead
-	// is heard.
+	// is connected.
 	hurryPause = 500 * time.Millisecond
 	// maxAttempts bounds the addresses tried at once. A node that knows no other, or seeks,
 	// tries as many more whenever none has answered for furtherEvery.
@@ -369,18 +369,18 @@ func (g *gossipCluster) lookUp(ctx context.Context, entries []string) []lookup {
 }
 
 // inAndMissing returns the addresses of the members that gossip has for alive
-// and that are heard, and those of some of the others.
+// and that are connected, and those of some of the others.
 func (g *gossipCluster) inAndMissing(ctx context.Context) (in, missing map[string]bool) {
-	unheard := make(map[string]bool)
+	gone := make(map[string]bool)
 	for _, m := range g.view.Load().Members {
-		unheard[m.Name] = m.State == Unheard
+		gone[m.Name] = m.State == Missing
 	}
 	in = make(map[string]bool)
 	var absent []string
 	for _, e := range g.members() {
 		switch {
 		case e.Name == g.cfg.Name:
-		case e.Alive && !unheard[e.Name]:
+		case e.Alive && !gone[e.Name]:
 			in[e.At] = true
 		default:
 			absent = append(absent, e.Addr)

@@ -359,11 +359,11 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
 			eventually(t, 3*time.Second, func() bool { return log.with("leads back to this node") > 0 }, "it takes itself for b")
 			_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
-			require.ErrorIs(t, err, ErrUnheard)
+			require.ErrorIs(t, err, ErrDisconnected)
 			r := reach(a, nil, mirror.Addr().String())
 			eventually(t, 3*time.Second, func() bool { return a.stats().Refused[reasonRegion] > 0 }, "it is not refused as a region")
 			_, err = r.Ask(t.Context(), nil, nil, time.Second)
-			require.ErrorIs(t, err, ErrUnheard)
+			require.ErrorIs(t, err, ErrDisconnected)
 		})
 	})
 }

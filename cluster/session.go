@@ -57,7 +57,7 @@ type way interface {
 // its asker. The state of its slot decides between these, by compare-and-swap. A slot that
 // was ended twice would put an answer into the buffer of its next asker. Once over is set,
 // no ask begins. shut sets it after way.lost, so that a caller that is told of the end finds
-// the member unheard. retire sets it when way has another session.
+// the member disconnected. retire sets it when way has another session.
 type session struct {
 	peers  *peers
 	way    way
@@ -100,7 +100,7 @@ type slot struct {
 	sent    time.Duration // likewise; of the goroutine that has the slot
 	wait    time.Duration // of the asker. Guarded by out.mu
 	until   time.Duration // the deadline, as session.running shows it; never once it has passed. Guarded by out.mu
-	proves  time.Duration // until when an answer proves that the member is heard; of the goroutine that has the slot
+	proves  time.Duration // until when an answer proves that the member is connected; of the goroutine that has the slot
 	wake    chan wake     // holds one of each at most
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// NewSolo returns a cluster of one: it opens no port, finds nobody and hears
+// NewSolo returns a cluster of one: it opens no port, finds nobody and is connected to
 // nobody.
 func NewSolo(name, region string) Cluster {
 	return &solo{name: name, region: region}
@@ -47,7 +47,7 @@ func (s *solo) Start(ctx context.Context, h Handler) error {
 }
 
 func (s *solo) show() {
-	s.view.Store(&View{Members: []Member{memberOf(s.roster.Self())}, Hears: [][]bool{{true}}, Direct: []bool{true}})
+	s.view.Store(&View{Members: []Member{memberOf(s.roster.Self())}, Connected: [][]bool{{true}}, Direct: []bool{true}})
 }
 
 func (s *solo) View() *View { return s.view.Load() }

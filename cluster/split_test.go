@@ -37,7 +37,7 @@ func inBubble(t *testing.T, test func(*testing.T)) {
 type onChange func()
 
 func (f onChange) Changed()                        { f() }
-func (onChange) Heard()                            {}
+func (onChange) Answered()                         {}
 func (onChange) Serve(*cluster.Batch)              {}
 func (onChange) Late(cluster.Peer, []byte, []byte) {}
 
@@ -193,7 +193,7 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 						if (i < c.left) == (j < c.left) {
 							require.Equal(t, cluster.Serving, state, "%d sees %d", i, j)
 						} else {
-							require.True(t, !in || state == cluster.Dead || state == cluster.Unheard, "%d sees %d %v", i, j, state)
+							require.True(t, !in || state == cluster.Dead || state == cluster.Missing, "%d sees %d %v", i, j, state)
 						}
 					}
 				}

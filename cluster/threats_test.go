@@ -102,9 +102,9 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 	}
 }
 
-// missed reports whether g has that member in its roster and does not hear it.
+// missed reports whether g has that member in its roster and is not connected to it.
 func missed(g *gossipCluster, name string) bool {
-	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Unheard })
+	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Missing })
 }
 
 func rosterNames(g *gossipCluster) (names []string) {

@@ -16,13 +16,13 @@ func TestASideHasAllReachableMembers(t *testing.T) {
 		line := func() []bool { return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "line") }
 		v.Direct = line()
 		for range n {
-			v.Hears = append(v.Hears, line())
+			v.Connected = append(v.Connected, line())
 		}
 		want := append([]bool{}, v.Direct...)
 		for range n {
 			for i := range n {
 				for j := range n {
-					want[j] = want[j] || want[i] && v.Hears[i][j]
+					want[j] = want[j] || want[i] && v.Connected[i][j]
 				}
 			}
 		}

@@ -228,7 +228,7 @@ func (r *replica) leave(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Leave())
 	grace := time.Duration(r.w.Spec.Template.Spec.TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
-	var late lab.Lateness
+	var late lab.SchedulingDelay
 	late.Start(time.Millisecond, 0)
 	defer late.Stop()
 	begun := time.Now()
@@ -274,7 +274,7 @@ func together(t *testing.T, built string, m manifests, network string) {
 		n.well(t, built, mounts)
 	}
 	// The replicas share one count. A node of a busy machine may decide by its own share until it
-	// hears the owner of the key again. A later take then shows the count of all.
+	// is connected to the owner of the key again. A later take then shows the count of all.
 	begun, taken, answer := time.Now(), 0, ""
 	for taken < len(nodes) || !strings.Contains(answer, fmt.Sprintf(`"remaining":%d`, 1000-taken)) {
 		if taken >= len(nodes) {

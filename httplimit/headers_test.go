@@ -58,7 +58,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 // Every field in every case: the answer to the last of some requests.
 func TestEveryHeaderInEveryCase(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
-	missing := weir.Config{Expect: 3} // this node is one of three, and hears no other
+	missing := weir.Config{Expect: 3} // this node is one of three, and is connected to no other
 	for _, c := range []struct {
 		about    string
 		rules    string

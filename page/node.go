@@ -37,14 +37,14 @@ func (n *Node) Snapshot() Snapshot {
 	for _, m := range members {
 		shown := Member{ID: m.Name, Name: short.of(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name], Process: m.Name}
 		trip, asked := stats.Cluster.RoundTrips[m.Name]
-		gone, unheard := stats.Unheard[m.Name]
+		gone, missing := stats.Missing[m.Name]
 		switch {
 		case m.Self:
 			shown.Note = "this node"
 			s.Name, s.Region = shown.Name, m.Region
 			s.Counters = []Counters{{m.Name, stats.Decisions, stats.Latency, limitTotals(&stats)}}
-		case unheard:
-			shown.Note = fmt.Sprintf("not heard for %v", gone.Round(time.Second))
+		case missing:
+			shown.Note = fmt.Sprintf("missing for %v", gone.Round(time.Second))
 		case asked:
 			shown.Note = fmt.Sprintf("round trip %v", trip.Round(10*time.Microsecond))
 		}

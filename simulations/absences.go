@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// absence is a time in which a node that ran did not hear another that ran, or did not
+// absence is a time in which a node that ran was not connected to another that ran, or did not
 // have it in its roster. It may have come and gone between two looks at Members.
 type absence struct {
 	By, Of   int16         // indices in Scenario.Nodes
@@ -80,13 +80,13 @@ func (s *stage) heard() (all []absence) {
 	return all
 }
 
-// present looks at absences where the scenario alone says that one hears the other:
+// present looks at absences where the scenario alone says that one is connected to the other:
 // both have run for long enough, and nothing between them was cut, lost, frozen or too
 // slow.
 func present(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]
-		since := never // they hear each other for certain
+		since := never // they are connected to each other for certain
 		for i := range c.eras {
 			e := &c.eras[i]
 			switch {

@@ -12,10 +12,10 @@ import (
 
 const (
 	// settling is how long a change of connectivity is felt: a member that is
-	// unheard for a second is noticed, and the word of it goes round.
+	// disconnected for a second is noticed, and the word of it goes round.
 	settling = 2 * time.Second
 	// gossipSettling is how long after a heal real memberlist and real
-	// connections need until everyone is heard again.
+	// connections need until everyone is connected again.
 	gossipSettling = 10 * time.Second
 	// moving is how long a start or a leave in good order may take until
 	// authority has moved: a hand-over has 10 s, and a member that waits for it 5 more.
@@ -49,9 +49,9 @@ type era struct {
 	// they have not met any of them, or may forget some before the era ends.
 	unaware  int
 	weighs   []bool          // nodes that surely have points
-	partial  bool            // some that run do not hear each other directly, or may not have their counts
+	partial  bool            // some that run are not connected to each other directly, or may not have their counts
 	slow     int             // nodes with a link on which checks may time out
-	hears    [][]bool        // whom each node hears for certain
+	hears    [][]bool        // whom each node is connected to for certain
 	pauses   []time.Duration // of each node, as long as they are
 	trips    []time.Duration // the longest round trip between each node and another, without pauses
 	late     bool            // pauses are so long that checks may time out
@@ -256,7 +256,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// parted is how many sides more there are than in before, of who hears whom, because
+// parted is how many sides more there are than in before, of who is connected to whom, because
 // members went, or froze, that were the only way between others. A node that comes, or is
 // slower, does not count.
 func (w *world) parted(before [][]bool) int {
@@ -362,7 +362,7 @@ func (w *world) calm(at time.Duration) bool {
 
 // heard is how long a round trip may take, pauses included, and its ends still hear
 // each other: the next ping goes 330 ms after the last one at most, and 800 ms without
-// an answer make its target unheard.
+// an answer make its target disconnected.
 const heard = 450 * time.Millisecond
 
 // pausing is how much longer a round trip takes because its ends are paused. What is
@@ -387,7 +387,7 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 	return longest
 }
 
-// edges is who hears whom: what runs, is not frozen, and has a link up both ways.
+// edges is who is connected to whom: what runs, is not frozen, and has a link up both ways.
 func (w *world) edges() [][]bool {
 	return relation(len(w.runs), func(i, j int) bool {
 		return w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
@@ -421,7 +421,7 @@ func relation(n int, holds func(i, j int) bool) [][]bool {
 	return all
 }
 
-// sidesOf returns the component of each node by what edges has, -1 for one that does not hear
+// sidesOf returns the component of each node by what edges has, -1 for one that is not connected to
 // itself, and how many there are.
 func sidesOf(edges [][]bool) (side []int, sides int) {
 	side = slices.Repeat([]int{-1}, len(edges))
@@ -607,7 +607,7 @@ func (c *course) disturbed() (spans []span) {
 	return spans
 }
 
-// slowest is the longest that a node waits for another that it hears.
+// slowest is the longest that a node waits for another that it is connected to.
 func (c *course) slowest(e *era) (longest time.Duration) {
 	for _, i := range c.members {
 		longest = max(longest, e.trips[i]+2*c.pauses(e.from, e.to, c.members...))

@@ -94,7 +94,7 @@ func measureCosts(t *testing.T, size int) {
 	}
 	c.Kill(last)
 	begun = time.Now()
-	noticed := until(begun, func() bool { return seen(weir.Unheard, weir.Dead) })
+	noticed := until(begun, func() bool { return seen(weir.Missing, weir.Dead) })
 	dead := until(begun, func() bool { return seen(weir.Dead) })
 	t.Logf("| %d | %.0f | %.0f | %.1f s | %.1f s | %.1f s | %.1f s |", size, sent, messages,
 		joined.Seconds(), noticed.Seconds(), dead.Seconds(), restart.Seconds())

@@ -22,12 +22,12 @@ const confirmedWithin = 3 * time.Second
 type holdEnd uint8
 
 const (
-	holdReleased holdEnd = iota
-	holdLost             // its caller was told so
-	holdDied             // its caller, with the process
-	holdLeft             // the node was closed in good order
-	holdUnheard          // it was not granted in time, so that no caller has it
-	holdExpired          // its client did not renew it, or could not
+	holdReleased     holdEnd = iota
+	holdLost                 // its caller was told so
+	holdDied                 // its caller, with the process
+	holdLeft                 // the node was closed in good order
+	holdDisconnected         // it was not granted in time, so that no caller has it
+	holdExpired              // its client did not renew it, or could not
 )
 
 // Held is units of an in-flight limit that were asked for, and may be held.
@@ -84,7 +84,7 @@ func (s *stage) hold(ctx context.Context, q question) {
 	}
 	s.answer(&c, d, err)
 	s.record(p, c)
-	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdUnheard}
+	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdDisconnected}
 	s.mu.Lock()
 	heard := !p.killed && !q.host.frozen
 	s.mu.Unlock()
@@ -193,7 +193,7 @@ func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 // has reports whether a caller has the units.
 func (o *Held) has() bool { return o.To > o.From }
 
-// whole returns the quiet that a span lies in, in which all nodes hear each other; nil if
+// whole returns the quiet that a span lies in, in which all nodes are connected to each other; nil if
 // there is none.
 func (h *asks) whole(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {

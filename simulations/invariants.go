@@ -51,7 +51,7 @@ var invariants = []invariant{
 	{accounted, "in the end the owner counts what was admitted since the last reset, each unit once", accounts},
 	{shareGrant, "a cluster grants a limit, and a side its share, less 5 %, where more is asked of it", shareGrants},
 	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits; with real gossip from 15 s on", exacts},
-	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
+	{nobodyGone, "a node that runs, and is not cut off or frozen, is connected to all others, however slow it is", present},
 	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
 	{lostInvariant, "a client's hold is not lost within its ttl, whatever nodes are deployed, crash or freeze one at a time", notLost},
 	{backInvariant, "units of an in_flight limit are back as they are released, 12 s after that or their holder's end if authority moves", givenBack},
@@ -216,7 +216,7 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// spreading is how long after a heal, once everyone is heard again, what all
+// spreading is how long after a heal, once everyone is connected again, what all
 // sides admitted may be missing from the owner's count.
 const spreading = 200 * time.Millisecond
 
@@ -380,8 +380,8 @@ func accounts(r *trial, broken func(time.Duration, string, ...any)) {
 		if least, most := e.Spent-e.Lost, e.Spent+e.Regained+e.Stale; !r.evicts() && (e.Used < least || e.Used > most) {
 			broken(r.Scenario.Lasts, "key %d of the witness: %d units spent since reset %d, %d counted in the end, %d to %d allowed", e.Key, e.Spent, e.Reset, e.Used, least, most)
 		}
-		if e.Total < e.Granted || e.Total > e.Granted+e.Unheard {
-			broken(r.Scenario.Lasts, "key %d of the witness: %d units granted, %d spent, where %d may have been that nobody was granted", e.Key, e.Granted, e.Total, e.Unheard)
+		if e.Total < e.Granted || e.Total > e.Granted+e.Ungranted {
+			broken(r.Scenario.Lasts, "key %d of the witness: %d units granted, %d spent, where %d may have been that nobody was granted", e.Key, e.Granted, e.Total, e.Ungranted)
 		}
 	}
 }
@@ -466,7 +466,7 @@ func (c *course) joins(q *quiet) bool {
 }
 
 // shareGrants looks at the sides of each time in which nothing changes while a member is missing, and
-// at the end of the run, when all nodes that are in the roster run and hear each other.
+// at the end of the run, when all nodes that are in the roster run and are connected to each other.
 func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		if a.planet != nil {

@@ -355,8 +355,8 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"fine", func(*Journal) {}, ""},
 		{"no replica was asked", func(j *Journal) { j.Ends[0].Replica = -1 }, ""},
 		{"a crash took some", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 98, 98, 2 }, ""},
-		{"some may have been spent unheard", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 97, 3 }, ""},
-		{"more was than may have been", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 96, 3 }, accounted},
+		{"some may have been spent missing", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 97, 3 }, ""},
+		{"more was than may have been", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 96, 3 }, accounted},
 		{"some was granted that nobody spent", func(j *Journal) { j.Ends[0].Granted = 101 }, accounted},
 		{"a crash took the word of a refund", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Regained = 103, 103, 3 }, ""},
 		{"one is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
@@ -471,7 +471,7 @@ func TestTheCourseFollowsTheFaults(t *testing.T) {
 	require.Equal(t, 7, changes, "split, heal, two cuts, a heal; a start while a member is missing, and a leave before all was calm")
 }
 
-// through is cuts of the links between all pairs of these nodes: they hear each other
+// through is cuts of the links between all pairs of these nodes: they are connected to each other
 // through others alone.
 func through(at time.Duration, names ...string) (cuts []Fault) {
 	for i, from := range names {

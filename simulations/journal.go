@@ -18,7 +18,7 @@ type Journal struct {
 	Unsettled string
 	Took      time.Duration // of real time
 
-	// Absences are all times in which one that ran was unheard by another.
+	// Absences are all times in which one that ran was disconnected by another.
 	Absences []absence
 	WAN      WAN
 
@@ -54,15 +54,15 @@ const witness = -1
 
 // Ending is the end of one key of the witness.
 type Ending struct {
-	Key     int32
-	Reset   uint64  // the number of the last reset that the owner knows of, 0 of none
-	Known   uint64  // the highest number that a node knew, and no crash can have taken
-	Total   int64   // units that nodes spent in the run, less what they gave back
-	Spent   int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
-	Granted int64   // units that callers were granted
-	Unheard int64   // units that may be spent without a grant, by the rules of losses.go
-	Used    int64   // units that the owner counts, after the last heal
-	Owners  []int16 // the nodes that answer for the key themselves; one, if all is well
+	Key       int32
+	Reset     uint64  // the number of the last reset that the owner knows of, 0 of none
+	Known     uint64  // the highest number that a node knew, and no crash can have taken
+	Total     int64   // units that nodes spent in the run, less what they gave back
+	Spent     int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
+	Granted   int64   // units that callers were granted
+	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go
+	Used      int64   // units that the owner counts, after the last heal
+	Owners    []int16 // the nodes that answer for the key themselves; one, if all is well
 	// Replica is what its stand-in counts once the owner has been killed after
 	// the run; -1 where the owner was not.
 	Replica  int64

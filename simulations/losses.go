@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A region is whole if all its nodes hear each other directly, none is frozen, and each has its counts.
+// A region is whole if all its nodes are connected to each other directly, none is frozen, and each has its counts.
 // Soon after that begins, the owner of a count and Replicas other members have the count, and a copy
 // is at most 100 ms old. A crash in a whole region takes the last spends of the nodes that ended, and
 // all spends if these outnumber the replicas. A crash in another region may take all spends: the judge
@@ -214,7 +214,7 @@ func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard = unanswered(l.refunds[k], l.spends[k][:len(gone)], disturbed)
+	e.Ungranted = unanswered(l.refunds[k], l.spends[k][:len(gone)], disturbed)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

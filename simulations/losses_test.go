@@ -146,7 +146,7 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	ending := func(reset uint64, gone ...bool) Ending {
 		e := Ending{Reset: reset}
 		l.close(&e, append(gone, make([]bool, len(l.spends[0])-len(gone))...), nil)
-		e.Unheard = 0 // as a reset ends leases
+		e.Ungranted = 0 // as a reset ends leases
 		return e
 	}
 	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))

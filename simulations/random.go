@@ -680,7 +680,7 @@ func (d *dice) paused(names []string) Fault {
 	return f
 }
 
-// far are two members far apart for a while, yet not so far that they do not hear each
+// far are two members far apart for a while, yet not so far that they are not connected to each
 // other.
 func (d *dice) far(at time.Duration) {
 	ends := d.shuffled(d.s.all(), 2)

@@ -230,7 +230,7 @@ func (r *trial) settlesOf(v *Reserved) int64 {
 	})
 }
 
-// undisturbed reports whether nodes start and leave in order at most, hear each other, and are as
+// undisturbed reports whether nodes start and leave in order at most, are connected to each other, and are as
 // many as are expected: else none of them may settle what was carried.
 func (r *trial) undisturbed() bool {
 	if r.Scenario.Network.Loss > 0 || r.evicts() {

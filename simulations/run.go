@@ -29,7 +29,7 @@ const (
 	quietFor       = 2 * time.Second        // that all has been told before the counts are read
 	forgetAfter    = 10 * time.Second       // healed, before anybody is forgotten by hand: by then counts have come together
 	stoodInWithin  = 2 * time.Second        // of a crash
-	acquaintedIn   = 15 * time.Second       // regions that have started are, if they hear each other
+	acquaintedIn   = 15 * time.Second       // regions that have started are, if they are connected to each other
 	defaultTimeout = 100 * time.Millisecond // weir.Config's
 	defaultForget  = 5 * time.Minute
 )
@@ -104,7 +104,7 @@ type stage struct {
 	ended    WAN                      // of nodes that run no more
 	courses  []*course                // of each region, once all has been asked
 	views    map[string]*cluster.View // the last that each member had
-	deaf     map[[2]int]*absence      // of whom each host does not hear now
+	deaf     map[[2]int]*absence      // of whom each host is not connected to now
 	absences []*absence
 	outages  []outage
 	disks    *disks // nil without Snapshots

@@ -22,7 +22,7 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	}
 	a.Collect(now, false, pair{1, 2})
 	ranges := NewRanges(Range{1, 1}, Range{3, 3}, Range{5, 5})
-	a.Give(2, 7, ranges, now)
+	a.Transfer(2, 7, ranges, now)
 	var given Ranges
 	for frames := 0; ; frames++ {
 		require.Less(t, frames, 3*counts, "it goes on and on")

@@ -56,7 +56,7 @@ func ExampleStream() {
 
 // A region that has spent its part of a limit asks the other one for more.
 func ExampleHoldings() {
-	now := countsync.Time{Now: int64(time.Hour), Steady: int64(time.Hour)}
+	now := countsync.Time{Now: int64(time.Hour), Monotonic: int64(time.Hour)}
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}
 	id := bucket.ID{Hi: 1, Lo: 2}
 	join := func(region, other string, self countsync.Member) *countsync.Holdings {
@@ -87,7 +87,7 @@ func ExampleHoldings() {
 	meet()
 	take(5)
 	take(3)
-	now.Now, now.Steady = now.Now+int64(time.Second), now.Steady+int64(time.Second)
+	now.Now, now.Monotonic = now.Now+int64(time.Second), now.Monotonic+int64(time.Second)
 	meet()
 	take(3)
 	// Output:

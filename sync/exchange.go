@@ -28,12 +28,12 @@ type Statement struct {
 	Forgot   bool  // it does not know what the receiver has of it
 
 	// Of what the sender has granted.
-	Answers int64         // the Number that this answers, 0 for none
-	Granted int64         // what the receiver may have from then on
-	Used    int64         // how much of what that is more is spent already
-	Heard   int64         // the highest Number that came; stated too where the sender has Forgot
-	More    bool          // more of it comes as soon as it is unspent here
-	Retry   time.Duration // when there may be more, if nothing was granted
+	Answers    int64         // the Number that this answers, 0 for none
+	Granted    int64         // what the receiver may have from then on
+	Used       int64         // how much of what that is more is spent already
+	LastNumber int64         // the highest Number that came; stated too where the sender has Forgot
+	More       bool          // more of it comes as soon as it is unspent here
+	Retry      time.Duration // when there may be more, if nothing was granted
 
 	Spent  int64 // in all since Series began
 	Series int64 // rises when that begins again
@@ -95,7 +95,7 @@ func (e *Exchange) Append(b []byte) []byte {
 func (st *Statement) numbers() [14]*int64 {
 	return [14]*int64{
 		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Usual, &st.Holding,
-		&st.Answers, &st.Granted, &st.Used, &st.Heard, &st.Spent, &st.Series,
+		&st.Answers, &st.Granted, &st.Used, &st.LastNumber, &st.Spent, &st.Series,
 	}
 }
 
@@ -151,17 +151,17 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 	h.tick(t)
 	d := dues{to: make(map[string][]Statement), reports: h.reports}
 	var batch []*holding
-	swept := t.Steady
+	swept := t.Monotonic
 	for i := range h.shards {
 		sh := &h.shards[i]
-		batch = sh.batch(batch[:0], t.Steady)
+		batch = sh.batch(batch[:0], t.Monotonic)
 		for _, x := range batch {
 			sh.mu.Lock()
 			switch {
 			case sh.of[x.id] != x:
 			case !answers(x.id):
 				h.store.ClearPart(x.id)
-				if t.Steady-x.seen > 2*keptFor {
+				if t.Monotonic-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
 			case h.visit(sh, x, t, &d):
@@ -188,13 +188,13 @@ const visitParts = 20
 // reports whether copies of it have to change.
 func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
 	switch {
-	case t.Steady >= x.until, x.unsure, x.over(t.Now):
+	case t.Monotonic >= x.until, x.unsure, x.over(t.Now):
 		h.renew(x, t)
 		changed = true
-	case x.until-t.Steady < lasting:
+	case x.until-t.Monotonic < lasting:
 		h.store.ClearPart(x.id)
 	}
-	h.measure(x, t.Steady)
+	h.measure(x, t.Monotonic)
 	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	if peek.ResetAfter == 0 {
 		x.recovered(t.Now)
@@ -216,9 +216,9 @@ func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed boo
 		}
 	}
 	switch {
-	case b.wants > 0, x.passing > 0, 2*peek.Remaining <= peek.Limit && t.Steady-x.seen < restless:
+	case b.wants > 0, x.passing > 0, 2*peek.Remaining <= peek.Limit && t.Monotonic-x.seen < restless:
 		sh.push(x)
-	case !busy && peek.ResetAfter == 0 && t.Steady-x.seen > keptFor:
+	case !busy && peek.ResetAfter == 0 && t.Monotonic-x.seen > keptFor:
 		h.drop(sh, x)
 		changed = true
 	}
@@ -237,14 +237,14 @@ type balance struct {
 // renewal, units that are returned, a question of what it has, or else, as far as the round has
 // reports left, what was spent. No statement follows one that waits for its answer.
 func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
-	since := t.Steady - a.sent
+	since := t.Monotonic - a.sent
 	if a.waits && since >= unanswered {
 		a.waits = false
 	}
 	if a.waits || a.sent != 0 && since < int64(ExchangeEvery) {
 		return false
 	}
-	asks := (b.wants > 0 || !a.known) && t.Steady >= a.again
+	asks := (b.wants > 0 || !a.known) && t.Monotonic >= a.again
 	holds := a.received > 0 && (b.spare > 0 || since >= renewAfter)
 	if asks || holds {
 		return true
@@ -292,13 +292,13 @@ func (h *Holdings) drop(sh *holdings, x *holding) {
 // statement is the next one about a holding to a region.
 func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
-	a.sent, a.waits, a.reported = t.Steady, true, x.spent()
+	a.sent, a.waits, a.reported = t.Monotonic, true, x.spent()
 	st := Statement{
 		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
 		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 	if !a.known {
-		st.Forgot, st.Heard = true, a.heard
+		st.Forgot, st.LastNumber = true, a.heard
 		if a.asked == 0 {
 			a.asked = a.number // an answer may take longer than until the next statement
 		}
@@ -358,7 +358,7 @@ func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 // are unspent. Until then a region that needs them has to ask.
 func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
-	case t.Steady-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
+	case t.Monotonic-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
 		return peek.Remaining
 	case x.passing > 0 && !x.whole.IsBucket():
 		used, _, _ := h.store.Used(x.id, t.Now)
@@ -386,7 +386,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	a := &x.accounts[region]
 	isNew := h.heed(x, a, st, t)
 	a.reported = x.spent()
-	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: a.reported, Series: x.series}
+	answer = Statement{ID: x.id, Answers: st.Number, LastNumber: a.heard, Spent: a.reported, Series: x.series}
 	had := a.received
 	if isNew && st.Wants > 0 {
 		h.grant(x, region, st, &answer, t)
@@ -445,8 +445,8 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 		h.store.SpendElsewhere(Elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
 		a.theirs = st.Spent
 	}
-	if st.Heard > a.number {
-		a.number, a.waits = st.Heard, false // of a node before this one
+	if st.LastNumber > a.number {
+		a.number, a.waits = st.LastNumber, false // of a node before this one
 	}
 	h.renew(x, t)
 	if st.Number <= a.heard {
@@ -465,7 +465,7 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 		a.granted = min(st.Received, h.regions.start(x.whole.Capacity(), h.regions.self))
 	}
 	a.moved = 0
-	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
+	a.grantedTo, a.grantedUntil = st.From, t.Monotonic+keptFor
 	h.renew(x, t)
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &x.part, t.Now, lost)
@@ -486,7 +486,7 @@ func (h *Holdings) keep(x *holding, t Time) {
 	}
 	x.keeps = min(x.must, x.held)
 	peek := h.store.Peek(x.id, &x.part, t.Now, max(1, x.keeps))
-	x.keepTill = t.Steady + int64(min(peek.RetryAfter, time.Duration(recoveryTime(&x.whole)))) + promiseFor
+	x.keepTill = t.Monotonic + int64(min(peek.RetryAfter, time.Duration(recoveryTime(&x.whole)))) + promiseFor
 	x.must = 0
 }
 
@@ -509,14 +509,14 @@ func (x *holding) catchUp(l *bucket.Limit) {
 // goes back to that, where it can be asked for.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
-	h.measure(x, t.Steady)
+	h.measure(x, t.Monotonic)
 	a.promised = 0
 	h.renew(x, t)
 	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
 	d := demands{x.demand, float64(st.Demand) / 1000}
-	if x.lacked != 0 && float64(t.Steady-x.lacked) < recentSpan(&x.whole) {
+	if x.lacked != 0 && float64(t.Monotonic-x.lacked) < recentSpan(&x.whole) {
 		d = demands{x.usual, float64(st.Usual) / 1000}
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
@@ -528,7 +528,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 		floor = 0
 	}
 	keeps := floor
-	if t.Steady < x.keepTill {
+	if t.Monotonic < x.keepTill {
 		keeps = max(floor, x.keeps)
 	}
 	due := min(st.Wants, target-theirs, x.held-keeps)
@@ -539,7 +539,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 	able := min(due, max(0, h.own(x)-floor)+a.received)
 	if x.passing = due - able; x.passing > 0 {
-		x.passTill = t.Steady + promiseFor
+		x.passTill = t.Monotonic + promiseFor
 	}
 	able = min(able, max(0, x.held-x.promised())) // no unit is promised twice
 	units := able
@@ -548,12 +548,12 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 	back, granted := h.release(x, a, units, t)
 	if units = back + granted; granted > 0 {
-		a.grantedUntil = t.Steady + keptFor
+		a.grantedUntil = t.Monotonic + keptFor
 	}
 	if a.promised = able - units; a.promised > 0 {
 		later := h.store.Peek(x.id, &x.part, t.Now, max(1, min(a.promised, able/8)))
 		answer.More, answer.Retry = true, min(later.RetryAfter, time.Duration(longestRefusal))
-		a.promisedTill = t.Steady + int64(answer.Retry) + promiseFor
+		a.promisedTill = t.Monotonic + int64(answer.Retry) + promiseFor
 		h.renew(x, t)
 	} else if units == 0 {
 		answer.Retry = h.retry(x, &peek, t.Now)
@@ -658,22 +658,22 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	}
 	h.renew(x, t)
 	sh.push(x)
-	if st.Answers != a.number || !a.waits || st.Heard != st.Answers {
+	if st.Answers != a.number || !a.waits || st.LastNumber != st.Answers {
 		return true
 	}
 	gained := st.Granted - a.received
 	a.received, a.receivedUntil = st.Granted, a.sent+term
 	a.waits, a.owes = false, 0
-	a.trip = t.Steady - a.sent
+	a.trip = t.Monotonic - a.sent
 	switch {
 	case st.More:
-		a.refusals, a.again, a.hint = 0, t.Steady+min(int64(st.Retry), longestRefusal), 0
+		a.refusals, a.again, a.hint = 0, t.Monotonic+min(int64(st.Retry), longestRefusal), 0
 	case gained > 0:
-		a.refusals, a.again, a.hint = 0, t.Steady, 0
+		a.refusals, a.again, a.hint = 0, t.Monotonic, 0
 	case a.wants:
 		a.refuse(x, t)
 		if a.hint = 0; st.Retry > 0 {
-			a.hint = t.Steady + int64(st.Retry)
+			a.hint = t.Monotonic + int64(st.Retry)
 			a.again = min(a.again, a.hint)
 		}
 	}
@@ -692,7 +692,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 func (a *account) refuse(x *holding, t Time) {
 	a.refusals = min(a.refusals+1, 10)
 	longest := min(max(int64(x.whole.Per)/4, 2*int64(ExchangeEvery)), longestRefusal)
-	a.again = t.Steady + min(int64(ExchangeEvery)<<a.refusals, longest)
+	a.again = t.Monotonic + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
 // Elsewhere is the id of what the other regions have spent of a limit. It has the same

@@ -92,7 +92,7 @@ func TestAbsurdStatementsCreateNothing(t *testing.T) {
 				}
 				x := r.holding(0)
 				for _, number := range []int64{due[liar.name][0].Number, n} {
-					st.Answers, st.Heard = number, number
+					st.Answers, st.LastNumber = number, number
 					r.holdings.Answered(liar.name, liar.regions.print, &st, r.time())
 					for i := range x.accounts {
 						require.LessOrEqual(t, x.accounts[i].received, int64(50), "of what a region began with it has no more to grant")
@@ -144,7 +144,7 @@ func TestAStatementIsShort(t *testing.T) {
 	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
 	st := Statement{
 		ID: anID, Limit: l, Number: most, From: math.MaxUint64, Received: most, Debt: most, Wants: most, Must: most, Demand: most, Usual: most, Holding: most,
-		Answers: most, Granted: most, Used: most, Heard: most, More: true, Forgot: true, Retry: 366 * 24 * time.Hour, Spent: most, Series: most,
+		Answers: most, Granted: most, Used: most, LastNumber: most, More: true, Forgot: true, Retry: 366 * 24 * time.Hour, Spent: most, Series: most,
 	}
 	e := Exchange{Region: "r", Print: 678}
 	header := len(e.Append(nil))
@@ -164,7 +164,7 @@ func TestAStatementIsShort(t *testing.T) {
 
 func FuzzExchange(f *testing.F) {
 	f.Add((&Exchange{Region: "eu", Print: 2, Statements: []Statement{{ID: anID, Limit: bucket.Limit{Rate: 5, Per: time.Minute}, Number: 1, Wants: 3, Holding: 2}}}).Append(nil))
-	f.Add((&Exchange{Region: "r0", Statements: []Statement{{ID: anID, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 3, Heard: 1, More: true}}}).Append(nil))
+	f.Add((&Exchange{Region: "r0", Statements: []Statement{{ID: anID, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 3, LastNumber: 1, More: true}}}).Append(nil))
 	f.Add([]byte{1, 200})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := ParseExchange(b)
@@ -239,7 +239,7 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 		require.True(t, asks.Forgot)
 		answer := Statement{
 			ID: anID, Limit: from.whole(), Number: 10, From: from.member, Received: 20,
-			Answers: asks.Number, Heard: asks.Number, Holding: 70,
+			Answers: asks.Number, LastNumber: asks.Number, Holding: 70,
 		}
 		require.True(t, to.holdings.Answered(from.name, from.regions.print, &answer, to.time()))
 		l = to.limit()

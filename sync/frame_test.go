@@ -37,7 +37,7 @@ func frames(t testing.TB) (list [][]byte) {
 	}
 	streams[0].Owe(2, All())
 	streams[0].Reset(someID(3), now)
-	streams[0].Give(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
+	streams[0].Transfer(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
 	streams[1].Leaving()
 	streams[1].RequestCounts()
 	for range 4 {

@@ -73,11 +73,11 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	for i := range accounts {
 		a := &accounts[i]
 		a.granted, a.grantedTo = r.held(), r.uint64()
-		a.grantedUntil = t.Steady + min(r.age(), keptFor)
+		a.grantedUntil = t.Monotonic + min(r.age(), keptFor)
 		a.moved = r.held()
 		a.heard = r.number()
 		a.received = r.held()
-		a.receivedUntil = t.Steady + min(r.age(), term)
+		a.receivedUntil = t.Monotonic + min(r.age(), term)
 		a.owes = r.held()
 		a.number = r.number()
 	}
@@ -94,7 +94,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	if x == nil {
 		return
 	}
-	x.seen = t.Steady
+	x.seen = t.Monotonic
 	for i := range accounts {
 		a, from := &x.accounts[i], &accounts[i]
 		if from.heard >= a.heard {
@@ -109,7 +109,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		// What it has granted since the copy was made it is to tell.
 		a.known, a.asked = i == h.regions.self, 0
 	}
-	x.unsure, x.copied = false, t.Steady
+	x.unsure, x.copied = false, t.Monotonic
 	x.series = max(x.series, series+1)
 	h.renew(x, t)
 }

@@ -36,13 +36,13 @@ type Holdings struct {
 	reports int // of what was spent, that one round makes at most
 	shards  [holdingShards]holdings
 
-	partsUntil atomic.Int64 // until when, by the steady clock, the parts that the store has judge as here
+	partsUntil atomic.Int64 // until when, by the monotonic clock, the parts that the store has judge as here
 	steady     atomic.Int64 // the latest time of a step
 	kept       atomic.Int64 // how many
 	beyond     atomic.Uint64
 
 	mu         sync.Mutex
-	knownSince int64  // since when all is remembered, by the steady clock
+	knownSince int64  // since when all is remembered, by the monotonic clock
 	agreed     []bool // the regions that have shown since then that they share limits out alike
 	exact      bool   // of knownSince, as another node is
 }
@@ -76,9 +76,9 @@ const (
 	firstTrip = int64(200 * time.Millisecond)
 )
 
-// Time is the time of a step: Now of the clock that counts go by, and Steady of
+// Time is the time of a step: Now of the clock that counts go by, and Monotonic of
 // one that never steps, both in nanoseconds.
-type Time struct{ Now, Steady int64 }
+type Time struct{ Now, Monotonic int64 }
 
 // holding is one id's. Its shard's lock guards it.
 type holding struct {
@@ -162,7 +162,7 @@ func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.knownSince, h.exact = t.Steady, false
+	h.knownSince, h.exact = t.Monotonic, false
 	h.agreed = make([]bool, len(h.regions.names))
 	h.agreed[h.regions.self] = true
 }
@@ -205,7 +205,7 @@ func (h *Holdings) uncertainFor() time.Duration {
 }
 
 func (h *Holdings) tick(t Time) {
-	for last := h.steady.Load(); t.Steady > last && !h.steady.CompareAndSwap(last, t.Steady); last = h.steady.Load() {
+	for last := h.steady.Load(); t.Monotonic > last && !h.steady.CompareAndSwap(last, t.Monotonic); last = h.steady.Load() {
 	}
 }
 
@@ -235,7 +235,7 @@ func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdin
 
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
-	if t.Steady < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
+	if t.Monotonic < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
 		if !r.Allowed || halves(units, r) {
 			sh := h.shard(id)
 			sh.mu.Lock()
@@ -256,7 +256,7 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 // setPart has the store judge asks by the part of a holding, if that lasts for long enough.
 // x may be nil.
 func (h *Holdings) setPart(x *holding, t Time) {
-	if x != nil && t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
+	if x != nil && t.Monotonic < h.partsUntil.Load() && x.until-t.Monotonic >= lasting {
 		h.store.SetPart(x.id, &x.part)
 	}
 }
@@ -293,7 +293,7 @@ func halves(units int64, r *bucket.Result) bool {
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
-	if t.Steady < h.partsUntil.Load() {
+	if t.Monotonic < h.partsUntil.Load() {
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
 			for i := range asks {
 				r := &answers[i]
@@ -371,7 +371,7 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 	x.asked += units
 	x.denied += units
 	x.largest = max(x.largest, units)
-	x.lacked = t.Steady
+	x.lacked = t.Monotonic
 	if x.held >= x.whole.Capacity() {
 		return // there is none
 	}
@@ -382,7 +382,7 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 			trip = firstTrip
 		}
 		if i != h.regions.self {
-			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Steady, a.hint-t.Steady)+int64(ExchangeEvery)+trip))
+			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Monotonic, a.hint-t.Monotonic)+int64(ExchangeEvery)+trip))
 		}
 	}
 	if r.Remaining == 0 && !x.whole.IsBucket() {
@@ -441,7 +441,7 @@ func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time
 func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
 	x := sh.of[id]
 	if x != nil {
-		if t.Steady >= x.until {
+		if t.Monotonic >= x.until {
 			h.renew(x, t)
 		}
 		return x
@@ -451,7 +451,7 @@ func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t 
 		h.beyond.Add(1)
 		return nil
 	}
-	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
+	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Monotonic, seen: t.Monotonic, series: t.Now}
 	x.unsure = h.uncertainFor() > 0
 	for i := range x.accounts {
 		x.accounts[i].known = !x.unsure || i == h.regions.self
@@ -486,7 +486,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 	ends := func(units *int64, at int64) (ended int64) {
 		switch {
 		case *units == 0:
-		case t.Steady >= at:
+		case t.Monotonic >= at:
 			ended, *units = *units, 0
 		default:
 			until = min(until, at)
@@ -508,7 +508,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 		uncertain = uncertain || !a.known
 	}
 	if uncertain {
-		if end := h.uncertainUntil(x, t.Steady); t.Steady < end {
+		if end := h.uncertainUntil(x, t.Monotonic); t.Monotonic < end {
 			until = min(until, end)
 		} else {
 			uncertain = false // whatever was granted has come back by then
@@ -522,7 +522,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 		x.held = 0
 	}
 	part := x.whole.Part(max(0, x.held-promised-x.passing))
-	if part != x.part || until-t.Steady < lasting {
+	if part != x.part || until-t.Monotonic < lasting {
 		h.store.ClearPart(x.id)
 	}
 	x.part, x.until = part, until

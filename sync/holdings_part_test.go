@@ -25,7 +25,7 @@ func (r *region) byStore(t *testing.T) bool {
 	l := r.whole()
 	var res bucket.Result
 	id, now := anID, r.time()
-	knew := now.Steady < r.holdings.partsUntil.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
+	knew := now.Monotonic < r.holdings.partsUntil.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
 	r.holdings.Take(id, &l, now, 0, &res)
 	require.True(t, res.Allowed)
 	return knew
@@ -104,7 +104,7 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 		x := from.holding(0)
 		a := &x.accounts[to.index]
 		from.holdings.shard(anID).mu.Lock()
-		a.received, a.receivedUntil = 40, from.time().Steady+term
+		a.received, a.receivedUntil = 40, from.time().Monotonic+term
 		a.sent = a.receivedUntil // so that it is not asked for anew
 		from.holdings.renew(x, from.time())
 		from.holdings.shard(anID).mu.Unlock()
@@ -170,7 +170,7 @@ func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	}
 	x := from.holding(0)
 	w.now += sec
-	from.holdings.measure(x, from.time().Steady)
+	from.holdings.measure(x, from.time().Monotonic)
 	require.InDelta(t, 100/7, x.demand, 90)
 	require.Positive(t, x.demand)
 	require.Zero(t, x.spent())

@@ -19,7 +19,7 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	at := Time{int64(time.Hour), int64(time.Hour)}
 	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16, bucket.Salt{}), at)
 	h.agreed, h.knownSince = []bool{true, true}, h.knownSince-2*keptFor
-	h.partsUntil.Store(at.Steady + 1) // so that takes are by what the store was told, where they can be
+	h.partsUntil.Store(at.Monotonic + 1) // so that takes are by what the store was told, where they can be
 	total := int64(0)
 	for round := range 1000 {
 		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
@@ -40,7 +40,7 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 			})
 		}
 		far := &x.accounts[h.regions.index("far")]
-		far.grantedUntil = at.Steady + keptFor
+		far.grantedUntil = at.Monotonic + keptFor
 		released := int64(0)
 		for range 50 {
 			sh.mu.Lock()

@@ -14,7 +14,7 @@ type holdings struct {
 	all   []*holding // in no order
 	queue []*holding // those to be visited next
 	next  int        // of all, to be visited
-	began int64      // when the sweep of all that is under way began, by the steady clock
+	began int64      // when the sweep of all that is under way began, by the monotonic clock
 	swept int64      // when the last sweep began that is over
 }
 

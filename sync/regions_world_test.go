@@ -72,7 +72,7 @@ type region struct {
 	holdings *Holdings
 	store    *bucket.Store
 	ahead    int64 // of Now, before what is true
-	begun    int64 // of Steady
+	begun    int64 // of Monotonic
 	wall     int64 // ahead of the clock of who asks, which names windows
 	copies   []duplicate
 	admitted int64          // units, by any of its nodes
@@ -168,7 +168,7 @@ func (w *globe) fail(format string, args ...any) {
 }
 
 func (r *region) time() Time {
-	return Time{Now: r.w.now + r.ahead, Steady: r.w.now - epoch + r.begun}
+	return Time{Now: r.w.now + r.ahead, Monotonic: r.w.now - epoch + r.begun}
 }
 
 // restart begins with another node, which has a copy of each id, or with nothing.
@@ -372,7 +372,7 @@ func (w *globe) arrive(p *post) {
 
 func (st *Statement) String() string {
 	return fmt.Sprintf("{n %d received %d debt %d wants %d must %d demand %d holding %d forgot %v | answers %d granted %d used %d heard %d more %v retry %v}",
-		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.Heard%1e12, st.More, st.Retry)
+		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.LastNumber%1e12, st.More, st.Retry)
 }
 
 // charged notes what a step has counted that nobody asked for.
@@ -476,7 +476,7 @@ func (w *globe) check() {
 			}
 			unknown = unknown || !x.known()
 			has := min(capacity, max(0, x.has(r, t)))
-			if t.Steady < x.until {
+			if t.Monotonic < x.until {
 				has = max(has, x.held)
 			}
 			sum += has
@@ -505,10 +505,10 @@ func (x *holding) has(r *region, t Time) int64 {
 	units := r.regions.start(x.whole.Capacity(), r.index)
 	for i := range x.accounts {
 		a := &x.accounts[i]
-		if t.Steady < a.grantedUntil {
+		if t.Monotonic < a.grantedUntil {
 			units -= a.granted
 		}
-		if t.Steady < a.receivedUntil {
+		if t.Monotonic < a.receivedUntil {
 			units += a.received
 		}
 	}
@@ -518,7 +518,7 @@ func (x *holding) has(r *region, t Time) int64 {
 func (w *globe) checkPair(id int, g, r *region) {
 	var granted, received int64
 	if x := g.holding(id); x != nil {
-		if a := &x.accounts[r.index]; g.time().Steady < a.grantedUntil {
+		if a := &x.accounts[r.index]; g.time().Monotonic < a.grantedUntil {
 			granted = a.granted
 		}
 	}
@@ -526,7 +526,7 @@ func (w *globe) checkPair(id int, g, r *region) {
 	if x == nil {
 		return
 	}
-	a, steady := &x.accounts[g.index], r.time().Steady
+	a, steady := &x.accounts[g.index], r.time().Monotonic
 	if steady < a.receivedUntil {
 		received = a.received
 	}
@@ -536,7 +536,7 @@ func (w *globe) checkPair(id int, g, r *region) {
 		}
 		e, _ := ParseExchange(p.bytes)
 		for i := range e.Statements {
-			if st := &e.Statements[i]; st.ID == x.id && st.Answers == a.number && st.Heard == st.Answers {
+			if st := &e.Statements[i]; st.ID == x.id && st.Answers == a.number && st.LastNumber == st.Answers {
 				received = max(received, st.Granted)
 			}
 		}

@@ -92,7 +92,7 @@ func (x *trio) play(t *testing.T, limit *bucket.Limit, script string) {
 			owed := map[string]Ranges{"": All(), "it": {{id.Hi, id.Hi}}, "both": {{id.Hi, id.Hi + 1}}, "others": {{1, 2}}}
 			s.Owe(Member(number(rest[0])), owed[strings.Join(rest[1:], "")])
 		case "gives":
-			s.Give(Member(number(rest[0])), 1, All(), x.now)
+			s.Transfer(Member(number(rest[0])), 1, All(), x.now)
 		case "meets":
 			s.Meet(members(rest))
 		case "collects":

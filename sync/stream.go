@@ -124,10 +124,10 @@ func (s *Stream) Hold(h *Holdings) {
 	}
 }
 
-// Copy queues the holdings of these ids, which have changed, for the ids'
+// Replicate queues the holdings of these ids, which have changed, for the ids'
 // targets; of an id for which this node does not answer any more, for the member that
 // does. It returns what Collect does.
-func (s *Stream) Copy(ids []bucket.ID, now int64, roles Roles) []Member {
+func (s *Stream) Replicate(ids []bucket.ID, now int64, roles Roles) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -147,7 +147,7 @@ func (s *Stream) Copy(ids []bucket.ID, now int64, roles Roles) []Member {
 
 // Meet sets the members of the roster: something is kept to be sent for each of
 // them, and what was kept for others is dropped. Before it is called, and for
-// others, Owe, Give and Next do nothing.
+// others, Owe, Transfer and Next do nothing.
 func (s *Stream) Meet(members []Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,10 +235,10 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 	}
 }
 
-// Give queues the word that authority over ranges is `to`'s: it is sent once
+// Transfer queues the word that authority over ranges is `to`'s: it is sent once
 // all is acknowledged that waits for `to` now. move is a number that rises with
 // each move. From this call on, Roles must not say that this node holds them.
-func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
+func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
@@ -478,11 +478,11 @@ func (s *Stream) Beside() StreamStats {
 
 // Backlog is how much waits for a member.
 type Backlog struct {
-	Counts   int           // ids that it has not acknowledged; an id can be among them more than once
-	Age      time.Duration // of the oldest of them
-	Bulk     int           // of these, ids that a review has found
-	Scanning bool          // a scan is under way
-	Giving   bool          // it is given authority, and has yet to take it
+	Counts       int           // ids that it has not acknowledged; an id can be among them more than once
+	Age          time.Duration // of the oldest of them
+	Bulk         int           // of these, ids that a review has found
+	Scanning     bool          // a scan is under way
+	Transferring bool          // it is given authority, and has yet to take it
 }
 
 // Lag returns how much waits for a member.
@@ -493,7 +493,7 @@ func (s *Stream) Lag(to Member, now int64) Backlog {
 	if o == nil {
 		return Backlog{}
 	}
-	l := Backlog{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Giving: o.giving()}
+	l := Backlog{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Transferring: o.giving()}
 	at, waits := o.queue.oldest()
 	if len(o.flight.items) > 0 {
 		at, waits = o.flight.items[0].at, true
@@ -530,8 +530,8 @@ func (s *Stream) Acknowledged(to Member, at int64) bool {
 	return o == nil || o.acknowledged(at) && !s.reviewing
 }
 
-// Giving reports whether authority that was given has not been taken yet.
-func (s *Stream) Giving() bool {
+// Transferring reports whether authority that was given has not been taken yet.
+func (s *Stream) Transferring() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.outbounds, (*outbound).giving)

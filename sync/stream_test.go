@@ -191,7 +191,7 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 	s := l.streams[0]
 	s.Owe(2, All())
 	s.Collect(l.now, false, l.roles(0))
-	s.Give(2, 7, NewRanges(Range{5, 9}, Range{100, 200}), l.now)
+	s.Transfer(2, 7, NewRanges(Range{5, 9}, Range{100, 200}), l.now)
 	var complete bool
 	for {
 		frame := s.Next(2, l.now, l.roles(0), nil, 16<<10)
@@ -223,8 +223,8 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 	for i := range uint64(2*x.streams[0].caps.Ranges + 10) {
 		want = append(want, Range{10 * i, 10*i + 1})
 	}
-	x.streams[0].Give(2, 7, NewRanges(want...), x.now)
-	x.streams[0].Give(2, 8, NewRanges(Range{9, 9}), x.now)
+	x.streams[0].Transfer(2, 7, NewRanges(want...), x.now)
+	x.streams[0].Transfer(2, 8, NewRanges(Range{9, 9}), x.now)
 	var got []Range
 	for answered := false; ; answered = !answered {
 		frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
@@ -233,7 +233,7 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 		}
 		if !answered { // it does not come
 			x.streams[0].Lost(2)
-			require.True(t, x.streams[0].Giving())
+			require.True(t, x.streams[0].Transferring())
 			frame = x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
 		}
 		answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
@@ -247,7 +247,7 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.True(t, slices.Equal(append(want, Range{9, 9}), got), "%d ranges of %d", len(got), len(want)+1)
-	require.False(t, x.streams[0].Giving())
+	require.False(t, x.streams[0].Transferring())
 }
 
 // What is owed later is not waited for: nobody holds what is given meanwhile. But a
@@ -269,7 +269,7 @@ func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 			}
 			s.Collect(l.now, false, l.roles(0))
 		}
-		s.Give(2, 7, All(), l.now)
+		s.Transfer(2, 7, All(), l.now)
 		if drops {
 			l.stores[0].Take(someID(10), &limit, l.now, 1)
 			s.Collect(l.now, false, l.roles(0))
@@ -524,13 +524,13 @@ func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 		x.streams[0].Collect(x.now, false, x.roles[0])
 		x.exchange(t, 0, 1)
 		*x.roles[0] = fixed{answers: 2}
-		x.streams[0].Give(2, 1, Ranges{{id.Hi, id.Hi}}, x.now)
+		x.streams[0].Transfer(2, 1, Ranges{{id.Hi, id.Hi}}, x.now)
 		if flies {
 			x.streams[0].Next(2, x.now, x.roles[0], nil, 1<<10)
 		}
 		x.streams[0].Yield(nil, x.now)
 		x.streams[0].Lost(2)
-		require.False(t, x.streams[0].Giving())
+		require.False(t, x.streams[0].Transferring())
 		*x.roles[0], *x.roles[2] = fixed{answers: 3}, fixed{holds: true, answers: 3}
 		require.False(t, x.streams[0].Idle(3))
 		for sent := 1; sent > 0; {
@@ -556,13 +556,13 @@ func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
 		x.stores[0].Take(id, &limit, x.now, 4)
 		x.stores[0].Take(other, &limit, x.now, 3)
 		s.Collect(x.now, false, x.roles[0])
-		s.Give(gone, 1, Ranges{{id.Hi, id.Hi}}, x.now)
+		s.Transfer(gone, 1, Ranges{{id.Hi, id.Hi}}, x.now)
 		if flies {
 			require.NotNil(t, s.Next(gone, x.now, x.roles[0], nil, 1<<10))
 		}
 		x.roles[0].targets = []Member{2}
 		s.Meet([]Member{2})
-		require.False(t, s.Giving())
+		require.False(t, s.Transferring())
 		x.exchange(t, 0, 1)
 		require.EqualValues(t, 4, x.copy(1, id).used)
 		require.Zero(t, x.copy(1, other).used, "which nobody was being given")
@@ -738,6 +738,6 @@ func TestAcknowledgedIgnoresLaterItems(t *testing.T) {
 	s.Owe(3, All())
 	require.False(t, s.Acknowledged(3, s.Time()), "owed")
 	deliver(s.Next(3, now, leaver{}, nil, 4<<10))
-	s.Give(3, 1, All(), now)
+	s.Transfer(3, 1, All(), now)
 	require.False(t, s.Acknowledged(3, s.Time()), "authority")
 }

@@ -126,7 +126,7 @@ func (n *node) Holder(id bucket.ID) Member {
 	return 0
 }
 
-// StandIn is who answers in the place of an owner that is not heard, 0 if nobody does.
+// StandIn is who answers in the place of an owner that is not connected, 0 if nobody does.
 func (n *node) StandIn(id bucket.ID) Member {
 	if list := ranked(id, n.serves); len(list) > 0 && list[0] != n.name && !n.heard[list[0]] {
 		return n.Answers(id)
@@ -136,7 +136,7 @@ func (n *node) StandIn(id bucket.ID) Member {
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
 	// The owner and its successors, as they are and as they will be once all that
-	// join serve. A member that stands in counts whom it hears.
+	// join serve. A member that stands in counts whom it is connected to.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {
@@ -276,7 +276,7 @@ func (n *node) handOver() (gave bool) {
 		owner := ranked(id, n.serves)[0]
 		if n.holds[id] && owner != n.name && n.heard[owner] && !n.stream.Lag(owner, w.now).Scanning && !w.buried[n.name] {
 			w.moves++
-			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}), w.now)
+			n.stream.Transfer(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}), w.now)
 			n.holds[id] = false
 			w.logf("%d gives %x to %d", n.name, id.Hi, owner)
 			gave = true

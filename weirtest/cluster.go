@@ -53,7 +53,7 @@ type Options struct {
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is told of the units of each count that a host's node spends, by
 	// the id that weir.Limiter's ID gives, or below zero gives back, as it does: also of
-	// what nobody hears the answer to. reset is the number of the last weir.Limiter.Reset
+	// what no member hears the answer to. reset is the number of the last weir.Limiter.Reset
 	// that this node knows of, 0 of none: of two nodes that know different ones, the lower
 	// one's units are forgotten. It is told of no units as the node hears of a reset. It
 	// must not block, and calls no method of the Cluster or of a node.

@@ -51,7 +51,7 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 						require.Equal(t, 5*milli, took(began))
 						require.ErrorIs(t, err, cluster.ErrBroken)
 						_, err = f.ask("a", "b", second/10)
-						require.ErrorIs(t, err, cluster.ErrUnheard)
+						require.ErrorIs(t, err, cluster.ErrDisconnected)
 					}
 					_, err = f.ask("a", "c", second/10)
 					require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 	}
 }
 
-// hearEachOther waits until every host hears every other itself.
+// hearEachOther waits until every host is connected to every other itself.
 func (f *fleet) hearEachOther(within time.Duration, hosts ...string) {
 	f.t.Helper()
 	start := time.Now()

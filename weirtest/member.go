@@ -96,7 +96,7 @@ type member struct {
 	snapshot *gossip              // of roster and table; nil or of another version when they have changed
 	stale    bool                 // the view may differ from what is known
 	peers    map[string]*peer
-	missing  map[string]time.Time // those that nobody on this side hears, since when
+	missing  map[string]time.Time // those that no member on this side is connected to, since when
 	answered map[*Host]bool       // those of which a member ever has
 	stats    cluster.Stats
 	progress signal // a pong has come
@@ -203,7 +203,7 @@ func (m *member) Stats() cluster.Stats {
 	s.Refused = maps.Clone(m.refused)
 	s.Unanswered, s.RoundTrips = m.unanswered(), make(map[string]time.Duration)
 	if m.table != nil {
-		s.Lateness = m.table.Delay()
+		s.SchedulingDelay = m.table.Delay()
 	}
 	for name, p := range m.peers {
 		if trip := p.trips.Mean(); trip > 0 && p.isConnected() {
@@ -262,7 +262,7 @@ func (m *member) Forget(name string) error {
 	return err
 }
 
-// Leave waits until all that are heard have taken note, ctx is done, or a
+// Leave waits until all that are connected have taken note, ctx is done, or a
 // second has passed.
 func (m *member) Leave(ctx context.Context) error {
 	n := m.net
@@ -393,7 +393,7 @@ func (m *member) serve() {
 			m.handler.Changed()
 		}
 		if heard {
-			m.handler.Heard()
+			m.handler.Answered()
 		}
 		for rest := inbox; len(rest) > 0; {
 			from := rest[0].from
@@ -446,7 +446,7 @@ func (m *member) stoodStill() bool { return m.host.resumes(time.Now()).After(tim
 // catchesUp is when it has read what came in the pause.
 func (m *member) catchesUp() time.Time { return m.host.resumes(time.Now()).Add(lookAgain) }
 
-// tick is the member's clock: it judges who is heard, and pings.
+// tick is the member's clock: it judges who is connected, and pings.
 func (m *member) tick() {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()

@@ -22,7 +22,7 @@ type echoes struct{ late chan string }
 
 func (echoes) Changed() {}
 
-func (echoes) Heard() {}
+func (echoes) Answered() {}
 
 func (echoes) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
@@ -30,13 +30,13 @@ func (echoes) Serve(b *cluster.Batch) {
 	}
 }
 
-// counting counts the calls of Heard.
+// counting counts the calls of Answered.
 type counting struct {
 	echoes
 	heard *atomic.Int64
 }
 
-func (c counting) Heard() { c.heard.Add(1) }
+func (c counting) Answered() { c.heard.Add(1) }
 
 func (e echoes) Late(_ cluster.Peer, _, answer []byte) {
 	select {
@@ -130,8 +130,8 @@ func TestSimulatedMembership(t *testing.T) {
 			whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
 			f.becomes(whole, second, "a", "b", "c", "d", "e")
 			n.Split([]string{"a", "b"}, []string{"c", "d", "e"})
-			f.becomes("a-1 serving, b-1 serving, c-1 unheard, d-1 unheard, e-1 unheard", 2*second, "a", "b")
-			f.becomes("a-1 unheard, b-1 unheard, c-1 serving, d-1 serving, e-1 serving", 2*second, "c", "d", "e")
+			f.becomes("a-1 serving, b-1 serving, c-1 missing, d-1 missing, e-1 missing", 2*second, "a", "b")
+			f.becomes("a-1 missing, b-1 missing, c-1 serving, d-1 serving, e-1 serving", 2*second, "c", "d", "e")
 			f.becomes("a-1 serving, b-1 serving, c-1 dead, d-1 dead, e-1 dead", 6*second, "a", "b")
 			time.Sleep(30 * second)
 			n.Heal()
@@ -144,9 +144,9 @@ func TestSimulatedMembership(t *testing.T) {
 			time.Sleep(10 * second)
 			require.Equal(t, "a-1 serving, b-1 serving, c-1 serving", f.roster("a"))
 			v := f.clusters["a"].View()
-			require.Equal(t, [][]bool{{true, false, true}, {false, true, true}, {true, true, true}}, v.Hears)
+			require.Equal(t, [][]bool{{true, false, true}, {false, true, true}, {true, true, true}}, v.Connected)
 			_, err := f.ask("a", "b", second)
-			require.ErrorIs(t, err, cluster.ErrUnheard)
+			require.ErrorIs(t, err, cluster.ErrDisconnected)
 		},
 		"the larger side forgets the dead after Forget, the smaller after ten times that, and who was forgotten comes back joining": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
@@ -203,7 +203,7 @@ func TestSimulatedMembership(t *testing.T) {
 			f := newFleet(t, n, "a", "b")
 			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
 			n.Host("b").Kill()
-			f.becomes("a-1 serving, b-1 unheard", 20*milli, "a")
+			f.becomes("a-1 serving, b-1 missing", 20*milli, "a")
 			_, err := f.clusters["b"].View().Members[0].Peer.Ask(t.Context(), nil, nil, second)
 			require.ErrorIs(t, err, cluster.ErrClosed)
 			f.start("b", n.Host("b").Cluster(cluster.Config{}))
@@ -216,7 +216,7 @@ func TestSimulatedMembership(t *testing.T) {
 			_, err := f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrTimeout)
 			_, err = f.ask("a", "b", second)
-			require.ErrorIs(t, err, cluster.ErrUnheard)
+			require.ErrorIs(t, err, cluster.ErrDisconnected)
 		},
 		"what is asked of a frozen host is answered late": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
@@ -231,7 +231,7 @@ func TestSimulatedMembership(t *testing.T) {
 			require.ErrorIs(t, err, cluster.ErrStalled)
 			time.Sleep(second)
 			_, err = f.ask("a", "b", 10*milli)
-			require.ErrorIs(t, err, cluster.ErrUnheard)
+			require.ErrorIs(t, err, cluster.ErrDisconnected)
 			require.Empty(t, f.late)
 			n.Host("b").Thaw()
 			time.Sleep(second)

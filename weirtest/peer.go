@@ -199,7 +199,7 @@ func (p *peer) ping() {
 	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered})
 }
 
-// tell sends what the member knows to all that it hears.
+// tell sends what the member knows to all that it is connected to.
 func (m *member) tell() {
 	known := m.known()
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
@@ -354,7 +354,7 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 		}
 	}
 	if a.heard {
-		m.handler.Heard()
+		m.handler.Answered()
 	}
 	return append(dst, a.answer...), a.err
 }
@@ -433,7 +433,7 @@ func (p *peer) ready() error {
 	case p.owner.closed:
 		return cluster.ErrClosed
 	case !p.isConnected():
-		return cluster.ErrUnheard
+		return cluster.ErrDisconnected
 	case !p.abroad && p.owner.table.IsStalled(p.to.name):
 		return cluster.ErrStalled
 	case len(p.asks) >= askBound || len(p.out.queue) >= askBound:

@@ -88,7 +88,7 @@ func (r *region) way() (*peer, error) {
 	case r.member.closed:
 		return nil, cluster.ErrClosed
 	case r.at == nil || !r.at.welcome:
-		return nil, cluster.ErrUnheard
+		return nil, cluster.ErrDisconnected
 	}
 	return r.at, nil
 }

@@ -62,9 +62,9 @@ func TestSimulatedRegions(t *testing.T) {
 			n.Split([]string{"oslo1", "oslo2"}, []string{"rome1", "rome2"})
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrTimeout)
 			time.Sleep(4 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
+			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			time.Sleep(time.Duration(testenv.PickFull(t, 5, 60)) * time.Minute)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
+			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			require.Equal(t, "oslo1-1 serving, oslo2-1 serving", f.roster("oslo1"), "the region is whole")
 			n.Heal()
 			t.Log("reached after", f.reachesAbroad("oslo1", "rome", 14*second))
@@ -77,7 +77,7 @@ func TestSimulatedRegions(t *testing.T) {
 			}
 			n.Cut("rome1", "oslo1")
 			time.Sleep(5 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
+			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			require.NoError(t, f.asksAbroad("oslo2", "rome", second))
 			n.Heal()
 			f.reachesAbroad("oslo1", "rome", 14*second)
@@ -88,7 +88,7 @@ func TestSimulatedRegions(t *testing.T) {
 			for range 3 {
 				n.Host("rome1").Kill()
 				time.Sleep(second)
-				require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
+				require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 				f.settle("rome1", "rome", "oslo")
 				f.reachesAbroad("oslo1", "rome", 3*second)
 			}
@@ -103,7 +103,7 @@ func TestSimulatedRegions(t *testing.T) {
 			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrBusy)
 			require.EqualValues(t, 1, f.clusters["oslo1"].Stats().Dropped)
 			time.Sleep(5 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrUnheard)
+			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			n.Host("rome1").Thaw()
 			f.reachesAbroad("oslo1", "rome", 14*second)
 		},

@@ -131,7 +131,7 @@ func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
 // throttled plays a minute of three nodes that are paused so, asked for so many checks,
 // and says who answered how many of them, and how often views had somebody for gone or
 // for stalled.
-func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, unheard, stalled int64) {
+func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, missing, stalled int64) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
 		var settled atomic.Bool
@@ -168,15 +168,15 @@ func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int
 		}
 		time.Sleep(time.Second)
 		settled.Store(false)
-		unheard, stalled = gone.Load(), silent.Load()
+		missing, stalled = gone.Load(), silent.Load()
 	})
-	return sources, unheard, stalled
+	return sources, missing, stalled
 }
 
 func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
 	checks := testenv.PickFull(t, 2000, 6000)
-	sources, unheard, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond, checks)
-	require.Zero(t, unheard)
+	sources, missing, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond, checks)
+	require.Zero(t, missing)
 	require.Zero(t, stalled)
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
 }
@@ -233,8 +233,8 @@ func TestAnOwnerThatReportsItsDelayIsWaitedFor(t *testing.T) {
 // Where nothing is asked pings alone tell who is there.
 func TestAPauseOfOnesOwnIsNoSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
-		_, unheard, _ := throttled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
-		require.Zero(t, unheard, every)
+		_, missing, _ := throttled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
+		require.Zero(t, missing, every)
 	}
 }
 
@@ -247,8 +247,8 @@ func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
 				pause = 220 * time.Millisecond // of both, as its timers run on
 			}
 			checks := testenv.PickFull(t, 2000, 6000)
-			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond, checks)
-			require.Zero(t, unheard)
+			sources, missing, _ := throttled(t, gossip, pause, 700*time.Millisecond, checks)
+			require.Zero(t, missing)
 			require.Less(t, sources[weir.Owner]+sources[weir.Forwarded], checks, "%v", sources)
 			require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded]+sources[weir.Relayed]+sources[weir.StandIn]+sources[weir.Budget], "%v", sources)
 		})

@@ -25,7 +25,7 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 		{"a node of another region is asked and told, and sees who asks", asksAbroad},
 		{"a message to another region has at most MaxMessage bytes", boundsAbroad},
 		{"a late answer from another region is dropped, and its connection kept", lateAbroad},
-		{"nobody of another region is in View, and nobody there is heard", unseen},
+		{"nobody of another region is in View, and nobody there is connected", unseen},
 		{"a node of the wrong region is refused, until the name leads to the right one", func(t *testing.T, w World, n *node) {
 			refuses(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
 		}},
@@ -92,7 +92,7 @@ func reaches(t *testing.T, p cluster.Peer) (name string) {
 		switch {
 		case err == nil:
 			return string(answer)
-		case !errors.Is(err, cluster.ErrUnheard) && !errors.Is(err, cluster.ErrTimeout):
+		case !errors.Is(err, cluster.ErrDisconnected) && !errors.Is(err, cluster.ErrTimeout):
 			t.Fatal("asking another region:", err)
 		case time.Since(begun) > replaced:
 			t.Fatalf("another region is not reached after %v: %v", time.Since(begun), err)
@@ -113,7 +113,7 @@ func noRegion(t *testing.T, w World, n *node) {
 		p := n.Region(name)
 		expect(t, p == nil, "Region(%q) is %v", name, p)
 	}
-	took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard)
+	took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
 	expect(t, took <= long/2, "asking a region of which nobody is known took %v", took)
 	n.Region(far).Tell([]byte("tell nobody"))
 }
@@ -165,7 +165,7 @@ func unseen(t *testing.T, w World, n *node) {
 		v := one.View()
 		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "one of two nodes in different regions sees\n%s", text(v))
 		k := one.heard.Load()
-		expect(t, k == 0, "Heard was called %d times", k)
+		expect(t, k == 0, "Answered was called %d times", k)
 		expect(t, one.Forget(n.name()) != nil, "Forget of one that is well found nothing wrong")
 	}
 	joined := n.Stats().JoinedCount + there.Stats().JoinedCount
@@ -178,7 +178,7 @@ func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
 	w.Resolve(0)
 	begun := time.Now()
 	for wrong.Stats().Refused[reason] < 3 {
-		fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrUnheard)
+		fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
 		ensure(t, time.Since(begun) <= replaced, "refused were %v", wrong.Stats().Refused)
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -72,14 +72,14 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"an answer may come later, in any order", 2, answersLater},
 		{"a message has at most MaxMessage bytes", 2, bounds},
 		{"a tell arrives", 2, tells},
-		{"an ask whose context ends leaves its member heard", 2, cancels},
-		{"an ask that times out leaves its member heard", 2, timesOut},
+		{"an ask whose context ends leaves its member connected", 2, cancels},
+		{"an ask that times out leaves its member connected", 2, timesOut},
 		{"an answer that is late is handed over once", 2, handsOver},
 		{"who leaves is off the roster, and still asks", 3, leaves},
 		{"who closes is asked in vain, dies and is forgotten", 3, dies},
 		{"a node announces what it may say of itself, until it leaves", 1, joining},
 		{"what a member announces is known to all at once", 3, announces},
-		{"Heard is called for as long as anyone answers, and no longer", 2, hears},
+		{"Answered is called for as long as anyone answers, and no longer", 2, hears},
 		{"a closed cluster answers ErrClosed", 2, closes},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
@@ -116,7 +116,7 @@ type node struct {
 	mu    sync.Mutex
 	views []*cluster.View // that Changed has found
 	texts []string        // what they looked like then
-	lives []uint64        // the node's epoch at each call of Heard
+	lives []uint64        // the node's epoch at each call of Answered
 	put   map[string]cluster.Later
 	off   chan string // names of what was put off
 }
@@ -126,7 +126,7 @@ type late struct {
 	request, answer string
 }
 
-// together starts so many members that serve and hear each other. They end with t.
+// together starts so many members that serve and are connected to each other. They end with t.
 func together(t *testing.T, w World, members int) []*node {
 	t.Helper()
 	if members > w.Size {
@@ -239,8 +239,8 @@ func (n *node) Changed() {
 	}
 }
 
-// Heard implements cluster.Handler.
-func (n *node) Heard() {
+// Answered implements cluster.Handler.
+func (n *node) Answered() {
 	n.heard.Add(1)
 	if v := n.View(); v.Self >= 0 {
 		n.mu.Lock()
@@ -387,10 +387,10 @@ func (n *node) peer(other *node) cluster.Peer {
 	return n.member(other.name()).Peer
 }
 
-// hears waits until n hears the member of that name itself.
+// hears waits until n is connected to the member of that name itself.
 func (n *node) hears(name string) {
 	n.t.Helper()
-	n.await("it hears "+name, func(v *cluster.View) bool {
+	n.await("it is connected to "+name, func(v *cluster.View) bool {
 		i := n.index(name)
 		return v == n.View() && i >= 0 && v.Direct[i]
 	})
@@ -434,8 +434,8 @@ func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want err
 func text(v *cluster.View) string {
 	var b strings.Builder
 	for i, m := range v.Members {
-		fmt.Fprintf(&b, "%d %s %s %s %v %v announced %v epoch %d hears", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State, m.Announced, m.Epoch)
-		for j, heard := range v.Hears[i] {
+		fmt.Fprintf(&b, "%d %s %s %s %v %v announced %v epoch %d connected to", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State, m.Announced, m.Epoch)
+		for j, heard := range v.Connected[i] {
 			if heard {
 				fmt.Fprintf(&b, " %d", j)
 			}
@@ -452,39 +452,39 @@ func malformed(v *cluster.View) string {
 		return "the view is nil"
 	}
 	n := len(v.Members)
-	if len(v.Hears) != n || len(v.Direct) != n || v.Stalled != nil && len(v.Stalled) != n || v.Self < -1 || v.Self >= n {
-		return fmt.Sprintf("Hears has %d rows, Direct has %d, Stalled has %d, Self is %d for %d members", len(v.Hears), len(v.Direct), len(v.Stalled), v.Self, n)
+	if len(v.Connected) != n || len(v.Direct) != n || v.Stalled != nil && len(v.Stalled) != n || v.Self < -1 || v.Self >= n {
+		return fmt.Sprintf("Connected has %d rows, Direct has %d, Stalled has %d, Self is %d for %d members", len(v.Connected), len(v.Direct), len(v.Stalled), v.Self, n)
 	}
 	for i, m := range v.Members {
 		switch {
 		case v.Stalls(i) && (!v.Direct[i] || i == v.Self):
-			return fmt.Sprintf("member %d has stalled, and is not heard", i)
+			return fmt.Sprintf("member %d has stalled, and is not connected", i)
 		case i > 0 && v.Members[i-1].Name >= m.Name:
 			return "Members is not sorted by name"
 		case (m.Peer == nil) != (i == v.Self):
 			return "Peer is not nil for the node itself alone"
 		case m.Region != v.Members[0].Region:
 			return fmt.Sprintf("members of region %s and also of %s", v.Members[0].Region, m.Region)
-		case len(v.Hears[i]) != n:
-			return fmt.Sprintf("row %d of Hears has %d columns for %d members", i, len(v.Hears[i]), n)
-		case !v.Hears[i][i]:
+		case len(v.Connected[i]) != n:
+			return fmt.Sprintf("row %d of Connected has %d columns for %d members", i, len(v.Connected[i]), n)
+		case !v.Connected[i][i]:
 			return fmt.Sprintf("member %d does not hear itself", i)
-		case m.State != m.Announced && m.State != cluster.Unheard && m.State != cluster.Dead,
+		case m.State != m.Announced && m.State != cluster.Missing && m.State != cluster.Dead,
 			m.Announced != cluster.Joining && m.Announced != cluster.Serving && m.Announced != cluster.Leaving:
 			return fmt.Sprintf("member %d is %v, and has announced %v", i, m.State, m.Announced)
 		}
 	}
-	if v.Self >= 0 && !slices.Equal(v.Direct, v.Hears[v.Self]) {
-		return "Direct is not the node's own row of Hears"
+	if v.Self >= 0 && !slices.Equal(v.Direct, v.Connected[v.Self]) {
+		return "Direct is not the node's own row of Connected"
 	}
 	return ""
 }
 
-// whole reports whether there are n members that all serve and hear each other.
+// whole reports whether there are n members that all serve and are connected to each other.
 func whole(v *cluster.View, n int) bool {
 	return len(v.Members) == n &&
 		!slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return m.State != cluster.Serving }) &&
-		!slices.ContainsFunc(v.Hears, func(row []bool) bool { return slices.Contains(row, false) })
+		!slices.ContainsFunc(v.Connected, func(row []bool) bool { return slices.Contains(row, false) })
 }
 
 func started(t *testing.T, nodes []*node) {
@@ -662,7 +662,7 @@ func handsOver(t *testing.T, nodes []*node) {
 		if errors.Is(err, cluster.ErrTimeout) {
 			break
 		}
-		stalled := errors.Is(err, cluster.ErrStalled) || errors.Is(err, cluster.ErrUnheard)
+		stalled := errors.Is(err, cluster.ErrStalled) || errors.Is(err, cluster.ErrDisconnected)
 		if !stalled || time.Since(begun) > nodes[0].stands {
 			t.Fatalf("asked to hold a second time, got %v, and not %v", err, cluster.ErrTimeout)
 		}
@@ -701,7 +701,7 @@ func leaves(t *testing.T, nodes []*node) {
 func dies(t *testing.T, nodes []*node) {
 	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
 	must(t, "Close", nodes[2].Close())
-	took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrUnheard)
+	took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrDisconnected)
 	expect(t, took <= long, "asking the dead took %v", took)
 	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
 		return func(v *cluster.View) bool {
@@ -710,8 +710,8 @@ func dies(t *testing.T, nodes []*node) {
 		}
 	}
 	for _, n := range nodes[:2] {
-		n.await(name+" is not heard", stands(n, cluster.Unheard, cluster.Dead))
-		fails(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrUnheard)
+		n.await(name+" is not connected", stands(n, cluster.Missing, cluster.Dead))
+		fails(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrDisconnected)
 		n.await(name+" is dead", stands(n, cluster.Dead))
 		m := n.member(name)
 		expect(t, m.Announced == cluster.Serving, "the dead is said to have announced %v", m.Announced)
@@ -725,7 +725,7 @@ func dies(t *testing.T, nodes []*node) {
 
 func joining(t *testing.T, nodes []*node) {
 	n := nodes[0]
-	for _, s := range []cluster.State{cluster.Unheard, cluster.Dead, cluster.State(99)} {
+	for _, s := range []cluster.State{cluster.Missing, cluster.Dead, cluster.State(99)} {
 		expect(t, n.Announce(s) != nil, "Announce(%v) found nothing wrong", s)
 	}
 	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
@@ -765,18 +765,18 @@ func hears(t *testing.T, nodes []*node) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	k, took := calls(), time.Since(begun)
-	expect(t, k >= 5 && k <= int64(took/(200*time.Millisecond)), "Heard was called %d times in %v of pings", k, took)
+	expect(t, k >= 5 && k <= int64(took/(200*time.Millisecond)), "Answered was called %d times in %v of pings", k, took)
 	before = n.heard.Load()
 	echo(t, n.peer(nodes[1]), "x")
 	for begun = time.Now(); calls() == 0; time.Sleep(time.Millisecond) {
-		ensure(t, time.Since(begun) <= 100*time.Millisecond+n.stands, "an ask was answered and Heard was not called")
+		ensure(t, time.Since(begun) <= 100*time.Millisecond+n.stands, "an ask was answered and Answered was not called")
 	}
 	must(t, "Close", nodes[1].Close())
 	name := nodes[1].name()
-	n.await(name+" is not heard", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
+	n.await(name+" is not connected", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
 	before = n.heard.Load()
 	time.Sleep(2 * time.Second)
-	expect(t, calls() == 0, "Heard was called %d times by nobody", calls())
+	expect(t, calls() == 0, "Answered was called %d times by nobody", calls())
 }
 
 // superseded has members forget one that is frozen.

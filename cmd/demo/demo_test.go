@@ -274,7 +274,7 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	})
 	f.stop() // what is judged has ended
-	v := (&monitor{fleet: f, tally: newTally(f, stallBound, new(lab.Lateness))}).judge(0)
+	v := (&monitor{fleet: f, tally: newTally(f, stallBound, new(lab.SchedulingDelay))}).judge(0)
 	require.NotEmpty(t, v.failures())
 }
 

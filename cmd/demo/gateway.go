@@ -132,7 +132,7 @@ type Gateway struct {
 	view    *page.Node
 	site    Site
 	shown   bool
-	late    lab.Lateness
+	late    lab.SchedulingDelay
 	ended   chan error // why it serves no more
 	last    Report
 	counted time.Time // when the figures of last were taken
@@ -142,7 +142,7 @@ type Gateway struct {
 func runGateway() int {
 	leave, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer restore()
-	g := &Gateway{leave: leave, links: newNetwork(nil), late: lab.Lateness{Idle: true}, ended: make(chan error, 1)}
+	g := &Gateway{leave: leave, links: newNetwork(nil), late: lab.SchedulingDelay{Idle: true}, ended: make(chan error, 1)}
 	defer g.close()
 	if err := lab.ServeCalls("Gateway", g); err != nil {
 		fmt.Fprintln(os.Stderr, err)

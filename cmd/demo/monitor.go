@@ -35,7 +35,7 @@ func newMonitor(o options, told *screen) *monitor {
 		per = soakPer
 	}
 	m := &monitor{fleet: newFleet(o, per, told), options: o, draw: drawClient}
-	m.tally = newTally(m.fleet, bound, new(lab.Lateness))
+	m.tally = newTally(m.fleet, bound, new(lab.SchedulingDelay))
 	if m.coming = plan(o.nodes, o.duration, rand.New(rand.NewPCG(o.seed, 0))); o.regions > 0 {
 		m.coming, m.draw = journey(m.regions, o.nodes, o.duration), drawCustomer
 	}

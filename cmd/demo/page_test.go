@@ -20,7 +20,7 @@ func fleetOf(sides ...int) *fleet {
 		inc.report = Report{Name: label(i) + "-1", Page: &page.Snapshot{Members: []page.Member{{ID: label(i) + "-1", Share: 1}}}}
 		f.sites[i].Bind = label(i)
 		for j, other := range sides {
-			state := weir.Unheard
+			state := weir.Missing
 			if other == side {
 				state = weir.Serving
 			}
@@ -47,7 +47,7 @@ func TestThePageShowsMembersAndActions(t *testing.T) {
 	f.current[2].condition = frozen
 	f.current[2].down = []span{lab.Between(1, never)}
 	f.away[0] = true
-	s := (&panorama{fleet: f, tally: newTally(f, stallBound, new(lab.Lateness))}).Snapshot()
+	s := (&panorama{fleet: f, tally: newTally(f, stallBound, new(lab.SchedulingDelay))}).Snapshot()
 	require.Len(t, s.Members, 3)
 	require.Equal(t, []page.Health{page.Serving, page.Missing, page.Missing}, []page.Health{s.Members[0].Health, s.Members[1].Health, s.Members[2].Health})
 	require.Equal(t, "cut off", s.Members[1].State)

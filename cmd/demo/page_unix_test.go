@@ -216,7 +216,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows(stateOf(2), `^up$`)
 	b.shows("#headline", `^All 3 members serve`)
 
-	// A link is cut: both sides are up, and each hears itself alone.
+	// A link is cut: both sides are up, and each is connected to itself alone.
 	b.click(buttonOf(3, "cut"))
 	b.shows("#headline", `^Split into 2 sides: \[gateway-1 and gateway-2\] and \[gateway-3\]`)
 	b.shows(stateOf(3), `^cut off$`)

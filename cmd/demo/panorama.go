@@ -25,7 +25,7 @@ const slowBy = 25 * time.Millisecond
 const maxKept = 100
 
 // panorama is the whole fleet, as its page shows it: the gateways as the demo knows them, the
-// sides that hear each other, and what all gateways have counted. It implements page.Actor, and its
+// sides that are connected to each other, and what all gateways have counted. It implements page.Actor, and its
 // methods are safe for concurrent use.
 type panorama struct {
 	fleet   *fleet
@@ -94,7 +94,7 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 // tells reports whether a gateway's own view counts. f.mu is held.
 func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Page != nil }
 
-// speaker returns the gateway that hears the most gateways that are up, or nil if none is there. The
+// speaker returns the gateway that is connected to the most gateways that are up, or nil if none is there. The
 // caller must hold f.mu.
 func (f *fleet) speaker() (first *incarnation) {
 	most := -1
@@ -112,7 +112,7 @@ func (f *fleet) speaker() (first *incarnation) {
 	return first
 }
 
-// sides returns for each gateway that is up 1 if the speaker hears it, and otherwise 2. If it hears
+// sides returns for each gateway that is up 1 if the speaker is connected to it, and otherwise 2. If it is connected to
 // all, all are 0. A cut has two sides. The caller must hold f.mu.
 func (f *fleet) sides(speaker *incarnation) []int {
 	sides := make([]int, len(f.current))

@@ -24,7 +24,7 @@ const (
 	soakLimit = 20
 	// soakRate is the number of requests a second that few keys need to reach their limits.
 	soakRate = 1000
-	// soakSeenWithin bounds the time until all gateways hear each other after a fault.
+	// soakSeenWithin bounds the time until all gateways are connected to each other after a fault.
 	soakSeenWithin = time.Minute
 	// callTimeout bounds a call to a gateway that runs. The machine may be busy.
 	callTimeout = time.Minute
@@ -166,7 +166,7 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	return nil
 }
 
-// disturb plays a fault of a gateway and its end, and waits until all gateways hear each other.
+// disturb plays a fault of a gateway and its end, and waits until all gateways are connected to each other.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
 	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)

@@ -69,7 +69,7 @@ func unsettled(check span, still []span) (span, bool) {
 
 // stood returns for how much of a span the demo stood still, as l has measured, or gateways
 // did, at these times, which are apart.
-func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
+func stood(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
 	still := func(s span) time.Duration { return l.Within(s.Span().From, s.Span().To) }
 	sum := still(s)
 	for _, part := range within(s, gateways) {

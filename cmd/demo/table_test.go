@@ -22,7 +22,7 @@ func picture() (m *monitor, now time.Time) {
 	f.current[1].condition = killed
 	for _, inc := range f.current[:3] {
 		inc.report.Owns, inc.report.Stream.Lag = clients/4, 12*time.Millisecond
-		inc.report.Members = []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Dead}, {"gateway-2-1", weir.Joining}, {"gateway-3-0", weir.Unheard}}
+		inc.report.Members = []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Dead}, {"gateway-2-1", weir.Joining}, {"gateway-3-0", weir.Missing}}
 		if inc.gateway == 1 {
 			continue
 		}

@@ -18,8 +18,8 @@ const stallBound = timeout + 400*time.Millisecond
 // came. Its methods are safe for concurrent use.
 type tally struct {
 	fleet    *fleet
-	bound    time.Duration // a request that takes longer has stalled
-	lateness *lab.Lateness // of the demo
+	bound    time.Duration        // a request that takes longer has stalled
+	lateness *lab.SchedulingDelay // of the demo
 
 	mu       sync.Mutex
 	answers  []answer
@@ -35,7 +35,7 @@ type tally struct {
 	longest time.Duration
 }
 
-func newTally(f *fleet, bound time.Duration, late *lab.Lateness) *tally {
+func newTally(f *fleet, bound time.Duration, late *lab.SchedulingDelay) *tally {
 	return &tally{fleet: f, bound: bound, lateness: late}
 }
 

@@ -23,7 +23,7 @@ func scene() (*fleet, *tally) {
 		f.current[i] = inc
 		f.all = append(f.all, inc)
 	}
-	return f, newTally(f, stallBound, new(lab.Lateness))
+	return f, newTally(f, stallBound, new(lab.SchedulingDelay))
 }
 
 // happens has a gateway's step begin and be seen at these moments.

@@ -34,7 +34,7 @@ var exported = map[string]string{
 	"Overdue":                    "weir_served_total{result=overdue}",
 	"Conflicts":                  "weir_limit_conflicts_total",
 	"Bytes":                      "weir_store_bytes",
-	"Unheard.some":               "weir_cluster_unheard_seconds{member=some}",
+	"Missing.some":               "weir_cluster_missing_seconds{member=some}",
 	"Holds.Held":                 "weir_holds",
 	"Holds.Known":                "weir_holds_known",
 	"Holds.Lost":                 "weir_holds_lost_total",
@@ -49,7 +49,7 @@ var exported = map[string]string{
 	"Reservations.UnitsDebited":  "weir_reservation_units_total{direction=debited}",
 	"Stream.Sent":                "weir_stream_sent_total",
 	"Cluster.RoundTrips.some":    "weir_cluster_round_trip_seconds{member=some}",
-	"Cluster.Lateness":           "weir_cluster_lateness_seconds",
+	"Cluster.SchedulingDelay":    "weir_cluster_scheduling_delay_seconds",
 	"Keys":                       "weir_keys",
 	"MaxKeys":                    "weir_keys_max",
 	"Evicted":                    "weir_evicted_total",
@@ -265,10 +265,10 @@ func TestTheReasonsOfRefusalsAreThoseOfTheCluster(t *testing.T) {
 }
 
 func TestMembersAreCountedByState(t *testing.T) {
-	is := metrics.NodeStats{Members: []weir.Member{{State: weir.Serving}, {State: weir.Dead}, {State: weir.Serving}, {State: weir.Joining}, {State: weir.Unheard}}}
+	is := metrics.NodeStats{Members: []weir.Member{{State: weir.Serving}, {State: weir.Dead}, {State: weir.Serving}, {State: weir.Joining}, {State: weir.Missing}}}
 	require.Equal(t, map[string]float64{
 		"weir_cluster_members{state=serving}": 2, "weir_cluster_members{state=dead}": 1,
-		"weir_cluster_members{state=joining}": 1, "weir_cluster_members{state=unheard}": 1,
+		"weir_cluster_members{state=joining}": 1, "weir_cluster_members{state=missing}": 1,
 	}, nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))))
 }
 

@@ -222,7 +222,7 @@ func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 // runs late is not held against it.
 func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
 	t.Helper()
-	var late lab.Lateness
+	var late lab.SchedulingDelay
 	late.Start(time.Millisecond, 0)
 	defer late.Stop()
 	ctx := within(t, deadline)

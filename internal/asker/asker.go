@@ -67,7 +67,7 @@ func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent count
 }
 
 // End forgets the denials of an id, as units were given back.
-func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.env.Steady()) }
+func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.env.Monotonic()) }
 
 // Reset forgets what was lent and denied of an id before the reset of this number.
 func (k *Asker) Reset(id bucket.ID, number uint64) {
@@ -81,10 +81,10 @@ func (k *Asker) Cease() { k.leases.stop() }
 // HeldUnits returns the units that are left in all leases that have not expired.
 func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
-// SentAt returns when a take was sent that says so itself, by the steady clock.
+// SentAt returns when a take was sent that says so itself, by the monotonic clock.
 func (k *Asker) SentAt(steady int64) countsync.Time {
 	t := k.env.Time()
-	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
+	return countsync.Time{Now: t.Now - (t.Monotonic - steady), Monotonic: steady}
 }
 
 // Want makes a take that is about to be sent to the owner ask for a lease, if its key
@@ -93,7 +93,7 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {
 		return
 	}
-	if left, over := k.leases.want(a, k.heat.asked(a.ID, t.Steady), t, k.timeout); over {
+	if left, over := k.leases.want(a, k.heat.asked(a.ID, t.Monotonic), t, k.timeout); over {
 		k.giveBack(v, left)
 	}
 }
@@ -130,7 +130,7 @@ func (k *Asker) Run() {
 		k.errandsTo(errands, func(errands []leaseErrand) { k.giveBack(v, errands...) })
 		errands = errands[:0]
 		for i := range renew {
-			if way := v.Route(renew[i].ID, t.Steady); way.Way == view.Direct {
+			if way := v.Route(renew[i].ID, t.Monotonic); way.Way == view.Direct {
 				errands = append(errands, leaseErrand{v.Hashes[way.To], renew[i]})
 			}
 		}
@@ -216,7 +216,7 @@ func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) 
 			return
 		}
 		x.answer = answer
-		if s, err := wire.ParseAnswer(answer, wire.OpLend, len(errands)); err != nil || s != wire.Done {
+		if s, err := wire.ParseResponse(answer, wire.OpLend, len(errands)); err != nil || s != wire.Done {
 			return
 		}
 		t := k.env.Time()

@@ -22,7 +22,7 @@ func Example() {
 	var v view.View
 	k := asker.New(&e, 100*time.Millisecond, neverReset, nil)
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute}
-	at := func() countsync.Time { return countsync.Time{Now: now, Steady: now} }
+	at := func() countsync.Time { return countsync.Time{Now: now, Monotonic: now} }
 	const ownersName = 7
 	// check returns the answer of the node, or else of the owner.
 	check := func(owners wire.Result) (r wire.Result, wants bool) {

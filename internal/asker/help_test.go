@@ -16,7 +16,7 @@ func remembering() *pushbacks {
 	return p
 }
 
-func instant(at int64) countsync.Time { return countsync.Time{Now: at, Steady: at} }
+func instant(at int64) countsync.Time { return countsync.Time{Now: at, Monotonic: at} }
 
 // denial is the answer to a take, a second before the same ask is admitted or another
 // time.

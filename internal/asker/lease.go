@@ -77,7 +77,7 @@ type leaseErrand struct {
 
 type leaseSet struct {
 	// until is when the last of them ends, as in a pushbackSet.
-	until atomic.Int64 // by the steady clock
+	until atomic.Int64 // by the monotonic clock
 	mu    sync.Mutex
 	of    [leaseWays]lease
 }
@@ -92,7 +92,7 @@ type lease struct {
 	rest    int64      // units that are left
 	sent    countsync.Time
 	pace    float64 // units spent in a second, as last known
-	used    int64   // when it was last asked for, by the steady clock
+	used    int64   // when it was last asked for, by the monotonic clock
 	again   int64   // when an owner may be asked for more: one is asked until then, or has refused
 	hurries bool    // half of it is spent
 
@@ -106,13 +106,13 @@ func (e *lease) is(a *wire.Ask) bool {
 
 // past is how long ago it was asked for.
 func (e *lease) past(t countsync.Time) time.Duration {
-	return time.Duration(max(t.Steady-e.sent.Steady, t.Now-e.sent.Now))
+	return time.Duration(max(t.Monotonic-e.sent.Monotonic, t.Now-e.sent.Now))
 }
 
 func (e *lease) term() time.Duration { return time.Duration(e.lent.Term) * time.Millisecond }
 
-// ends is when it is over at the latest, by the steady clock.
-func (e *lease) ends() int64 { return e.sent.Steady + int64(e.term()) }
+// ends is when it is over at the latest, by the monotonic clock.
+func (e *lease) ends() int64 { return e.sent.Monotonic + int64(e.term()) }
 
 // spend reports whether a take is admitted by a lease, and answers it.
 func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent bool) {
@@ -121,7 +121,7 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 		return false
 	}
 	s := &sets[a.ID.Lo%leaseSets]
-	if t.Steady >= s.until.Load() {
+	if t.Monotonic >= s.until.Load() {
 		return false
 	}
 	hurries := false
@@ -136,8 +136,8 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 			continue
 		}
 		e.rest -= a.Units
-		e.used = t.Steady
-		if 2*e.rest < int64(e.lent.Units) && !e.hurries && t.Steady >= e.again {
+		e.used = t.Monotonic
+		if 2*e.rest < int64(e.lent.Units) && !e.hurries && t.Monotonic >= e.again {
 			e.hurries, hurries = true, true
 		}
 		r.Allowed = true
@@ -201,12 +201,12 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 	if e.lent.Units > 0 {
 		left, over = e.close(t), true
 	}
-	if pace *= float64(a.Units); t.Steady-e.used < int64(leaseIdle) {
+	if pace *= float64(a.Units); t.Monotonic-e.used < int64(leaseIdle) {
 		pace = max(pace, e.pace)
 	}
-	e.used = t.Steady
-	if pace > 0 && t.Steady >= e.again {
-		e.again = t.Steady + int64(wait)
+	e.used = t.Monotonic
+	if pace > 0 && t.Monotonic >= e.again {
+		e.again = t.Monotonic + int64(wait)
 		a.Take.Want = wanted(pace)
 	}
 	return left, over
@@ -265,7 +265,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	e := s.find(a, false)
 	switch {
 	case r.Lease.Units == 0 && e != nil:
-		e.again, e.hurries = t.Steady+int64(refusedFor), true
+		e.again, e.hurries = t.Monotonic+int64(refusedFor), true
 		return
 	case r.Lease.Units == 0:
 		return
@@ -341,11 +341,11 @@ func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wi
 		past, term := e.past(t), e.term()
 		if l.stops.Load() {
 			past = term
-		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.lent.Units) {
+		} else if (e.hurries || past >= term*2/3) && t.Monotonic >= e.again && e.rest < int64(e.lent.Units) {
 			e.measure(t)
 			a := e.ask
-			a.Units, a.Take = 0, wire.Take{Sent: t.Steady, Want: wanted(e.pace)} // Sent is for Late
-			e.again = t.Steady + int64(wait)
+			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wanted(e.pace)} // Sent is for Late
+			e.again = t.Monotonic + int64(wait)
 			renew = append(renew, a)
 		}
 		if past >= term {
@@ -392,7 +392,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 	}
 	for i := range sets {
 		s := &sets[i]
-		if t.Steady >= s.until.Load() {
+		if t.Monotonic >= s.until.Load() {
 			continue
 		}
 		s.mu.Lock()

@@ -61,9 +61,9 @@ func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 func TestALeaseEndsByEitherClock(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	for name, now := range map[string]countsync.Time{
-		"checks read":   {Now: at + 100*ms, Steady: at + ms},
-		"is steady":     {Now: at + ms, Steady: at + 100*ms},
-		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
+		"checks read":   {Now: at + 100*ms, Monotonic: at + ms},
+		"is steady":     {Now: at + ms, Monotonic: at + 100*ms},
+		"steps back by": {Now: at - 100*ms, Monotonic: at + 100*ms},
 	} {
 		for _, beside := range []bool{false, true} {
 			l, other := newLeases(), someAsk(1)

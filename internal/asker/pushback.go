@@ -37,7 +37,7 @@ const (
 // Time passes by the clock that checks read and by the steady one, whichever is ahead:
 // neither a clock that steps back nor one that stands still makes a denial last.
 type pushbacks struct {
-	// until is when the last of a set ends, by the steady clock: from then on a take does
+	// until is when the last of a set ends, by the monotonic clock: from then on a take does
 	// not wait for the set's lock, which those of a key that is not denied would share.
 	// They lie side by side, as each take that leaves the node looks at one.
 	until [pushbackSets]atomic.Int64
@@ -52,7 +52,7 @@ type pushbackSet struct {
 	mu sync.Mutex
 	// ended is when units were last given back of an id in this set. The answer to a take
 	// that was sent before may know nothing of that.
-	ended int64 // by the steady clock
+	ended int64 // by the monotonic clock
 	of    [pushbackWays]pushback
 	_     [16]byte
 }
@@ -71,20 +71,20 @@ type pushback struct {
 
 // past is how long ago the take was sent.
 func (p *pushback) past(t countsync.Time) time.Duration {
-	return time.Duration(max(t.Steady-p.sent.Steady, t.Now-p.sent.Now))
+	return time.Duration(max(t.Monotonic-p.sent.Monotonic, t.Now-p.sent.Now))
 }
 
 // lasts is for how long p denies from when the take was sent.
 func (p *pushback) lasts() time.Duration { return min(p.retry, pushbackFor) }
 
-// ends is when p denies no more at the latest, by the steady clock.
-func (p *pushback) ends() int64 { return p.sent.Steady + int64(p.lasts()) }
+// ends is when p denies no more at the latest, by the monotonic clock.
+func (p *pushback) ends() int64 { return p.sent.Monotonic + int64(p.lasts()) }
 
 // deny reports whether a take is denied by what is remembered, and answers it. Of
 // several denials the longest counts: it is the one for the most units. For more units
 // than were denied its RetryAfter is the least that it can be.
 func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
-	if t.Steady >= p.until[a.ID.Lo%pushbackSets].Load() {
+	if t.Monotonic >= p.until[a.ID.Lo%pushbackSets].Load() {
 		if p.sets.Load() == nil {
 			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
 		}
@@ -127,7 +127,7 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent.Steady <= s.ended || r.ResetNumber < p.number(a.ID, sent.Now) {
+	if sent.Monotonic <= s.ended || r.ResetNumber < p.number(a.ID, sent.Now) {
 		return
 	}
 	at := 0

@@ -96,13 +96,13 @@ func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 }
 
 func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
-	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &tenAMinute, Units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
+	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &tenAMinute, Units: 1}, countsync.Time{Now: 1e9, Monotonic: 5e9}
 	for _, c := range []struct {
-		what        string
-		retry       time.Duration
-		now, steady time.Duration // since
-		denies      bool
-		left        time.Duration
+		what           string
+		retry          time.Duration
+		now, monotonic time.Duration // since
+		denies         bool
+		left           time.Duration
 	}{
 		{"at once", time.Hour, 0, 0, true, time.Hour},
 		{"just before the second is over", time.Hour, time.Second - 1, time.Second - 1, true, time.Hour - time.Second + 1},
@@ -116,7 +116,7 @@ func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 	} {
 		p, r := remembering(), wire.Result{}
 		p.learn(&a, denial(c.retry), sent)
-		got := p.deny(&a, countsync.Time{Now: sent.Now + int64(c.now), Steady: sent.Steady + int64(c.steady)}, &r)
+		got := p.deny(&a, countsync.Time{Now: sent.Now + int64(c.now), Monotonic: sent.Monotonic + int64(c.monotonic)}, &r)
 		require.Equal(t, c.denies, got, c.what)
 		require.Equal(t, c.left, r.RetryAfter, c.what)
 	}
@@ -181,6 +181,6 @@ func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
 	r.Firm = false
 	p.learn(&a, r, instant(1000))
 	require.False(t, p.deny(&a, instant(1001), r))
-	answer := r.Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
+	answer := r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
 	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "as of a node of before")
 }

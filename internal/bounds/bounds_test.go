@@ -102,7 +102,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 		limit         weir.Limit
 		holds         bounds.Situation
 	}{
-		{"every node hears every other", "L", log(weir.FairShare, 100), bounds.Situation{}},
+		{"every node is connected to every other", "L", log(weir.FairShare, 100), bounds.Situation{}},
 		{"the owner crashes", "L + ⌊C/16⌋ and what two round trips admit", log(weir.MajorityShare, 200), bounds.Situation{Crashes: 1, InFlight: 16}},
 		{"the owner is frozen, and thaws", "2·L", frozen, bounds.Situation{Late: 1}},
 		{"a link is down inside a side", "L, from 2 s after", log(weir.MajorityShare, 80), bounds.Situation{}},

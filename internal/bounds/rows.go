@@ -11,7 +11,7 @@ type Row struct {
 func Rows() []Row {
 	return []Row{
 		{
-			"every node hears every other",
+			"every node is connected to every other",
 			"what the algorithm says, from any mix of nodes, and not one unit more",
 		},
 		{

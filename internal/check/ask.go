@@ -29,7 +29,7 @@ type answerer struct {
 // begun is the present time: a check reads the clock once while every member answers.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	trip := c.depart(ctx)
-	a, sent := FirstAttempt(v, route, flags, c.Timeout, begun.Steady), begun
+	a, sent := FirstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
 	if op == wire.OpHold || op == wire.OpExtend {
 		a.KeepReserve()
 	}
@@ -39,17 +39,17 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 			return by, nil
 		}
 		if op == wire.OpRefund || !IsUnanswered(err) {
-			by.left = a.Left(c.Env.Steady())
+			by.left = a.Left(c.Env.Monotonic())
 			return by, err
 		}
 		for i := range asks {
 			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks it directly
 		}
 		sent = c.Env.Time()
-		again := a.Next(err, asks[0].ID, sent.Steady)
+		again := a.Next(err, asks[0].ID, sent.Monotonic)
 		by.member = a.Member
 		if !again {
-			by.left = a.Left(sent.Steady)
+			by.left = a.Left(sent.Monotonic)
 			return by, err
 		}
 	}
@@ -61,14 +61,14 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 	defer c.exchanges.Put(x)
 	if op == wire.OpTake {
 		for i := range asks {
-			asks[i].Take.Sent = sent.Steady // for Late
+			asks[i].Take.Sent = sent.Monotonic // for Late
 		}
 	}
 	x.request = appendRequest(x.request[:0], v, by, op, wait, asks)
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := c.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			c.Outage.Lost(c.Env.Steady(), v.Members[by.hop].Name)
+			c.Outage.Lost(c.Env.Monotonic(), v.Members[by.hop].Name)
 		}
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *Checks) exchange(ctx context.Context, v *view.View, by answerer, x *exc
 		return err
 	}
 	x.answer = answer
-	switch s, err := wire.ParseAnswer(answer, wire.Op(x.request[0]), int(x.request[3])); {
+	switch s, err := wire.ParseResponse(answer, wire.Op(x.request[0]), int(x.request[3])); {
 	case err != nil:
 		return err
 	case s == wire.Unreached:

@@ -28,7 +28,7 @@ type Attempt struct {
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
 	used     time.Duration // the total time of the attempts that have ended, each at most its Wait
-	sent     int64         // the time at which this attempt began, on the steady clock
+	sent     int64         // the time at which this attempt began, on the monotonic clock
 	reserve  time.Duration // the part of timeout that KeepReserve has set aside
 }
 
@@ -48,7 +48,7 @@ func FirstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 	return a
 }
 
-// firstWait returns how long a check of the given time waits for an owner that this node hears.
+// firstWait returns how long a check of the given time waits for an owner that this node is connected to.
 func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 
 // KeepReserve sets time aside in which this node asks other members itself before it stands in: the
@@ -139,14 +139,14 @@ func (a *Attempt) detours() bool {
 
 // IsUnanswered reports whether the member did not answer, so that another member may.
 func IsUnanswered(err error) bool {
-	return errors.Is(err, cluster.ErrTimeout) || isUnheard(err) || errors.Is(err, env.ErrUnreached)
+	return errors.Is(err, cluster.ErrTimeout) || isDisconnected(err) || errors.Is(err, env.ErrUnreached)
 }
 
-// isUnheard reports whether the request was not sent because this node does not hear the member, or
+// isDisconnected reports whether the request was not sent because this node is not connected to the member, or
 // because the member has stalled.
-func isUnheard(err error) bool {
-	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
+func isDisconnected(err error) bool {
+	return errors.Is(err, cluster.ErrDisconnected) || errors.Is(err, cluster.ErrStalled)
 }
 
 // IsUnsent reports whether the request was not sent to any member.
-func IsUnsent(err error) bool { return isUnheard(err) || errors.Is(err, cluster.ErrBusy) }
+func IsUnsent(err error) bool { return isDisconnected(err) || errors.Is(err, cluster.ErrBusy) }

@@ -13,17 +13,17 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// four returns the view of the first of four members. It hears the given members, and the other three
-// hear each other.
+// four returns the view of the first of four members. It is connected to the given members, and the other three
+// are connected to each other.
 func four(hears ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, 4)}
 	for i := range 4 {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Hears = append(c.Hears, []bool{false, true, true, true})
+		c.Connected = append(c.Connected, []bool{false, true, true, true})
 	}
-	c.Direct[0], c.Hears[0] = true, []bool{true, false, false, false}
+	c.Direct[0], c.Connected[0] = true, []bool{true, false, false, false}
 	for _, i := range hears {
-		c.Direct[i], c.Hears[0][i] = true, true
+		c.Direct[i], c.Connected[0][i] = true, true
 	}
 	return view.New(1, c, view.Terms{}, nil)
 }
@@ -41,7 +41,7 @@ func isOther(standIn int) bool { return standIn != 0 }
 
 func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	all, some := four(1, 2, 3), four(2, 3) // some does not hear b, and the others do
+	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b, and the others are
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
 	ofB, mine := idWhere(all, 1, isOther), idWhere(all, 1, isSelf)
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 
 func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	v := four(2, 3) // it does not hear b
+	v := four(2, 3) // it is not connected to b
 	id := idWhere(v, 1, func(int) bool { return true })
 	a := FirstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 	now := int64(1000)
@@ -155,7 +155,7 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	const ms = time.Millisecond
 	const timeout, reserve = 80 * ms, 20 * ms
-	all, some := four(1, 2, 3), four(2, 3) // some does not hear b
+	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b
 	id := idWhere(all, 1, isSelf)
 	for _, c := range []struct {
 		about string

@@ -101,8 +101,8 @@ type exchange struct {
 // Changed replaces the view after the cluster has changed.
 func (c *Checks) Changed() { c.Handover.Refresh() }
 
-// Heard records that another member has answered.
-func (c *Checks) Heard() { c.Env.Hear(c.Env.Steady()) }
+// Answered records that another member has answered.
+func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 
 // WhenReset resets a count, and deletes the leases and pushbacks of the count before. Another node may
 // have reset it.

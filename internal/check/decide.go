@@ -27,8 +27,8 @@ func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result
 func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.At(now)
-	a.Began = t.Steady
-	route := v.Route(a.ID, t.Steady)
+	a.Began = t.Monotonic
+	route := v.Route(a.ID, t.Monotonic)
 	as, asks := c.place(v, route, now)
 	switch {
 	case as == view.AsOwner:
@@ -95,7 +95,7 @@ func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error
 // that has begun to leave since goes by its present view, in which it stands in for no member.
 func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
 	now := c.Env.View()
-	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard)) {
+	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrDisconnected)) {
 		return v.Without(to)
 	}
 	return now
@@ -124,7 +124,7 @@ func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing,
 // the same result.
 func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Limit.Algorithm == bucket.InFlight {
-		c.Holds.Do(v, as, op, a, c.Env.SteadyAt(now), r)
+		c.Holds.Do(v, as, op, a, c.Env.MonotonicAt(now), r)
 		return
 	}
 	c.Owner.Do(v, as, op, a, now, r)
@@ -134,7 +134,7 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 // operations that return units. If the message is lost, the units stay spent.
 func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
-	route := v.Route(a.ID, c.Env.SteadyAt(now))
+	route := v.Route(a.ID, c.Env.MonotonicAt(now))
 	by := answerer{member: route.To, hop: route.Hop}
 	if route.Way == view.StandIn {
 		by.flags |= wire.FlagStandIn
@@ -153,7 +153,7 @@ func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 // DoApart is Do without a wait: if another member answers for the count, a goroutine asks it.
 func (c *Checks) DoApart(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
-	if as, _ := c.place(v, v.Route(a.ID, c.Env.SteadyAt(now)), now); as == view.AsOwner {
+	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
 		c.execute(v, as, op, a, now, new(wire.Result))
 		c.Asker.End(a.ID)
 		return

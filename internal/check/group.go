@@ -22,7 +22,7 @@ type group struct {
 	at []int // the index of each ask among all asks
 }
 
-// groupByRoute groups asks by the member that answers for them. The argument now is a time of the steady clock.
+// groupByRoute groups asks by the member that answers for them. The argument now is a time of the monotonic clock.
 func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 	var groups []*group
 	for i := range all {

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asksOf returns a view of members that all hear each other, and one ask of units for each of the
+// asksOf returns a view of members that all are connected to each other, and one ask of units for each of the
 // owners.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	c := &cluster.View{}
 	for i := range 3 {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Hears, c.Direct = append(c.Hears, []bool{true, true, true}), append(c.Direct, true)
+		c.Connected, c.Direct = append(c.Connected, []bool{true, true, true}), append(c.Direct, true)
 	}
 	v := view.New(1, c, view.Terms{}, nil)
 	var asks []wire.Ask

@@ -16,7 +16,7 @@ func (c *Checks) keep(v *view.View, r *request) bool {
 		defer cancel()
 		for v := c.Env.View(); v.Awaits(r.h, r.bytes) && ctx.Err() == nil; v = c.Env.View() {
 			select {
-			case <-v.Over:
+			case <-v.Replaced:
 			case <-ctx.Done():
 			}
 		}

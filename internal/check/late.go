@@ -15,7 +15,7 @@ func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
 	if err != nil || !h.Op.GrantsUnits() && !h.Op.LearnsLeases() {
 		return
 	}
-	if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil || s != wire.Done {
+	if s, err := wire.ParseResponse(answer, h.Op, int(h.Asks)); err != nil || s != wire.Done {
 		return
 	}
 	var (

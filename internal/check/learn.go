@@ -16,7 +16,7 @@ import (
 // learnAndDecide decides again after this node, as the owner, has asked other members for their holds.
 // Authority may move meanwhile. All takes no longer than Timeout since a.Began.
 func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Steady()-a.Began))
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
 	defer cancel()
 	for tries := 2; tries > 0 && err == nil && r.Unknown; tries-- {
 		c.Holds.Learn(ctx, view.AsOwner, op, a)

@@ -41,7 +41,7 @@ func (r *request) reply(answer []byte) {
 
 // handBack answers that this node cannot execute the request.
 func (r *request) handBack() {
-	r.x.answer = wire.AppendAnswer(r.x.answer[:0], wire.Unreached, 0)
+	r.x.answer = wire.AppendResponse(r.x.answer[:0], wire.Unreached, 0)
 	r.reply(r.x.answer)
 }
 
@@ -136,7 +136,7 @@ func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
 
 // handle executes a request, or passes it on. It returns the present view, which a request may replace.
 func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
-	if member, flags := v.Onward(r.h, r.bytes, c.Env.SteadyAt(now)); member >= 0 {
+	if member, flags := v.Onward(r.h, r.bytes, c.Env.MonotonicAt(now)); member >= 0 {
 		c.passOn(v, member, flags, now, r)
 		return v
 	}
@@ -184,7 +184,7 @@ func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int6
 	}
 	var result wire.Result
 	c.execute(v, v.Standing(a.ID), h.Op, &a, now, &result)
-	return result.Append(h.Op, wire.AppendAnswer(dst, wire.Done, 1)), result.Unknown, nil
+	return result.Append(h.Op, wire.AppendResponse(dst, wire.Done, 1)), result.Unknown, nil
 }
 
 // handleMessage handles a request without asks.
@@ -211,7 +211,7 @@ func (c *Checks) handleMessage(now int64, r *request) {
 
 // replyTo answers a message by the part of the node that handles it.
 func (c *Checks) replyTo(r *request) {
-	body, dst := r.bytes[wire.HeaderBytes:], wire.AppendAnswer(r.x.answer[:0], wire.Done, 0)
+	body, dst := r.bytes[wire.HeaderBytes:], wire.AppendResponse(r.x.answer[:0], wire.Done, 0)
 	var err error
 	switch r.h.Op {
 	case wire.OpRenew:

@@ -22,16 +22,16 @@ func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Re
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.At(now)
 	for i := range asks {
-		asks[i].Began = t.Steady
+		asks[i].Began = t.Monotonic
 	}
-	if v.AllHere(asks, t.Steady) && !c.Env.IsFenced(v, now) {
+	if v.AllHere(asks, t.Monotonic) && !c.Env.IsFenced(v, now) {
 		c.takeTogether(v, view.AsOwner, 0, asks, now, results)
 		return nil
 	}
 	if c.denyAll(v, asks, t, results) {
 		return nil
 	}
-	groups := groupByRoute(v, asks, t.Steady)
+	groups := groupByRoute(v, asks, t.Monotonic)
 	var flags uint8
 	if len(groups) > 1 {
 		flags = wire.FlagTentative
@@ -53,7 +53,7 @@ func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, result
 	}
 	clear(results)
 	for i := range asks {
-		if _, leaves := c.place(v, v.Route(asks[i].ID, t.Steady), t.Now); leaves && c.Asker.Denies(&asks[i], t, &results[i]) {
+		if _, leaves := c.place(v, v.Route(asks[i].ID, t.Monotonic), t.Now); leaves && c.Asker.Denies(&asks[i], t, &results[i]) {
 			denied = true
 		} else {
 			results[i].Allowed, results[i].Limit = true, asks[i].Limit.Capacity()

@@ -130,7 +130,7 @@ func (t *trip) answered(h wire.Header, request, answer []byte) {
 	e := TraceEvent{Operation: h.Op.Traced(), Outcome: outcomeUnanswered, From: t.from}
 	if len(answer) == 0 {
 		e.Err = wire.ErrMalformed
-	} else if s, err := wire.ParseAnswer(answer, h.Op, int(h.Asks)); err != nil {
+	} else if s, err := wire.ParseResponse(answer, h.Op, int(h.Asks)); err != nil {
 		e.Err = err
 	} else if s == wire.Done {
 		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)

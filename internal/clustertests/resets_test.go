@@ -130,7 +130,7 @@ func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 	})
 }
 
-// Once the owner is heard again, its count soon includes the units that the stand-in admitted.
+// Once the owner is connected again, its count soon includes the units that the stand-in admitted.
 func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		all := w.ownedBy(t, "a", weir.Limit{Rate: 100, Per: time.Hour})

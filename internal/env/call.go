@@ -22,13 +22,13 @@ func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wa
 	if err != nil {
 		return nil, err
 	}
-	switch s, err := wire.ParseAnswer(answer, h.Op, 0); {
+	switch s, err := wire.ParseResponse(answer, h.Op, 0); {
 	case err != nil:
 		return nil, err
 	case s == wire.Unreached:
 		return nil, ErrUnreached
 	}
-	return answer[wire.AnswerHeaderBytes:], nil
+	return answer[wire.ResponseHeaderBytes:], nil
 }
 
 // Request returns h, and after it body.

@@ -10,9 +10,9 @@ import (
 )
 
 // Clock is the two clocks of a node, in nanoseconds. Counts go by Now, which may be a
-// caller's and may step; views, leases and everything that waits go by Steady, which
+// caller's and may step; views, leases and everything that waits go by Monotonic, which
 // never does. Where both are the same one, a check reads it once: what follows takes the
-// time that was read, by At and SteadyAt.
+// time that was read, by At and MonotonicAt.
 type Clock struct {
 	now    func() int64
 	steady func() int64
@@ -37,11 +37,11 @@ func OneClock(read func() int64) Clock { return Clock{now: read, steady: read} }
 // Now returns the time that counts go by.
 func (c *Clock) Now() int64 { return c.now() }
 
-// Steady returns the time by the clock that never steps.
-func (c *Clock) Steady() int64 { return c.steady() }
+// Monotonic returns the time by the clock that never steps.
+func (c *Clock) Monotonic() int64 { return c.steady() }
 
-// SteadyAt returns the time by the steady clock, where a check has read now.
-func (c *Clock) SteadyAt(now int64) int64 {
+// MonotonicAt returns the time by the monotonic clock, where a check has read now.
+func (c *Clock) MonotonicAt(now int64) int64 {
 	if c.steps {
 		return c.steady()
 	}
@@ -50,14 +50,14 @@ func (c *Clock) SteadyAt(now int64) int64 {
 
 // At returns both times, where a check has read now.
 func (c *Clock) At(now int64) countsync.Time {
-	return countsync.Time{Now: now, Steady: c.SteadyAt(now)}
+	return countsync.Time{Now: now, Monotonic: c.MonotonicAt(now)}
 }
 
 // Time returns both times.
 func (c *Clock) Time() countsync.Time { return c.At(c.now()) }
 
-// TimeOfDayAt returns the time of day at a time of the steady clock.
-func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Steady() }
+// TimeOfDayAt returns the time of day at a time of the monotonic clock.
+func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Monotonic() }
 
 // TimeOfDay returns the time that calendars go by: unlike the one that checks read, it
 // follows the machine's where that is set.

@@ -28,7 +28,9 @@ func (e *Env) Apart(from Sender, f func(context.Context)) bool {
 
 // IsFenced reports whether this node may have been frozen, by the time now that a check has read
 // (view.Current).
-func (e *Env) IsFenced(v *view.View, now int64) bool { return e.Current.IsFenced(v, e.SteadyAt(now)) }
+func (e *Env) IsFenced(v *view.View, now int64) bool {
+	return e.Current.IsFenced(v, e.MonotonicAt(now))
+}
 
 // Checks executes operations at the members that answer for their counts (check.Checks).
 type Checks interface {

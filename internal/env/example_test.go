@@ -39,7 +39,7 @@ func (m member) Ask(_ context.Context, request, answer []byte, _ time.Duration) 
 	if _, err := wire.ParseHeader(request); err != nil {
 		return wire.Refusal(err), nil
 	}
-	return append(wire.AppendAnswer(answer[:0], wire.Done, 0), m...), nil
+	return append(wire.AppendResponse(answer[:0], wire.Done, 0), m...), nil
 }
 
 func (member) Tell([]byte) {}

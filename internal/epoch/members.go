@@ -31,23 +31,23 @@ type Config struct {
 	Exact time.Duration
 }
 
-// Members keeps the Clock of a node in agreement with those of the members that it hears. It is
+// Members keeps the Clock of a node in agreement with those of the members that it is connected to. It is
 // safe for concurrent use.
 type Members struct {
 	Clock *Clock
 	cfg   Config
-	began atomic.Int64 // when this cluster began to count, on the steady clock of this node
+	began atomic.Int64 // when this cluster began to count, on the monotonic clock of this node
 
 	wake   chan struct{} // signals that the view has changed
-	agrees atomic.Bool   // all members that this node hears are in met
+	agrees atomic.Bool   // all members that this node is connected to are in met
 	mu     sync.Mutex
-	met    map[uint64]bool // the members that this node hears, true if they have responded since
+	met    map[uint64]bool // the members that this node is connected to, true if they have responded since
 }
 
 // NewMembers returns the Members of a node that starts.
 func NewMembers(cfg Config) *Members {
-	m := &Members{Clock: New(cfg.Env.Steady()), cfg: cfg, wake: make(chan struct{}, 1)}
-	m.began.Store(cfg.Env.Steady())
+	m := &Members{Clock: New(cfg.Env.Monotonic()), cfg: cfg, wake: make(chan struct{}, 1)}
+	m.began.Store(cfg.Env.Monotonic())
 	return m
 }
 
@@ -57,7 +57,7 @@ func NewMembers(cfg Config) *Members {
 
 // Serve appends the response.
 func (m *Members) Serve(_, dst []byte) ([]byte, error) {
-	now := m.cfg.Env.Steady()
+	now := m.cfg.Env.Monotonic()
 	dst = binary.AppendUvarint(dst, uint64(max(0, now-m.began.Load())))
 	s := m.Clock.State(now)
 	return s.Append(dst), nil
@@ -66,11 +66,11 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 // Age returns the age of the cluster, as far as this node knows. Holds number their renewals by
 // it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
 func (m *Members) Age() time.Duration {
-	return time.Duration(m.cfg.Env.Steady() - m.began.Load())
+	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
 
-// Date returns Counts, or 0 if there is a member that this node hears and has not asked: that member
-// may count for much longer. Otherwise this node is behind the members that it hears by Exact at
+// Date returns Counts, or 0 if there is a member that this node is connected to and has not asked: that member
+// may count for much longer. Otherwise this node is behind the members that it is connected to by Exact at
 // most.
 func (m *Members) Date() time.Duration {
 	if !m.agrees.Load() {
@@ -83,7 +83,7 @@ func (m *Members) Date() time.Duration {
 func (m *Members) Swapped(v *view.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	heard := v.Heard()
+	heard := v.ConnectedMembers()
 	met := make(map[uint64]bool, len(heard))
 	for _, i := range heard {
 		met[v.Hashes[i]] = m.met[v.Hashes[i]]
@@ -102,15 +102,15 @@ func (m *Members) compareMet() {
 	m.agrees.Store(agrees)
 }
 
-// meet asks the members that this node hears and has not asked.
+// meet asks the members that this node is connected to and has not asked.
 func (m *Members) meet(ctx context.Context, v *view.View) {
-	heard := v.Heard()
+	heard := v.ConnectedMembers()
 	m.mu.Lock()
 	heard = slices.DeleteFunc(heard, func(i int) bool { return m.met[v.Hashes[i]] })
 	m.mu.Unlock()
 	env.Gather(len(heard), askedAtOnce, func(i int) {
-		member, sent := v.Hashes[heard[i]], m.cfg.Env.Steady()
-		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Env.Steady()-sent > int64(m.cfg.Exact) {
+		member, sent := v.Hashes[heard[i]], m.cfg.Env.Monotonic()
+		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Env.Monotonic()-sent > int64(m.cfg.Exact) {
 			return // it is asked again
 		}
 		m.mu.Lock()
@@ -122,10 +122,10 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 	})
 }
 
-// Ask asks all members that this node hears. It reports whether each has responded.
+// Ask asks all members that this node is connected to. It reports whether each has responded.
 func (m *Members) Ask(ctx context.Context) (all bool) {
 	v := m.cfg.Env.View()
-	heard := v.Heard()
+	heard := v.ConnectedMembers()
 	failed := atomic.Bool{}
 	env.Gather(len(heard), askedAtOnce, func(i int) {
 		if m.ask(ctx, v, heard[i]) != nil {
@@ -139,7 +139,7 @@ func (m *Members) Ask(ctx context.Context) (all bool) {
 func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	h := wire.Header{Op: wire.OpSince, Wait: askWait, To: v.Hashes[i]}
 	response, err := env.Call(ctx, v.Members[i].Peer, h, nil, askWait)
-	now := m.cfg.Env.Steady()
+	now := m.cfg.Env.Monotonic()
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (m *Members) Begin(ctx context.Context) {
 func (m *Members) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	next := m.cfg.Env.Steady() + int64(m.cfg.Env.View().Offset(beginEvery))
+	next := m.cfg.Env.Monotonic() + int64(m.cfg.Env.View().Offset(beginEvery))
 	for turn := 0; ; {
 		ticked := false
 		select {
@@ -196,11 +196,11 @@ func (m *Members) Run(ctx context.Context) {
 		}
 		v := m.cfg.Env.View()
 		m.meet(ctx, v)
-		if heard := v.Heard(); ticked && len(heard) > 0 {
+		if heard := v.ConnectedMembers(); ticked && len(heard) > 0 {
 			turn++
 			_ = m.ask(ctx, v, heard[turn%len(heard)]) // its turn comes again
 		}
-		if now := m.cfg.Env.Steady(); now >= next {
+		if now := m.cfg.Env.Monotonic(); now >= next {
 			next = now + int64(beginEvery)
 			m.Begin(ctx)
 		}

@@ -23,12 +23,12 @@ type elder struct {
 }
 
 func (e *elder) Ask(_ context.Context, _, response []byte, _ time.Duration) ([]byte, error) {
-	response, err := e.of.Serve(nil, wire.AppendAnswer(response[:0], wire.Done, 0))
+	response, err := e.of.Serve(nil, wire.AppendResponse(response[:0], wire.Done, 0))
 	time.Sleep(time.Duration(e.takes.Load()))
 	return response, err
 }
 
-// A node dates messages once it has asked each member that it hears.
+// A node dates messages once it has asked each member that it is connected to.
 func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 	const age, exact = time.Hour, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 			direct := []bool{true, heard}
 			e.Store(view.New(0, &cluster.View{
 				Members: []cluster.Member{{Name: "a", State: cluster.Serving}, {Name: "b", State: cluster.Serving, Peer: other}},
-				Direct:  direct, Hears: [][]bool{direct, direct},
+				Direct:  direct, Connected: [][]bool{direct, direct},
 			}, view.Terms{}, nil))
 			m.Swapped(e.View())
 		}

@@ -27,14 +27,14 @@ const HearFor = time.Second
 
 // Config is what a Handover needs of its node.
 type Config struct {
-	Expect  int  // Config.Expect of the node
-	Copies  int  // of each count, 0 for none
-	Regions bool // there are other regions
-	Log     *slog.Logger
-	Env     *env.Env // Handover replaces its view
-	Cluster cluster.Cluster
-	Counts  *bucket.Store
-	Stream  *countsync.Stream // of Counts
+	Expect   int  // Config.Expect of the node
+	Replicas int  // of each count, 0 for none
+	Regions  bool // there are other regions
+	Log      *slog.Logger
+	Env      *env.Env // Handover replaces its view
+	Cluster  cluster.Cluster
+	Counts   *bucket.Store
+	Stream   *countsync.Stream // of Counts
 
 	// Swapped is told of each view that takes the place of another. It is called under the
 	// lock of the swap, and waits for nothing.
@@ -43,7 +43,7 @@ type Config struct {
 	// copy of.
 	Regain func()
 	// Cease stops lending, or begins again, and reports whether all leases
-	// are over by a time of the steady clock: authority over what is lent does not move.
+	// are over by a time of the monotonic clock: authority over what is lent does not move.
 	Cease func(cease bool, steady int64) (over bool)
 	// Leaving is called once this node has said that it leaves.
 	Leaving func()
@@ -83,7 +83,7 @@ type Handover struct {
 	owed    map[countsync.Member]countsync.Ranges // what each member is to have
 	known   *view.View                            // the view that owed is of
 	moves   uint64                                // of authority
-	waiting int64                                 // since when this node waits for authority from others, by the steady clock
+	waiting int64                                 // since when this node waits for authority from others, by the monotonic clock
 	located int64                                 // when it last asked who has it
 	warned  bool                                  // that this takes long has been logged
 
@@ -112,9 +112,9 @@ func New(c Config) *Handover {
 		feeders: make(map[countsync.Member]*feeder),
 	}
 	h.starting.Store(true)
-	h.cfg.Env.Hear(c.Env.Steady())
-	nobody := view.New(c.Env.Steady(), &cluster.View{Self: -1}, h.terms(), nil)
-	nobody.Over = make(chan struct{})
+	h.cfg.Env.Hear(c.Env.Monotonic())
+	nobody := view.New(c.Env.Monotonic(), &cluster.View{Self: -1}, h.terms(), nil)
+	nobody.Replaced = make(chan struct{})
 	h.cfg.Env.Store(nobody)
 	return h
 }
@@ -136,8 +136,10 @@ func (h *Handover) Started(ctx context.Context) {
 	h.enlist()
 }
 
-// Copy has copies sent of holdings that have changed.
-func (h *Handover) Copy(ids []bucket.ID, now int64, v *view.View) { h.Wake(h.stream.Copy(ids, now, v)) }
+// Replicate has copies sent of holdings that have changed.
+func (h *Handover) Replicate(ids []bucket.ID, now int64, v *view.View) {
+	h.Wake(h.stream.Replicate(ids, now, v))
+}
 
 // Step puts a view in place that follows from the one before. It is for tests, which make
 // views that no cluster would.
@@ -150,7 +152,7 @@ func (h *Handover) Step(step func(before *view.View) *view.View) {
 // terms are what this node's views are made by.
 func (h *Handover) terms() view.Terms {
 	return view.Terms{
-		Expect: h.cfg.Expect, Copies: h.cfg.Copies, Leavers: h.leavers,
+		Expect: h.cfg.Expect, Replicas: h.cfg.Replicas, Leavers: h.leavers,
 	}
 }
 
@@ -159,7 +161,7 @@ func (h *Handover) terms() view.Terms {
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()
-	before, seen, now := h.View(), h.cfg.Cluster.View(), h.cfg.Env.Steady()
+	before, seen, now := h.View(), h.cfg.Cluster.View(), h.cfg.Env.Monotonic()
 	if before.View == seen && !before.Stale(now) {
 		return
 	}
@@ -171,7 +173,7 @@ func (h *Handover) Refresh() {
 		h.begun.Store(true)
 		h.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
 	}
-	if h.cfg.Copies == 0 && len(v.Ranges(view.Held).Minus(h.View().Ranges(view.Held))) > 0 {
+	if h.cfg.Replicas == 0 && len(v.Ranges(view.Held).Minus(h.View().Ranges(view.Held))) > 0 {
 		h.cfg.Regain()
 	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, h.View()) {
@@ -187,22 +189,22 @@ func (h *Handover) replace(v *view.View) {
 		h.track(v)
 		h.stream.Yield(before.Ranges(view.Held), h.cfg.Env.Now())
 	}
-	v.Over = make(chan struct{})
+	v.Replaced = make(chan struct{})
 	h.cfg.Env.Store(v)
-	close(before.Over)
+	close(before.Replaced)
 	h.recalls = h.recalls || v.Recalls
 	env.Signal(h.turned)
 	h.cfg.Swapped(v)
 }
 
-// hearOthers waits a moment until every living member is heard, so that the
+// hearOthers waits a moment until every living member is connected, so that the
 // first checks need no budget.
 func (h *Handover) hearOthers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, HearFor)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !h.View().HearsAll() {
+	for !h.View().IsFullyConnected() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

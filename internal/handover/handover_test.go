@@ -31,7 +31,7 @@ type node struct {
 func join(t *testing.T, host *weirtest.Host) *node {
 	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(1000, bucket.Salt{})}
 	n.Handover = handover.New(handover.Config{
-		Copies: 1, Log: slog.New(slog.DiscardHandler), Env: &n.Env, Cluster: n.cluster,
+		Replicas: 1, Log: slog.New(slog.DiscardHandler), Env: &n.Env, Cluster: n.cluster,
 		Counts: n.counts, Stream: countsync.New(0, n.counts),
 		Swapped: func(*view.View) {}, Regain: func() {}, Leaving: func() {},
 		Cease: func(bool, int64) bool { return true }, // nothing is lent
@@ -47,7 +47,7 @@ func join(t *testing.T, host *weirtest.Host) *node {
 
 func (n *node) Changed() { n.Refresh() }
 
-func (n *node) Heard() { n.Hear(n.Steady()) }
+func (n *node) Answered() { n.Hear(n.Monotonic()) }
 
 func (n *node) Late(cluster.Peer, []byte, []byte) {}
 

@@ -55,7 +55,7 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 			ready = append(ready, v.Hashes[i])
 			continue
 		}
-		if !h.cfg.Cease(true, h.cfg.Env.Steady()) {
+		if !h.cfg.Cease(true, h.cfg.Env.Monotonic()) {
 			continue // time alone ends that: the next round looks again
 		}
 		ready = append(ready, h.cede(&v.Members[i], ranges)...)
@@ -73,10 +73,10 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	h.swap.Lock()
 	v := h.View()
 	ranges = ranges.Intersect(v.Ranges(view.Held)) // if it has met others meanwhile, there may be nothing to give
-	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Steady()))
+	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Monotonic()))
 	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++
-	h.stream.Give(receiver, h.moves, ranges, h.cfg.Env.Now())
+	h.stream.Transfer(receiver, h.moves, ranges, h.cfg.Env.Now())
 	h.swap.Unlock()
 	return append(ready, receiver)
 }
@@ -102,7 +102,7 @@ func (h *Handover) enlist() {
 // meet each other before they hear of a member that serves, so each waits a moment for that.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
-		if v.Met != 0 && uint64(h.cfg.Env.Steady()-v.Met) < uint64(HearFor) {
+		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {
 			return false
 		}
 		if v.Eldest() != v.Self {
@@ -267,7 +267,7 @@ func (h *Handover) tellRest() {
 // isFree reports whether this node has no authority left to give away, and its receivers have
 // taken what it gave.
 func (h *Handover) isFree(v *view.View) bool {
-	return !h.stream.Giving() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
+	return !h.stream.Transferring() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
 
 // receives reports whether this node must still transfer authority to another member.

@@ -38,7 +38,7 @@ const (
 // locate asks who has what this node waits for, when that is due. It is called by
 // Run, for which nothing here waits.
 func (h *Handover) locate(v *view.View) {
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	ranges := v.RangesToLocate()
 	if len(ranges) == 0 || h.waiting == 0 {
 		h.waiting, h.located, h.warned = now, now, false
@@ -73,7 +73,7 @@ func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync
 	h.swap.Lock()
 	defer h.swap.Unlock()
 	before := h.View()
-	if next := before.ApplyLocations(said, ranges, h.cfg.Env.Steady()); next != before {
+	if next := before.ApplyLocations(said, ranges, h.cfg.Env.Monotonic()); next != before {
 		h.replace(next)
 	}
 }
@@ -105,15 +105,15 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	}
 	h.swap.Lock()
 	defer h.swap.Unlock()
-	v, now := h.View(), h.cfg.Env.Steady()
+	v, now := h.View(), h.cfg.Env.Monotonic()
 	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
-		return wire.AppendAnswer(dst, wire.Unreached, 0)
+		return wire.AppendResponse(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Giving })
+	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Transferring })
 	if next := v.ReleaseVacant(ranges.Minus(has)); next != v {
 		h.replace(next)
 	}
-	dst = wire.AppendAnswer(dst, wire.Done, 0)
+	dst = wire.AppendResponse(dst, wire.Done, 0)
 	unclear := byte(0)
 	if v.Unclear(now) {
 		unclear = 1

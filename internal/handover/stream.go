@@ -80,7 +80,7 @@ func (h *Handover) Run() {
 		case <-h.cfg.Env.Done():
 			return
 		}
-		if h.View().Stale(h.cfg.Env.Steady()) {
+		if h.View().Stale(h.cfg.Env.Monotonic()) {
 			h.Refresh()
 		}
 		v := h.View()
@@ -252,7 +252,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Giving && h.View().Serves() {
+			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Transferring && h.View().Serves() {
 				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
 				// time, and the member that takes it in needs about as much. The way there and back is no
 				// work. What a review has found takes half of the time.
@@ -288,10 +288,10 @@ func (h *Handover) rest(ctx context.Context, timer *time.Timer) bool {
 func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := h.View()
 	i, known := v.Named[to]
-	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Steady()) {
+	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Monotonic()) {
 		// Until a member has been lost for a while, others may be wrong about hearing it:
 		// a frame that gets lost among them keeps waiting what comes after it.
-		return nil, cluster.ErrUnheard
+		return nil, cluster.ErrDisconnected
 	}
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}
 	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, frame, frameWait)
@@ -303,7 +303,7 @@ func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) 
 func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
-	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendAnswer(dst, wire.Done, 0))
+	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendResponse(dst, wire.Done, 0))
 	if err != nil {
 		return nil
 	}
@@ -327,7 +327,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 	if a.Leaving && !h.leavers[a.From] {
 		h.leavers[a.From] = true
-		v = view.New(h.cfg.Env.Steady(), h.cfg.Cluster.View(), h.terms(), v)
+		v = view.New(h.cfg.Env.Monotonic(), h.cfg.Cluster.View(), h.terms(), v)
 	}
 	if a.Given != nil {
 		v = v.ReceiveRanges(a.Given)
@@ -337,7 +337,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// measure notes how far the members that are heard are behind, and says for whom
+// measure notes how far the members that are connected are behind, and says for whom
 // something waits.
 func (h *Handover) measure(v *view.View) (behind []countsync.Member) {
 	var s Stats
@@ -359,7 +359,7 @@ func (h *Handover) measure(v *view.View) (behind []countsync.Member) {
 	return behind
 }
 
-// Stats returns how far the members that are heard are behind, as of the last round.
+// Stats returns how far the members that are connected are behind, as of the last round.
 func (h *Handover) Stats() Stats {
 	if s := h.lag.Load(); s != nil {
 		return *s

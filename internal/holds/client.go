@@ -20,7 +20,7 @@ func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 // a second member has it: this node, if another one has answered; otherwise another, as long as ctx
 // allows. The hold's time counts from a.Began, because the answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
-	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Steady()
+	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	h.table.asked(of)
 	if decided, known := h.table.recordOf(of); known && uint64(decided.renewal) == r.Renewal {
 		h.secure(ctx, of)
@@ -45,7 +45,7 @@ func (t *table) asked(of ref) {
 // node, if another one has carried out the release; otherwise another, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
-	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Steady())
+	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Monotonic())
 	if r.Source != wire.Forwarded && r.Source != wire.Relayed {
 		h.secure(ctx, of)
 	}

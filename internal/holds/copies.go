@@ -232,7 +232,7 @@ func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int
 	list := g.to[member]
 	for acknowledged < len(list) {
 		page := list[acknowledged:]
-		now := g.h.cfg.Env.Steady()
+		now := g.h.cfg.Env.Monotonic()
 		body, n := beginRecords(selfOf(g.v), g.h.cfg.Cluster.Date()), 0
 		for ; n < len(page) && len(body) < pageBytes; n++ {
 			body = appendRecord(body, &g.records[page[n]], now)
@@ -251,7 +251,7 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	if err != nil {
 		return false
 	}
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	m, err := parseRenew(append(beginRecords(member, 0), answer...), now)
 	if err != nil {
 		return false
@@ -293,7 +293,7 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 // secure sends a record of this node to the members that are to have it, and returns once one of
 // them has acknowledged it, none is left to ask, or ctx is done.
 func (h *Holds) secure(ctx context.Context, of ref) {
-	v, now := h.cfg.Env.View(), h.cfg.Env.Steady()
+	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	r, known := h.table.recordOf(of)
 	if !known {
 		return

@@ -97,7 +97,7 @@ type Holds struct {
 	table  *table
 	number atomic.Uint64
 	wake   chan struct{} // the view has changed
-	looked atomic.Int64  // when Run last looked, by the steady clock
+	looked atomic.Int64  // when Run last looked, by the monotonic clock
 	busy   atomic.Bool   // members are being told
 	lost   atomic.Uint64
 	known  known
@@ -134,7 +134,7 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 }
 
 // Has makes o the hold of this process that was granted to an ask of Name. The ask was sent at that
-// time of the steady clock, and this node granted it as the owner if here. The hold keeps a.Limit,
+// time of the monotonic clock, and this node granted it as the owner if here. The hold keeps a.Limit,
 // which must not change.
 func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent int64) {
 	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
@@ -160,7 +160,7 @@ func (h *Holds) release(o *Hold, at uint64) {
 	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
 		return // no other has
 	}
-	way := v.Route(o.id, h.cfg.Env.Steady())
+	way := v.Route(o.id, h.cfg.Env.Monotonic())
 	if way.To != v.Self && way.Way != view.NoWay {
 		a := o.ask()
 		h.cfg.Checks.Tell(wire.OpRelease, &a)
@@ -272,7 +272,7 @@ func (h *Holds) Run() {
 
 // look is one turn of Run.
 func (h *Holds) look() {
-	v, now := h.cfg.Env.View(), h.cfg.Env.Steady()
+	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	if h.frozen(now) {
 		h.known.forget() // others may have answered for what this node has
 	}

@@ -64,7 +64,7 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 // may hold it by now, and is asked to confirm that.
 func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
-	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Env.Steady()) {
+	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Env.Monotonic()) {
 		g.release()
 	}
 }

@@ -57,7 +57,7 @@ func (h *Holds) Swapped(v *view.View) {
 	case !v.Complete:
 		h.table.apart.Store(math.MaxInt64)
 	case h.table.apart.Load() == math.MaxInt64:
-		h.table.apart.Store(h.cfg.Env.Steady())
+		h.table.apart.Store(h.cfg.Env.Monotonic())
 	}
 	env.Signal(h.wake)
 	env.Signal(h.table.changed)
@@ -80,7 +80,7 @@ func (k *known) load() countsync.Ranges {
 
 // Knows reports whether this node has the information about holds that it needs to execute op.
 func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	switch as {
 	case view.AsOwner:
 		if !h.knowsAll(a.ID, now) {
@@ -127,13 +127,13 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 		switch {
 		case as == view.AsStandIn:
 			answered := h.ask(ctx, v, pageOf(a.ID))
-			h.table.know(ref{id: a.ID}, answered, h.cfg.Env.Steady())
+			h.table.know(ref{id: a.ID}, answered, h.cfg.Env.Monotonic())
 		case !v.Holds(a.ID):
 			return
-		case h.knowsAll(a.ID, h.cfg.Env.Steady()):
+		case h.knowsAll(a.ID, h.cfg.Env.Monotonic()):
 			origin, _ := h.lacks(v, op, a)
 			answered := h.askMember(ctx, v, origin, pageOf(a.ID)) == nil
-			h.table.know(refOf(a), answered, h.cfg.Env.Steady())
+			h.table.know(refOf(a), answered, h.cfg.Env.Monotonic())
 		default:
 			round := h.begin(v)
 			if round == nil {
@@ -158,7 +158,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	}
 	round, losses := make(chan struct{}), k.losses
 	ranges := v.Ranges(view.Held).Minus(k.load())
-	if h.frozen(h.cfg.Env.Steady()) {
+	if h.frozen(h.cfg.Env.Monotonic()) {
 		ranges = v.Ranges(view.Held)
 	}
 	if !h.cfg.Env.Try(func(ctx context.Context) {
@@ -170,7 +170,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 		if k.losses == losses {
 			all := k.load().Union(ranges)
 			k.ranges.Store(&all)
-			h.looked.Store(h.cfg.Env.Steady())
+			h.looked.Store(h.cfg.Env.Monotonic())
 		}
 		k.round = nil
 		close(round)
@@ -204,7 +204,7 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 		var (
 			list    []entry
 			records []record
-			now     = h.cfg.Env.Steady()
+			now     = h.cfg.Env.Monotonic()
 		)
 		if next, list, records, err = parseHeld(answer, now); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	if err != nil || p.part >= p.end {
 		return nil, wire.ErrMalformed
 	}
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	var list []byte
 	for len(list) < pageBytes && p.part < p.end {
 		if p.before == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// member is one of a cluster in which all hear each other and answer at once.
+// member is one of a cluster in which all are connected to each other and answer at once.
 type member struct {
 	*Holds
 	t     *testing.T
@@ -59,9 +59,9 @@ func members(t *testing.T, n int) []*member {
 			v.Direct = append(v.Direct, true)
 		}
 		for range all {
-			v.Hears = append(v.Hears, v.Direct)
+			v.Connected = append(v.Connected, v.Direct)
 		}
-		m.env.Store(view.New(0, v, view.Terms{Copies: 1}, nil))
+		m.env.Store(view.New(0, v, view.Terms{Replicas: 1}, nil))
 	}
 	return all
 }
@@ -75,7 +75,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	h, err := wire.ParseHeader(request)
 	require.NoError(m.t, err)
 	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: m.ServeRenew, wire.OpHeld: m.ServeHeld}[h.Op]
-	return serve(request[wire.HeaderBytes:], wire.AppendAnswer(answer[:0], wire.Done, 0))
+	return serve(request[wire.HeaderBytes:], wire.AppendResponse(answer[:0], wire.Done, 0))
 }
 
 func (m *member) Tell([]byte) {}
@@ -84,7 +84,7 @@ func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // now is the time by the member's clock.
-func (m *member) now() int64 { return m.cfg.Env.Steady() }
+func (m *member) now() int64 { return m.cfg.Env.Monotonic() }
 
 // tick is one turn of Run, and all that follows from it.
 func (m *member) tick() {
@@ -167,10 +167,10 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := members(t, 3)
 		standIn, holder := all[0], all[1]
-		unheard := *standIn.env.View().View
-		unheard.Direct = []bool{true, true, false}
+		disconnected := *standIn.env.View().View
+		disconnected.Direct = []bool{true, true, false}
 		standIn.env.Store(standIn.env.View().Without(2))
-		standIn.env.View().View = &unheard
+		standIn.env.View().View = &disconnected
 		id := all[2].id()
 		for range 1000 {
 			if all[2].env.View().Holds(id) && standIn.env.View().Route(id, 0).To == 0 {

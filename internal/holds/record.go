@@ -19,7 +19,7 @@ type record struct {
 	ref      // the holder is the node that asked for the hold, its origin
 	units    int64
 	renewal  renewal
-	expires  int64  // when the hold ends unless it is renewed, or ended, by the steady clock
+	expires  int64  // when the hold ends unless it is renewed, or ended, by the monotonic clock
 	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
 	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
 	place    int32  // in the heap that it is in

@@ -52,7 +52,7 @@ const confirmAtOnce = pageBytes / 32
 // confirm asks the holders about entries that were not renewed since then, and removes those
 // that their holder does not have. It skips the counts that other members answer for.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	of := make(map[uint64][]ref) // by holder
 	for _, e := range stale {
 		if v.Holds(e.id) || v.Route(e.id, now).To == v.Self {
@@ -97,7 +97,7 @@ func (h *Holds) has(of *ref) byte {
 
 // ServeRenew answers the messages of wire.OpRenew. It returns what follows the header of the answer.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
-	now := h.cfg.Env.Steady()
+	now := h.cfg.Env.Monotonic()
 	m, err := parseRenew(message, now)
 	if err != nil {
 		return nil, err
@@ -152,9 +152,9 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 		return nil, env.ErrUnreached
 	}
 	header := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait / 2, To: member}
-	sent := h.cfg.Env.Steady()
+	sent := h.cfg.Env.Monotonic()
 	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, wait)
-	if err == nil && h.cfg.Env.Steady()-sent > int64(wait+2*h.cfg.Timeout) {
+	if err == nil && h.cfg.Env.Monotonic()-sent > int64(wait+2*h.cfg.Timeout) {
 		return nil, errLate // this node was frozen
 	}
 	return answer, err

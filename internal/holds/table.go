@@ -48,7 +48,7 @@ type table struct {
 	dead    *room         // for records that have ended
 	changed chan struct{} // signals that a record is to be copied
 	age     func() time.Duration
-	apart   atomic.Int64 // when this node last missed a member, by the steady clock; math.MaxInt64 while it does
+	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while it does
 	used    atomic.Bool  // an id was looked for; until then all shards are empty, and stay unlocked
 	shards  [shards]shard
 }
@@ -89,7 +89,7 @@ type shard struct {
 type entry struct {
 	ref
 	units   int64
-	renewed int64 // by the steady clock
+	renewed int64 // by the monotonic clock
 }
 
 // link is what an entry points to. It is apart from the entry, which the garbage collector

@@ -3,7 +3,7 @@
 //
 //   - [Child] is a process that does not outlive the program that started it;
 //   - [Service] is a Child whose methods the program calls, and [ServeCalls] its side;
-//   - [Lateness] is how late a process runs, which is not held against the code under test;
+//   - [SchedulingDelay] is how late a process runs, which is not held against the code under test;
 //   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;
 //   - [Histogram] counts how long things took;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.

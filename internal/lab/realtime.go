@@ -22,11 +22,11 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// MeasureLateness starts the measurement of the lateness of this process. The caller must call
+// MeasureDelay starts the measurement of the lateness of this process. The caller must call
 // Stop. To get the time that a check took, subtract the lateness of the process from the duration
 // of the check.
-func MeasureLateness() *Lateness {
-	late := new(Lateness)
+func MeasureDelay() *SchedulingDelay {
+	late := new(SchedulingDelay)
 	late.Start(time.Millisecond, 0)
 	return late
 }

@@ -200,14 +200,14 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Declare sends the limits of this node to the next of the members that it hears. A member compares
+// Declare sends the limits of this node to the next of the members that it is connected to. A member compares
 // them with its own, and sends no answer.
 func (r *Registry) Declare(v *view.View) {
 	r.mu.Lock()
 	turn := r.turn
 	r.turn++
 	r.mu.Unlock()
-	heard := v.Heard()
+	heard := v.ConnectedMembers()
 	if len(heard) == 0 {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // when they are lent, and that is in the counts, and their copies.
 //
 // lentSets*lentWays counts are lent of at most. An id has its place in one of the sets;
-// where that is full, nothing is lent of it. All times are by the steady clock.
+// where that is full, nothing is lent of it. All times are by the monotonic clock.
 //
 // What is lent is of the present count. A reset takes the set's lock (lock), so that what
 // was lent before it is marked with a lower reset number, by which it is not taken back.
@@ -187,7 +187,7 @@ const stampTick = 1 << 14 * time.Nanosecond
 // takeLending takes, and lends of what is left, by the limit that judges the count here;
 // without one, by what this region has.
 func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	steady := o.clock.SteadyAt(now)
+	steady := o.clock.MonotonicAt(now)
 	s := o.lent.lock(a.ID)
 	defer s.mu.Unlock()
 	c := s.open(a.ID, steady)
@@ -226,7 +226,7 @@ func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	if a.Spent.ResetNumber < o.ResetNumber(a.ID, now) {
 		return
 	}
-	steady := o.clock.SteadyAt(now)
+	steady := o.clock.MonotonicAt(now)
 	if s.close(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
 		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Spent.Receipt, s.open(a.ID, steady).lease(steady))
 	}
@@ -238,7 +238,7 @@ func (o *Owner) soonest(id bucket.ID, r *bucket.Result, now int64) {
 	if r.Allowed {
 		return
 	}
-	if lease := o.lent.of(id, o.clock.SteadyAt(now)); lease.Units > 0 {
+	if lease := o.lent.of(id, o.clock.MonotonicAt(now)); lease.Units > 0 {
 		r.RetryAfter = min(r.RetryAfter, lease.Term)
 	}
 }

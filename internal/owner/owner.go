@@ -158,7 +158,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 // other times: it is among the newest units, for as long as it counts. What was granted
 // before a reset is not in the count any more.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
-	lent := o.lent.of(a.ID, o.clock.SteadyAt(now))
+	lent := o.lent.of(a.ID, o.clock.MonotonicAt(now))
 	lock, wasReset := o.resetSince(a, now)
 	if lock != nil {
 		defer lock.mu.Unlock()
@@ -237,11 +237,11 @@ func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
 
 // Answer carries out a request here and appends the answer.
 func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
-	steady, tentative := o.clock.SteadyAt(now), h.Flags&wire.FlagTentative != 0
+	steady, tentative := o.clock.MonotonicAt(now), h.Flags&wire.FlagTentative != 0
 	if h.Op == wire.OpTake && h.Asks > 1 {
 		return o.answerTogether(v, h, request, dst, now)
 	}
-	dst = wire.AppendAnswer(dst, wire.Done, int(h.Asks))
+	dst = wire.AppendResponse(dst, wire.Done, int(h.Asks))
 	for i := range int(h.Asks) {
 		var (
 			limit bucket.Limit

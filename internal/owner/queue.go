@@ -56,7 +56,7 @@ func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
 // the asking node may have waiting, RetryAfter the time until its next ask, and ResetAfter the time until
 // all units that were granted are served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	steady := o.clock.SteadyAt(now)
+	steady := o.clock.MonotonicAt(now)
 	self := queue.Contender{
 		Ticket: queue.Ticket{Number: a.Wait.Ticket}, Units: int64(a.Wait.Waiting),
 		Arrived: steady - int64(a.Wait.Age), Expires: steady + int64(forgetAfter),
@@ -107,7 +107,7 @@ func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != bucket.LeakyBucket {
 		return 0
 	}
-	return o.queues.waiting(a.ID, o.clock.SteadyAt(now))
+	return o.queues.waiting(a.ID, o.clock.MonotonicAt(now))
 }
 
 // denyBehind denies a take or a peek because of the waiting units. r must be the result of a Peek.

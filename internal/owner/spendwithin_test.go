@@ -39,16 +39,16 @@ func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 	}
 }
 
-// sideOf is the view of the first of so many members that hears these, and has heard no
+// sideOf is the view of the first of so many members that is connected to these, and has heard no
 // other for as long as it has run.
 func sideOf(members int, heard ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Hears = append(c.Hears, make([]bool, members))
+		c.Connected = append(c.Connected, make([]bool, members))
 	}
 	for _, i := range heard {
-		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
+		c.Direct[i], c.Connected[0][i], c.Connected[i][0] = true, true, true
 	}
 	return view.New(1, c, view.Terms{}, nil)
 }

@@ -17,7 +17,7 @@ const tentativeSlots = 1 << 10
 // not be remembered (wire.Result.Firm). It is concluded when it is denied or given back, or when
 // the one that took says that it is kept, which it does where little is left. A take that
 // nobody concludes counts for one span at least and two at most. All times are by
-// the steady clock.
+// the monotonic clock.
 type tentative struct {
 	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first such take
 }

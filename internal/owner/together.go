@@ -39,7 +39,7 @@ type batch struct {
 
 // answerTogether takes the asks of a request together, and appends the answer.
 func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
-	b, steady := o.batches.Get().(*batch), o.clock.SteadyAt(now)
+	b, steady := o.batches.Get().(*batch), o.clock.MonotonicAt(now)
 	defer o.batches.Put(b)
 	if cap(b.asks) < int(h.Asks) {
 		b.asks, b.limits, b.results = make([]wire.Ask, h.Asks), make([]bucket.Limit, h.Asks), make([]wire.Result, h.Asks)
@@ -52,7 +52,7 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 			return nil, err
 		}
 	}
-	dst = wire.AppendAnswer(dst, wire.Done, len(asks))
+	dst = wire.AppendResponse(dst, wire.Done, len(asks))
 	for i := range asks {
 		results[i].ResetNumber = o.ResetNumber(asks[i].ID, now)
 	}
@@ -69,7 +69,7 @@ func (o *Owner) Prefetch(ids []bucket.ID) { o.counts.Prefetch(ids) }
 
 // TakeTogether is TakeAll of a request with these flags.
 func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
-	o.begin(flags, asks, o.clock.SteadyAt(now))
+	o.begin(flags, asks, o.clock.MonotonicAt(now))
 	o.TakeAll(v, as, asks, now, s, results)
 	o.conclude(flags, asks, results)
 }

@@ -40,7 +40,7 @@ type loadResult struct {
 	Errors  []string       // errors of the checks, at most one of each caller
 }
 
-// absence is an interval during which the node listed a member as Unheard or Dead.
+// absence is an interval during which the node listed a member as Missing or Dead.
 type absence struct {
 	Addr     string
 	From, To time.Duration // since the start of the load
@@ -66,7 +66,7 @@ func runLoad(n *node, l load) *loadResult {
 		defer close(stopped)
 		all.Gone = watchMembers(n, stop)
 	}()
-	late := lab.MeasureLateness()
+	late := lab.MeasureDelay()
 	var (
 		callers sync.WaitGroup
 		mu      sync.Mutex // guards the fields of all, except Gone
@@ -116,7 +116,7 @@ func watchMembers(n *node, stop <-chan struct{}) (gone []absence) {
 		for _, m := range n.Members() {
 			at, missed := missing[m.Addr]
 			switch {
-			case m.State != weir.Unheard && m.State != weir.Dead:
+			case m.State != weir.Missing && m.State != weir.Dead:
 				delete(missing, m.Addr)
 			case missed:
 				gone[at].To = now

@@ -48,7 +48,7 @@ func resendsSoon(t *testing.T) bool {
 	return syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, tcpRTOMinUS, 10_000) == nil
 }
 
-// If packets are lost, some answers are late, but no member is listed as Unheard or Dead.
+// If packets are lost, some answers are late, but no member is listed as Missing or Dead.
 // A member with authority decides most of the checks. The number of granted units differs from
 // the limits by at most 1 %. The three subtests run in parallel, because they mostly wait.
 func TestLostPacketsAreNoLostMembers(t *testing.T) {

@@ -41,7 +41,7 @@ func logs(rate int64) (limits []weir.Limit) {
 	return limits
 }
 
-// runAll starts a node on each host, and waits until all nodes hear each other and have
+// runAll starts a node on each host, and waits until all nodes are connected to each other and have
 // authority over the keys that they own.
 func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	l.t.Helper()
@@ -51,7 +51,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	begun := time.Now()
 	require.True(l.t, lab.Await(l.t.Context(), 20*time.Second, func() bool {
 		for _, r := range l.all(nodes, Order{}) {
-			if r.Members != l.hosts || !r.Hears || !r.Settled {
+			if r.Members != l.hosts || !r.Connected || !r.Settled {
 				return false
 			}
 		}
@@ -306,9 +306,9 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	t.Logf("through the cut and the heal: %s", slowest(reports))
 }
 
-// awaitCounts waits until all members hear each other and the owners have counted all admitted
+// awaitCounts waits until all members are connected to each other and the owners have counted all admitted
 // units. It returns the two times. It also returns lag, the maximum time between the moment when
-// an owner hears all members and the moment when it has counted all units. The owners own the
+// an owner is connected to all members and the moment when it has counted all units. The owners own the
 // keys of the questions in turn.
 func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []Report) (heard, counted time.Time, lag time.Duration) {
 	l.t.Helper()
@@ -328,7 +328,7 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 		hear, count := true, true
 		for i, n := range nodes {
 			o, r := &all[i], n.do(l.t, all[i].asked)
-			hear = hear && r.Hears
+			hear = hear && r.Connected
 			if r.Direct && o.heard.IsZero() {
 				o.heard = time.Now()
 			}

@@ -73,7 +73,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.True(t, status.Stopped())
 			}
 
-			process, struck := lab.MeasureLateness(), time.Now()
+			process, struck := lab.MeasureDelay(), time.Now()
 			var waits, early []time.Duration
 			var answered int
 			var missing, late time.Duration // time of the last check that the share of this node did not decide, and the lateness of this process until then
@@ -163,7 +163,7 @@ func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	t.Helper()
 	lab.Eventually(t, "all know the process", func() bool {
 		for _, n := range nodes {
-			if v := n.View(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
+			if v := n.View(); len(v.Points) != len(nodes)+1 || !v.IsFullyConnected() || !v.Settled {
 				return false
 			}
 		}

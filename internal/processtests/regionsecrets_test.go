@@ -53,7 +53,7 @@ func securedRegions() map[string]weir.Config {
 type requestCounter struct{ requests atomic.Int64 }
 
 func (*requestCounter) Changed()                          {}
-func (*requestCounter) Heard()                            {}
+func (*requestCounter) Answered()                         {}
 func (*requestCounter) Late(cluster.Peer, []byte, []byte) {}
 func (a *requestCounter) Serve(b *cluster.Batch) {
 	a.requests.Add(int64(len(b.Requests)))
@@ -139,7 +139,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		lab.Eventually(t, "the identity is refused", func() bool {
 			for _, request := range requests {
 				_, err := c.Region("eu").Ask(t.Context(), request, nil, time.Second)
-				require.ErrorIs(t, err, cluster.ErrUnheard)
+				require.ErrorIs(t, err, cluster.ErrDisconnected)
 			}
 			return eu.Stats().Cluster.Refused["identity"] > before
 		})

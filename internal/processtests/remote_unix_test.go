@@ -93,19 +93,19 @@ type question struct {
 
 // Report is the result of an order.
 type Report struct {
-	Addr    string // address of the node
-	Refused map[string]uint64
-	Tallies []tally       // one for each question
-	Slowest time.Duration // the longest check, without the lateness of this process during the check
-	Late    time.Duration // the longest delay between the time of a timer and its wakeup
-	Lost    int64         // number of failed requests to other members, which may have executed them
-	Calm    bool          // no request failed, and the set of members that this node hears was stable
-	Members int           // number of members in the roster
-	Direct  bool          // the node hears every other member
-	Hears   bool          // every member hears every other member, according to this node
-	Settled bool          // the ring contains every member, and this node has authority over its part of the ring
-	Loaded  *loadResult   // result of Load
-	Gateway string        // address of the gateway
+	Addr      string // address of the node
+	Refused   map[string]uint64
+	Tallies   []tally       // one for each question
+	Slowest   time.Duration // the longest check, without the lateness of this process during the check
+	Late      time.Duration // the longest delay between the time of a timer and its wakeup
+	Lost      int64         // number of failed requests to other members, which may have executed them
+	Calm      bool          // no request failed, and the set of members that this node is connected to was stable
+	Members   int           // number of members in the roster
+	Direct    bool          // the node is connected to every other member
+	Connected bool          // every member is connected to every other member, according to this node
+	Settled   bool          // the ring contains every member, and this node has authority over its part of the ring
+	Loaded    *loadResult   // result of Load
+	Gateway   string        // address of the gateway
 }
 
 type tally struct {
@@ -162,7 +162,7 @@ func carryOut(n *node, failed *failures, o Order) Report {
 			defer close(stopped)
 			r.Calm = watch(n, stop)
 		}()
-		late := lab.MeasureLateness()
+		late := lab.MeasureDelay()
 		for range o.Rounds {
 			for i, l := range limiters {
 				t := &r.Tallies[i]
@@ -198,21 +198,21 @@ func carryOut(n *node, failed *failures, o Order) Report {
 	}
 	v := n.View()
 	r.Addr, r.Refused = v.Members[v.Self].Addr, n.Stats().Cluster.Refused
-	r.Members, r.Direct, r.Hears = len(v.Members), true, true
+	r.Members, r.Direct, r.Connected = len(v.Members), true, true
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
 		for j := range v.Members {
-			r.Hears = r.Hears && v.Hears[i][j]
+			r.Connected = r.Connected && v.Connected[i][j]
 		}
 	}
 	r.Settled = v.Settled && v.Complete && len(v.Points) == len(v.Members)
 	return r
 }
 
-// watch reports whether the set of members that the node hears stays the same until stop is
+// watch reports whether the set of members that the node is connected to stays the same until stop is
 // closed. It returns false if a member was lost so recently that other members may not know it.
 func watch(n *node, stop <-chan struct{}) (calm bool) {
-	v, now := n.View(), n.Steady()
+	v, now := n.View(), n.Monotonic()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.Lost[i] == 0 || v.Overdue(i, now))

@@ -250,7 +250,7 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer stop()
 	attacked.Go(func() { a.do(ctx, victim.addr) })
 	time.Sleep(100 * time.Millisecond)
-	begin, machine := time.Now(), lab.MeasureLateness()
+	begin, machine := time.Now(), lab.MeasureDelay()
 	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {

@@ -1,7 +1,7 @@
 // Package publish keeps small values under names the same on all nodes: rules that change
 // while running, an override for one key.
 //
-// Each node has a Store of all of them. A change is told to the members that are heard, and
+// Each node has a Store of all of them. A change is told to the members that are connected, and
 // each passes on what is news to it. What was lost on the way is found as the nodes compare
 // their stores, two at a time. These invariants hold:
 //
@@ -33,7 +33,7 @@ import (
 
 const (
 	// CompareEvery is how often a node compares what it has with the next one of
-	// those that it hears: what was lost on its way is found then.
+	// those that it is connected to: what was lost on its way is found then.
 	CompareEvery = 2 * time.Second
 	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
@@ -58,7 +58,7 @@ func New(cfg Config) *Publisher {
 	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1)}
 }
 
-// Put publishes a value on this node, and tells the members that are heard. Without a value
+// Put publishes a value on this node, and tells the members that are connected. Without a value
 // it takes the name back. Version 0 is the next one. The error names the field.
 func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	now := p.cfg.Env.Now()
@@ -71,7 +71,7 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 }
 
 // spread tells the members that this node hears what is news, in one message: all
-// of them, or those that the member it came from does not hear. More news than go
+// of them, or those that the member it came from is not connected to. More news than go
 // into a message wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
@@ -82,8 +82,8 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 		return
 	}
 	message := appendEntries(nil, news, p.cfg.Env.Now())
-	for _, i := range v.Heard() {
-		if from < 0 || !v.Hears[from][i] { // each hears itself
+	for _, i := range v.ConnectedMembers() {
+		if from < 0 || !v.Connected[from][i] { // each is connected to itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
 	}
@@ -121,7 +121,7 @@ func (p *Publisher) Answer(b []byte, q *Question) []byte {
 	return d.append(b, p.cfg.Env.Now())
 }
 
-// Changed tells that other members may be heard than before.
+// Changed tells that other members may be connected than before.
 func (p *Publisher) Changed() {
 	select {
 	case p.newcomers <- struct{}{}:
@@ -134,7 +134,7 @@ func (p *Publisher) Changed() {
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
-	met := make(map[uint64]bool) // hashes of those that it hears: whether it has compared with them
+	met := make(map[uint64]bool) // hashes of those that it is connected to: whether it has compared with them
 	for turn := 0; ; {
 		due := false
 		select {
@@ -159,7 +159,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 			p.sweep(p.cfg.Env.Now())
 		}
 		v, before := p.cfg.Env.View(), met
-		heard := v.Heard()
+		heard := v.ConnectedMembers()
 		met = make(map[uint64]bool)
 		for _, i := range heard {
 			met[v.Hashes[i]] = before[v.Hashes[i]] || p.compare(ctx, v, i) == nil
@@ -172,7 +172,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 }
 
 // compare takes over what another has and this node has not. The other
-// does the same, as it hears this one.
+// does the same, as it is connected to this one.
 func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
 	q := Question{digests: p.digestsNow()}
 	for {

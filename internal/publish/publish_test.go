@@ -33,7 +33,7 @@ type circle struct {
 	told  int                // messages
 }
 
-// newCircle returns so many that all hear each other.
+// newCircle returns so many that all are connected to each other.
 func newCircle(n int) *circle {
 	c := &circle{asked: make([]int, n)}
 	for range n {
@@ -46,7 +46,7 @@ func newCircle(n int) *circle {
 
 func (c *circle) cut(a, b int) { c.link(a, b, false) }
 
-// link has two nodes hear each other or not.
+// link connects two nodes, or separates them.
 func (c *circle) link(a, b int, up bool) {
 	defer c.show()
 	c.mu.Lock()
@@ -80,7 +80,7 @@ func (c *circle) view(self int) *view.View {
 	if c.views == nil {
 		c.views = make(map[int]*view.View)
 	}
-	v := &cluster.View{Self: self, Hears: c.hears, Direct: c.hears[self]}
+	v := &cluster.View{Self: self, Connected: c.hears, Direct: c.hears[self]}
 	for i := range c.nodes {
 		v.Members = append(v.Members, cluster.Member{Name: c.name(i), Announced: cluster.Serving, Peer: peer{c: c, from: self, to: i}})
 	}
@@ -122,7 +122,7 @@ func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return p.c.nodes[p.to].Answer(wire.AppendAnswer(nil, wire.Done, 0), &q), nil
+	return p.c.nodes[p.to].Answer(wire.AppendResponse(nil, wire.Done, 0), &q), nil
 }
 
 // Each node has a Publisher. A value that one of them is given all have.

@@ -77,7 +77,7 @@ func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
 	s := l.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.arrived = l.cfg.Env.Steady() // under the lock, so that waiters are in the order of arrival
+	w.arrived = l.cfg.Env.Monotonic() // under the lock, so that waiters are in the order of arrival
 	x := s.enter(keyOf(a), w)
 	if x.leaky == nil {
 		x.leaky = &leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
@@ -146,7 +146,7 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		now := l.cfg.Env.Steady()
+		now := l.cfg.Env.Monotonic()
 		x.serve(now)
 		if x.head() != w {
 			l.passOrRefund(x, a)
@@ -178,7 +178,7 @@ func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now i
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
 		if x.asking = false; err == nil {
-			x.answered(units, &r, now, last, l.cfg.Env.Steady())
+			x.answered(units, &r, now, last, l.cfg.Env.Monotonic())
 		}
 		l.passOrRefund(x, &asked)
 	})

@@ -74,9 +74,9 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.Asks), r.cfg.Env.Steady()) {
+		if !link.quota.take(len(request), int(h.Asks), r.cfg.Env.Monotonic()) {
 			link.refused.Add(1)
-			return wire.AppendAnswer(nil, wire.Unreached, 0), nil
+			return wire.AppendResponse(nil, wire.Unreached, 0), nil
 		}
 		h.Flags, h.To = wire.FlagAbroad, 0
 	}

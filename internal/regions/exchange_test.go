@@ -34,15 +34,15 @@ func (n neighbor) Region(string) cluster.Peer { return n.peer() }
 func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *node {
 	n := &node{Env: env.Env{Region: region, Clock: env.NewClock(nil)}}
 	n.Begin()
-	v := view.New(n.Steady(), &cluster.View{
-		Members: []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
-		Hears:   [][]bool{{true}}, Direct: []bool{true},
+	v := view.New(n.Monotonic(), &cluster.View{
+		Members:   []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
+		Connected: [][]bool{{true}}, Direct: []bool{true},
 	}, view.Terms{}, nil)
 	n.Store(v)
 	n.Regions = New(Config{
 		Others: []string{other}, Statements: 100, Timeout: time.Second,
 		Log: log, Env: &n.Env, Cluster: neighbor{peer: peer},
-		Copy: func([]bucket.ID, int64, *view.View) {},
+		Replicate: func([]bucket.ID, int64, *view.View) {},
 	}, bucket.NewStore(100, bucket.Salt{}))
 	return n
 }

@@ -42,7 +42,7 @@ type Config struct {
 	Log        *slog.Logger
 	Env        *env.Env
 	Cluster    cluster.Cluster                                // knows a node of each other region
-	Copy       func(ids []bucket.ID, now int64, v *view.View) // has copies of holdings made that have changed
+	Replicate  func(ids []bucket.ID, now int64, v *view.View) // has copies of holdings made that have changed
 }
 
 // Regions has this region's holdings of Global limits follow its demand: it
@@ -61,7 +61,7 @@ type Regions struct {
 type link struct {
 	places                         *semaphore.Weighted // one for each message under way
 	disagrees                      atomic.Bool         // how limits are shared out
-	answered                       atomic.Int64        // when it last did, by the steady clock; 0 if never
+	answered                       atomic.Int64        // when it last did, by the monotonic clock; 0 if never
 	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
@@ -114,7 +114,7 @@ func (r *Regions) Run() {
 			continue
 		}
 		due, changed := r.Holdings.Due(r.cfg.Env.At(now), v.Speaks)
-		r.cfg.Copy(changed, now, v)
+		r.cfg.Replicate(changed, now, v)
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], r.cfg.Statements) {
 				r.state(region, sts)
@@ -127,7 +127,7 @@ func (r *Regions) Run() {
 func (r *Regions) state(region string, sts []countsync.Statement) {
 	link := r.links[region]
 	link.statements.Add(uint64(len(sts)))
-	link.waits.CompareAndSwap(0, r.cfg.Env.Steady())
+	link.waits.CompareAndSwap(0, r.cfg.Env.Monotonic())
 	unanswered := func() {
 		link.unanswered.Add(uint64(len(sts)))
 		r.Holdings.Unanswered(region, sts, r.cfg.Env.Time())
@@ -154,7 +154,7 @@ func (r *Regions) state(region string, sts []countsync.Statement) {
 func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wire.Header, e countsync.Exchange) (answer countsync.Exchange, err error) {
 	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {
-		return answer, cluster.ErrUnheard
+		return answer, cluster.ErrDisconnected
 	}
 	body := e.Append(nil)
 	link.sentBytes.Add(uint64(wire.HeaderBytes + len(body)))
@@ -162,8 +162,8 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 	if err != nil {
 		return answer, err
 	}
-	link.receivedBytes.Add(uint64(wire.AnswerHeaderBytes + len(got)))
-	link.answered.Store(r.cfg.Env.Steady())
+	link.receivedBytes.Add(uint64(wire.ResponseHeaderBytes + len(got)))
+	link.answered.Store(r.cfg.Env.Monotonic())
 	link.waits.Store(0)
 	return countsync.ParseExchange(got)
 }
@@ -180,7 +180,7 @@ func (r *Regions) Learn(region string, answers countsync.Exchange) {
 			changed = append(changed, st.ID)
 		}
 	}
-	r.cfg.Copy(changed, now, v)
+	r.cfg.Replicate(changed, now, v)
 }
 
 // meet notes whether a region shares limits out as this one does.
@@ -211,7 +211,7 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 		answer(nil)
 		return
 	case link == nil || r.cfg.Env.IsFenced(r.cfg.Env.View(), r.cfg.Env.Now()):
-		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+		answer(wire.AppendResponse(nil, wire.Unreached, 0))
 		return
 	}
 	link.receivedBytes.Add(uint64(len(request)))
@@ -223,12 +223,12 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	started := r.cfg.Env.Apart(from, func(ctx context.Context) {
 		r.meet(e.Region, link, e.Print)
 		answers := r.Holdings.Exchange(r.exchangeWith(ctx, link, &e, h))
-		body := answers.Append(wire.AppendAnswer(nil, wire.Done, 0))
+		body := answers.Append(wire.AppendResponse(nil, wire.Done, 0))
 		link.sentBytes.Add(uint64(len(body)))
 		answer(body)
 	})
 	if !started {
-		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+		answer(wire.AppendResponse(nil, wire.Unreached, 0))
 	}
 }
 
@@ -283,7 +283,7 @@ func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []count
 		}
 	}
 	link.served.Add(uint64(len(answers)))
-	r.cfg.Copy(changed, now, v)
+	r.cfg.Replicate(changed, now, v)
 	return answers
 }
 
@@ -304,10 +304,10 @@ func (r *Regions) Stats() map[string]Stats {
 	for name, l := range r.links {
 		at, lag := l.answered.Load(), time.Duration(0)
 		if since := l.waits.Load(); since != 0 {
-			lag = time.Duration(max(0, r.cfg.Env.Steady()-since))
+			lag = time.Duration(max(0, r.cfg.Env.Monotonic()-since))
 		}
 		stats[name] = Stats{
-			Reached:    at != 0 && r.cfg.Env.Steady()-at < int64(10*time.Second),
+			Reached:    at != 0 && r.cfg.Env.Monotonic()-at < int64(10*time.Second),
 			Lag:        lag,
 			Statements: l.statements.Load(),
 			Unanswered: l.unanswered.Load(),
@@ -325,7 +325,7 @@ func (r *Regions) Stats() map[string]Stats {
 func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) error {
 	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {
-		return cluster.ErrUnheard
+		return cluster.ErrDisconnected
 	}
 	request := wire.Header{Op: wire.OpReset, Asks: uint8(len(asks))}.Append(nil)
 	for i := range asks {
@@ -335,7 +335,7 @@ func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) err
 	if err != nil {
 		return err
 	}
-	if s, err := wire.ParseAnswer(answer, wire.OpReset, len(asks)); err != nil || s != wire.Done {
+	if s, err := wire.ParseResponse(answer, wire.OpReset, len(asks)); err != nil || s != wire.Done {
 		return env.ErrUnreached
 	}
 	return nil

@@ -10,7 +10,7 @@ const openSlots = 1 << 12
 
 // open counts the reservations that are neither settled nor carried, by the second in which
 // they expire: so no goroutine and no list has to find the ones that nobody settles. All times
-// are by the steady clock. The zero open has counted nothing.
+// are by the monotonic clock. The zero open has counted nothing.
 type open struct {
 	made  atomic.Uint64
 	over  atomic.Uint64                     // that expired

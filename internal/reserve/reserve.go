@@ -74,7 +74,7 @@ func New(cfg Config) *Reservations { return &Reservations{cfg: cfg} }
 func (m *Reservations) Stats() Stats {
 	return Stats{
 		Made: m.open.made.Load(), Settled: m.settled.Load(), Canceled: m.canceled.Load(), Carried: m.carried.Load(),
-		Unsettled: m.open.unsettled(m.cfg.Clock.Steady()), UnitsReturned: m.unitsReturned.Load(), UnitsDebited: m.unitsDebited.Load(),
+		Unsettled: m.open.unsettled(m.cfg.Clock.Monotonic()), UnitsReturned: m.unitsReturned.Load(), UnitsDebited: m.unitsDebited.Load(),
 	}
 }
 
@@ -85,7 +85,7 @@ type Reservation struct {
 	ask     wire.Ask     // of the estimate, with the receipt
 	by      bucket.Limit // the numbers of the receipt, of a bucket
 	spent   int64        // the time of the receipt, and
-	expires int64        // until when it can be settled: by the steady clock of this node
+	expires int64        // until when it can be settled: by the monotonic clock of this node
 	life    time.Duration
 	sealed  struct { // when the text was sealed that it was opened from
 		day int64 // by the clock of that node
@@ -109,7 +109,7 @@ const (
 // Make fills v with the units that a was just granted.
 func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 	v.of, v.ask = m, a.Taken(r)
-	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Steady())
+	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Monotonic())
 	v.by = judgedBy(v.ask.Limit, r)
 	v.life = lifeOf(v.ask.Limit)
 	v.expires = v.ask.Began + int64(v.life)
@@ -170,7 +170,7 @@ func (v *Reservation) begin(ctx context.Context) error {
 	return err
 }
 
-func (v *Reservation) expired() bool { return v.of.cfg.Clock.Steady() >= v.expires }
+func (v *Reservation) expired() bool { return v.of.cfg.Clock.Monotonic() >= v.expires }
 
 // spendMarker spends the one unit of a count that stands for a carried Reservation. Members
 // agree on that as on any limit, so one holder of the text settles it. The marker outlasts the
@@ -206,13 +206,13 @@ func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 	if op == wire.OpRefund && numbers.IsBucket() && v.by.Rate > 0 {
 		a.Limit = &v.by
 	}
-	if a.Spent.Age = time.Duration(v.of.cfg.Clock.Steady() - v.spent); a.Spent.Age == 0 {
+	if a.Spent.Age = time.Duration(v.of.cfg.Clock.Monotonic() - v.spent); a.Spent.Age == 0 {
 		a.Spent.Age = 1
 	}
 	v.of.cfg.Checks.DoApart(op, &a)
 }
 
-// timeOfReceipt returns the time that a receipt stands for by the steady clock of this node,
+// timeOfReceipt returns the time that a receipt stands for by the monotonic clock of this node,
 // which has the answer since now: the start of a window, the time of a log's entry, or when
 // a bucket has drained. Where a SlidingWindow has nothing left, ResetAfter does not tell
 // where it began, and the middle of what is possible is within half of Per of it.

@@ -55,7 +55,7 @@ func ask() *wire.Ask { return &wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: limi
 
 func (f *fake) make() *Reservation {
 	v, a := new(Reservation), ask()
-	a.Began = f.cfg.Clock.Steady()
+	a.Began = f.cfg.Clock.Monotonic()
 	f.Make(v, a, &wire.Result{Result: bucket.Result{Allowed: true, ResetAfter: limit.Per}})
 	return v
 }
@@ -184,7 +184,7 @@ type clerkChecks struct {
 }
 
 func (c clerkChecks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
-	r.Result = c.shared.Take(a.ID, a.Limit, c.clock.Steady(), a.Units)
+	r.Result = c.shared.Take(a.ID, a.Limit, c.clock.Monotonic(), a.Units)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (v *Reservation) Text() string {
 		m.carried.Add(1)
 	}
 	b := make([]byte, 0, bucketTextBytes)
-	now := m.cfg.Clock.Steady()
+	now := m.cfg.Clock.Monotonic()
 	for _, x := range [...]uint64{
 		v.marker.Hi, v.marker.Lo, uint64(v.ask.Spent.Receipt), v.ask.Spent.ResetNumber, uint64(v.ask.Units),
 		uint64(now - v.spent), uint64(v.expires - now), uint64(v.life),
@@ -69,7 +69,7 @@ func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 		return ErrForeign
 	}
 	v.by.Algorithm, v.by.Durable = a.Limit.Algorithm, a.Limit.Durable
-	now := m.cfg.Clock.Steady()
+	now := m.cfg.Clock.Monotonic()
 	ago, placed := m.cfg.Run.Since(v.sealed.run, now)
 	if !placed {
 		ago = max(0, m.cfg.Clock.TimeOfDay()-v.sealed.day)

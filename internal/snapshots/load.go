@@ -44,7 +44,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 
 // load is Load, for as long as what keeps snapshots takes.
 func (s *Snapshots) load(ctx context.Context) {
-	began := s.cfg.Env.Steady()
+	began := s.cfg.Env.Monotonic()
 	s.cfg.Members.Ask(ctx)
 	all, err := s.look(ctx)
 	if !all.opened && !all.refused && err != nil {
@@ -57,7 +57,7 @@ func (s *Snapshots) load(ctx context.Context) {
 	loaded, newest := s.loadAll(ctx)
 	s.cfg.Wake(s.cfg.Stream.Loaded(s.cfg.Env.Now()))
 	s.passOn(ctx)
-	took := time.Duration(s.cfg.Env.Steady() - began)
+	took := time.Duration(s.cfg.Env.Monotonic() - began)
 	s.mu.Lock()
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 
 // passOn waits until the other members have acknowledged all that was loaded here: the member
 // that answers for a count need not have loaded it. It waits for a moment for those that
-// are not heard, as they may just have started too.
+// are not connected, as they may just have started too.
 func (s *Snapshots) passOn(ctx context.Context) {
 	queued := int64(0) // when all of it was queued, by what counts go by; 0: it has yet to be
 	for began := time.Now(); ctx.Err() == nil; {

@@ -87,7 +87,7 @@ type Snapshots struct {
 
 	saving  chan struct{} // has room for one: one snapshot is written at a time
 	leaving atomic.Bool   // what is being written takes no more pauses
-	taken   atomic.Int64  // when the store took something last, by the steady clock
+	taken   atomic.Int64  // when the store took something last, by the monotonic clock
 
 	failures loglimit.Line // of the lines about them
 
@@ -114,7 +114,7 @@ type Stats struct {
 	Took     time.Duration // that writing it took
 	Bytes    int64         // of it
 	Counts   int           // in it
-	last     int64         // when its writing began, by the steady clock; 0 if none was
+	last     int64         // when its writing began, by the monotonic clock; 0 if none was
 }
 
 // New returns the Snapshots of a node that starts.
@@ -132,7 +132,7 @@ func (s *Snapshots) Stats() Stats {
 	stats.Loading = s.loading.Load()
 	stats.Foreign = len(s.foreign)
 	if stats.last != 0 {
-		stats.Age = time.Duration(s.cfg.Env.Steady() - stats.last)
+		stats.Age = time.Duration(s.cfg.Env.Monotonic() - stats.last)
 	}
 	return stats
 }
@@ -184,9 +184,9 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 // The caller cancels it.
 func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s.taken.Store(s.cfg.Env.Steady())
+	s.taken.Store(s.cfg.Env.Monotonic())
 	go func() {
-		for left := stalledFor; left > 0; left = stalledFor - time.Duration(s.cfg.Env.Steady()-s.taken.Load()) {
+		for left := stalledFor; left > 0; left = stalledFor - time.Duration(s.cfg.Env.Monotonic()-s.taken.Load()) {
 			pause(ctx, left)
 			if ctx.Err() != nil {
 				return
@@ -253,14 +253,14 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if err := s.lookAgain(ctx); err != nil {
 		return written, err
 	}
-	written.last = s.cfg.Env.Steady()
+	written.last = s.cfg.Env.Monotonic()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
-		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Env.Steady()) }}
+		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Env.Monotonic()) }}
 		written.Counts, err = s.write(ctx, &counted)
 		written.Bytes = counted.n
 		return err
 	})
-	written.Took = time.Duration(s.cfg.Env.Steady() - written.last)
+	written.Took = time.Duration(s.cfg.Env.Monotonic() - written.last)
 	return written, err
 }
 
@@ -295,7 +295,7 @@ var (
 func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
 	w, err := NewWriter(to, s.cfg.Keys, Header{
 		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Env.TimeOfDay()), Build: s.cfg.Build,
-		Run: s.cfg.Members.Clock.State(s.cfg.Env.Steady()),
+		Run: s.cfg.Members.Clock.State(s.cfg.Env.Monotonic()),
 	})
 	if err != nil {
 		return 0, err

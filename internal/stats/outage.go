@@ -133,7 +133,7 @@ func (t *OutageTracker) lose(now int64, members []string) {
 	}
 }
 
-// Restart forgets what was lost until now: a node that starts hears no member at first, and
+// Restart forgets what was lost until now: a node that starts is connected to no member at first, and
 // its roster is short, which is no outage.
 func (t *OutageTracker) Restart(now int64) {
 	t.mu.Lock()

@@ -81,7 +81,7 @@ func (s *Survey) AppendTotals(b []byte) []byte {
 	return t.Append(b)
 }
 
-func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Steady()) }
+func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Monotonic()) }
 
 // Totals returns what each member has decided, by its name, and the names of those that did not
 // answer. The error is the context's.
@@ -177,11 +177,11 @@ func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duratio
 	v = s.cfg.Env.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))
 	env.Gather(len(v.Members), atOnce, func(i int) {
-		switch hop := v.Next[i]; { // through others, if it is heard by them alone
+		switch hop := v.Next[i]; { // through others, if it is connected by them alone
 		case i == v.Self:
 			all[i] = own()
 		case hop < 0:
-			errs[i] = cluster.ErrUnheard
+			errs[i] = cluster.ErrDisconnected
 		default:
 			h := wire.Header{Op: op, Hops: wire.MaxHops, Wait: wait, To: v.Hashes[i]}
 			answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, wait)

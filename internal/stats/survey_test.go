@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// member is one of a cluster in which all hear each other.
+// member is one of a cluster in which all are connected to each other.
 type member struct {
 	*Survey
 	env    env.Env
@@ -44,7 +44,7 @@ func members(n, keys int) []*member {
 			v.Direct = append(v.Direct, true)
 		}
 		for range all {
-			v.Hears = append(v.Hears, v.Direct)
+			v.Connected = append(v.Connected, v.Direct)
 		}
 		m.env.Store(view.New(0, v, view.Terms{}, nil))
 	}
@@ -76,7 +76,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	b := wire.AppendAnswer(answer[:0], wire.Done, 0)
+	b := wire.AppendResponse(answer[:0], wire.Done, 0)
 	if h.Op == wire.OpTop {
 		return m.AppendTop(b), nil
 	}

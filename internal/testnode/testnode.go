@@ -53,7 +53,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Fleet starts nodes on loopback sockets, and waits until all nodes are ready and hear each other.
+// Fleet starts nodes on loopback sockets, and waits until all nodes are ready and are connected to each other.
 // Timeout is two seconds, so that only a fault makes a check time out. If edit is not nil, it
 // changes the Config of each node.
 func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node {
@@ -73,17 +73,17 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 		fleet = append(fleet, n)
 	}
 	lab.Eventually(t, "all are ready and hear each other", func() bool {
-		return !slices.ContainsFunc(fleet, func(n *Node) bool { return !n.Ready() || !n.hearsAll(nodes) })
+		return !slices.ContainsFunc(fleet, func(n *Node) bool { return !n.Ready() || !n.isFullyConnected(nodes) })
 	})
 	return fleet
 }
 
-// hearsAll reports whether so many members serve and hear each other, according to this node.
-func (n *Node) hearsAll(members int) bool {
+// isFullyConnected reports whether so many members serve and are connected to each other, according to this node.
+func (n *Node) isFullyConnected(members int) bool {
 	v := n.View()
 	return len(v.Members) == members &&
 		!slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return m.State != cluster.Serving }) &&
-		!slices.ContainsFunc(v.Hears, func(row []bool) bool { return slices.Contains(row, false) })
+		!slices.ContainsFunc(v.Connected, func(row []bool) bool { return slices.Contains(row, false) })
 }
 
 // Limiter starts a limiter, of the name "test" if l has no name.

@@ -19,7 +19,7 @@ const (
 	Awaited                       // Member is to transfer the range to this node
 	Vacant                        // no member is known to have the range: this node takes it at Until
 	Abandoned                     // the holder ended while others were missing, and one of these may have the range
-	Claimed                       // Abandoned, owned by this node, and all members are heard: this node asks them
+	Claimed                       // Abandoned, owned by this node, and all members are connected: this node asks them
 	Transferred                   // this node gave the range to Member lately
 )
 

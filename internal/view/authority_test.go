@@ -52,10 +52,10 @@ func (m *moving) look(name string) {
 		if o.Name == name {
 			c.Self = i
 		}
-		c.Hears = append(c.Hears, slices.Repeat([]bool{true}, len(c.Members)))
+		c.Connected = append(c.Connected, slices.Repeat([]bool{true}, len(c.Members)))
 	}
 	c.Direct = slices.Repeat([]bool{true}, len(c.Members))
-	m.views[name] = New(m.now, c, Terms{Copies: 1}, m.views[name])
+	m.views[name] = New(m.now, c, Terms{Replicas: 1}, m.views[name])
 }
 
 // isKnown reports whether all who serve have seen a joiner: else they could not have
@@ -164,9 +164,9 @@ func glimpse(second int64, before *View, members string) *View {
 		x.Direct = append(x.Direct, !strings.Contains(word, "-"))
 	}
 	for range x.Members {
-		x.Hears = append(x.Hears, make([]bool, len(x.Members)))
+		x.Connected = append(x.Connected, make([]bool, len(x.Members)))
 	}
-	return New(second*int64(time.Second), x, Terms{Copies: 1}, before)
+	return New(second*int64(time.Second), x, Terms{Replicas: 1}, before)
 }
 
 // of returns an entry for each of these ranges.
@@ -383,8 +383,8 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 // passes that on, and asks whoever owns it until then.
 func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
-	c := &cluster.View{Self: -1, Members: members, Hears: [][]bool{{true}}, Direct: []bool{true}}
-	v := New(int64(time.Hour), c, Terms{Copies: 1}, nil).ReceiveRanges(countsync.All())
+	c := &cluster.View{Self: -1, Members: members, Connected: [][]bool{{true}}, Direct: []bool{true}}
+	v := New(int64(time.Hour), c, Terms{Replicas: 1}, nil).ReceiveRanges(countsync.All())
 	id := bucket.ID{Hi: 1, Lo: 1}
 	require.Equal(t, v.Hashes[0], v.Answers(id))
 	v.Audiences()
@@ -400,8 +400,8 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	require.True(t, before.beganAlone && before.Ranges(Held).Equal(countsync.All()))
 	stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
 	m.members = append(m.members, stranger)
-	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}
-	v := New(m.now, c, Terms{Copies: 1}, before)
+	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Connected: [][]bool{{true, true}, {true, true}}}
+	v := New(m.now, c, Terms{Replicas: 1}, before)
 	require.False(t, v.beganAlone)
 	require.True(t, before.MeetsApart(v))
 	require.Empty(t, v.Ranges(Held))
@@ -424,9 +424,9 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 				x.Self = i
 			}
 			x.Direct = append(x.Direct, true)
-			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(members)))
+			x.Connected = append(x.Connected, slices.Repeat([]bool{true}, len(members)))
 		}
-		return New(int64(time.Hour), x, Terms{Copies: 1}, before)
+		return New(int64(time.Hour), x, Terms{Replicas: 1}, before)
 	}
 	for _, c := range []struct {
 		self   string
@@ -450,7 +450,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
-// A member that began apart meets those first whom it hears first. The others whom these know
+// A member that began apart meets those first whom it is connected to first. The others whom these know
 // are no strangers to it any more: what it has been given since is no part of what
 // it counted apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
@@ -467,7 +467,7 @@ func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 }
 
 // What a member holds that leaves out of sight goes to its own side. A member that hears of
-// that before it hears anybody does not take it.
+// that before it is connected to anybody does not take it.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
@@ -476,7 +476,7 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	c := *apart.View
 	c.Members = slices.Clone(c.Members)
 	c.Members[3].Announced = cluster.Leaving
-	v := New(3+int64(HoldDown), &c, Terms{Copies: 1}, apart)
+	v := New(3+int64(HoldDown), &c, Terms{Replicas: 1}, apart)
 	left := apart.owned(3)
 	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
 	require.Empty(t, v.Ranges(Held).Intersect(left))
@@ -645,7 +645,7 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	}
 	settle()
 	began := cluster.Member{Name: "node-03", State: cluster.Serving, Announced: cluster.Serving, Born: time.Unix(1, 0)}
-	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Hears: [][]bool{{true}}}, Terms{}, nil)
+	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Connected: [][]bool{{true}}}, Terms{}, nil)
 	m.members, m.born = append(m.members, began), 3
 	m.join()
 	m.now = int64(time.Minute)
@@ -685,7 +685,7 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 }
 
 // If a missing member goes, only the owner in the ring claims its ranges. A member that
-// stood in, because it did not hear the owner for a moment, does not claim them.
+// stood in, because it was not connected to the owner for a moment, does not claim them.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
@@ -741,7 +741,7 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	}
 }
 
-// A member that joins holds nothing, wherever it was: once it is heard again, nobody has to wait
+// A member that joins holds nothing, wherever it was: once it is connected again, nobody has to wait
 // for what else it may bring.
 func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {

@@ -20,7 +20,7 @@ func (c *Current) Hear(now int64) { c.heard.Store(now) }
 
 // IsFenced reports whether this node has heard no other member for a second, by a time of the
 // monotonic clock that the check itself has read. This node may have been frozen, and another member
-// may have decided in its stead. It has no authority until it hears a member again.
+// may have decided in its stead. It has no authority until it is connected to a member again.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.heard.Load() > int64(HoldDown)
 }

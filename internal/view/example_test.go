@@ -16,15 +16,15 @@ func seen(lives bool) *cluster.View {
 	v := &cluster.View{Self: 0}
 	for _, name := range []string{"a", "b", "c"} {
 		v.Members = append(v.Members, cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving})
-		v.Hears = append(v.Hears, []bool{name != "c" || lives, name != "c" || lives, name == "c" || lives})
+		v.Connected = append(v.Connected, []bool{name != "c" || lives, name != "c" || lives, name == "c" || lives})
 	}
-	v.Direct = v.Hears[0]
+	v.Direct = v.Connected[0]
 	return v
 }
 
-// A node asks the owner of an id, and the first successor once it does not hear the owner.
+// A node asks the owner of an id, and the first successor once it is not connected to the owner.
 func Example() {
-	terms := view.Terms{Copies: 1}
+	terms := view.Terms{Replicas: 1}
 	whole := view.New(0, seen(true), terms, nil)
 	id := bucket.ID{}
 	for !slices.Equal(whole.Ring.Order(nil, id.Hi, 2), []int{2, 1}) { // c owns it, then comes b

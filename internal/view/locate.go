@@ -68,7 +68,7 @@ func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.
 }
 
 // Unclear reports whether a range that this node does not have may be held by a member that it does
-// not hear, or did not hear until just now.
+// not hear, or was not connected to until just now.
 func (v *View) Unclear(now int64) bool { return v.scattered(now) }
 
 // ReleaseVacant returns the view in which this node does not take ranges at the end of the HoldDown,

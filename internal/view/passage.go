@@ -149,7 +149,7 @@ func (v *View) remains(next *View, hash uint64) int {
 }
 
 // abandonRange marks the range as abandoned if members are missing and no member is known to have
-// authority. A range stays abandoned until all members are heard. A node that began apart abandons
+// authority. A range stays abandoned until all members are connected. A node that began apart abandons
 // all ranges when it meets the other members.
 func (p *passage) abandonRange(x *part) {
 	switch {

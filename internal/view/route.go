@@ -18,9 +18,9 @@ type way uint8
 
 const (
 	Here    way = iota // this node has authority over the id
-	Direct             // the one that has is heard: ask it
-	Relay              // it is not heard, but another member on this side hears it
-	StandIn            // nobody here hears it, or it has stalled: the first successor on this side answers
+	Direct             // the one that has is connected: ask it
+	Relay              // it is not connected, but another member on this side is connected to it
+	StandIn            // no member here is connected to it, or it has stalled: the first successor on this side answers
 	NoWay              // no way is left
 )
 
@@ -106,7 +106,7 @@ func (v *View) Eldest() int {
 // answered here. A request for another member is relayed towards it. One that is
 // for this node, of ids that another answers for, is passed on: views differ
 // while a change of membership spreads, and while authority moves. Asked to stand
-// in, this node asks the owner first if it hears it.
+// in, this node asks the owner first if it is connected to it.
 func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.Named[h.To]; known && to != v.Self {
 		return to, h.Flags

@@ -14,7 +14,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// hearing is a view from member 0 of who hears whom, row by row: "101" hears the
+// hearing is a view from member 0 of who is connected to whom, row by row: "101" is connected to the
 // first and the third.
 func hearing(now int64, before *View, rows ...string) *View {
 	c := &cluster.View{Self: 0}
@@ -24,10 +24,10 @@ func hearing(now int64, before *View, rows ...string) *View {
 		for j := range row {
 			hears[j] = row[j] == '1'
 		}
-		c.Hears = append(c.Hears, hears)
+		c.Connected = append(c.Connected, hears)
 	}
-	c.Direct = c.Hears[0]
-	return New(now, c, Terms{Copies: 1}, before)
+	c.Direct = c.Connected[0]
+	return New(now, c, Terms{Replicas: 1}, before)
 }
 
 func TestRoute(t *testing.T) {
@@ -87,7 +87,7 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	stalls := func(now int64, before *View) *View {
 		c := *whole.View
 		c.Stalled = []bool{false, false, true, false}
-		return New(now, &c, Terms{Copies: 1}, before)
+		return New(now, &c, Terms{Replicas: 1}, before)
 	}
 	cut := func(now int64, before *View) *View { return hearing(now, before, "1101", "1101", "0010", "1101") }
 	two, both := []countsync.Member{whole.Hashes[2]}, []countsync.Member{whole.Hashes[2], whole.Hashes[1]}
@@ -109,7 +109,7 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	}
 	v := stalls(1, whole)
 	v = cut(int64(doubleAfter)/2, v)
-	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is unheard then")
+	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is disconnected then")
 }
 
 // One that nobody has heard yet is sent nothing, for as long as may be.
@@ -124,7 +124,7 @@ func TestAJoinerIsSentItsCounts(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
 		c := *hearing(now, nil, rows...).View
 		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
-		return New(now, &c, Terms{Copies: 1}, before)
+		return New(now, &c, Terms{Replicas: 1}, before)
 	}
 	v := see(0, nil, "111", "111", "111")
 	require.Len(t, v.joiners, 1)
@@ -164,7 +164,7 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 		for i := range c.Members {
 			c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-time.Duration(i%2))
 		}
-		v := New(0, &c, Terms{Copies: 1}, nil)
+		v := New(0, &c, Terms{Replicas: 1}, nil)
 		require.False(t, v.Holds(id))
 		require.False(t, v.Speaks(id))
 		require.Equal(t, v.Hashes[1], v.Answers(id))
@@ -271,10 +271,10 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	whole := hearing(0, nil, "111", "111", "111")
 	cut := hearing(1, whole, "110", "110", "001")
 	cut.Members[0].Announced = cluster.Leaving
-	leaving := New(2, cut.View, Terms{Copies: 1}, whole)
+	leaving := New(2, cut.View, Terms{Replicas: 1}, whole)
 	left := New(3, &cluster.View{
-		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Hears: [][]bool{{true, false}, {false, true}},
-	}, Terms{Copies: 1}, leaving)
+		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Connected: [][]bool{{true, false}, {false, true}},
+	}, Terms{Replicas: 1}, leaving)
 	for name, v := range map[string]*View{"leaving": leaving, "left": left} {
 		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1, 0)}
 		for _, asked := range []uint8{0, wire.FlagStandIn, 1} {
@@ -294,8 +294,8 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 	stays := hearing(0, nil, "11", "11")
 	all := hearing(1, stays, "11", "11")
 	all.Members[0].Announced, all.Members[1].Announced = cluster.Leaving, cluster.Leaving
-	leaving := New(2, all.View, Terms{Copies: 1}, stays)
-	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Hears: [][]bool{{true}}}, Terms{Copies: 1}, leaving)
+	leaving := New(2, all.View, Terms{Replicas: 1}, stays)
+	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Connected: [][]bool{{true}}}, Terms{Replicas: 1}, leaving)
 	mine, other := ordered(stays, 0), ordered(stays, 1)
 	asks := []wire.Op{wire.OpTake, wire.OpDebit, wire.OpPeek, wire.OpWait, wire.OpLend, wire.OpHold}
 	gives := []wire.Op{wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset}
@@ -351,7 +351,7 @@ func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
 	} {
 		v := *hearing(0, nil, c.rows...).View
 		v.Stalled = c.stalled
-		require.Equal(t, c.want, New(0, &v, Terms{Copies: 1}, nil).Next, name)
+		require.Equal(t, c.want, New(0, &v, Terms{Replicas: 1}, nil).Next, name)
 	}
 }
 
@@ -375,9 +375,9 @@ func TestPathsAreShortest(t *testing.T) {
 			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 			row := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "row")
 			row[i] = true
-			c.Hears = append(c.Hears, row)
+			c.Connected = append(c.Connected, row)
 		}
-		c.Direct = c.Hears[0]
+		c.Direct = c.Connected[0]
 		v := New(0, c, Terms{}, nil)
 
 		const far = 1 << 20
@@ -390,7 +390,7 @@ func TestPathsAreShortest(t *testing.T) {
 			for range n {
 				for i := range n {
 					for j := range n {
-						if c.Hears[i][j] {
+						if c.Connected[i][j] {
 							d[j] = min(d[j], d[i]+1)
 						}
 					}
@@ -414,10 +414,10 @@ func TestANewMemberHasPointsOnceItIsHeard(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
 	require.Equal(t, 3, on(hearing(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
 	two := hearing(0, nil, "11", "11")
-	unheard := hearing(1, two, "110", "110", "001")
-	require.Equal(t, 2, on(unheard))
-	require.Equal(t, 3, on(hearing(2, unheard, "110", "111", "011")), "heard by another on this side")
-	heard := hearing(2, unheard, "111", "111", "111")
+	disconnected := hearing(1, two, "110", "110", "001")
+	require.Equal(t, 2, on(disconnected))
+	require.Equal(t, 3, on(hearing(2, disconnected, "110", "111", "011")), "heard by another on this side")
+	heard := hearing(2, disconnected, "111", "111", "111")
 	require.Equal(t, 3, on(heard))
 	require.Equal(t, 3, on(hearing(3, heard, "100", "010", "001")), "and keeps them when it is lost")
 }

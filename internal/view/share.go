@@ -159,7 +159,7 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	if lone && v.vacated {
 		s, source := v.sideShare(id, partition)
 		if source == wire.Owner {
-			source = wire.StandIn // the authority of this node is fenced while it hears no member
+			source = wire.StandIn // the authority of this node is fenced while it is connected to no member
 		}
 		return s, source
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// seen is a view of members "0", "1", ... of which the given hear each other
+// seen is a view of members "0", "1", ... of which the given are connected to each other
 // directly; self is the first.
 func seen(members, expect int, heard ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Hears = append(c.Hears, make([]bool, members))
-		c.Hears[i][i] = true
+		c.Connected = append(c.Connected, make([]bool, members))
+		c.Connected[i][i] = true
 	}
 	for _, i := range heard {
-		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
+		c.Direct[i], c.Connected[0][i], c.Connected[i][0] = true, true, true
 	}
 	c.Direct[0] = true
 	return New(0, c, Terms{Expect: expect}, nil)
 }
 
-// apart is the view as one member has it that hears these, itself among them.
+// apart is the view as one member has it that is connected to these, itself among them.
 func (v *View) apart(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self
@@ -95,18 +95,18 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	})
 }
 
-// HeardBy is what the cluster says to one of these members that hears some of them.
-func HeardBy(self int, members, heard []int) *cluster.View {
-	c := &cluster.View{Direct: make([]bool, len(members)), Hears: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
+// ConnectedBy is what the cluster says to one of these members that is connected to some of them.
+func ConnectedBy(self int, members, heard []int) *cluster.View {
+	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
 		c.Direct[at] = slices.Contains(heard, m)
 		if m == self {
 			c.Self = at
 		}
-		c.Hears[at] = make([]bool, len(members))
+		c.Connected[at] = make([]bool, len(members))
 	}
-	c.Hears[c.Self] = c.Direct
+	c.Connected[c.Self] = c.Direct
 	return c
 }
 
@@ -142,13 +142,13 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 				spend = stay[at]
 			}
 			for _, self := range spend {
-				v := New(1, HeardBy(self, all, all), terms, nil)
+				v := New(1, ConnectedBy(self, all, all), terms, nil)
 				if unnoticed {
-					v = New(2, HeardBy(self, roster, roster), terms, v)
+					v = New(2, ConnectedBy(self, roster, roster), terms, v)
 				} else {
-					v = New(2, HeardBy(self, all, side), terms, v)
+					v = New(2, ConnectedBy(self, all, side), terms, v)
 				}
-				v = New(3, HeardBy(self, roster, stay[at]), terms, v)
+				v = New(3, ConnectedBy(self, roster, stay[at]), terms, v)
 				own, _ := v.Share(AsSelf, id, wire.FairShare)
 				if alone {
 					part += own.part(whole)
@@ -193,9 +193,9 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 				spend, as = side, AsSelf
 			}
 			for _, self := range spend {
-				v := New(1, HeardBy(self, all, all), Terms{}, nil)
-				v = New(2, HeardBy(self, all, side), Terms{}, v)
-				v = New(3, HeardBy(self, roster, side), Terms{}, v)
+				v := New(1, ConnectedBy(self, all, all), Terms{}, nil)
+				v = New(2, ConnectedBy(self, all, side), Terms{}, v)
+				v = New(3, ConnectedBy(self, roster, side), Terms{}, v)
 				s, _ := v.Share(as, id, wire.FairShare)
 				sum += s.part(whole)
 			}

@@ -32,7 +32,7 @@ type View struct {
 	Ring       *ring.Ring
 	Points     []int          // index in Members of each member of the ring
 	Next       []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
-	Lost       []int64        // since when this node does not hear it, 0 if it does
+	Lost       []int64        // since when this node is not connected to it, 0 if it is
 	neverHeard []bool         // it has not heard it yet
 	Away       []bool         // nobody here has heard it for a second
 	mute       []int64        // since when nothing is sent to it, as it has stalled or is not reached; 0 if something is
@@ -62,7 +62,7 @@ type View struct {
 	// beganAlone reports whether this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	beganAlone bool
-	Over       chan struct{} // closed once another view is in place
+	Replaced   chan struct{} // closed once another view is in place
 	authority
 }
 
@@ -81,17 +81,17 @@ type joiner struct {
 
 // Terms are what a view is made by, besides what the cluster says.
 type Terms struct {
-	Expect  int
-	Copies  int
-	Leavers map[countsync.Member]bool
+	Expect   int
+	Replicas int
+	Leavers  map[countsync.Member]bool
 }
 
 // New adds to what the cluster says of now, given the view before. A node
 // that starts (before is nil), joins, or has begun apart from those it meets takes
-// the ring as it finds it. Later, a new member has points once this side hears it:
+// the ring as it finds it. Later, a new member has points once this side is connected to it:
 // until then the owner before it can still be asked, and it cannot.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
-	v := &View{View: c, Expect: t.Expect, copies: t.Copies, Named: make(map[uint64]int, len(c.Members))}
+	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)
 	for i, m := range c.Members {
 		h := NameHash(m.Name)
@@ -213,7 +213,7 @@ func (v *View) ringWith(name string, base *ring.Ring) *ring.Ring {
 	return nil
 }
 
-// knows reports whether a member that is not heard now has points all the same:
+// knows reports whether a member that is not connected now has points all the same:
 // it had them before, or this node has none and finds the ring as it is.
 func (v *View) knows(name string) bool {
 	if v == nil || v.Joins() {

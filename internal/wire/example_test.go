@@ -23,9 +23,9 @@ func Example() {
 
 	result := wire.Result{Source: wire.Owner, ResetNumber: 1}
 	result.Allowed, result.Limit, result.Remaining = true, 100, 97
-	answer := result.Append(wire.OpTake, wire.AppendAnswer(nil, wire.Done, 1))
+	answer := result.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
 
-	status, err := wire.ParseAnswer(answer, wire.OpTake, 1)
+	status, err := wire.ParseResponse(answer, wire.OpTake, 1)
 	fmt.Println(status == wire.Done, err)
 	r := wire.ParseResult(answer, wire.OpTake, 0)
 	fmt.Println(r.Allowed, r.Remaining, r.Source == wire.Owner)

@@ -51,8 +51,8 @@ type Result struct {
 	Unknown bool
 }
 
-// AppendAnswer appends the header of an answer.
-func AppendAnswer(b []byte, s Status, asks int) []byte { return append(b, byte(s), byte(asks)) }
+// AppendResponse appends the header of an answer.
+func AppendResponse(b []byte, s Status, asks int) []byte { return append(b, byte(s), byte(asks)) }
 
 // Append appends r as the result of an ask of op.
 func (r *Result) Append(op Op, b []byte) []byte {
@@ -97,38 +97,38 @@ func (r *Result) Append(op Op, b []byte) []byte {
 // of another member.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
-	for at := AnswerHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {
+	for at := ResponseHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {
 		answer[at+1] &^= sourceStoodInBit
 	}
 }
 
-// ParseAnswer checks that an answer fits a request of op with so many asks, none for a request that is
+// ParseResponse checks that an answer fits a request of op with so many asks, none for a request that is
 // no check.
-func ParseAnswer(b []byte, op Op, asks int) (Status, error) {
-	if len(b) < AnswerHeaderBytes {
+func ParseResponse(b []byte, op Op, asks int) (Status, error) {
+	if len(b) < ResponseHeaderBytes {
 		return 0, ErrMalformed
 	}
 	s := Status(b[0])
 	switch {
-	case s == Unreached && len(b) == AnswerHeaderBytes:
+	case s == Unreached && len(b) == ResponseHeaderBytes:
 		return s, nil
 	case s == Done && asks == 0 && b[1] == 0: // the body follows
 		return s, nil
-	case s == Done && asks > 0 && int(b[1]) == asks && len(b) == AnswerHeaderBytes+asks*op.properties().resultBytes:
+	case s == Done && asks > 0 && int(b[1]) == asks && len(b) == ResponseHeaderBytes+asks*op.properties().resultBytes:
 		return s, nil
-	case s == Unknown && len(b) == AnswerHeaderBytes:
+	case s == Unknown && len(b) == ResponseHeaderBytes:
 		return s, ErrUnknownOp
 	}
 	return 0, ErrMalformed
 }
 
-// ParseResult reads result i of an answer to a request of op that ParseAnswer has found done. A
+// ParseResult reads result i of an answer to a request of op that ParseResponse has found done. A
 // source that this release does not know is the owner's word all the same; what
 // no count answers is brought into range, so that nobody waits for less than no
 // time.
 func ParseResult(answer []byte, op Op, i int) (r Result) {
 	p := op.properties()
-	b := answer[AnswerHeaderBytes+i*p.resultBytes:]
+	b := answer[ResponseHeaderBytes+i*p.resultBytes:]
 	r.Allowed, r.Firm = b[0] == 1, b[0] == 2
 	r.StoodIn = b[1]&sourceStoodInBit != 0
 	if r.Source = Source(b[1] &^ sourceStoodInBit); r.Source == 0 || r.Source >= Sources {

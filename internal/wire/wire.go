@@ -29,9 +29,9 @@ import (
 //
 // The records of asks and results are in ask.go and result.go.
 const (
-	HeaderBytes       = 16
-	AnswerHeaderBytes = 2
-	TraceBytes        = 25
+	HeaderBytes         = 16
+	ResponseHeaderBytes = 2
+	TraceBytes          = 25
 
 	// MaxAsks bounds the asks of one AllowAll.
 	MaxAsks = 255
@@ -145,7 +145,7 @@ var (
 // Refusal returns the answer to a request that ParseHeader has not accepted.
 func Refusal(err error) []byte {
 	if errors.Is(err, ErrUnknownOp) {
-		return AppendAnswer(nil, Unknown, 0)
+		return AppendResponse(nil, Unknown, 0)
 	}
 	return nil
 }

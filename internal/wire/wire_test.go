@@ -75,14 +75,14 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			}
 		}
 
-		answer := AppendAnswer(nil, Done, len(asks))
+		answer := AppendResponse(nil, Done, len(asks))
 		var results []Result
 		for range asks {
 			r := drawResult(t, p.result)
 			results = append(results, r)
 			answer = r.Append(op, answer)
 		}
-		if s, err := ParseAnswer(answer, op, len(asks)); err != nil || s != Done {
+		if s, err := ParseResponse(answer, op, len(asks)); err != nil || s != Done {
 			t.Fatal(s, err)
 		}
 		for i := range results {
@@ -165,7 +165,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	limit := bucket.Limit{Rate: 1, Per: time.Second}
 	request := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpTake, Asks: 1}.Append(nil))
 	refund := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpRefund, Asks: 1}.Append(nil))
-	answer := new(Result).Append(OpTake, AppendAnswer(nil, Done, 1))
+	answer := new(Result).Append(OpTake, AppendResponse(nil, Done, 1))
 	wait := func(b []byte) time.Duration {
 		h, err := ParseHeader(b)
 		require.NoError(t, err)
@@ -193,8 +193,8 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 		{"the term of a lease that is granted", answer, len(answer) - 2, 2, func(b []byte) time.Duration {
 			return time.Duration(ParseResult(b, OpTake, 0).Lease.Term) * time.Millisecond
 		}, LongestLease},
-		{"RetryAfter", answer, AnswerHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).RetryAfter }, longestReset},
-		{"ResetAfter", answer, AnswerHeaderBytes + 26, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).ResetAfter }, longestReset},
+		{"RetryAfter", answer, ResponseHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).RetryAfter }, longestReset},
+		{"ResetAfter", answer, ResponseHeaderBytes + 26, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).ResetAfter }, longestReset},
 	} {
 		b := slices.Clone(c.in)
 		for i := range c.bytes {
@@ -210,13 +210,13 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 // An answer that does not fit its request is as good as none.
 func TestAnAnswerFitsItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
-		b := AppendAnswer(nil, Done, counted)
+		b := AppendResponse(nil, Done, counted)
 		for range results {
 			b = new(Result).Append(OpTake, b)
 		}
 		return append(b, make([]byte, more)...)
 	}
-	unreached := AppendAnswer(nil, Unreached, 0)
+	unreached := AppendResponse(nil, Unreached, 0)
 	for about, c := range map[string]struct {
 		answer []byte
 		asks   int
@@ -231,15 +231,15 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 		"fewer than were asked":        {done(1, 1, 0), 2, false},
 		"more than were asked":         {done(2, 2, 0), 1, false},
 		"counted wrong":                {done(2, 1, 0), 1, false},
-		"half a result":                {done(1, 1, 0)[:AnswerHeaderBytes+OpTake.properties().resultBytes-1], 1, false},
+		"half a result":                {done(1, 1, 0)[:ResponseHeaderBytes+OpTake.properties().resultBytes-1], 1, false},
 		"more than the results":        {done(1, 1, 1), 1, false},
 		"results of what is no check":  {done(1, 1, 0), 0, false},
 		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
-		"of an older release":          {AppendAnswer(nil, Unknown, 0), 0, false},
-		"a status of another release":  {AppendAnswer(nil, Unknown+1, 0), 0, false},
-		"a status that is none at all": {AppendAnswer(nil, 0, 0), 0, false},
+		"of an older release":          {AppendResponse(nil, Unknown, 0), 0, false},
+		"a status of another release":  {AppendResponse(nil, Unknown+1, 0), 0, false},
+		"a status that is none at all": {AppendResponse(nil, 0, 0), 0, false},
 	} {
-		_, err := ParseAnswer(c.answer, OpTake, c.asks)
+		_, err := ParseResponse(c.answer, OpTake, c.asks)
 		require.Equal(t, c.good, err == nil, about)
 	}
 }
@@ -248,10 +248,10 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []Source{0, Owner, FailedClosed, Sources, 255} {
 		r := Result{Result: bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, Source: s, Firm: s == Owner, Lease: Lease{uint32(s), 1, 2}, ResetNumber: 3}
-		f.Add(r.Append(OpTake, AppendAnswer(nil, Done, 1)))
+		f.Add(r.Append(OpTake, AppendResponse(nil, Done, 1)))
 	}
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		if s, err := ParseAnswer(answer, OpTake, 1); err != nil || s != Done {
+		if s, err := ParseResponse(answer, OpTake, 1); err != nil || s != Done {
 			return
 		}
 		r := ParseResult(answer, OpTake, 0)
@@ -262,7 +262,7 @@ func FuzzAnswer(f *testing.F) {
 }
 
 func TestARelayedAnswerGrantsNothingOfTheRelay(t *testing.T) {
-	answer := AppendAnswer(nil, Done, 2)
+	answer := AppendResponse(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}
 		answer = r.Append(OpTake, answer)
@@ -273,5 +273,5 @@ func TestARelayedAnswerGrantsNothingOfTheRelay(t *testing.T) {
 		r := ParseResult(answer, OpTake, i)
 		require.Equal(t, Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}, r)
 	}
-	UnmarkStoodIn(OpTake, AppendAnswer(nil, Unreached, 0))
+	UnmarkStoodIn(OpTake, AppendResponse(nil, Unreached, 0))
 }

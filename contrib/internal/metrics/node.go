@@ -161,9 +161,9 @@ var ofNode = []Family[NodeStats]{
 	gauge("weir_cluster_unjoined_seconds", "Time for which this node has counted alone although Join names others; 0 once it meets one.", func(s *NodeStats) time.Duration { return s.Unjoined }),
 	split("weir_cluster_round_trip_seconds", "Smoothed mean of a member's response time, as the failure detector uses it.", Gauge, "member",
 		func(s *NodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
-	gauge("weir_cluster_lateness_seconds", "Lateness of this process's timers, up to a second.", func(s *NodeStats) time.Duration { return s.Cluster.Lateness }),
-	split("weir_cluster_unheard_seconds", "Time since this node's side last heard a member; heard members have no series.", Gauge, "member",
-		func(s *NodeStats) map[string]time.Duration { return s.Unheard }),
+	gauge("weir_cluster_scheduling_delay_seconds", "SchedulingDelay of this process's timers, up to a second.", func(s *NodeStats) time.Duration { return s.Cluster.SchedulingDelay }),
+	split("weir_cluster_missing_seconds", "Time since a member is missing from this node's side; other members have no series.", Gauge, "member",
+		func(s *NodeStats) map[string]time.Duration { return s.Missing }),
 	gauge("weir_ring_share_ratio", "This node's part of all keys on the ring.", func(s *NodeStats) float64 { return s.Share }),
 	{Name: "weir_cluster_members", Help: "Members of this node's roster, itself included, by state.",
 		Kind: Gauge, Labels: []string{"state"}, Read: func(s *NodeStats, emit Emit) {
@@ -187,7 +187,7 @@ var refusals = []string{"garbage", "version", "oversized", "authentication", "re
 // States are those that weir.Node.Members has.
 func States() []weir.MemberState { return states }
 
-var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Unheard, weir.Dead}
+var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Missing, weir.Dead}
 
 // quoteInvalid returns a name that is not UTF-8 in quotes, because such a label would fail
 // the whole scrape.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Lateness measures how late this process runs: by how much a goroutine that only sleeps
+// SchedulingDelay measures how late this process runs: by how much a goroutine that only sleeps
 // is woken later than planned. A process runs late while other work has the cores, and
 // after it was stopped. Time that passed meanwhile must not be held against the code under
 // test.
@@ -20,7 +20,7 @@ import (
 // Total, Worst, WorstSince and Within count a sleep that is overdue at the moment of the call: the
 // caller may be woken before the measuring goroutine is. All methods are safe for concurrent use. The
 // zero value has measured nothing and is ready for Start.
-type Lateness struct {
+type SchedulingDelay struct {
 	// Idle, if set before Start, takes from each sleep's lateness the CPU time that this process
 	// took during the sleep. What is left is time in which cores worked for others: where they
 	// worked for this process, it may have kept itself from waking, and nothing excuses that.
@@ -39,7 +39,7 @@ type Lateness struct {
 	once    sync.Once
 }
 
-// maxStandStills bounds the memory of a Lateness to about 200 KB. A process that stands still
+// maxStandStills bounds the memory of a SchedulingDelay to about 200 KB. A process that stands still
 // for 2 ms of every 3 fills it in 12 s.
 const maxStandStills = 4096
 
@@ -52,11 +52,11 @@ func (s Span) length() time.Duration { return s.To.Sub(s.From) }
 // Start begins to measure, in a goroutine that sleeps for every at a time. A sleep that ends
 // late by more than slack is a stand-still. Stop must follow. Start panics if it was called
 // before.
-func (l *Lateness) Start(every, slack time.Duration) {
+func (l *SchedulingDelay) Start(every, slack time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stop != nil {
-		panic("lab: Lateness.Start was called twice")
+		panic("lab: SchedulingDelay.Start was called twice")
 	}
 	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
 	if l.cpu == nil {
@@ -66,7 +66,7 @@ func (l *Lateness) Start(every, slack time.Duration) {
 	go l.measure(every)
 }
 
-func (l *Lateness) measure(every time.Duration) {
+func (l *SchedulingDelay) measure(every time.Duration) {
 	defer close(l.stopped)
 	timer := time.NewTimer(every)
 	defer timer.Stop()
@@ -83,7 +83,7 @@ func (l *Lateness) measure(every time.Duration) {
 }
 
 // woken ends the current sleep, and plans one of the length next, or none if next is zero.
-func (l *Lateness) woken(next time.Duration) {
+func (l *SchedulingDelay) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -95,7 +95,7 @@ func (l *Lateness) woken(next time.Duration) {
 
 // excused returns the end of the current sleep as it may be: as planned or, if Idle, so much
 // later. The caller holds mu.
-func (l *Lateness) excused() time.Time {
+func (l *SchedulingDelay) excused() time.Time {
 	if !l.Idle {
 		return l.due
 	}
@@ -103,7 +103,7 @@ func (l *Lateness) excused() time.Time {
 }
 
 // Take returns the kept stand-stills, in the order of time, and forgets them.
-func (l *Lateness) Take() (standStills []Span) {
+func (l *SchedulingDelay) Take() (standStills []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	standStills, l.kept = l.kept, nil
@@ -112,7 +112,7 @@ func (l *Lateness) Take() (standStills []Span) {
 
 // Stop ends the measurement. It returns once the goroutine has ended. What was measured
 // remains. It does nothing if Start was not called, or Stop was called before.
-func (l *Lateness) Stop() {
+func (l *SchedulingDelay) Stop() {
 	l.mu.Lock()
 	stop, stopped := l.stop, l.stopped
 	l.mu.Unlock()
@@ -124,9 +124,9 @@ func (l *Lateness) Stop() {
 }
 
 // Add records a sleep that should have ended at s.From and ended at s.To, as if it had been
-// measured. It is for tests of code that reads a Lateness. Sleeps are added in the order of
+// measured. It is for tests of code that reads a SchedulingDelay. Sleeps are added in the order of
 // time.
-func (l *Lateness) Add(s Span) {
+func (l *SchedulingDelay) Add(s Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(s)
@@ -134,14 +134,14 @@ func (l *Lateness) Add(s Span) {
 
 // Total returns the sum of all lateness so far. What a check took, less the growth of
 // Total meanwhile, is the check's own.
-func (l *Lateness) Total() time.Duration {
+func (l *SchedulingDelay) Total() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total + l.overdue().length()
 }
 
 // Worst returns the largest lateness of any one sleep so far.
-func (l *Lateness) Worst() time.Duration {
+func (l *SchedulingDelay) Worst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(l.worst, l.overdue().length())
@@ -149,7 +149,7 @@ func (l *Lateness) Worst() time.Duration {
 
 // WorstSince returns the length of the longest stand-still that ended after from, or that
 // lasts now. It is counted in full, also where it began before from.
-func (l *Lateness) WorstSince(from time.Time) (worst time.Duration) {
+func (l *SchedulingDelay) WorstSince(from time.Time) (worst time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.standStills {
@@ -162,7 +162,7 @@ func (l *Lateness) WorstSince(from time.Time) (worst time.Duration) {
 }
 
 // Within returns how much of the time between two moments was part of a stand-still.
-func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
+func (l *SchedulingDelay) Within(from, to time.Time) (sum time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.standStills {
@@ -176,7 +176,7 @@ func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
 
 // standStills yields the kept stand-stills and the one that lasts now, the latest first. The
 // caller holds mu.
-func (l *Lateness) standStills(yield func(Span) bool) {
+func (l *SchedulingDelay) standStills(yield func(Span) bool) {
 	if s := l.overdue(); s.length() > l.slack && !yield(s) {
 		return
 	}
@@ -188,7 +188,7 @@ func (l *Lateness) standStills(yield func(Span) bool) {
 }
 
 // overdue returns by how much the current sleep should have ended. The caller holds mu.
-func (l *Lateness) overdue() Span {
+func (l *SchedulingDelay) overdue() Span {
 	now := time.Now()
 	if l.due.IsZero() || now.Before(l.excused()) {
 		return Span{now, now}
@@ -197,7 +197,7 @@ func (l *Lateness) overdue() Span {
 }
 
 // add is Add. The caller holds mu.
-func (l *Lateness) add(s Span) {
+func (l *SchedulingDelay) add(s Span) {
 	late := s.length()
 	if late <= 0 {
 		return

@@ -105,8 +105,8 @@ func (v *View) Stale(now int64) bool {
 	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
 }
 
-// Heard returns the index in Members of each other member that this node hears itself.
-func (v *View) Heard() (heard []int) {
+// ConnectedMembers returns the index in Members of each other member that this node is connected to itself.
+func (v *View) ConnectedMembers() (heard []int) {
 	for i := range v.Members {
 		if i != v.Self && v.Direct[i] {
 			heard = append(heard, i)
@@ -115,7 +115,7 @@ func (v *View) Heard() (heard []int) {
 	return heard
 }
 
-// Reaches reports whether a member is heard, directly or through others.
+// Reaches reports whether a member is connected, directly or through others.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 
 func (v *View) ReachesMember(m countsync.Member) bool {
@@ -123,7 +123,7 @@ func (v *View) ReachesMember(m countsync.Member) bool {
 	return known && v.Reaches(i)
 }
 
-func (v *View) HearsAll() bool {
+func (v *View) IsFullyConnected() bool {
 	for i := range v.Members {
 		if v.Lost[i] != 0 && v.Members[i].State != cluster.Dead {
 			return false
@@ -132,16 +132,16 @@ func (v *View) HearsAll() bool {
 	return true
 }
 
-// Unheard is the members of the roster that nobody on this side hears, and for how long
+// Missing is the members of the roster that no member on this side is connected to, and for how long
 // this node has not.
-func (v *View) Unheard(now int64) map[string]time.Duration {
-	unheard := make(map[string]time.Duration)
+func (v *View) Missing(now int64) map[string]time.Duration {
+	missing := make(map[string]time.Duration)
 	for i := range v.Members {
 		if i != v.Self && v.Next[i] < 0 {
-			unheard[v.Members[i].Name] = time.Duration(max(0, now-v.Lost[i]))
+			missing[v.Members[i].Name] = time.Duration(max(0, now-v.Lost[i]))
 		}
 	}
-	return unheard
+	return missing
 }
 
 // paths finds the first step of the shortest path from this node to every
@@ -178,7 +178,7 @@ func (v *View) extend(next, queue []int) {
 	for len(queue) > 0 {
 		via := queue[0]
 		queue = queue[1:]
-		for i, heard := range v.Hears[via] {
+		for i, heard := range v.Connected[via] {
 			if heard && next[i] < 0 {
 				next[i] = next[via]
 				queue = append(queue, i)

@@ -17,8 +17,8 @@ func at(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecon
 // between returns the span between two moments, in milliseconds after begun.
 func between(from, to int) Span { return Span{at(from), at(to)} }
 
-func measured(slack time.Duration, sleeps ...Span) *Lateness {
-	l := new(Lateness)
+func measured(slack time.Duration, sleeps ...Span) *SchedulingDelay {
+	l := new(SchedulingDelay)
 	l.slack = slack
 	for _, s := range sleeps {
 		l.Add(s)
@@ -64,7 +64,7 @@ func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
 }
 
 func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
-	l := new(Lateness)
+	l := new(SchedulingDelay)
 	for i := range maxStandStills + 3 {
 		l.Add(between(10*i, 10*i+2))
 	}
@@ -75,7 +75,7 @@ func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
 
 func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := new(Lateness)
+		l := new(SchedulingDelay)
 		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now()))
 		l.Stop() // which does nothing
 		from := time.Now()
@@ -90,7 +90,7 @@ func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {
 
 // stall moves the planned end of the current sleep into the past, as if the goroutine had
 // not been woken meanwhile.
-func stall(l *Lateness, late time.Duration) {
+func stall(l *SchedulingDelay, late time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due = time.Now().Add(-late)
@@ -98,7 +98,7 @@ func stall(l *Lateness, late time.Duration) {
 
 func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := new(Lateness)
+		l := new(SchedulingDelay)
 		l.Start(time.Second, 20*time.Millisecond)
 		defer l.Stop()
 		from := time.Now()
@@ -125,7 +125,7 @@ func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
 
 func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := new(Lateness)
+		l := new(SchedulingDelay)
 		l.Start(time.Second, 0)
 		time.Sleep(time.Second / 2)
 		stall(l, 50*time.Millisecond)
@@ -139,7 +139,7 @@ func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
 func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken time.Duration
-		l := &Lateness{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}
+		l := &SchedulingDelay{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}
 		wakes := func(late, work time.Duration) Span { // a sleep ends late, and the process has worked meanwhile
 			time.Sleep(time.Second)
 			l.due, l.taken = time.Now().Add(-late), taken
@@ -163,7 +163,7 @@ func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 // A reader that is stopped between two reads must not see the sum fall: the sleep that was
 // overdue is then logged, and counted once.
 func TestLatenessTotalNeverFalls(t *testing.T) {
-	l := new(Lateness)
+	l := new(SchedulingDelay)
 	l.Start(time.Microsecond, 0)
 	defer l.Stop()
 	for before, until := l.Total(), time.Now().Add(20*time.Millisecond); time.Now().Before(until); {

@@ -518,7 +518,7 @@ func (d *dice) breaks() {
 }
 
 // caps has nodes meet the caps of the stream, which are for millions of counts: frames of a few items,
-// queues that are dropped for a scan. What is asked for by thousands of keys would take all of the time.
+// queues of which a scan brings the rest. What is asked for by thousands of keys would take all of the time.
 func (d *dice) caps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return

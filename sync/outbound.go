@@ -8,8 +8,7 @@ import (
 )
 
 // outbound is what one member is to be sent: a queue, of which one frame is in
-// flight. All that it keeps is bounded; when too much waits, what waits is
-// dropped for a scan of the whole store.
+// flight. All that it keeps is bounded: a scan of the whole store brings the items for which there was no room.
 //
 // An item leaves outbound only when a frame that has it is acknowledged, and until then is
 // in the queue, in bulk, in the flight, or covered by a scan. Hand-overs rely on it: a give,
@@ -24,6 +23,7 @@ type outbound struct {
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
+	rescans  bool   // an item found no room during the scan, so that another scan follows
 	began    int64  // the stream's time when it began, 0 if it is to bring what waited before that
 	beside   review // how far it is through the vectors and resets, which come first
 	counts   bool   // it is through them
@@ -107,8 +107,20 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	if !o.scanning {
 		o.began = at
 	}
-	o.scan, o.scanning = o.scan.Union(ranges), true
+	o.scan, o.scanning, o.rescans = o.scan.Union(ranges), true, false
 	o.beside, o.counts, o.cursor = review{}, false, 0
+}
+
+// oweRest has a scan bring an item for which there was no room. The items that wait stay, as the oldest may
+// be of counts that have spent much. If a scan is under way, another one follows: if it began
+// again each time, it would never reach the last counts of the store.
+func (o *outbound) oweRest(at int64) {
+	if o.scanning {
+		o.rescans, o.scan, o.owes, o.owed = true, All(), true, at
+	} else {
+		o.owe(All(), at)
+	}
+	o.began = 0 // it brings items from before
 }
 
 // requested is told that the member requests everything. A scan that is under way goes on
@@ -209,7 +221,8 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 			}
 		}
 		if o.cursor == 0 {
-			o.scanning, o.owed = false, s.clock
+			o.scanning, o.owed = o.rescans, s.clock
+			o.rescans, o.beside, o.counts = false, review{}, false
 			return
 		}
 		if o.queue.len() >= s.caps.ScanBelow {

@@ -70,14 +70,11 @@ func (q *queue) oldest() (at int64, ok bool) {
 	return q.items.at(0).at, true
 }
 
-func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
-
 // push queues an item, and reports whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
-// bring queues what a scan has come to. It goes on only while little waits, so that this
-// has room in any case, and takes none from what is pushed: else either would have all
-// dropped for another scan, without end.
+// bring queues what a scan has come to. A scan goes on only while few items wait, so this has room in any
+// case, and takes none from the items that are pushed.
 func (q *queue) bring(it item) {
 	q.add(it, math.MaxInt)
 	q.brought = q.items.len()

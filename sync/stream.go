@@ -300,7 +300,7 @@ func (s *Stream) Forgo() {
 	defer s.mu.Unlock()
 	s.forgoes = true
 	for _, o := range s.outbounds {
-		o.scan, o.scanning, o.owes, o.again = nil, false, false, false
+		o.scan, o.scanning, o.rescans, o.owes, o.again = nil, false, false, false, false
 	}
 }
 
@@ -718,15 +718,11 @@ func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 	}
 }
 
-// push queues an item. When too much waits for a member, all of that is dropped
-// for a scan.
+// push queues an item. If too many wait for the member, a scan brings it.
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it) {
-		o.queue.clear()
-		o.bulk = deque[bucket.ID]{}
-		o.stamp = s.newStamp() // what was queued is to be passed on again
-		o.owe(All(), s.clock)
-		o.began = 0 // it brings what waited
+		o.stamp = s.newStamp() // the scan must bring what was passed on before
+		o.oweRest(s.clock)
 	}
 }
 
@@ -743,7 +739,7 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 		s.setStamp(id, home)
 		s.send(id, roles, nil)
 	case o != nil:
-		s.setStamp(id, to) // before its queue may be dropped
+		s.setStamp(id, to) // before the stamp of the member may change
 		s.push(o, item{id: id, at: s.clock, kind: spend})
 	}
 }

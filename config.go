@@ -3,7 +3,6 @@ package weir
 import (
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/conns"
 	"github.com/weir-go/weir/internal/identity"
@@ -305,24 +303,6 @@ func hostLabel() string {
 		return "node"
 	}
 	return name[:min(len(name), maxLabelBytes)]
-}
-
-// incarnation makes a label unique for this start.
-func incarnation(label string, random io.Reader) (string, error) {
-	var b [8]byte
-	if _, err := io.ReadFull(random, b[:]); err != nil {
-		return "", fmt.Errorf("weir: reading Config.Rand: %w", err)
-	}
-	return fmt.Sprintf("%s-%x", label, b), nil
-}
-
-// drawSalt is what this process' counts lie by.
-func drawSalt(random io.Reader) (salt bucket.Salt, err error) {
-	var b [16]byte
-	if _, err := io.ReadFull(random, b[:]); err != nil {
-		return salt, fmt.Errorf("weir: reading Config.Rand: %w", err)
-	}
-	return bucket.Salt{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, nil
 }
 
 // cluster is the one that the Config asks for.

@@ -95,15 +95,6 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	}
 }
 
-// restOfTimeout returns a context that expires when Timeout has passed since began. It bounds the
-// wait for the holds of other members before this node decides, and the wait for a second member
-// to acknowledge a client's hold. Time in which this process does not run counts, so after a pause
-// no time may be left. An owner that does not know all holds then denies. A client's hold is sent to
-// other members, and this node does not wait for them.
-func (n *Node) restOfTimeout(ctx context.Context, began int64) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-began))
-}
-
 // giveUp leaves the queue of a hold that was not granted.
 func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
 	var a wire.Ask
@@ -144,7 +135,8 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 			case !r.Allowed:
 			case ask.ttl > 0:
 				h.client = holds.ClientOf(&a)
-				ctx, cancel := n.restOfTimeout(ctx, asked)
+				// After a pause of this process no time may be left: the record is sent without a wait.
+				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-asked))
 				n.clients.holds.Keep(ctx, &a, &r)
 				cancel()
 			default:

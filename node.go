@@ -72,11 +72,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	name, err := incarnation(cfg.Name, cfg.Rand)
+	name, err := identity.Incarnation(cfg.Name, cfg.Rand)
 	if err != nil {
 		return nil, err
 	}
-	salt, err := drawSalt(cfg.Rand)
+	salt, err := identity.Salt(cfg.Rand)
 	if err != nil {
 		return nil, err
 	}

@@ -205,12 +205,6 @@ func (n *Node) Outages() []PastOutage {
 // lines of its log about one.
 const watchEvery = time.Second
 
-// leaseStats goes through all leases.
-func (n *Node) leaseStats() LeaseStats {
-	t := n.env.Time()
-	return LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Monotonic)}
-}
-
 // HoldingStats says what this node keeps of its region's part of Global limits.
 // Without other regions it is zero.
 type HoldingStats struct {
@@ -231,19 +225,11 @@ type RegionStats struct {
 	Received   uint64        // bytes of the same, but for answers that refuse or cannot be read
 }
 
-func holdingStats(r *regions.Regions) HoldingStats {
-	if r.Holdings == nil {
-		return HoldingStats{}
-	}
-	return HoldingStats{r.Holdings.Kept(), r.Holdings.Beyond()}
-}
-
-func regionStats(r *regions.Regions) map[string]RegionStats {
-	if r.Holdings == nil {
-		return nil
-	}
-	stats := make(map[string]RegionStats)
-	for name, s := range r.Stats() {
+func regionStats(all map[string]regions.Stats) (stats map[string]RegionStats) {
+	for name, s := range all {
+		if stats == nil {
+			stats = make(map[string]RegionStats, len(all))
+		}
 		stats[name] = RegionStats(s)
 	}
 	return stats
@@ -267,17 +253,9 @@ type SnapshotStats struct {
 	Counts   int           // in it
 }
 
-func (n *Node) snapshotStats() SnapshotStats {
-	s := n.joining.snapshots.Stats()
-	return SnapshotStats{
-		Loading: s.Loading, Loaded: s.Loaded, LoadTook: s.LoadTook, Refused: s.Refused, Skipped: s.Skipped, Foreign: s.Foreign,
-		Saved: s.Saved, Failures: s.Failures, Error: s.Error, Age: s.Age, Took: s.Took, Bytes: s.Bytes, Counts: s.Counts,
-	}
-}
-
 // Stats is a snapshot of the node's counters.
 func (n *Node) Stats() Stats {
-	c := n.cluster.Stats()
+	c, t := n.cluster.Stats(), n.env.Time()
 	s := Stats{
 		Served:    n.meters.Served.Load(),
 		Passed:    n.meters.Passed.Load(),
@@ -293,15 +271,15 @@ func (n *Node) Stats() Stats {
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
 		Missing: n.env.View().Missing(n.env.Monotonic()),
-		Leases:  n.leaseStats(),
+		Leases:  LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Monotonic)},
 
 		Reservations: ReservationStats(n.clients.reservations.Stats()),
 
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
-		Snapshots: n.snapshotStats(),
-		Holdings:  holdingStats(n.regions),
-		Regions:   regionStats(n.regions),
+		Snapshots: SnapshotStats(n.joining.snapshots.Stats()),
+		Holdings:  HoldingStats(n.regions.HoldingStats()),
+		Regions:   regionStats(n.regions.Stats()),
 		Outage:    OutageStats(n.outage.Stats()),
 		Holds:     HoldStats(n.clients.holds.Stats()),
 		Unjoined:  n.unjoined(&c),

@@ -295,6 +295,20 @@ type Stats struct {
 	Sent, Received                                    uint64
 }
 
+// HoldingStats is a weir.HoldingStats.
+type HoldingStats struct {
+	Keys   int
+	Beyond uint64
+}
+
+// HoldingStats returns the number of keys that have a holding, and how often one found no room.
+func (r *Regions) HoldingStats() (s HoldingStats) {
+	if r.Holdings != nil {
+		s = HoldingStats{r.Holdings.Kept(), r.Holdings.Beyond()}
+	}
+	return s
+}
+
 // Stats returns what was told and heard of each region, nil if there are no others.
 func (r *Regions) Stats() map[string]Stats {
 	if r.Holdings == nil {

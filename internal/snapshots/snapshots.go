@@ -95,6 +95,7 @@ type Snapshots struct {
 
 	mu      sync.Mutex
 	stats   Stats
+	last    int64           // when the writing of the last one began, by the monotonic clock; 0 if none was written
 	looked  map[string]bool // nodes whose snapshots are of this cluster
 	foreign map[string]bool // nodes whose snapshots are of another cluster
 }
@@ -114,7 +115,6 @@ type Stats struct {
 	Took     time.Duration // that writing it took
 	Bytes    int64         // of it
 	Counts   int           // in it
-	last     int64         // when its writing began, by the monotonic clock; 0 if none was
 }
 
 // New returns the Snapshots of a node that starts.
@@ -131,8 +131,8 @@ func (s *Snapshots) Stats() Stats {
 	stats := s.stats
 	stats.Loading = s.loading.Load()
 	stats.Foreign = len(s.foreign)
-	if stats.last != 0 {
-		stats.Age = time.Duration(s.cfg.Env.Monotonic() - stats.last)
+	if s.last != 0 {
+		stats.Age = time.Duration(s.cfg.Env.Monotonic() - s.last)
 	}
 	return stats
 }
@@ -253,14 +253,14 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if err := s.lookAgain(ctx); err != nil {
 		return written, err
 	}
-	written.last = s.cfg.Env.Monotonic()
+	began := s.cfg.Env.Monotonic()
 	err = s.cfg.Store.Save(ctx, s.cfg.Node, func(w io.Writer) (err error) {
 		counted := countingWriter{w: w, wrote: func() { s.taken.Store(s.cfg.Env.Monotonic()) }}
 		written.Counts, err = s.write(ctx, &counted)
 		written.Bytes = counted.n
 		return err
 	})
-	written.Took = time.Duration(s.cfg.Env.Monotonic() - written.last)
+	written.Took = time.Duration(s.cfg.Env.Monotonic() - began)
 	return written, err
 }
 
@@ -274,7 +274,8 @@ func (s *Snapshots) saved(written Stats, err error) error {
 	if err == nil {
 		s.stats.Saved++
 		s.stats.Error = ""
-		s.stats.Took, s.stats.Bytes, s.stats.Counts, s.stats.last = written.Took, written.Bytes, written.Counts, written.last
+		s.stats.Took, s.stats.Bytes, s.stats.Counts = written.Took, written.Bytes, written.Counts
+		s.last = s.cfg.Env.Monotonic() - int64(written.Took)
 		return nil
 	}
 	s.stats.Failures++

@@ -1,0 +1,30 @@
+package identity
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// Incarnation returns the label with a random part that is unique for this start.
+func Incarnation(label string, random io.Reader) (string, error) {
+	var b [8]byte
+	err := draw(random, b[:])
+	return fmt.Sprintf("%s-%x", label, b), err
+}
+
+// Salt returns the random number by which the counts of this process are placed.
+func Salt(random io.Reader) (bucket.Salt, error) {
+	var b [16]byte
+	err := draw(random, b[:])
+	return bucket.Salt{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, err
+}
+
+func draw(random io.Reader, b []byte) error {
+	if _, err := io.ReadFull(random, b); err != nil {
+		return fmt.Errorf("weir: reading Config.Rand: %w", err)
+	}
+	return nil
+}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// enumeration is a type whose values have names in files.
+// enumeration is a type whose values are written as names in files.
 type enumeration[T any] interface {
 	*T
 	encoding.TextUnmarshaler

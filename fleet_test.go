@@ -32,7 +32,7 @@ func byOwners(t *testing.T, ds ...Decision) {
 	}
 }
 
-// fleet starts nodes on loopback sockets and waits until all are connected to each other.
+// fleet starts nodes on loopback sockets, and waits until each node is connected to all other nodes.
 // Timeout is two seconds, so that only a fault makes a check time out.
 func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// messages handles the requests of other members that are no checks.
+// messages handles all requests from other members except checks.
 type messages struct{ n *Node }
 
 // IsSlow reports whether a message may take long.

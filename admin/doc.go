@@ -5,8 +5,8 @@
 //	http.Handle("/ready", admin.Readiness(node))
 //
 // Handler serves the whole API. CheckHandler serves only the endpoints that
-// decide, under credentials of their own. Package httplimit limits the requests that a Go service
-// receives. The endpoints for services and proxies decide by its Middleware, or ask single limits.
+// decide, under credentials of their own. Package httplimit limits the requests to a Go service.
+// The endpoints for services and proxies use the Middleware of that package, or ask single limits.
 //
 // Readiness is here because probes and deploys call it, as operators call the API, and no Middleware
 // needs it. OpenAPI is here because it describes this API only.

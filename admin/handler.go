@@ -111,10 +111,10 @@ type api struct {
 	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
 	gate        *gate                 // nil if every client may ask
 	log         *slog.Logger
-	failed      loglimit.Line // limits the messages about failed requests
+	failed      loglimit.Line // limits how often the log reports failed requests
 	stepTimeout time.Duration
 	routes      map[string]map[string]route // by path, then by method
-	csrf        http.CrossOriginProtection  // a browser sends client certificates even if another origin caused the request
+	csrf        http.CrossOriginProtection  // because a browser sends its client certificate with cross-origin requests too
 	page        http.Handler                // nil without a page
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// members serves the list of members.
+// members returns the list of the members of the cluster.
 func (a *api) members(*request) (int, any, error) {
 	answer := Members{Members: []Member{}}
 	for _, m := range a.node.Members() {
@@ -44,7 +44,7 @@ func (a *api) deleteMember(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// ring serves the fraction of the keys that each member owns.
+// ring returns the fraction of the keys that each member owns.
 func (a *api) ring(*request) (int, any, error) {
 	answer, parts := Ring{Members: []RingMember{}}, a.node.Ring()
 	for _, m := range a.node.Members() {

@@ -200,9 +200,9 @@ type View struct {
 // Stalls reports whether this node asks Members[i] nothing now, though it is connected to it.
 func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
-// Side returns which of Members are on this node's side: those that it is connected to,
-// directly or through others, and itself unless it has left. A member that is connected to another
-// can ask it on behalf of one that does not.
+// Side reports which of Members are on the side of this node: the members to which this node is
+// connected, directly or through others, and this node itself unless it has left. A member that is
+// connected to another member can ask it on behalf of a member that is not connected to it.
 func (v *View) Side() []bool {
 	side := slices.Clone(v.Direct)
 	var queue []int
@@ -282,9 +282,9 @@ type Stats struct {
 	// round trips, as the failure detector has it (RFC 6298), by name. Those that this
 	// node has no connection to, or no answer of, are not in it.
 	RoundTrips      map[string]time.Duration
-	SchedulingDelay time.Duration // how late this process runs, by its own timers, up to a second: what its failure detector allows for
+	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; its failure detector allows for this delay
 	JoinError       string        // why the last attempt to join failed, empty when it did not
-	JoinedCount     int           // members that the last attempt to join reached
+	JoinedCount     int           // the number of members that the last attempt to join has reached
 	// Unanswered is the entries of Config.Join that stand for other nodes and have
 	// not led to a member since Start, each with what the last attempt said: a name
 	// that does not resolve, an address that does not answer. An entry that stands

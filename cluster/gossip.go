@@ -72,7 +72,7 @@ type gossipCluster struct {
 	wake     chan struct{} // the view may have changed
 	announce chan struct{} // what this node says of itself has changed
 	viewed   chan struct{} // the view has changed, for Leave
-	hurry    chan struct{} // one whom gossip has for dead is connected: join it now
+	hurry    chan struct{} // a member that is dead according to gossip is connected: join it now
 
 	ctx     context.Context // done once Close is called
 	cancel  context.CancelFunc

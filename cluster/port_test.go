@@ -52,7 +52,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // a busy machine loses most before they are read
+	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // a busy machine drops most packets before the node reads them
 		conn.Write(g.packet(gossiptest.Alive(fmt.Sprint("phantom-", i), g.cfg.Seed)))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)

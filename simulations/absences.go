@@ -80,9 +80,9 @@ func (s *stage) heard() (all []absence) {
 	return all
 }
 
-// present looks at absences where the scenario alone says that one is connected to the other:
-// both have run for long enough, and nothing between them was cut, lost, frozen or too
-// slow.
+// present checks the absences of a node to which another node is connected for certain, by the
+// scenario alone: both nodes have run for long enough, and nothing between them was cut, lost,
+// frozen or too slow.
 func present(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]

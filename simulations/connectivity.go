@@ -339,8 +339,9 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare reports whether the counts of a member are lost if it dies now. The member is frozen or alone on its
-// side, or the copies may be incomplete, because another node ended or froze or a link changed shortly before.
+// bare reports whether the counts of a member are lost if it dies now. This is the case if the member is
+// frozen or alone on its side. It is also the case if the copies may be incomplete, because another node
+// ended or froze or a link changed shortly before.
 func (w *world) bare(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||
@@ -387,7 +388,8 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 	return longest
 }
 
-// edges is who is connected to whom: what runs, is not frozen, and has a link up both ways.
+// edges reports for each pair of nodes whether they are connected to each other: both nodes run, neither is
+// frozen, and the link between them is up in both directions.
 func (w *world) edges() [][]bool {
 	return relation(len(w.runs), func(i, j int) bool {
 		return w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
@@ -482,7 +484,7 @@ func (w *world) era(from, to time.Duration) {
 	w.eras = append(w.eras, e)
 }
 
-// forget sets e.unaware, the number of sides that may forget a living member of another side in this era.
+// forget sets e.unaware to the number of sides that may forget a living member of another side during this era.
 // Such a member has no points for certain, because it joins again when it returns.
 func (w *world) forget(e *era) {
 	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)

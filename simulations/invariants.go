@@ -148,7 +148,7 @@ func (a *asks) String() string {
 	return s
 }
 
-// bounded compares the units of each window of Per with the bound of its situation. A healthy cluster
+// bounded checks that the units in each window of Per do not exceed the bound of its situation. A healthy cluster
 // has the lowest bound.
 func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {

@@ -471,8 +471,8 @@ func TestTheCourseFollowsTheFaults(t *testing.T) {
 	require.Equal(t, 7, changes, "split, heal, two cuts, a heal; a start while a member is missing, and a leave before all was calm")
 }
 
-// through is cuts of the links between all pairs of these nodes: they are connected to each other
-// through others alone.
+// through returns cuts of the links between all pairs of the named nodes, so that these nodes are connected
+// to each other only through other nodes.
 func through(at time.Duration, names ...string) (cuts []Fault) {
 	for i, from := range names {
 		for _, to := range names[i+1:] {

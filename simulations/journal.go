@@ -57,7 +57,7 @@ type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows of, 0 of none
 	Known     uint64  // the highest number that a node knew, and no crash can have taken
-	Total     int64   // units that nodes spent in the run, less what they gave back
+	Total     int64   // units that nodes spent in the run, minus the units that they returned
 	Spent     int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
 	Granted   int64   // units that callers were granted
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go

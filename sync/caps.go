@@ -15,8 +15,8 @@ type Caps struct {
 	// Fold is how many items wait for a member, if none of them does for 100 ms, before
 	// each id that is queued again is found to wait already. 65,536 if zero.
 	Fold int
-	// Queued is how many items may wait for a member. A scan brings further ones, and takes none of
-	// this room. 1,048,576 if zero.
+	// Queued is how many items may wait for a member. The items that a scan adds do not count
+	// towards this limit. 1,048,576 if zero.
 	Queued int
 	// ScanBelow is how many items wait, at most, for a scan of the store to go on; twice
 	// as many, for one of vectors and resets: a frame of tombstones. 256 if zero.

@@ -64,7 +64,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 			return n
 		}
 		for frames := 0; missing() > 0; frames++ {
-			now += int64(foldAfter) // so what changes again waits once
+			now += int64(foldAfter) // so the queue has each id once, even if the id changes again
 			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing(), counts, changes)
 			for i := range changes {
 				from.Take(someID(i), &limit, now, 1)

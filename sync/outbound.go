@@ -23,7 +23,7 @@ type outbound struct {
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
-	rescans  bool   // an item found no room during the scan, so that another scan follows
+	rescans  bool   // the queue had no room for an item during the scan, so another scan follows
 	began    int64  // the stream's time when it began, 0 if it is to bring what waited before that
 	beside   review // how far it is through the vectors and resets, which come first
 	counts   bool   // it is through them

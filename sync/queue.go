@@ -73,8 +73,8 @@ func (q *queue) oldest() (at int64, ok bool) {
 // push queues an item, and reports whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
-// bring queues what a scan has come to. A scan goes on only while few items wait, so this has room in any
-// case, and takes none from the items that are pushed.
+// bring queues an item that a scan has found. A scan continues only while few items wait, so there is
+// always room for the item, and a pushed item never loses its room to a scan.
 func (q *queue) bring(it item) {
 	q.add(it, math.MaxInt)
 	q.brought = q.items.len()

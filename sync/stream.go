@@ -235,8 +235,8 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 	}
 }
 
-// Transfer queues the word that authority over ranges is `to`'s: it is sent once
-// all is acknowledged that waits for `to` now. move is a number that rises with
+// Transfer queues the message that gives `to` authority over ranges. The message is sent once
+// `to` has acknowledged all items that wait for it now. move is a number that rises with
 // each move. From this call on, Roles must not say that this node holds them.
 func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
@@ -721,7 +721,7 @@ func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 // push queues an item. If too many wait for the member, a scan brings it.
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it) {
-		o.stamp = s.newStamp() // the scan must bring what was passed on before
+		o.stamp = s.newStamp() // because the scan must also bring the items that were passed on before
 		o.oweRest(s.clock)
 	}
 }

@@ -96,7 +96,7 @@ type member struct {
 	snapshot *gossip              // of roster and table; nil or of another version when they have changed
 	stale    bool                 // the view may differ from what is known
 	peers    map[string]*peer
-	missing  map[string]time.Time // those that no member on this side is connected to, since when
+	missing  map[string]time.Time // by name: the time since when no member on this side is connected to that member
 	answered map[*Host]bool       // those of which a member ever has
 	stats    cluster.Stats
 	progress signal // a pong has come

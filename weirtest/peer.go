@@ -199,7 +199,7 @@ func (p *peer) ping() {
 	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered})
 }
 
-// tell sends what the member knows to all that it is connected to.
+// tell sends the news of this member to every member to which it is connected.
 func (m *member) tell() {
 	known := m.known()
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {

@@ -126,7 +126,8 @@ type late struct {
 	request, answer string
 }
 
-// together starts so many members that serve and are connected to each other. They end with t.
+// together starts the given number of members, and waits until all of them serve and are connected to
+// each other. The members end with t.
 func together(t *testing.T, w World, members int) []*node {
 	t.Helper()
 	if members > w.Size {

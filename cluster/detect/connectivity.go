@@ -64,8 +64,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row is the report of one member: the members that it is connected to, and the members whose hosts
-// refuse its connections. A member numbers its own rows, so that a receiver can keep the latest row.
+// row is the report of one member. It has the members to which this member is connected, and the members
+// whose hosts refuse its connections. A member numbers its own rows, so that a receiver can keep the latest row.
 type row struct {
 	number    uint64
 	connected []string // sorted; does not include the member itself; never modified

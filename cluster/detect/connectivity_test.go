@@ -177,7 +177,7 @@ func TestDelayIsForgottenInFourTimesItsLength(t *testing.T) {
 	require.Zero(t, c.Delay())
 }
 
-// At random, nodes fail, respond to each other and exchange tables. A table may arrive more than once, and
+// Nodes fail, respond to each other and exchange tables at random. A table may arrive more than once, and
 // after a later table. Once each node has received the tables of all, all of them know the truth.
 func TestTablesConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

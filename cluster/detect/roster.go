@@ -69,7 +69,7 @@ type Entry struct {
 }
 
 // NewRoster returns the roster of a node that starts and is Joining. The roster
-// removes dead members after the time forget.
+// removes a member that has been dead for the duration forget.
 func NewRoster(self Record, forget time.Duration) *Roster {
 	return &Roster{self: self.Name, forget: forget, fresh: NewAllowance(NewMembers, NewMembersEach), entries: map[string]*Entry{
 		self.Name: {Record: self, Alive: true},
@@ -242,7 +242,7 @@ func (r *Roster) Announce(s State) (Change, error) {
 	return Change{Members: true, Own: true}, nil
 }
 
-// Tombstone returns the tombstone for a member that sent rec as its own record. It reports false if
+// Tombstone returns the tombstone of a member that has sent rec as its own record. It reports false if
 // there is no tombstone, or if rec already answers it.
 func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
 	e := r.entries[rec.Name]
@@ -382,7 +382,7 @@ func (r *Roster) Members() []Entry {
 	return members
 }
 
-// Records returns all records, including tombstones. Other nodes pass them to Merge.
+// Records returns the records of all members, including the tombstones. Other nodes pass them to Merge.
 func (r *Roster) Records() []Record {
 	records := make([]Record, 0, len(r.entries))
 	for _, e := range r.sorted() {

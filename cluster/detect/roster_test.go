@@ -121,7 +121,7 @@ func TestRostersConverge(t *testing.T) {
 				nodes[k].RecordDeath(phantom, now)
 			}
 		}
-		for range 3 { // a node needs another round to answer its own tombstone
+		for range 3 { // a node answers its own tombstone only in the next round
 			for _, a := range keys {
 				for _, b := range keys {
 					sync(nodes[a], nodes[b])
@@ -413,7 +413,8 @@ func TestTombstonesAreBounded(t *testing.T) {
 	require.Len(t, r.entries, 1, "a dropped tombstone does not come back from another roster")
 }
 
-// Without its tombstone, a member that gossip reports as alive would be added as a new member.
+// If the roster had no tombstone of a member, and gossip reported the member as alive, the roster would
+// add it as a new member.
 func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	r := crowded()
 	r.RecordAlive(rec("m0", 2), "m0:1", dawn)

@@ -61,8 +61,8 @@ const (
 	typeLabel        = 244
 )
 
-// These errors describe dropped packets and streams. They are allocated once, because any sender can cause
-// them.
+// These errors report why a packet or a stream was dropped. They are allocated once, because any sender can
+// cause them.
 var (
 	ErrOversized  = errors.New("cluster: gossip exceeds the size limit")
 	ErrLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")

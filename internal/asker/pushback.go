@@ -39,7 +39,7 @@ const (
 type pushbacks struct {
 	// until is when the last of a set ends, by the monotonic clock: from then on a take does
 	// not wait for the set's lock, which those of a key that is not denied would share.
-	// They lie side by side, as each take that leaves the node looks at one.
+	// They are contiguous in memory, because each take that leaves the node reads one of them.
 	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]

@@ -21,12 +21,14 @@ type answerer struct {
 	left   time.Duration // the rest of the check's time, set with an error; an attempt uses at most its Wait
 }
 
-// ask has another member execute op on asks of one route, within Timeout: the member with authority,
-// and if that does not answer in time, the member that stands in for it, which asks it again first. It
-// sends a refund only once, because a member that has not answered may still execute it. If a take or a
-// debit is executed twice, one of them is refunded when its response arrives late.
+// ask has another member execute op on asks of one route, within Timeout. It first sends the asks to the
+// member with authority. If that member does not answer in time, ask sends them to its stand-in, which
+// first asks the member with authority again. A refund is sent only once, because a member that has not
+// answered may still execute the refund. If a take or a debit is executed twice, one of them is refunded
+// when its response arrives late.
 //
-// begun is the present time: a check reads the clock once while every member answers.
+// begun is the present time. The caller passes it so that a check reads the clock only once while every
+// member answers.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	trip := c.depart(ctx)
 	a, sent := FirstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun

@@ -3,8 +3,9 @@
 //
 // A node decides by itself if it has authority over the count, or a pushback or a lease. Otherwise it
 // asks the member that answers for the count, and then the one that stands in for it. If neither
-// answers in time, it decides within its share. A member that is asked decides likewise. It passes a
-// request on if another member has authority, and keeps it while authority is on its way.
+// answers in time, it decides within its share. A member that receives a request decides in the same
+// way. The member passes the request on if another member has authority, and keeps the request while
+// authority is being transferred to the member.
 //
 // Each file has one step: decide.go, ask.go and attempt.go of the asking node, serve.go, keep.go and
 // pass.go of the member, learn.go of both for holds. takeall.go and group.go have the checks that are decided
@@ -44,7 +45,7 @@ type Config struct {
 	Regions  *regions.Regions
 }
 
-// Observer observes the requests that the checks of this node send. Its methods must not block.
+// Observer is called for each request that a check of this node sends to another member. Its methods must not block.
 type Observer interface {
 	Hopped(ctx context.Context, h Hop)
 }
@@ -72,7 +73,7 @@ type Message struct {
 	Body []byte // valid until Handle returns
 }
 
-// Checks executes the checks of one node. It is a cluster.Handler, and its methods are safe for
+// Checks implements the checks of one node. It is a cluster.Handler, and its methods are safe for
 // concurrent use.
 type Checks struct {
 	Config
@@ -98,7 +99,7 @@ type exchange struct {
 	served          request // the request of a batch that is being handled
 }
 
-// Changed replaces the view after the cluster has changed.
+// Changed updates the view after a change in the cluster.
 func (c *Checks) Changed() { c.Handover.Refresh() }
 
 // Answered records that another member has answered.

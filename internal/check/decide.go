@@ -90,9 +90,10 @@ func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error
 	return after, view.AsSelf
 }
 
-// viewAfter returns the view to decide by after a member has not answered. A member that is late is not
-// missing. A member whose connection has broken is missing, though no view may show that yet. A node
-// that has begun to leave since goes by its present view, in which it stands in for no member.
+// viewAfter returns the view to decide by after a member has not answered. A member that is only late
+// remains in the view. If the connection to the member has broken, the result is a view without the
+// member, even if the present view does not show the loss yet. If this node has begun to leave, the
+// result is the present view, in which a leaving node stands in for no member.
 func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
 	now := c.Env.View()
 	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrDisconnected)) {
@@ -120,7 +121,7 @@ func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing,
 	return nil
 }
 
-// execute executes op on a count or hold of this node. A caller of this node and another member get
+// execute applies op to a count or a hold that this node keeps. A caller of this node and another member get
 // the same result.
 func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Limit.Algorithm == bucket.InFlight {
@@ -130,8 +131,8 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	c.Owner.Do(v, as, op, a, now, r)
 }
 
-// Tell executes op at the member that answers for the count, and waits for no response. It is for
-// operations that return units. If the message is lost, the units stay spent.
+// Tell executes op at the member that answers for the count, but does not wait for a response. It is
+// for operations that return units. If the message is lost, the units stay spent.
 func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.MonotonicAt(now))

@@ -26,7 +26,8 @@ func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r 
 	return err
 }
 
-// learnAndExecute executes op again after this node has asked other members for at most left.
+// learnAndExecute asks other members for their holds, for at most the duration left. Then it executes op
+// again.
 func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, r *wire.Result) {
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
@@ -36,8 +37,8 @@ func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Stan
 	r.Unknown = false // the members have not answered in time, so the denial stands
 }
 
-// learnAndHandle handles a request again after this node has asked other members for their holds. It
-// reports false if there is no goroutine for that.
+// learnAndHandle asks other members for their holds in another goroutine, and then handles the request
+// again. It reports false if there is no goroutine for that.
 func (c *Checks) learnAndHandle(v *view.View, r *request) bool {
 	as := v.Standing(wire.IDOf(r.bytes, 0))
 	return c.detach(r, func(ctx context.Context, r *request) {

@@ -13,8 +13,8 @@ import (
 // time.
 //
 // After a refund was sent, this node does not execute it in any case: the member may have executed it,
-// or may do so later, and nothing would undo the second refund. Late refunds the second take or debit.
-// The response wire.Unreached may be a response that was late further on.
+// or may do so later, and nothing would undo the second refund. If a take or a debit is executed twice,
+// Late refunds one of them. The response wire.Unreached may be a response that was late further on.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags

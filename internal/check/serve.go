@@ -20,16 +20,16 @@ type request struct {
 	trip  *trip     // nil if the request is not traced
 	x     *exchange // its answer is the room for the response
 
-	batch *cluster.Batch // answers it while the batch is served
+	batch *cluster.Batch // sends the answer while the batch is served
 	index int            // in batch
 
 	// A request that has to wait gets a goroutine, and is answered by later.
 	later   cluster.Later
 	life    context.Context
-	learned bool // this node has asked other members for their holds
+	learned bool // set after this node has asked other members for their holds
 }
 
-// reply answers the request. An empty answer tells its sender that it was malformed.
+// reply answers the request. An empty answer means that the request was malformed.
 func (r *request) reply(answer []byte) {
 	r.trip.answered(r.h, r.bytes, answer)
 	if r.later != nil {
@@ -85,7 +85,7 @@ func (c *Checks) Serve(b *cluster.Batch) {
 	*r = request{}
 }
 
-// serving has the conditions under which one batch is served.
+// serving holds the values that are the same for all requests of a batch.
 type serving struct {
 	checks   *Checks
 	longest  time.Duration // bounds the wait of each request
@@ -114,8 +114,8 @@ func (s *serving) admit(r *request, now int64) bool {
 	if h.Flags&wire.FlagTraced != 0 {
 		r.trip, r.bytes = c.arrive(r.batch, r.bytes)
 	}
-	// A request that returns units is sent only once. If this node did not execute it, its units would
-	// stay spent.
+	// A request that returns units is sent only once. If this node did not execute the request, the
+	// units would remain spent.
 	decides := h.Op.Checks() && !h.Op.GivesBack()
 	switch {
 	case decides && h.Wait > 0 && s.waited > overdueAfter(h.Wait):
@@ -143,7 +143,7 @@ func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
 	switch {
 	case !r.h.Op.HasAsks():
 		c.handleMessage(now, r)
-		return c.Env.View() // authority may have come with it
+		return c.Env.View() // the message may have transferred authority to this node
 	case v.Declines(r.h, r.bytes):
 		r.handBack()
 	case r.h.Op == wire.OpReset && !areResetsInTime(r.h, r.bytes, now):

@@ -97,7 +97,7 @@ func (c *Checks) takeTogether(v *view.View, as view.Standing, flags uint8, asks 
 	c.Owner.TakeTogether(v, as, flags, asks, now, room, results)
 }
 
-// settleAt ends takes at the member that has granted them. It refunds their units.
+// settleAt sends a refund of the units of takes to the member that has granted the takes.
 func (c *Checks) settleAt(v *view.View, by answerer, takes []wire.Ask) {
 	if len(takes) == 0 {
 		return

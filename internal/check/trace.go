@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Tracer makes spans of the checks that leave their node. Its methods must not block.
+// Tracer creates the spans of checks that one node sends to another. Its methods must not block.
 type Tracer interface {
 	// Outgoing returns the span of a check that is about to be sent to another member, nil for none.
 	Outgoing(ctx context.Context) Span
-	// Incoming returns the span of a sampled request of another member, nil for none. The request was
-	// read at the time read, which is zero if that is not known.
+	// Incoming returns the span of a sampled request from another member, or nil if there is no span.
+	// The request was read at the time read, which is zero if that is not known.
 	Incoming(parent wire.Trace, read time.Time) Span
 }
 
@@ -106,7 +106,7 @@ func (t *trip) hopped(h Hop) {
 	}
 }
 
-// decided ends the trip of a check that left this node.
+// decided ends the trip of a check that this node has sent to another member.
 func (t *trip) decided(op wire.Op, asks []wire.Ask, results []wire.Result, err error) {
 	if t == nil {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Env is what all parts of a node share: its region, its clocks, the lifetime of its goroutines, and its
-// present view.
+// Env is the state that all parts of a node share: the region of the node, its clocks, the lifetime of its
+// goroutines, and its present view.
 type Env struct {
 	Region string
 	Clock
@@ -32,7 +32,7 @@ func (e *Env) IsFenced(v *view.View, now int64) bool {
 	return e.Current.IsFenced(v, e.MonotonicAt(now))
 }
 
-// Checks executes operations at the members that answer for their counts (check.Checks).
+// Checks executes each operation at the member that answers for the count. It is implemented by check.Checks.
 type Checks interface {
 	// Do waits for the result. A deadline or an outage is no error.
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error

@@ -63,8 +63,8 @@ func (m *Members) Serve(_, dst []byte) ([]byte, error) {
 	return s.Append(dst), nil
 }
 
-// Age returns the age of the cluster, as far as this node knows. Holds number their renewals by
-// it, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
+// Age returns the age of the cluster, as far as this node knows. Package holds uses this age to
+// number the renewals, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
 func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }

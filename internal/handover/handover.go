@@ -65,7 +65,7 @@ type Handover struct {
 	// starting reports whether Started has not returned: the node takes the ring as it finds it.
 	starting atomic.Bool
 
-	begun atomic.Bool // stream knows what the others call this node; it stays so
+	begun atomic.Bool // set once stream has been given the hash of this node; never cleared
 
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned chan struct{} // the view has changed

@@ -270,7 +270,7 @@ func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Transferring() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
 
-// receives reports whether this node must still transfer authority to another member.
+// receives reports whether another member has yet to receive authority from this node.
 func (h *Handover) receives(v *view.View) bool {
 	if v.HasAny(view.Vacant) {
 		return true // no other member transfers these ranges

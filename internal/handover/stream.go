@@ -337,8 +337,8 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// measure notes how far the members that are connected are behind, and says for whom
-// something waits.
+// measure records how far the members that this node reaches are behind. It returns the members
+// for which counts wait or a scan is under way.
 func (h *Handover) measure(v *view.View) (behind []countsync.Member) {
 	var s Stats
 	for i, m := range v.Hashes {

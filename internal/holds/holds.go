@@ -127,8 +127,8 @@ func (h *Holds) Stats() Stats {
 // Number returns that of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name makes a an ask for the hold of this node that has the number. A caller that waits asks again by
-// the same number until the hold is granted.
+// Name makes a an ask for the hold of this node that has the number. A waiting caller uses the
+// same number in each ask until the hold is granted.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }

@@ -24,7 +24,7 @@ func (s *shard) isFirst(of ref, now int64) bool {
 	return until <= now
 }
 
-// wait records that a hold waits for its count. Other holds wait for its next ask for twice the time between
+// wait records a hold as a contender for its count. Other holds wait for its next ask for twice the time between
 // its last two asks, and denyFor. s.mu is held.
 func (s *shard) wait(of ref, now int64) {
 	self, waits := s.contenders.Find(of.id, of.ticket(), now)

@@ -19,7 +19,7 @@ const (
 	maxName   = 64          // bytes
 	maxRaw    = 6 * maxName // of a name as JSON may write it
 	maxNumber = 32          // bytes
-	maxDepth  = 512         // of what is scanned; nothing is found in what is deeper
+	maxDepth  = 512         // levels of a text; the scanner finds no number below them
 )
 
 // ParsePath reads names that dots separate.
@@ -79,7 +79,7 @@ type Scanner struct {
 	depth  int
 	listed int                   // 1 within a text that is a list, which paths do not count as a level
 	object [maxDepth / 64]uint64 // a bit for each that is open: it is an object, and no list
-	text   []byte                // of a name or number that may matter
+	text   []byte                // the bytes of a name or a number that may matter
 	long   bool                  // it has more than text has
 }
 
@@ -109,7 +109,7 @@ func NewScanner(sums ...Sum) *Scanner {
 	return s
 }
 
-// Next begins another text, and keeps what was found.
+// Next prepares s for another text, and keeps the numbers that were found.
 func (s *Scanner) Next() {
 	clear(s.met)
 	s.state, s.depth, s.listed = beforeValue, 0, 0

@@ -13,7 +13,7 @@ import (
 //
 // A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
 // end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
-// oldest is dropped. Take drops all. Total and Worst count every sleep, also the dropped ones.
+// oldest is dropped. Take drops all. Total and Worst include every sleep, even if it was dropped.
 // Within and WorstSince count the kept stand-stills alone, so they return too little rather
 // than too much: a check is never excused by a stand-still that did not happen.
 //
@@ -22,8 +22,8 @@ import (
 // zero value has measured nothing and is ready for Start.
 type SchedulingDelay struct {
 	// Idle, if set before Start, takes from each sleep's lateness the CPU time that this process
-	// took during the sleep. What is left is time in which cores worked for others: where they
-	// worked for this process, it may have kept itself from waking, and nothing excuses that.
+	// took during the sleep. The rest is time in which the cores ran other processes. Time in
+	// which they ran this process is no excuse, because the process may have delayed its own wake-up.
 	Idle bool
 
 	mu      sync.Mutex // guards what follows together: a reader sees a sleep as overdue or as logged, not as both or neither
@@ -40,7 +40,7 @@ type SchedulingDelay struct {
 }
 
 // maxStandStills bounds the memory of a SchedulingDelay to about 200 KB. A process that stands still
-// for 2 ms of every 3 fills it in 12 s.
+// for 2 ms out of every 3 ms reaches this bound in 12 s.
 const maxStandStills = 4096
 
 // A Span is the time between two moments. Both belong to it. Moments without a monotonic

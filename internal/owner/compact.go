@@ -2,8 +2,8 @@ package owner
 
 import "time"
 
-// CompactEvery is the time between two calls of Compact. A store of five million counts is compacted
-// within about ten seconds.
+// CompactEvery is the time between two calls of Compact. At this rate, a store of five million counts is
+// compacted within about ten seconds.
 const CompactEvery = 100 * time.Millisecond
 
 const (

@@ -20,7 +20,7 @@ const (
 	queueShards = 64
 )
 
-// queues records the nodes that wait for this node's counts of LeakyBuckets. Each node asks
+// queues records the nodes that wait for a count of a LeakyBucket on this node. Each node asks
 // wire.QueueAhead before the turn of its first waiter, and is granted the units then, so that a waiter that
 // leaves takes none along. The node whose first waiter arrived first is served first. If its ask is
 // more than askLate late, the next node is served.
@@ -101,7 +101,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	o.queues.contenders.Add(int64(s.Len() - before))
 }
 
-// ahead returns the units that wait for the count of an ask. A take that does not wait is denied until
+// ahead returns the number of units that wait for the count of an ask. A take that does not wait is denied until
 // they are served.
 func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != bucket.LeakyBucket {
@@ -110,7 +110,7 @@ func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	return o.queues.waiting(a.ID, o.clock.MonotonicAt(now))
 }
 
-// denyBehind denies a take or a peek because of the waiting units. r must be the result of a Peek.
+// denyBehind denies a take or a peek because units wait before it. r must be the result of a Peek.
 // Then r.Remaining is the room for further waiters.
 func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
 	r.Allowed, r.Remaining, r.Receipt = false, max(0, r.Remaining-waiting), 0

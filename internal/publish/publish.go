@@ -121,11 +121,11 @@ func (p *Publisher) Answer(b []byte, q *Question) []byte {
 	return d.append(b, p.cfg.Env.Now())
 }
 
-// Changed tells that other members may be connected than before.
+// Changed notifies Run that the set of connected members may have changed.
 func (p *Publisher) Changed() {
 	select {
 	case p.newcomers <- struct{}{}:
-	default: // it is told already
+	default: // the last notification is still in the channel
 	}
 }
 

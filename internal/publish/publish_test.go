@@ -64,7 +64,7 @@ func (c *circle) questions() []int {
 	return slices.Clone(c.asked)
 }
 
-// show replaces the view of each node.
+// show stores the present view of each node in its Env.
 func (c *circle) show() {
 	for i, n := range c.nodes {
 		n.cfg.Env.Store(c.view(i))

@@ -16,7 +16,7 @@ type Ticket struct{ Node, Number uint64 }
 // Contender is a node that waits for a count. Times are by the monotonic clock.
 type Contender struct {
 	Ticket  Ticket
-	Units   int64 // that wait; a contender with none is not recorded
+	Units   int64 // the number of units that wait; a contender without units is not recorded
 	Arrived int64 // the order of the contenders for a count
 	Due     int64 // contenders that arrived later wait for its next ask until then
 	Expires int64 // it is deleted then, unless it asks again before
@@ -87,7 +87,7 @@ func (c *Contenders) Leave(id bucket.ID, t Ticket) {
 	}
 }
 
-// Sweep deletes the expired contenders for at most n counts. Each call chooses other counts, because a
+// Sweep visits at most n counts and deletes their expired contenders. Each call chooses other counts, because a
 // map has no order. It returns those counts that have no contenders left.
 func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
 	for id := range c.of {

@@ -33,7 +33,7 @@ type leaky struct {
 	granted int64         // units of all grants
 	askAt   int64         // the earliest time of the next ask, by the monotonic clock
 	asking  bool          // an ask is under way
-	told    bool          // the owner has recorded this node
+	told    bool          // the owner has a record of this node
 	changed bool          // waiters have left since the last request to the owner
 	last    wire.Result   // the last response of the owner
 	trip    time.Duration // the round trip of the last response
@@ -91,7 +91,7 @@ func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
 
 func keyOf(a *wire.Ask) key { return key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)} }
 
-// drop removes a waiter with its units.
+// drop removes a waiter from the queue, and subtracts its units from the totals.
 func (x *queue) drop(w *waiter) {
 	if x.joins == w.at {
 		x.joins = w.at.Next()
@@ -212,7 +212,7 @@ func (x *queue) end(w *waiter, o outcome) {
 	env.Signal(w.first) // it may be driving the queue
 }
 
-// refuse ends a waiter with an error. The owner may have counted its units.
+// refuse ends a waiter with an error. The owner may have counted the units of the waiter.
 func (x *queue) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false

@@ -1,7 +1,7 @@
 // Package queue has the waiters of LeakyBuckets and of holds, on both ends. Queues has the callers that wait
 // on this node, for each key. Contenders records the nodes that wait for the counts that this node answers for.
 //
-// Both kinds of waiters have these guarantees:
+// The following is true for both kinds of waiters:
 //
 //   - Waiters on one node have their turns in order of arrival. Only the first waiter of a key asks.
 //   - Nodes have their turns in order of arrival too. A node that does not ask in time delays no other.
@@ -40,7 +40,7 @@ type Config struct {
 	Full, Closed error
 }
 
-// Queues manages the waiters of one node. Its methods are safe for concurrent use. The work under a lock
+// Queues is the set of the queues of one node. Its methods are safe for concurrent use. The work under a lock
 // does not grow with the number of waiters.
 type Queues struct {
 	cfg    Config
@@ -63,7 +63,7 @@ type queue struct {
 	shard   *shard
 	of      key
 	waiters list.List // of *waiter, in order of arrival
-	*leaky            // nil if the waiters want holds
+	*leaky            // nil if the waiters wait for holds
 }
 
 // waiter is a caller that waits for its turn.

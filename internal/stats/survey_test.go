@@ -57,7 +57,7 @@ type checks struct {
 	m *member
 }
 
-// Do answers for the units in flight that the member holds.
+// Do sets r by the number of units in flight that the member holds.
 func (c checks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
 	for key, held := range c.m.held {
 		if surveyID(a.Name, key) == a.ID {

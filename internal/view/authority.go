@@ -45,8 +45,8 @@ const Patience = 15 * time.Second
 const Forever = math.MaxInt64
 
 // authority is the table of the states of all ranges, at one moment. A table never changes: each
-// transition returns a new one. The ring assigns the ranges, but only a transfer moves
-// authority. A node that holds the range of another owner hands it over. A node that does not hold
+// transition returns a new one. The ring assigns each range to a member, but authority
+// moves only with a transfer. A node that holds the range of another owner hands it over. A node that does not hold
 // a range of its own waits for it, and passes checks back to the previous holder.
 //
 // A range may have several entries, which are neighbours and equal in First and Last. Held excludes
@@ -142,7 +142,8 @@ func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst
 }
 
 // join sets the table to entries, which are those of the table and then those of the range r. It
-// returns the index at which the last group begins. If r touches an equal group, join extends that group.
+// returns the index at which the last group begins. If r begins where an equal group ends, join extends
+// that group.
 func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	last, added := a.entries[group:], entries[len(a.entries):]
 	equal := len(last) > 0 && len(last) == len(added) && last[0].Last+1 == r.First
@@ -201,7 +202,8 @@ func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *Vi
 	})
 }
 
-// Excess returns the ranges that this node must hand over, because the ring assigns them to other members.
+// Excess returns the ranges that this node holds, and must hand over because the ring assigns them to other
+// members.
 func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
 // owned is all hashes that the ring gives to a member.
@@ -234,6 +236,6 @@ func (v *View) isAbandoned(id bucket.ID) bool {
 	return v.HasAny(abandonedOrClaimed) && find(v.entriesOf(id.Hi), abandonedOrClaimed).State != 0
 }
 
-// Yields reports whether this node holds ranges although other members have authority over them: it
-// was removed from the roster while it was alive. It sends its counts to the owners.
+// Yields reports whether this node still holds ranges over which other members have authority, because
+// it was removed from the roster while it was alive. Such a node sends its counts to the owners.
 func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

@@ -741,8 +741,8 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	}
 }
 
-// A member that joins holds nothing, wherever it was: once it is connected again, nobody has to wait
-// for what else it may bring.
+// A member that joins holds no ranges, wherever it was before. Once it is connected again, no node has to
+// wait for ranges that it may bring.
 func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {
 		v := glimpse(100, nil, "a "+other)

@@ -115,7 +115,7 @@ func (v *View) ConnectedMembers() (heard []int) {
 	return heard
 }
 
-// Reaches reports whether a member is connected, directly or through others.
+// Reaches reports whether this node is connected to Members[i], directly or through other members.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 
 func (v *View) ReachesMember(m countsync.Member) bool {
@@ -209,8 +209,8 @@ func (v *View) Without(i int) *View {
 	return &less
 }
 
-// Avoided returns the members that checks are not sent to: neither directly nor, a while
-// after a loss, through others.
+// Avoided returns the names of the members to which this node sends no checks directly, and
+// for a while after a loss none through other members either.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {
 		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {

@@ -19,7 +19,7 @@ type passage struct {
 	recalls   bool     // authority.Recalls
 }
 
-// part is one range on its way to the next view. Each ring assigns all of it to one member.
+// part is one range on its way to the next view. Each ring assigns the whole range to a single member.
 type part struct {
 	before   []Entry
 	hash     uint64 // the last one
@@ -30,7 +30,7 @@ type part struct {
 	wait     Entry  // Awaited or Vacant, or without a state
 }
 
-// had reports whether the range had one of the states in the view before.
+// had reports whether the range was in one of the given states in the previous view.
 func (x *part) had(states State) bool { return find(x.before, states).State != 0 }
 
 // misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
@@ -149,8 +149,8 @@ func (v *View) remains(next *View, hash uint64) int {
 }
 
 // abandonRange marks the range as abandoned if members are missing and no member is known to have
-// authority. A range stays abandoned until all members are connected. A node that began apart abandons
-// all ranges when it meets the other members.
+// authority. Such a range remains abandoned until all members are connected. A node that began apart
+// abandons all ranges when it meets the other members.
 func (p *passage) abandonRange(x *part) {
 	switch {
 	case p.apart:
@@ -163,9 +163,10 @@ func (p *passage) abandonRange(x *part) {
 	}
 }
 
-// loses reports whether a range has no authority: the owner is gone, or is away while the ring
-// assigns the range to another member. The same holds if the owner leaves and the next owner is
-// missing. The member that receives the range instead may end before the next owner is back.
+// loses reports whether no member has authority over a range, because the owner is gone, or because
+// the owner is away and the ring assigns the range to another member. The same is true if the owner
+// leaves and the next owner is missing: another member receives the range, and may end before the next
+// owner is back.
 func (p *passage) loses(x *part) bool {
 	owner := p.next.Owner(bucket.ID{Hi: x.hash})
 	switch i, stays := p.next.Named[p.v.Hashes[x.prior]]; {
@@ -245,7 +246,7 @@ func (v *View) strays(gone uint64, now int64) bool {
 	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
-// expects reports whether a member can still transfer its ranges.
+// expects reports whether the member with the given name can still transfer its ranges.
 func (v *View) expects(name string) bool {
 	i, known := v.Named[NameHash(name)]
 	return known && i != v.Self && !v.Away[i]

@@ -29,7 +29,8 @@ func seen(members, expect int, heard ...int) *View {
 	return New(0, c, Terms{Expect: expect}, nil)
 }
 
-// apart is the view as one member has it that is connected to these, itself among them.
+// apart returns the view of the member self if this member is connected only to the members in hears,
+// which include self.
 func (v *View) apart(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self

@@ -62,7 +62,7 @@ type View struct {
 	// beganAlone reports whether this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	beganAlone bool
-	Replaced   chan struct{} // closed once another view is in place
+	Replaced   chan struct{} // closed when another view has replaced this one
 	authority
 }
 

@@ -81,7 +81,7 @@ type Spent struct {
 	Age time.Duration
 	// ResetNumber is that of the result that granted the units. 0 names no reset.
 	ResetNumber uint64
-	StoodIn     bool // the take was decided without authority
+	StoodIn     bool // the member that decided the take had no authority
 	OnlyLast    bool // of a refund: only if nothing was taken since
 }
 

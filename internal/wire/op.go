@@ -17,13 +17,13 @@ const (
 	OpCompare                // digests of published values follow
 	OpExchange               // statements between regions follow
 	OpDeclare                // declared limits follow
-	OpLocate                 // asks for the ranges that the receiver has authority over; ranges follow
+	OpLocate                 // requests the ranges over which the receiver has authority; ranges follow
 	OpTop                    // has no body; requests the top keys of the receiver
 	OpTotals                 // has no body; requests the totals of the receiver
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
-	OpHeld                   // asks for the holds that the receiver knows in some ranges; ranges follow
+	OpHeld                   // requests the holds that the receiver has in the given ranges; ranges follow
 	OpExtend                 // renews a client's hold
 	OpSince                  // has no body; requests the age of the cluster
 
@@ -114,7 +114,7 @@ func (o Op) Checks() bool { return o.properties().checks }
 // Passes reports whether any other member forwards op to the member that is responsible for the count.
 func (o Op) Passes() bool { return o.properties().passes }
 
-// GivesBack reports whether op returns units or ends a hold. Such a request must not be sent twice.
+// GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
 // GrantsUnits reports whether a response that arrives after its sender has given up may have granted

@@ -17,8 +17,8 @@ type Published struct {
 // running, an override for one key. Of two values of a name the one with the
 // higher version holds on every node, and of the same version the one whose bytes
 // are greater. A nil or empty value takes the name back. It returns when this node
-// has the value; those that it is connected to have it a packet's way later, the others when
-// they meet a node that does, also after a split or a restart of all but one.
+// has the value. The nodes to which it is connected have the value a packet's way later, and the other
+// nodes when they meet a node that has it, also after a split or a restart of all but one.
 //
 // Version 0 stands for one above what this node knows of the name, and at least the
 // time of day in nanoseconds since 1970: the last writer wins. With an empty value it

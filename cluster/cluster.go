@@ -112,8 +112,8 @@ type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It returns ErrTimeout when wait has passed. Time in which this process did
 	// not run does not count: a process that stood still had no chance to send the request
-	// or to read the answer. No member is disconnected for being late: only that the connection to it
-	// breaks, or that both with it are silent for 800 ms, makes it so.
+	// or to read the answer. A member is never disconnected because it is late, but only because the
+	// connection to it breaks or both connections with it are silent for 800 ms.
 	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//
 	// A member that is disconnected is not waited for: ErrDisconnected at once. Nor is one

@@ -22,8 +22,8 @@ func (viewer) Answered()                 {}
 func (viewer) Serve(*Batch)              {}
 func (viewer) Late(Peer, []byte, []byte) {}
 
-// Gossip tells of a life and of a death once. If a member was taken for dead by
-// mistake in between, that it is connected brings it back.
+// Gossip reports a life and a death once. If a member was taken for dead by mistake in between, the
+// connection to the member brings it back.
 func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	var dead atomic.Bool
 	a := NewGossip(Config{Name: "a", Bind: "127.0.0.1:0"}).(*gossipCluster)

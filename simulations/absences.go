@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// absence is a time in which a node that ran was not connected to another that ran, or did not
+// absence is a time in which a node that ran was not connected to another node that ran, or did not
 // have it in its roster. It may have come and gone between two looks at Members.
 type absence struct {
 	By, Of   int16         // indices in Scenario.Nodes

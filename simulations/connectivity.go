@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// settling is how long a change of connectivity is felt: a member that is
-	// disconnected for a second is noticed, and the word of it goes round.
+	// settling is how long a change of connectivity has effects: other members notice a member that is
+	// disconnected for a second, and pass the news on.
 	settling = 2 * time.Second
 	// gossipSettling is how long after a heal real memberlist and real
-	// connections need until everyone is connected again.
+	// connections need until all nodes are connected again.
 	gossipSettling = 10 * time.Second
 	// moving is how long a start or a leave in good order may take until
 	// authority has moved: a hand-over has 10 s, and a member that waits for it 5 more.
@@ -51,7 +51,7 @@ type era struct {
 	weighs   []bool          // nodes that surely have points
 	partial  bool            // some that run are not connected to each other directly, or may not have their counts
 	slow     int             // nodes with a link on which checks may time out
-	hears    [][]bool        // whom each node is connected to for certain
+	hears    [][]bool        // the nodes to which each node is connected for certain
 	pauses   []time.Duration // of each node, as long as they are
 	trips    []time.Duration // the longest round trip between each node and another, without pauses
 	late     bool            // pauses are so long that checks may time out
@@ -256,9 +256,9 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// parted is how many sides more there are than in before, of who is connected to whom, because
-// members went, or froze, that were the only way between others. A node that comes, or is
-// slower, does not count.
+// parted returns how many more sides there are than in before, the connections of an earlier time, because
+// members ended or froze that were the only way between others. A node that comes, or is slower, does
+// not count.
 func (w *world) parted(before [][]bool) int {
 	now := w.edges()
 	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })

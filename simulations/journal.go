@@ -18,7 +18,7 @@ type Journal struct {
 	Unsettled string
 	Took      time.Duration // of real time
 
-	// Absences are all times in which one that ran was disconnected by another.
+	// Absences are all times in which a node that ran was not connected to another node that ran.
 	Absences []absence
 	WAN      WAN
 

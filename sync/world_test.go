@@ -136,7 +136,7 @@ func (n *node) StandIn(id bucket.ID) Member {
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
 	// The owner and its successors, as they are and as they will be once all that
-	// join serve. A member that stands in counts whom it is connected to.
+	// join serve. A stand-in counts the members to which it is connected.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {

@@ -67,7 +67,7 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 	}
 }
 
-// hearEachOther waits until every host is connected to every other itself.
+// hearEachOther waits until each host has a direct connection to every other host.
 func (f *fleet) hearEachOther(within time.Duration, hosts ...string) {
 	f.t.Helper()
 	start := time.Now()

@@ -262,8 +262,8 @@ func (m *member) Forget(name string) error {
 	return err
 }
 
-// Leave waits until all that are connected have taken note, ctx is done, or a
-// second has passed.
+// Leave waits until all connected members have taken note, ctx is done, or a second
+// has passed.
 func (m *member) Leave(ctx context.Context) error {
 	n := m.net
 	n.mu.Lock()

@@ -286,7 +286,7 @@ func (f *fleet) agreed() bool {
 	return slices.ContainsFunc(f.current, isUp) && !slices.ContainsFunc(f.current, isMoving) && f.hearing()
 }
 
-// hearing reports whether all gateways of a region that are there are connected to each other, and no other.
+// hearing reports whether the gateways of a region that are there are all connected to each other, and to no other.
 // f.mu is held.
 func (f *fleet) hearing() bool {
 	for _, inc := range f.current {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asksOf returns a view of members that all are connected to each other, and one ask of units for each of the
-// owners.
+// asksOf returns a view of members that are all connected to each other, and one ask of units for each of
+// the owners.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	c := &cluster.View{}
 	for i := range 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// member is one of a cluster in which all are connected to each other and answer at once.
+// member is a member of a cluster in which all members are connected to each other and answer at once.
 type member struct {
 	*Holds
 	t     *testing.T

@@ -39,8 +39,8 @@ func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 	}
 }
 
-// sideOf is the view of the first of so many members that is connected to these, and has heard no
-// other for as long as it has run.
+// sideOf returns the view of the first of so many members. This member is connected to the given members,
+// and has been connected to no other member for as long as it has run.
 func sideOf(members int, heard ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// CompareEvery is how often a node compares what it has with the next one of
-	// those that it is connected to: what was lost on its way is found then.
+	// CompareEvery is how often a node compares its values with the next of the members
+	// to which it is connected. The comparison finds values that were lost on their way.
 	CompareEvery = 2 * time.Second
 	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
@@ -70,8 +70,8 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	return err
 }
 
-// spread tells the members that this node hears what is news, in one message: all
-// of them, or those that the member it came from is not connected to. More news than go
+// spread sends the news in one message to all members to which this node is connected. If the news came
+// from a member, spread leaves out the members to which that member is connected. More news than go
 // into a message wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
@@ -129,12 +129,12 @@ func (p *Publisher) Changed() {
 	}
 }
 
-// Run compares what this node has with what the others have, until ctx is done: with every
-// member that it begins to hear, and then with one after the other, first after a while.
+// Run compares the values of this node with those of other members until ctx is done: with every member
+// as soon as this node is connected to it, and then with one member after the other, first after a while.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
-	met := make(map[uint64]bool) // hashes of those that it is connected to: whether it has compared with them
+	met := make(map[uint64]bool) // by hash, the members to which this node is connected: whether it has compared with them
 	for turn := 0; ; {
 		due := false
 		select {

@@ -33,7 +33,7 @@ type circle struct {
 	told  int                // messages
 }
 
-// newCircle returns so many that all are connected to each other.
+// newCircle returns n members that are all connected to each other.
 func newCircle(n int) *circle {
 	c := &circle{asked: make([]int, n)}
 	for range n {

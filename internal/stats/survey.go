@@ -177,7 +177,7 @@ func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duratio
 	v = s.cfg.Env.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))
 	env.Gather(len(v.Members), atOnce, func(i int) {
-		switch hop := v.Next[i]; { // through others, if it is connected by them alone
+		switch hop := v.Next[i]; { // through another member, if this node is not connected to the member itself
 		case i == v.Self:
 			all[i] = own()
 		case hop < 0:

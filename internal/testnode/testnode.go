@@ -53,7 +53,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Fleet starts nodes on loopback sockets, and waits until all nodes are ready and are connected to each other.
+// Fleet starts nodes on loopback sockets, and waits until all nodes are ready and connected to each other.
 // Timeout is two seconds, so that only a fault makes a check time out. If edit is not nil, it
 // changes the Config of each node.
 func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node {

@@ -450,9 +450,9 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
-// A member that began apart meets those first whom it is connected to first. The others whom these know
-// are no strangers to it any more: what it has been given since is no part of what
-// it counted apart.
+// A member that began apart meets first the members to which it is connected first. The other members
+// that these know are no strangers to it any more: what it has been given since is no part of what it
+// counted apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	apart := glimpse(3600, nil, "d")
 	require.True(t, apart.beganAlone)
@@ -466,8 +466,8 @@ func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	require.True(t, given.MeetsApart(glimpse(3600, given, "a b c d*")), "nobody knew of these")
 }
 
-// What a member holds that leaves out of sight goes to its own side. A member that hears of
-// that before it is connected to anybody does not take it.
+// What a member holds that leaves out of sight goes to its own side. A member that learns
+// of that before it is connected to any member does not take it.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	apart := hearing(2, whole, "1000", "0100", "0010", "0001")

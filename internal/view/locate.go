@@ -67,8 +67,8 @@ func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.
 	return countsync.NewRanges(has...).Intersect(ranges)
 }
 
-// Unclear reports whether a range that this node does not have may be held by a member that it does
-// not hear, or was not connected to until just now.
+// Unclear reports whether a range that this node does not have may be held by a member to which this
+// node is not connected, or was not connected until just now.
 func (v *View) Unclear(now int64) bool { return v.scattered(now) }
 
 // ReleaseVacant returns the view in which this node does not take ranges at the end of the HoldDown,

@@ -18,7 +18,7 @@ type way uint8
 
 const (
 	Here    way = iota // this node has authority over the id
-	Direct             // the one that has is connected: ask it
+	Direct             // the member that has authority is connected: ask it
 	Relay              // it is not connected, but another member on this side is connected to it
 	StandIn            // no member here is connected to it, or it has stalled: the first successor on this side answers
 	NoWay              // no way is left

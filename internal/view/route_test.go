@@ -14,8 +14,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// hearing is a view from member 0 of who is connected to whom, row by row: "101" is connected to the
-// first and the third.
+// hearing returns a view of member 0. Each row has the connections of one member: a member with "101" is
+// connected to the first and the third.
 func hearing(now int64, before *View, rows ...string) *View {
 	c := &cluster.View{Self: 0}
 	for i, row := range rows {

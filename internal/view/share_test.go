@@ -96,7 +96,8 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	})
 }
 
-// ConnectedBy is what the cluster says to one of these members that is connected to some of them.
+// ConnectedBy returns the view that the cluster gives to one of the members, which is connected to some of
+// them.
 func ConnectedBy(self int, members, heard []int) *cluster.View {
 	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {

@@ -32,7 +32,7 @@ type View struct {
 	Ring       *ring.Ring
 	Points     []int          // index in Members of each member of the ring
 	Next       []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
-	Lost       []int64        // since when this node is not connected to it, 0 if it is
+	Lost       []int64        // the time since when this node has not been connected to it, 0 if it is connected
 	neverHeard []bool         // it has not heard it yet
 	Away       []bool         // nobody here has heard it for a second
 	mute       []int64        // since when nothing is sent to it, as it has stalled or is not reached; 0 if something is

@@ -365,7 +365,7 @@ func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 
 // An announcement is gossiped so often, with such pauses. Gossip goes to members at random: of
 // five, a member that no other path reached missed the announcement 2 times in 100, and would
-// otherwise not receive it for half a minute.
+// then not receive it for half a minute.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond

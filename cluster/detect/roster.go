@@ -69,7 +69,7 @@ type Entry struct {
 }
 
 // NewRoster returns the roster of a node that starts and is Joining. The roster
-// removes a member that has been dead for the duration forget.
+// removes a member after it has been dead for at least the duration forget.
 func NewRoster(self Record, forget time.Duration) *Roster {
 	return &Roster{self: self.Name, forget: forget, fresh: NewAllowance(NewMembers, NewMembersEach), entries: map[string]*Entry{
 		self.Name: {Record: self, Alive: true},

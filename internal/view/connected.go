@@ -209,8 +209,8 @@ func (v *View) Without(i int) *View {
 	return &less
 }
 
-// Avoided returns the names of the members to which this node sends no checks directly, and
-// for a while after a loss none through other members either.
+// Avoided returns the names of the members to which this node sends no checks. It sends none
+// directly, and for a while after a loss it sends none through other members.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {
 		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {

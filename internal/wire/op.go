@@ -23,7 +23,7 @@ const (
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
-	OpHeld                   // requests the holds that the receiver has in the given ranges; ranges follow
+	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
 	OpExtend                 // renews a client's hold
 	OpSince                  // has no body; requests the age of the cluster
 

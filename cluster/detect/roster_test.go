@@ -413,8 +413,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	require.Len(t, r.entries, 1, "a dropped tombstone does not come back from another roster")
 }
 
-// If the roster had no tombstone of a member, and gossip reported the member as alive, the roster would
-// add it as a new member.
+// Without the tombstone, the roster would add a member that gossip reports as alive as a new member.
 func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	r := crowded()
 	r.RecordAlive(rec("m0", 2), "m0:1", dawn)

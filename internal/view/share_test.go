@@ -29,8 +29,7 @@ func seen(members, expect int, heard ...int) *View {
 	return New(0, c, Terms{Expect: expect}, nil)
 }
 
-// apart returns the view of the member self if this member is connected only to the members in hears,
-// which include self.
+// apart returns the view of a member that is connected only to the members in hears, which include self.
 func (v *View) apart(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self
@@ -96,8 +95,7 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	})
 }
 
-// ConnectedBy returns the view that the cluster gives to one of the members, which is connected to some of
-// them.
+// ConnectedBy returns the view that the cluster gives to the member self, which is connected to some members.
 func ConnectedBy(self int, members, heard []int) *cluster.View {
 	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {

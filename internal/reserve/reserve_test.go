@@ -20,6 +20,7 @@ import (
 // fake is a node that grants each marker once, and notes what it is told apart.
 type fake struct {
 	*Reservations
+	env.Checks
 	source  wire.Source // of what it denies
 	err     error
 	markers map[bucket.ID]bool
@@ -46,8 +47,6 @@ func (f *fake) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) err
 }
 
 func (f *fake) DoApart(op wire.Op, a *wire.Ask) { f.told = append(f.told, told{op, a.Units}) }
-
-func (*fake) Tell(wire.Op, *wire.Ask) {}
 
 var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
 

@@ -28,29 +28,38 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 		return nil, fmt.Errorf("%w httplimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
 	}
 	limit := l.Limit()
-	switch {
-	case o.User != nil || o.APIKey != nil || o.Tier != nil:
-		return nil, fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
-	case o.MaxWaiting != 0 && o.Queue == 0:
-		return nil, fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
-	case o.MaxBody != 0:
-		return nil, fmt.Errorf("%w Options.MaxBody: %d: only rules reserve by the body: leave it out, or call New with rules", weir.ErrInvalid, o.MaxBody)
-	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
-		return nil, fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
-	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && limit.Algorithm == weir.InFlight:
-		return nil, fmt.Errorf("%w Options.Count, Reserve and Settle: %q is in_flight, whose units come back when the request ends: leave them out", weir.ErrInvalid, limit.Name)
-	case (o.Count != nil || o.Settle != nil || o.Reserve != nil) && o.Queue > 0:
-		return nil, fmt.Errorf("%w Options.Queue with Count, Reserve or Settle: nothing gives a turn back: leave one out", weir.ErrInvalid)
-	case o.Reserve != nil && o.Settle == nil:
-		return nil, fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
-	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
-		return nil, fmt.Errorf("%w httplimit.ByLimiter: header fields cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
+	if err := o.validateFor(&limit); err != nil {
+		return nil, err
 	}
 	return newMiddleware(&Middleware{node: l.Node(), o: o, one: &one{
 		limiter: l, rule: rules.Single(limit.Name, o.Key != nil, o.Queue),
 		policy: string(ratelimit.AppendPolicy(nil, limit, false)), inFlight: limit.Algorithm == weir.InFlight,
 		reserves: o.Count != nil || o.Settle != nil,
 	}})
+}
+
+// validateFor returns the error of options that do not suit a Middleware of one limit.
+func (o *Options) validateFor(limit *weir.Limit) error {
+	settles := o.Count != nil || o.Settle != nil || o.Reserve != nil
+	switch {
+	case o.User != nil || o.APIKey != nil || o.Tier != nil:
+		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.MaxWaiting != 0 && o.Queue == 0:
+		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
+	case o.MaxBody != 0:
+		return fmt.Errorf("%w Options.MaxBody: %d: only rules reserve by the body: leave it out, or call New with rules", weir.ErrInvalid, o.MaxBody)
+	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
+		return fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
+	case settles && limit.Algorithm == weir.InFlight:
+		return fmt.Errorf("%w Options.Count, Reserve and Settle: %q is in_flight, whose units come back when the request ends: leave them out", weir.ErrInvalid, limit.Name)
+	case settles && o.Queue > 0:
+		return fmt.Errorf("%w Options.Queue with Count, Reserve or Settle: nothing gives a turn back: leave one out", weir.ErrInvalid)
+	case o.Reserve != nil && o.Settle == nil:
+		return fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
+	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
+		return fmt.Errorf("%w httplimit.ByLimiter: header fields cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
+	}
+	return nil
 }
 
 // meet is scratch.meet of one limit.

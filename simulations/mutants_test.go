@@ -170,7 +170,7 @@ var mutants = []mutant{
 	}}},
 	{"a node that leaves goes on after its last snapshot", "stopped", accounted, []edit{{
 		"node.go", "	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
-		"	if MUTANT {\n		<-time.After(90 * time.Millisecond)\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
+		"	if MUTANT {\n		wait, stop := context.WithTimeout(ctx, 90e6)\n		<-wait.Done()\n		stop()\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
 		"sync/snapshot.go", "!known || !r.heeded(now) {\n", "!known || !r.heeded(now) || MUTANT {\n",

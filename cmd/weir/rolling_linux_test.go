@@ -38,9 +38,9 @@ var nextRelease = []struct{ file, from, to string }{
 `,
 	},
 	{
-		"serve.go", "	case wire.OpStream:\n",
+		"internal/check/serve.go", "	case wire.OpStream:\n",
 		`	case wire.OpStream:
-		if last := len(body) - 1; last >= 0 && r.h.Hops == wire.MaxHops && s.b.Protocol.Version == 2 {
+		if last := len(body) - 1; last >= 0 && r.h.Hops == wire.MaxHops && r.batch.Protocol.Version == 2 {
 			if body[last] != 0xa5 {
 				panic("a frame in the form of version 1")
 			}

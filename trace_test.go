@@ -240,9 +240,8 @@ func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 // Of requests that come together, those that are traced have spans and the others none;
 // all are answered.
 func TestABatchMayBeTracedInPart(t *testing.T) {
-	n, s := solo(t, Config{Logger: quiet}), new(spans)
-	n.cfg.Tracer = s
-	n.checks.Connect(n.checkConfig())
+	s := new(spans)
+	n := solo(t, Config{Logger: quiet, Tracer: s})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 100, Per: time.Hour})
 	unsampled, nowhere, odd := traceFor(t), TraceContext{Flags: 1}, traceFor(t)
 	unsampled.Flags, odd.Flags = 254, 255
@@ -409,8 +408,8 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector has pools forget")
 	}
-	n, s := solo(t, Config{Logger: quiet}), new(spans)
-	n.cfg.Tracer = s
+	s := new(spans)
+	n := solo(t, Config{Logger: quiet, Tracer: s})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
@@ -421,12 +420,10 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 // Whatever stands where a trace's context does, the check is answered as it is without,
 // and only what can be a sampled trace makes a span, which ends.
 func FuzzTraceContext(f *testing.F) {
-	n, err := Start(f.Context(), Config{Logger: quiet})
+	s := new(spans)
+	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})
 	require.NoError(f, err)
 	f.Cleanup(func() { n.Close() })
-	s := new(spans)
-	n.cfg.Tracer = s
-	n.checks.Connect(n.checkConfig())
 	l, err := n.Limiter(Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	require.NoError(f, err)
 	c := traceFor(f)

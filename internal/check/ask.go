@@ -31,16 +31,16 @@ type answerer struct {
 // member answers.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	trip := c.depart(ctx)
-	a, sent := FirstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
+	a, sent := firstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
 	if op == wire.OpHold || op == wire.OpExtend {
-		a.KeepReserve()
+		a.keepReserve()
 	}
 	for {
 		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}
 		if err = c.forward(ctx, a.View, by, op, asks, results, sent, a.Wait); err == nil {
 			return by, nil
 		}
-		if op == wire.OpRefund || !IsUnanswered(err) {
+		if op == wire.OpRefund || !isUnanswered(err) {
 			by.left = a.Left(c.Env.Monotonic())
 			return by, err
 		}

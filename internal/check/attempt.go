@@ -12,12 +12,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
+// attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
 // step function: it asks no member and reads no clock.
 //
 // A check asks at most one owner and one stand-in. Both count the units if the answer of the first is
 // late. In that case the node refunds the late answer.
-type Attempt struct {
+type attempt struct {
 	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if it stands in itself
 	Hop      int        // index in Members of the member to send the request to
@@ -29,14 +29,14 @@ type Attempt struct {
 	extended time.Duration // how much longer the check may take
 	used     time.Duration // the total time of the attempts that have ended, each at most its Wait
 	sent     int64         // the time at which this attempt began, on the monotonic clock
-	reserve  time.Duration // the part of timeout that KeepReserve has set aside
+	reserve  time.Duration // the part of timeout that keepReserve has set aside
 }
 
-// FirstAttempt returns the first attempt of a check that begins now. The check waits for timeout in
-// total. If a member that it asks has reported a delay, it waits longer by the Extension for
+// firstAttempt returns the first attempt of a check that begins now. The check waits for timeout in
+// total. If a member that it asks has reported a delay, it waits longer by the extension for
 // that delay.
-func FirstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) Attempt {
-	a := Attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
+func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) attempt {
+	a := attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
 	all := a.extend()
 	a.Wait = all / 2
 	switch way.Way {
@@ -51,13 +51,13 @@ func FirstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 // firstWait returns how long a check of the given time waits for an owner that this node is connected to.
 func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 
-// KeepReserve sets time aside in which this node asks other members itself before it stands in: the
+// keepReserve sets time aside in which this node asks other members itself before it stands in: the
 // rest of the check's time after a first attempt at the owner. It must be called before Next.
-func (a *Attempt) KeepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
+func (a *attempt) keepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
 // Next sets a to the next attempt after a has failed with err. It reports false if there is no other
 // member to ask. In that case Member is this node if it stands in itself.
-func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
+func (a *attempt) Next(err error, id bucket.ID, now int64) bool {
 	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
 	// A second stand-in is asked only if the first has just died or stalled. It has copies of the
 	// counts, whereas this node would grant a share on top of them. If the first was late, both might
@@ -81,12 +81,12 @@ func (a *Attempt) Next(err error, id bucket.ID, now int64) bool {
 
 // Left returns how much of the check's time is left now. An attempt has used no more than its Wait,
 // however late this process was to see its end.
-func (a *Attempt) Left(now int64) time.Duration {
+func (a *attempt) Left(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }
 
 // choose chooses the member for the next attempt, and reports whether there is one.
-func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
+func (a *attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
 	case left <= 0: // no answer would be in time, and the units would be counted
@@ -114,22 +114,22 @@ func (a *Attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 
 // extend extends the check by the delay that the next hop has reported, and returns the maximum
 // duration of the check.
-func (a *Attempt) extend() time.Duration {
+func (a *attempt) extend() time.Duration {
 	// This node does not know the current delay of a member behind a relay.
 	if p := a.View.Members[a.Hop].Peer; p != nil {
-		a.extended = max(a.extended, Extension(a.timeout, p.Delay()))
+		a.extended = max(a.extended, extension(a.timeout, p.Delay()))
 	}
 	return a.timeout + a.extended
 }
 
-// Extension returns the time that a check may take in addition to timeout, if its owner has
+// extension returns the time that a check may take in addition to timeout, if its owner has
 // reported the given scheduling delay. It is at most timeout, and 0 if the delay is short.
-func Extension(timeout, delay time.Duration) time.Duration {
+func extension(timeout, delay time.Duration) time.Duration {
 	return min(timeout, detect.ExtraTime(0, delay))
 }
 
 // detours reports whether there is another way to the member, and takes it.
-func (a *Attempt) detours() bool {
+func (a *attempt) detours() bool {
 	hop := a.View.Detour(a.way.To, a.way.Hop)
 	if hop >= 0 {
 		a.Hop = hop
@@ -137,8 +137,8 @@ func (a *Attempt) detours() bool {
 	return hop >= 0
 }
 
-// IsUnanswered reports whether the member did not answer, so that another member may.
-func IsUnanswered(err error) bool {
+// isUnanswered reports whether the member did not answer, so that another member may.
+func isUnanswered(err error) bool {
 	return errors.Is(err, cluster.ErrTimeout) || isDisconnected(err) || errors.Is(err, env.ErrUnreached)
 }
 
@@ -148,5 +148,5 @@ func isDisconnected(err error) bool {
 	return errors.Is(err, cluster.ErrDisconnected) || errors.Is(err, cluster.ErrStalled)
 }
 
-// IsUnsent reports whether the request was not sent to any member.
-func IsUnsent(err error) bool { return isDisconnected(err) || errors.Is(err, cluster.ErrBusy) }
+// isUnsent reports whether the request was not sent to any member.
+func isUnsent(err error) bool { return isDisconnected(err) || errors.Is(err, cluster.ErrBusy) }

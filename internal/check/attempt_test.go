@@ -65,7 +65,7 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 		{"this node looks for a way around before it stands in", all, mine, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 30 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			a := FirstAttempt(c.v, c.way, 0, timeout, 1000)
+			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
 			require.Equal(t, c.again, a.Next(c.err, c.id, 1000+int64(c.after)))
 			member := c.member
 			if member < 0 {
@@ -93,7 +93,7 @@ func TestExtensionIsTheReportedDelayUpToTimeout(t *testing.T) {
 		{ms, time.Hour, ms},
 		{time.Minute, time.Hour, time.Second},
 	} {
-		require.Equal(t, c.extension, Extension(c.timeout, c.delay))
+		require.Equal(t, c.extension, extension(c.timeout, c.delay))
 	}
 }
 
@@ -126,7 +126,7 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 				v.Members[i].Peer = reports{delay: c.stands}
 			}
 			v.Members[1].Peer = reports{delay: c.owner}
-			a := FirstAttempt(v, view.Route{Way: view.Direct, To: 1, Hop: 1}, 0, timeout, 1000)
+			a := firstAttempt(v, view.Route{Way: view.Direct, To: 1, Hop: 1}, 0, timeout, 1000)
 			require.Equal(t, c.first, a.Wait)
 			require.True(t, a.Next(c.err, id, 1000+int64(a.Wait)))
 			require.Equal(t, c.then, a.Wait)
@@ -139,7 +139,7 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(2, 3) // it is not connected to b
 	id := idWhere(v, 1, func(int) bool { return true })
-	a := FirstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
+	a := firstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 	now := int64(1000)
 	for range 2 { // each of two relays has half of the timeout
 		require.Equal(t, timeout/2, a.Wait)
@@ -171,8 +171,8 @@ func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 		{"a relay is late", some, view.Route{Way: view.Relay, To: 1, Hop: 2}, 40 * ms, 20 * ms},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			a := FirstAttempt(c.v, c.way, 0, timeout, 1000)
-			a.KeepReserve()
+			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
+			a.keepReserve()
 			now := 1000 + int64(c.after)
 			require.GreaterOrEqual(t, a.Left(now), reserve)
 			require.Equal(t, c.wait > 0, a.Next(cluster.ErrTimeout, id, now))
@@ -213,7 +213,7 @@ func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 		{"an eighth of the time, and it has just died", 10 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			a := FirstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
+			a := firstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
 			sent := 1000 + int64(timeout-c.left)
 			require.True(t, a.Next(cluster.ErrTimeout, id, sent), "the stand-in is asked")
 			require.Equal(t, c.again, a.Next(c.err, id, sent+int64(c.after)) && a.Member != v.Self)
@@ -237,7 +237,7 @@ func TestRelayedCheckIsExtendedByTheRelaysDelay(t *testing.T) {
 				v.Members[i].Peer = reports{delay: delay}
 			}
 			id := idWhere(v, 1, isOther)
-			a := FirstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
+			a := firstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 			require.Equal(t, c.first, a.Wait)
 			require.Equal(t, c.whole, a.Left(1000))
 			require.True(t, a.Next(cluster.ErrTimeout, id, 1000+int64(c.first)))

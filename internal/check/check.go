@@ -115,5 +115,5 @@ func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 // LongestWait bounds the time for which a node of the given timeout works on a request, whatever wait
 // its sender states: as long as it would wait itself, for a check or for a message.
 func LongestWait(timeout time.Duration) time.Duration {
-	return max(timeout+Extension(timeout, timeout), stats.TopWait, handover.LocateWait)
+	return max(timeout+extension(timeout, timeout), stats.TopWait, handover.LocateWait)
 }

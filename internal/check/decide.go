@@ -49,7 +49,7 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 	switch {
 	case err == nil:
 		*r = results[0]
-	case op == wire.OpRefund && !IsUnsent(err):
+	case op == wire.OpRefund && !isUnsent(err):
 		err = cancelled(ctx)
 	default:
 		v, as = c.standing(v, route, by, err)

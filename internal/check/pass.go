@@ -60,7 +60,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 		failed := err != nil || len(answer) == 0 || wire.Status(answer[0]) == wire.Unreached
 		after := c.viewAfter(v, member, err)
 		switch {
-		case standsIn && after.Stays() && failed && (h.Op != wire.OpRefund || IsUnsent(err)):
+		case standsIn && after.Stays() && failed && (h.Op != wire.OpRefund || isUnsent(err)):
 			c.standIn(after, c.Env.Now(), r)
 			return
 		case err != nil:

@@ -224,7 +224,8 @@ func (w *world) restart(t *testing.T, ld *load, name string) {
 	ld.serve(w.nodes[name])
 }
 
-func (ld *load) judge(begun time.Time) {
+// judge holds each key to its limit, and all keys together to the given percentage of what they may grant.
+func (ld *load) judge(begun time.Time, percent int) {
 	ld.end()
 	sum := 0
 	for key, when := range ld.when {
@@ -233,7 +234,7 @@ func (ld *load) judge(begun time.Time) {
 	}
 	windows := time.Since(begun) / ld.limit.Per
 	grants := int(windows) * len(ld.when) * int(ld.limit.Rate)
-	require.GreaterOrEqual(ld.t, sum, grants*96/100) // the least of 81 runs with other names was 96.97 %
+	require.GreaterOrEqual(ld.t, sum, grants*percent/100)
 }
 
 func TestARollingRestartResetsNothing(t *testing.T) {
@@ -247,7 +248,7 @@ func TestARollingRestartResetsNothing(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		time.Sleep(time.Minute + time.Second - time.Since(begun))
-		ld.judge(begun)
+		ld.judge(begun, 97)
 	})
 }
 
@@ -281,7 +282,7 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 		}
 		w.ready(t, w.names[4:]...)
 		time.Sleep(90*time.Second + time.Second - time.Since(begun))
-		ld.judge(begun)
+		ld.judge(begun, 96) // the names of the nodes decide the ring: the least of 81 runs was 96.97 %
 	})
 }
 

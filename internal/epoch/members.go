@@ -69,7 +69,7 @@ func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
 
-// Date returns Counts, or 0 if there is a member that this node is connected to and has not asked: that member
+// Date returns Age, or 0 if there is a member that this node is connected to and has not asked: that member
 // may count for much longer. Otherwise this node is behind the members that it is connected to by Exact at
 // most.
 func (m *Members) Date() time.Duration {

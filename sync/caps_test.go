@@ -55,22 +55,36 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 		a.Collect(now, false, pair{1, 2})
 		a.Meet([]Member{1, 2})
 		a.Owe(2, All())
-		missing := func() (n int) {
-			for i := range counts {
-				if used, _, _ := to.Used(someID(i), now); used == 0 {
-					n++
-				}
-			}
-			return n
-		}
-		for frames := 0; missing() > 0; frames++ {
+		for frames, missing := 0, counts; missing > 0; frames++ {
 			now += int64(foldAfter) // so the queue has each id once, even if the id changes again
-			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing(), counts, changes)
+			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing, counts, changes)
 			for i := range changes {
 				from.Take(someID(i), &limit, now, 1)
 			}
 			a.Collect(now, false, pair{1, 2})
 			carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+			missing = 0
+			for i := range counts {
+				if used, _, _ := to.Used(someID(i), now); used == 0 {
+					missing++
+				}
+			}
+		}
+		a.Owe(2, All())
+		for range counts / 2 {
+			carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+		}
+		for i := range counts {
+			from.Take(someID(i), &limit, now, 1)
+		}
+		a.Collect(now, false, pair{1, 2})
+		for n := 1; n > 0; {
+			n, _ = carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+		}
+		for i := range counts { // another scan has brought the changes that found no room
+			here, _, _ := from.Used(someID(i), now)
+			there, _, _ := to.Used(someID(i), now)
+			require.Equal(t, here, there, i)
 		}
 	}
 }

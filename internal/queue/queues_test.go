@@ -29,6 +29,7 @@ var (
 // node is the queues of one node, and the owner that they ask.
 type node struct {
 	*queue.Queues
+	env.Checks
 	env   env.Env
 	owner *owner.Owner
 	limit bucket.Limit
@@ -57,8 +58,6 @@ func (q *node) Do(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) er
 func (q *node) Tell(op wire.Op, a *wire.Ask) {
 	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), new(wire.Result))
 }
-
-func (q *node) DoApart(op wire.Op, a *wire.Ask) { q.Tell(op, a) }
 
 func (q *node) ask() *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1}, Name: "queue", Limit: &q.limit, Units: 1}

@@ -18,8 +18,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// edit puts a changed view in place. What the stream reads of the last one is left as
-// it is.
+// edit replaces the view by a changed copy. The stream may still read the last view.
 func edit(n *Node, change func(v *view.View)) {
 	n.handover.Step(func(before *view.View) *view.View {
 		v := *before
@@ -47,8 +46,7 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 	}
 }
 
-// While authority is on its way nobody has it, and whoever answered then would do so
-// from a copy.
+// A node that answered meanwhile would decide from a replica.
 func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
@@ -87,7 +85,6 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	})
 }
 
-// Nor is it waited for without end: a copy answers then.
 func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
@@ -104,7 +101,6 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	require.LessOrEqual(t, took-late.Total(), 2*time.Second+late.Worst(), "Timeout")
 }
 
-// A node that was frozen while a check waited at it does not answer that by what it held.
 func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
@@ -177,7 +173,6 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	})
 }
 
-// Whatever else is asked in the place of who has authority is answered by nothing.
 func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
 	n := new(Node)
 	for _, body := range [][]byte{nil, make([]byte, 7), make([]byte, 8+15), append(make([]byte, 8), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)} {
@@ -212,8 +207,6 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-// A node that is fenced must still execute resets, refunds, returns and releases, and it must
-// still answer comparisons.
 func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)

@@ -288,7 +288,6 @@ func denied(retry time.Duration) *wire.Result {
 	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: owner.NoReset}
 }
 
-// If a node has authority for a key, it decides by the count of the key.
 func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})

@@ -23,7 +23,6 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// What no release sends is refused before any of it is carried out.
 func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Hour})

@@ -389,6 +389,9 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 		m.Do(m.env.View(), view.AsOwner, wire.OpHold, &a, m.now(), &r)
 		require.False(t, r.Allowed)
 		require.Equal(t, denyFor, r.RetryAfter)
+		r = wire.Result{}
+		m.Do(m.env.View(), view.AsOwner, wire.OpPeek, &a, m.now(), &r)
+		require.True(t, r.Unknown)
 	})
 }
 

@@ -2,7 +2,7 @@ package view
 
 import "sync/atomic"
 
-// Current is the present view of a node, and the last time at which the node heard another member.
+// Current is the present view of a node, and the last time at which another member answered.
 // Its methods are safe for concurrent use. Only package handover calls Store.
 type Current struct {
 	view  atomic.Pointer[View]
@@ -18,9 +18,9 @@ func (c *Current) Store(v *View) { c.view.Store(v) }
 // Hear records that another member has answered in time, at a time of the monotonic clock.
 func (c *Current) Hear(now int64) { c.heard.Store(now) }
 
-// IsFenced reports whether this node has heard no other member for a second, by a time of the
-// monotonic clock that the check itself has read. This node may have been frozen, and another member
-// may have decided in its stead. It has no authority until it is connected to a member again.
+// IsFenced reports whether no other member has answered for a second, by a time of the monotonic clock
+// that the check itself has read. This node may have been frozen, and another member may have
+// decided in its stead. This node has no authority until a member answers.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.heard.Load() > int64(HoldDown)
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/enum"
-	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -53,13 +52,9 @@ const (
 // PartitionPolicy says.
 func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
 
-// The numbers of a Source and of a PartitionPolicy are those that travel, and those of a
-// Calendar are package limits's: this compiles while the last ones agree.
-var (
-	_ = [1]struct{}{}[Leased-Source(wire.Leased)]
-	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
-	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
-)
+// A Source has the number of the source in a response. This line compiles only while the last
+// numbers are equal.
+var _ = [1]struct{}{}[Leased-Source(wire.Leased)]
 
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision

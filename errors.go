@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir/internal/reserve"
 )
 
 // Errors that checks and Start return, compared with errors.Is. A denial is not
@@ -12,6 +14,13 @@ var (
 	ErrInvalid = errors.New("weir: invalid")            // the caller's mistake; the message names field and value
 	ErrClosed  = errors.New("weir: the node is closed") // Close was called
 	ErrFull    = errors.New("weir: the queue is full")  // Wait on a LeakyBucket with Burst waiting
+)
+
+// Errors of a Reservation or a hold that is used after its end, or cannot be settled or renewed now.
+var (
+	ErrSettled     = reserve.ErrSettled     // the Reservation was settled or cancelled before
+	ErrExpired     = reserve.ErrExpired     // the estimate stays spent, or the hold has ended
+	ErrUnavailable = reserve.ErrUnavailable // no majority of the members answers: try again
 )
 
 // ErrPartial is the error of a Reset that did not reach every member of the

@@ -71,7 +71,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 		if err != nil || h.decision.Allowed {
 			return h, err
 		}
-		err = l.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
+		err = l.node.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
 	}
 	if l.node.env.Ended() {
 		err = ErrClosed
@@ -237,7 +237,7 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 		case r.Source == wire.FailedClosed:
 			return ErrUnavailable
 		}
-		switch err := l.sleep(within, r.RetryAfter); { // authority moves
+		switch err := l.node.sleep(within, r.RetryAfter); { // authority moves
 		case err == nil:
 		case ctx.Err() == nil && !l.node.env.Ended():
 			return ErrUnavailable

@@ -65,6 +65,13 @@ const (
 	Month                      // from its first day
 )
 
+// A PartitionPolicy has the number of the policy in a request, and a Calendar that of the unit in
+// package limits. These lines compile only while the last numbers are equal.
+var (
+	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
+	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
+)
+
 // Durability selects limits whose counts snapshots (Config.Snapshots) have, so that
 // they outlive a stop of all nodes.
 type Durability uint8

@@ -33,6 +33,33 @@ type Limiter struct {
 	shadow  bool
 }
 
+// Limiter validates l and returns a Limiter of it. The call is cheap, and callers may repeat it
+// for each change of a limit. The error is ErrClosed, or ErrInvalid with all invalid fields.
+//
+// Limits of one Name share the count of each key. A second Limiter of the Name with another
+// Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
+// Algorithm. If this node or another one has other numbers at the same Version, checks are judged
+// by the rule at Limit.Version. Each such conflict counts in Stats.Conflicts, and is logged at Warn once for
+// each Name and Version. Nodes compare their limits every few seconds: the first 4,096 names of
+// each node, with the highest Version of each.
+func (n *Node) Limiter(l Limit) (*Limiter, error) {
+	if n.env.Ended() {
+		return nil, ErrClosed
+	}
+	loc, err := l.check()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
+		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
+	}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
+	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
+		made.window = limits.NewWindows(limits.Unit(l.Calendar), loc)
+	}
+	return made, nil
+}
+
 // Shadow returns a Limiter of the same counts, to try the limit out. What it is asked for is
 // decided, spent and held as ever, and counted among Stats.Shadows in the place of
 // Decisions. Its Decisions are Shadows, which the caller is not to enforce. A Reserve may

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
-	"github.com/weir-go/weir/internal/buildinfo"
 	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
@@ -26,8 +26,6 @@ import (
 	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/view"
-	countsync "github.com/weir-go/weir/sync"
 )
 
 // Node is one member of the cluster, embedded in a process. Its methods are safe
@@ -59,175 +57,6 @@ type clients struct {
 	holds        *holds.Holds
 	reservations *reserve.Reservations
 	survey       *stats.Survey
-}
-
-// Start listens, joins the cluster, and returns a node that answers at once. ctx
-// bounds Start only. That no member to join is found is no error: the node
-// starts, says so in its log and its Stats, is not Ready for Config.JoinTimeout,
-// answers within Config.Expect's share, and keeps trying. The error is ErrInvalid for a Config that Validate refuses,
-// and otherwise says what to do: a port that is taken, a secret or Seed that the
-// cluster refuses.
-func Start(ctx context.Context, cfg Config) (*Node, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
-	name, err := identity.Incarnation(cfg.Name, cfg.Rand)
-	if err != nil {
-		return nil, err
-	}
-	salt, err := identity.Salt(cfg.Rand)
-	if err != nil {
-		return nil, err
-	}
-	n := &Node{
-		cfg:      cfg,
-		env:      env.Env{Region: cfg.Region, Clock: env.NewClock(cfg.Now)},
-		identity: identity.New(cfg.Seed),
-		counts:   bucket.NewStore(cfg.MaxKeys, salt),
-		registry: limits.NewRegistry(cfg.Logger, describe),
-		checks:   check.New(),
-	}
-	if o, ok := cfg.Cluster.(env.Spender); ok {
-		n.counts.Observe(
-			func(id bucket.ID, units int64) { o.Spent(identity.Bytes(id), units) },
-			func(id bucket.ID, number uint64) { o.Reset(identity.Bytes(id), number) },
-		)
-	}
-	n.cluster = cfg.cluster(name, n.identity.Fingerprint())
-	stream := countsync.New(0, n.counts)
-	if c, ok := cfg.Cluster.(env.Capper); ok {
-		stream.Cap(c.Caps())
-	}
-	n.regions = regions.New(regions.Config{
-		Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
-		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster,
-		Replicate: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Replicate(ids, now, v) },
-	}, n.counts)
-	stream.Hold(n.regions.Holdings)
-	stream.WhenReset(n.checks.WhenReset)
-	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
-	n.asker = asker.New(&n.env, cfg.Timeout, n.owner.ResetNumber, n.checks)
-	n.epochs = epoch.NewMembers(epoch.Config{Env: &n.env, Exact: cfg.Timeout})
-	box := cfg.box()
-	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Checks: n.checks})
-	n.clients.queues = queue.New(queue.Config{Env: &n.env, Checks: n.checks, Full: ErrFull, Closed: ErrClosed})
-	n.clients.holds = holds.New(holds.Config{Env: &n.env, Checks: n.checks, Timeout: cfg.Timeout, Cluster: n.epochs, Most: cfg.MaxKeys, Box: box})
-	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
-		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Checks: n.checks,
-	})
-	n.published = publish.New(publish.Config{Log: cfg.Logger, Env: &n.env})
-	n.handover = handover.New(handover.Config{
-		Expect: cfg.Expect, Replicas: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
-		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster, Counts: n.counts, Stream: stream,
-		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
-	})
-	n.joining.snapshots = snapshots.New(snapshots.Config{
-		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
-		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
-		Values: n.published,
-	})
-	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())
-	n.joining.began = n.env.Monotonic()
-	n.scratches.New = func() any { return new(scratch) }
-	n.checks.Connect(n.checkConfig())
-	n.env.Begin()
-	if err := n.cluster.Start(ctx, n.checks); err != nil {
-		_ = n.env.Close(func() error { return nil })
-		return nil, fmt.Errorf("weir: %w", err)
-	}
-	n.handover.Refresh()
-	cfg.warnOfPublicSeed(n.env.View())
-	n.env.Every(owner.CompactEvery, owner.CompactEvery, func() { n.owner.Compact(cfg.MaxKeys, n.env.Now()) })
-	n.env.Go(n.handover.Run)
-	n.env.Go(func() {
-		n.published.Run(n.env.Context(), publish.CompareEvery+n.env.View().Offset(publish.CompareEvery))
-	})
-	n.env.Every(limits.DeclareEvery+n.env.View().Offset(limits.DeclareEvery), limits.DeclareEvery, func() { n.registry.Declare(n.env.View()) })
-	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
-	n.env.Go(n.asker.Run)
-	n.env.Go(n.clients.holds.Run)
-	n.env.Go(n.clients.holds.RunCopies)
-	if n.regions.Holdings != nil {
-		n.env.Go(n.regions.Run)
-	}
-	n.handover.Started(ctx)
-	n.load(ctx)
-	if len(n.cluster.Stats().Unanswered) > 0 {
-		n.env.Go(n.reportJoin)
-	}
-	env.FillInside(ctx, n.inside())
-	n.outage.Restart(n.env.Monotonic())
-	n.env.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Monotonic()).Log(cfg.Logger)
-	})
-	return n, nil
-}
-
-// checkConfig returns the parts of the node that its checks pass.
-func (n *Node) checkConfig() check.Config {
-	c := check.Config{
-		Env: &n.env, Timeout: n.cfg.Timeout, Messages: messages{n}, Meters: &n.meters, Outage: &n.outage,
-		Handover: n.handover, Owner: n.owner, Asker: n.asker, Holds: n.clients.holds, Regions: n.regions,
-	}
-	if n.cfg.Tracer != nil {
-		c.Tracer = tracer{n.cfg.Tracer}
-	}
-	if n.cfg.Observer != nil {
-		c.Observer = hopObserver{n.cfg.Observer}
-	}
-	return c
-}
-
-// inside returns the state of the node that tests of other packages read.
-func (n *Node) inside() env.Inside {
-	return env.Inside{
-		View:      n.env.View,
-		Monotonic: n.env.Monotonic,
-		Used: func(id [16]byte) int64 {
-			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())
-			return units
-		},
-		EndPushback: func(id [16]byte) { n.asker.End(identity.FromBytes(id)) },
-	}
-}
-
-// swapped tells the parts that go by the view of a new one.
-func (n *Node) swapped(v *view.View) {
-	now := n.env.Monotonic()
-	n.outage.Lost(now, v.Avoided(now)...)
-	n.published.Changed()
-	n.epochs.Swapped(v)
-	n.clients.holds.Swapped(v)
-}
-
-// Limiter checks l and returns what checks keys against it. It is cheap and may
-// be called as often as limits change. The error is ErrInvalid, naming every
-// field that is wrong, or ErrClosed.
-//
-// Limits of one Name share each key's count. That another Limiter of the Name was
-// made with another Algorithm at the same Version is ErrInvalid: checks by it would
-// be judged by the other. Where other numbers were given at the same Version, to
-// this node or to another, all is judged as Limit.Version says, it counts in
-// Stats.Conflicts, and is logged at Warn, once for each Name and Version. Nodes tell
-// each other of their limits every few seconds. A node remembers the first 4,096
-// names that it is given, and of each the highest Version; others are not compared.
-func (n *Node) Limiter(l Limit) (*Limiter, error) {
-	if n.env.Ended() {
-		return nil, ErrClosed
-	}
-	loc, err := l.check()
-	if err != nil {
-		return nil, err
-	}
-	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
-		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
-	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
-	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
-		made.window = limits.NewWindows(limits.Unit(l.Calendar), loc)
-	}
-	return made, nil
 }
 
 // Ready reports whether the node holds authority over what it owns, or has none to
@@ -300,4 +129,149 @@ func (n *Node) Close() error {
 		n.clients.holds.ReleaseAll()
 	}
 	return n.env.Close(n.cluster.Close)
+}
+
+// joining is the state of a node that starts: whether it has met a member of Config.Join, and the
+// snapshots that it loads.
+type joining struct {
+	began     int64       // monotonic time of the call of Start
+	over      atomic.Bool // the node no longer waits for another member; it is never reset
+	snapshots *snapshots.Snapshots
+}
+
+// awaitsJoin reports whether the node is not ready because it has met no other member of
+// Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
+// can arrive seconds before the first connection. If such a node were ready, a deploy would stop
+// the member with the counts before another member has copies. awaitsJoin returns true for at most
+// JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
+// this node alone may later resolve to other nodes too, and a ready node must stay in service.
+func (n *Node) awaitsJoin() bool {
+	if n.joining.over.Load() {
+		return false
+	}
+	v := n.env.View()
+	if n.env.Monotonic()-n.joining.began < int64(n.cfg.JoinTimeout) {
+		switch {
+		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
+			return true
+		case v.Joins() && v.Side == len(v.Points):
+			return false // it waits for its counts, and may lose its connections before it has them
+		}
+	}
+	n.joining.over.Store(true)
+	return false
+}
+
+// unjoined returns Stats.Unjoined.
+func (n *Node) unjoined(c *cluster.Stats) time.Duration {
+	if n.env.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
+		return 0
+	}
+	return time.Duration(n.env.Monotonic() - n.joining.began)
+}
+
+// Members returns the roster that this node knows, sorted by name. It has each member that is
+// alive, or died without leaving and is not yet forgotten.
+func (n *Node) Members() []Member {
+	v := n.env.View()
+	members := make([]Member, len(v.Members))
+	for i := range members {
+		members[i] = memberOf(v, i)
+	}
+	return members
+}
+
+// Ring returns the part of all keys that the ring assigns to each member, by name. Each part is
+// above 0, and the sum is 1. A member that owns nothing, as it joins or leaves, is not in it. The
+// call takes about 10 µs per member.
+func (n *Node) Ring() map[string]float64 {
+	r := n.env.View().Ring
+	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
+	parts := make([]part, len(r.Members()))
+	r.Arcs(func(first, last uint64) {
+		p := &parts[r.Owner(last)]
+		p.hashes += last - first
+		p.arcs++
+	})
+	shares := make(map[string]float64, len(parts))
+	for i, p := range parts {
+		shares[r.Members()[i]] = (float64(p.hashes) + float64(p.arcs)) / math.Exp2(64)
+	}
+	return shares
+}
+
+// Forget removes a dead member that will not come back from the roster at once. The error is
+// ErrInvalid if member is not in the roster or not Dead.
+func (n *Node) Forget(member string) error {
+	if n.env.Ended() {
+		return ErrClosed
+	}
+	if err := n.cluster.Forget(member); err != nil {
+		return fmt.Errorf("%w member: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// Published is a small value that all nodes have.
+type Published struct {
+	Name    string
+	Version uint64
+	Value   []byte // not to be changed
+}
+
+// Publish sends a small value with a name to all nodes, such as changed rules or an override for
+// one key. Of two values with one name, every node keeps the one with the higher version, and of
+// one version the one with the greater bytes. A nil or empty value deletes the name. Publish
+// returns when this node has the value. Connected nodes have the value one packet later. Other
+// nodes have it when they meet a node that has it, also after a split or a restart of all nodes
+// but one.
+//
+// Version 0 stands for the known version of the name plus one, and at least the time of day in
+// nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the present
+// value of any version. A node accepts no version that is more than a day ahead of its time of
+// day: no later value could replace a value of the highest version.
+//
+// A name has 1 to 256 bytes, a value at most 4 KiB. At most 16,384 values with 8 MiB in all are
+// kept. A deletion is remembered for a day: a node that was disconnected for longer restores the
+// value. Values do not expire.
+//
+// The error is ErrClosed, or ErrInvalid with the reason, such as a version that is not above the
+// present one or is too far ahead, or a value that has no room. To publish the present value again
+// is no error.
+func (n *Node) Publish(name string, version uint64, value []byte) error {
+	if n.env.Ended() {
+		return ErrClosed
+	}
+	if err := n.published.Put(name, version, value); err != nil {
+		return fmt.Errorf("%w %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// Published returns the values whose names begin with prefix, sorted by name, without deleted
+// values. revision rises with each change of any value, so that a caller that polls can skip
+// equal revisions. The slice and the values are shared, and must not be changed.
+func (n *Node) Published(prefix string) (values []Published, revision uint64) {
+	return publish.Values[Published](&n.published.Store, prefix)
+}
+
+// sleep waits for d. It returns early if ctx or the node ends, and at once if the deadline of ctx
+// is before the end of d.
+func (n *Node) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return context.DeadlineExceeded
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.env.Done():
+		return ErrClosed
+	}
 }

@@ -10,13 +10,6 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Errors of a Reservation that was used before, is too old, or cannot be settled now.
-var (
-	ErrSettled     = reserve.ErrSettled     // it is settled or cancelled already
-	ErrExpired     = reserve.ErrExpired     // the estimate stays spent
-	ErrUnavailable = reserve.ErrUnavailable // no majority of the members answers: try again
-)
-
 // Reservation is units that were spent ahead of a cost which is known only afterwards. Its
 // methods are safe for concurrent use. One that was denied has spent nothing.
 //

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/sealed"
 )
 
 // ParseSecrets reads Config.Secrets and Config.Seed from a text as `weir secret` prints it:
@@ -34,33 +33,4 @@ func secretsError(err error) error {
 		return fmt.Errorf("%w %w", ErrInvalid, err)
 	}
 	return fmt.Errorf("weir: %w", err)
-}
-
-// box returns what seals the texts that clients carry from node to node.
-func (c *Config) box() *sealed.Box {
-	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
-		return sealed.New([][]byte{c.Seed})
-	}
-	return sealed.New(c.Secrets)
-}
-
-// checkSecrets is Validate of Secrets, RegionSecrets and Seed that are given as text: weir
-// serve reads the same text as other bytes, so that its nodes would have another Seed.
-func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
-	const remedy = "is hexadecimal text: give the bytes that it stands for, as ParseSecrets and ReadSecrets return them"
-	for i, secret := range c.Secrets {
-		if identity.IsSecretText(secret) {
-			wrong("Secrets[%d] "+remedy, i)
-		}
-	}
-	for region, secrets := range c.RegionSecrets {
-		for i, secret := range secrets {
-			if identity.IsSecretText(secret) {
-				wrong("RegionSecrets[%q][%d] "+remedy, region, i)
-			}
-		}
-	}
-	if identity.IsSecretText(c.Seed) {
-		wrong("Seed " + remedy)
-	}
 }

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"time"
 
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -63,29 +62,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			// The share says when it could admit; the owner may be back before.
 			delay = min(delay, view.OutageRetry)
 		}
-		if err := l.sleep(ctx, delay); err != nil {
+		if err := l.node.sleep(ctx, delay); err != nil {
 			return err
 		}
-	}
-}
-
-// sleep waits for d, unless ctx or the node ends first. A deadline that would
-// pass meanwhile is told at once.
-func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return context.DeadlineExceeded
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.node.env.Done():
-		return ErrClosed
 	}
 }

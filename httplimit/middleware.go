@@ -119,7 +119,7 @@ type Middleware struct {
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
 func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	if node == nil || book == nil {
-		return nil, fmt.Errorf("%w httplimit.New: node or book is nil: pass what weir.Start and rules.Open returned", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w httplimit.New: node or book is nil: pass a Node that was started, and the Book that rules.Open returned", weir.ErrInvalid)
 	}
 	if o.Key != nil || o.Queue != 0 {
 		return nil, fmt.Errorf("%w Options.Key and Queue: rules have their own: use ByLimiter, or leave both out", weir.ErrInvalid)

@@ -162,7 +162,7 @@ var mutants = []mutant{
 		"	var err error\n	if !MUTANT {\n		err = v.spendMarker(ctx)\n	}\n",
 	}}},
 	{"what is loaded is counted, and not tracked", "stopped", accounted, []edit{{
-		"joining.go", "	n.handover.Track()\n", "	if !MUTANT {\n		n.handover.Track()\n	}\n",
+		"start.go", "	n.handover.Track()\n", "	if !MUTANT {\n		n.handover.Track()\n	}\n",
 	}}},
 	{"a node that leaves writes no snapshot", "stopped", accounted, []edit{{
 		"node.go", "		saved = n.joining.snapshots.Leave(ctx)",

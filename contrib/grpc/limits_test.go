@@ -397,7 +397,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		want string
 		make func() (*Limits, error)
 	}{
-		{"weir: invalid httplimit.New: node or book is nil: pass what weir.Start and rules.Open returned", func() (*Limits, error) { return New(nil, book, Options{}) }},
+		{"weir: invalid httplimit.New: node or book is nil: pass a Node that was started, and the Book that rules.Open returned", func() (*Limits, error) { return New(nil, book, Options{}) }},
 		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: perMethod}) }},
 		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{User: BearerToken}) }},
 		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{APIKey: BearerToken}) }},

@@ -70,7 +70,7 @@ func hearEachOther(nodes []*Node) bool {
 		}
 		for i := range v.Members {
 			for j := range v.Members {
-				if !v.Connected[i][j] {
+				if !v.IsConnected(i, j) {
 					return false
 				}
 			}

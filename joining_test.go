@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -46,7 +47,7 @@ func newPair() *pair {
 func (p *pair) see(a cluster.State, epochOfA uint64, b cluster.State, epochOfB uint64) {
 	p.view.Store(&cluster.View{
 		Members:   []cluster.Member{{Name: "a", State: a, Announced: a, Epoch: epochOfA}, {Name: "b", State: b, Announced: b, Epoch: epochOfB, Peer: p}},
-		Connected: [][]bool{{true, true}, {true, true}}, Direct: []bool{true, true},
+		Connected: clustertest.Mesh(2), Direct: []bool{true, true},
 	})
 }
 
@@ -143,7 +144,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 				reach := func(reached bool) {
 					v := *p.view.Load()
 					v.Direct = []bool{true, reached}
-					v.Connected = [][]bool{{true, reached}, {reached, true}}
+					v.Connected = map[bool][][]int{true: clustertest.Mesh(2), false: {nil, nil}}[reached]
 					p.view.Store(&v)
 				}
 				reach(reachedFirst)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/env"
@@ -44,9 +45,8 @@ func newCrowd(members int, forgets time.Duration) *crowd {
 		}
 		all[i] = true
 		c.view.Members = append(c.view.Members, m)
-		c.view.Connected = append(c.view.Connected, all)
 	}
-	c.view.Direct = all
+	c.view.Direct, c.view.Connected = all, clustertest.Mesh(len(all))
 	return c
 }
 

@@ -182,19 +182,19 @@ func memberOf(r detect.Record) Member {
 type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
-	// Connected[i][j] reports whether Members[i] is connected to Members[j]; every member is connected to
-	// itself. The row of a member that is not connected may be out of date.
-	Connected [][]bool
-	// Direct[j] reports whether this node is connected to Members[j]: its own row of Connected,
-	// which a node that has left still has.
+	// Connected[i] are the indexes of the members to which Members[i] is connected, sorted and
+	// without i. The row of a member that is not connected may be out of date.
+	Connected [][]int
+	// Direct[j] reports whether this node is connected to Members[j]. It is true for the node
+	// itself, and a node that has left still has it.
 	Direct []bool
 	// Stalled[j] reports whether this node is connected to Members[j] and asks it nothing now, as
 	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
 	Stalled []bool
-	// Refuses[i][j] reports whether Members[i] finds that the process of Members[j] has ended:
-	// its kernel closed all connections between the two, and refuses new ones. It is nil unless
+	// Ended[j] reports whether the process of Members[j] has ended, as all members of this side
+	// find: its kernel closed all connections with them, and refuses new ones. It is nil unless
 	// Config.ForgetRefused is set.
-	Refuses [][]bool
+	Ended []bool
 }
 
 // Stalls reports whether this node asks Members[i] nothing now, though it is connected to it.
@@ -203,25 +203,16 @@ func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 // Side reports which of Members are on the side of this node: the members to which this node is
 // connected, directly or through others, and this node itself unless it has left. A member that is
 // connected to another member can ask it on behalf of a member that is not connected to it.
-func (v *View) Side() []bool {
-	side := slices.Clone(v.Direct)
-	var queue []int
-	for i, on := range side {
-		if on {
-			queue = append(queue, i)
-		}
+func (v *View) Side() []bool { return detect.Side(v.Direct, v.Connected) }
+
+// IsConnected reports whether Members[i] is connected to Members[j]. Every member is connected to
+// itself.
+func (v *View) IsConnected(i, j int) bool {
+	if i == j {
+		return true
 	}
-	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		for j, heard := range v.Connected[i] {
-			if heard && !side[j] {
-				side[j] = true
-				queue = append(queue, j)
-			}
-		}
-	}
-	return side
+	_, connected := slices.BinarySearch(v.Connected[i], j)
+	return connected
 }
 
 // OnSide reports whether a member is on the side of this node and not dead.
@@ -230,10 +221,10 @@ func (v *View) OnSide(name string) bool {
 	return ok && v.Members[i].State != Missing && v.Members[i].State != Dead
 }
 
-// NewView returns the view of the node self at the time now. matrix returns the connections among the
-// named members, and peer returns the Peer of another member. It is for implementations of Cluster,
-// which clear Refuses unless Config.ForgetRefused is set.
-func NewView(self string, now time.Time, roster []detect.Entry, matrix func(names []string) detect.Matrix, peer func(name string) Peer) *View {
+// NewView returns the view of the node self at the time now. connections returns the connections among
+// the named members, and peer returns the Peer of another member. It is for implementations of Cluster,
+// which clear Ended unless Config.ForgetRefused is set.
+func NewView(self string, now time.Time, roster []detect.Entry, connections func(names []string) detect.Connections, peer func(name string) Peer) *View {
 	v := &View{Members: make([]Member, len(roster)), Self: -1}
 	names := make([]string, len(roster))
 	for i, e := range roster {
@@ -241,8 +232,8 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 			v.Self = i
 		}
 	}
-	m := matrix(names)
-	v.Connected, v.Refuses, v.Direct, v.Stalled = m.Connected, m.Refused, m.Direct, m.Stalled
+	c := connections(names)
+	v.Connected, v.Direct, v.Stalled, v.Ended = c.Connected, c.Direct, c.Stalled, c.Ended
 	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {
@@ -263,8 +254,8 @@ func NewView(self string, now time.Time, roster []detect.Entry, matrix func(name
 // Equal reports whether v and o are equal.
 func (v *View) Equal(o *View) bool {
 	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
-		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Connected, o.Connected, slices.Equal[[]bool]) &&
-		slices.EqualFunc(v.Refuses, o.Refuses, slices.Equal[[]bool])
+		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.Equal(v.Ended, o.Ended) &&
+		slices.EqualFunc(v.Connected, o.Connected, slices.Equal[[]int])
 }
 
 // Stats counts what happened at the peer port and in the membership.

@@ -94,7 +94,7 @@ type Config struct {
 	// long elsewhere. Members that died before they served are not missed, and
 	// stay as long on every side. 5 minutes if zero.
 	Forget time.Duration
-	// ForgetRefused sets View.Refuses, so that the node above may leave members that have ended
+	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended
 	// out of its shares. The kernel of such a member closed all connections, and refuses new ones
 	// with ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a
 	// split. It must be equal on all nodes. It has no effect on Windows.

@@ -294,9 +294,9 @@ func (g *gossipCluster) refresh() *View {
 		others = append(others, m)
 	}
 	g.peers.set(others)
-	v := NewView(g.cfg.Name, now, entries, g.peers.matrix, g.peers.peer)
+	v := NewView(g.cfg.Name, now, entries, g.peers.connections, g.peers.peer)
 	if !g.cfg.ForgetRefused {
-		v.Refuses = nil
+		v.Ended = nil
 	}
 	for i, on := range v.Side() {
 		if on && v.Self >= 0 && v.Members[i].State == Dead {

@@ -71,7 +71,7 @@ func advertised(g Cluster, log *lines) string {
 func met(g Cluster) string {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		v := g.View()
-		if len(v.Members) == 2 && v.Connected[0][1] && v.Connected[1][0] {
+		if len(v.Members) == 2 && v.IsConnected(0, 1) && v.IsConnected(1, 0) {
 			host, _, _ := net.SplitHostPort(v.Members[1-v.Self].Addr)
 			return host
 		}

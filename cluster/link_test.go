@@ -85,7 +85,7 @@ func TestAFrozenMemberStallsAfter200msAndIsDisconnectedAfter800(t *testing.T) {
 		}})
 		defer thaw()
 		judged := func() (heard, stalled bool) {
-			m := a.matrix([]string{"b"})
+			m := a.connections([]string{"b"})
 			return m.Direct[0], m.Stalled[0]
 		}
 		ask := func() error {

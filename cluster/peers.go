@@ -306,11 +306,11 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// matrix returns the connections among the named members.
-func (p *peers) matrix(names []string) detect.Matrix {
+// connections returns the connections among the named members.
+func (p *peers) connections(names []string) detect.Connections {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.table.Matrix(names)
+	return p.table.Connections(names)
 }
 
 // dial connects to addr, to reach a node of region, and shakes hands. The errors

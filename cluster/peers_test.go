@@ -184,7 +184,7 @@ func meet(t testing.TB, all ...*testPeer) {
 }
 
 func (p *testPeer) listens(q *testPeer) bool {
-	direct := p.matrix([]string{q.cfg.Self.Name}).Direct
+	direct := p.connections([]string{q.cfg.Self.Name}).Direct
 	return direct[0]
 }
 

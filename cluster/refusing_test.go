@@ -20,12 +20,9 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossipCluster)
 	}
 	a, c := newNode("a", "127.0.0.1:0", true), (*gossipCluster)(nil)
-	refuses := func(g *gossipCluster) []bool {
+	ended := func(g *gossipCluster) bool { // b, as a and c find
 		v := g.View()
-		if v.Refuses == nil || len(v.Members) != 3 {
-			return nil
-		}
-		return []bool{v.Refuses[0][1], v.Refuses[2][1]} // by a and c, of b
+		return v.Ended != nil && len(v.Members) == 3 && v.Ended[1]
 	}
 	start := func(g *gossipCluster) {
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
@@ -43,18 +40,18 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	}
 	await(func() bool {
 		v := a.View()
-		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.Connected[2][1]
+		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.IsConnected(2, 1)
 	})
-	require.Equal(t, []bool{false, false}, refuses(a))
+	require.False(t, ended(a))
 	a.replaced("b")
 	require.Len(t, a.members(), 3, "a member that is heard lives, whoever answers at its address")
 	require.NoError(t, b.Close())
-	await(func() bool { r := refuses(a); return r != nil && r[0] && r[1] })
-	require.Nil(t, c.View().Refuses, "not without the option")
+	await(func() bool { return ended(a) })
+	require.Nil(t, c.View().Ended, "not without the option")
 	listener, err := net.Listen("tcp", b.advertise) // a server that is no member, and says nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	await(func() bool { r := refuses(a); return r != nil && !r[0] && !r[1] })
+	await(func() bool { return !ended(a) })
 	a.replaced("b")
 	require.Len(t, a.members(), 2)
 }
@@ -67,7 +64,7 @@ func TestRefusalNeedsAClosedConnection(t *testing.T) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
 		a.set([]Member{a.member(), {Name: "b", Addr: "b.example:1"}})
 		l := a.links["b"]
-		refused := func() bool { return a.matrix([]string{"a", "b"}).Refused[0][1] }
+		refused := func() bool { return a.connections([]string{"a", "b"}).Ended[1] }
 		for _, c := range []struct {
 			err             error
 			silent, refused bool

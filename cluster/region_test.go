@@ -98,7 +98,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 		connect(t, p).Write(appendFrame(nil, kindTell, 0, []byte("tell")))
 		synctest.Wait()
 		require.Equal(t, "stranger of far", <-told)
-		direct := p.matrix([]string{"a", "b", "stranger"}).Direct
+		direct := p.connections([]string{"a", "b", "stranger"}).Direct
 		require.Equal(t, []bool{true, true, false}, direct)
 		require.Nil(t, p.peer("stranger"))
 	})

@@ -86,7 +86,7 @@ func FuzzTable(f *testing.F) {
 		h := detect.NewConnectivity("self")
 		h.SetMembers([]string{"a", "b", "x", "y"})
 		h.Merge(decoded)
-		h.Matrix([]string{"a", "self", "x"})
+		h.Connections([]string{"a", "self", "x"})
 		again, err := decodeTable(gossip.Encode(h.Table()))
 		require.NoError(t, err)
 		require.Equal(t, string(gossip.Encode(h.Table())), string(gossip.Encode(again)))

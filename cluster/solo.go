@@ -47,7 +47,7 @@ func (s *solo) Start(ctx context.Context, h Handler) error {
 }
 
 func (s *solo) show() {
-	s.view.Store(&View{Members: []Member{memberOf(s.roster.Self())}, Connected: [][]bool{{true}}, Direct: []bool{true}})
+	s.view.Store(&View{Members: []Member{memberOf(s.roster.Self())}, Connected: [][]int{nil}, Direct: []bool{true}})
 }
 
 func (s *solo) View() *View { return s.view.Load() }

@@ -15,14 +15,19 @@ func TestASideHasAllReachableMembers(t *testing.T) {
 		v := &View{Self: -1}
 		line := func() []bool { return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "line") }
 		v.Direct = line()
-		for range n {
-			v.Connected = append(v.Connected, line())
+		for i := range n {
+			v.Connected = append(v.Connected, nil)
+			for j, connected := range line() {
+				if connected && j != i {
+					v.Connected[i] = append(v.Connected[i], j)
+				}
+			}
 		}
 		want := append([]bool{}, v.Direct...)
 		for range n {
 			for i := range n {
 				for j := range n {
-					want[j] = want[j] || want[i] && v.Connected[i][j]
+					want[j] = want[j] || want[i] && v.IsConnected(i, j)
 				}
 			}
 		}

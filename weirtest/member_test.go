@@ -144,7 +144,7 @@ func TestSimulatedMembership(t *testing.T) {
 			time.Sleep(10 * second)
 			require.Equal(t, "a-1 serving, b-1 serving, c-1 serving", f.roster("a"))
 			v := f.clusters["a"].View()
-			require.Equal(t, [][]bool{{true, false, true}, {false, true, true}, {true, true, true}}, v.Connected)
+			require.Equal(t, [][]int{{2}, {2}, {0, 1}}, v.Connected)
 			_, err := f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrDisconnected)
 		},

@@ -70,9 +70,9 @@ func (m *member) refresh() {
 
 func (m *member) renew() {
 	now, roster := time.Now(), m.roster.Members()
-	v := cluster.NewView(m.name, now, roster, m.table.Matrix, func(name string) cluster.Peer { return m.peers[name] })
+	v := cluster.NewView(m.name, now, roster, m.table.Connections, func(name string) cluster.Peer { return m.peers[name] })
 	if !m.config.ForgetRefused {
-		v.Refuses = nil
+		v.Ended = nil
 	}
 	if old := m.view.Load(); old == nil || !old.Equal(v) {
 		m.view.Store(v)

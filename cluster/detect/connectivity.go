@@ -315,40 +315,77 @@ func (c *Connectivity) Merge(t Table) (changed bool) {
 	return changed
 }
 
-// Matrix describes the connections between members. It must not be modified: rows may be shared.
-type Matrix struct {
-	Connected [][]bool // Connected[i][j]: member i is connected to member j; every member is connected to itself
-	Refused   [][]bool // Refused[i][j]: the host of member j refuses the connections of member i
-	Direct    []bool   // Direct[j]: this node is connected to member j
-	Stalled   []bool   // Stalled[j]: this node is connected to member j, which has stalled
+// Connections describes the connections between members, which are given by their indexes in
+// a list of names. It must not be modified.
+type Connections struct {
+	Connected [][]int // Connected[i]: the members to which member i is connected, sorted, without i
+	Direct    []bool  // Direct[j]: this node is connected to member j
+	Stalled   []bool  // Stalled[j]: this node is connected to member j, which has stalled
+	// Ended[j]: member j is not on the side of this node, and the host of j refuses the
+	// connections of all members of this side.
+	Ended []bool
 }
 
-// Matrix returns the connections among the named members.
-func (c *Connectivity) Matrix(names []string) Matrix {
-	index := make(map[string]int, len(names))
+// Connections returns the connections among the named members.
+func (c *Connectivity) Connections(names []string) Connections {
+	n := len(names)
+	index := make(map[string]int, n)
 	for i, name := range names {
 		index[name] = i
 	}
-	bitsOf := func(set ...string) []bool {
-		bits := make([]bool, len(names))
-		for _, name := range set {
-			if i, ok := index[name]; ok {
-				bits[i] = true
+	result := Connections{make([][]int, n), make([]bool, n), make([]bool, n), make([]bool, n)}
+	for i, name := range names {
+		result.Connected[i] = indexesOf(c.rows[name].connected, index)
+		result.Direct[i] = name == c.self || c.IsConnected(name)
+		result.Stalled[i] = c.IsStalled(name)
+	}
+	refusals, size := make([]int, n), 0
+	for i, on := range Side(result.Direct, result.Connected) {
+		if !on {
+			continue
+		}
+		size++
+		for _, j := range indexesOf(c.rows[names[i]].refused, index) {
+			refusals[j]++
+		}
+	}
+	for j := range refusals {
+		result.Ended[j] = size > 0 && refusals[j] == size
+	}
+	return result
+}
+
+// indexesOf returns the sorted indexes of those of the names that have one.
+func indexesOf(names []string, index map[string]int) []int {
+	var found []int
+	for _, name := range names {
+		if i, ok := index[name]; ok {
+			found = append(found, i)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// Side reports which members are reached from those in direct by connections between members,
+// these included.
+func Side(direct []bool, connected [][]int) []bool {
+	side := slices.Clone(direct)
+	var queue []int
+	for i, on := range side {
+		if on {
+			queue = append(queue, i)
+		}
+	}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		for _, j := range connected[i] {
+			if !side[j] {
+				side[j] = true
+				queue = append(queue, j)
 			}
 		}
-		return bits
 	}
-	none := make([]bool, len(names)) // shared by all rows without refusals
-	m := Matrix{make([][]bool, len(names)), make([][]bool, len(names)), bitsOf(c.self), make([]bool, len(names))}
-	for i, name := range names {
-		r := c.rows[name]
-		m.Connected[i], m.Refused[i] = bitsOf(r.connected...), none
-		if len(r.refused) > 0 {
-			m.Refused[i] = bitsOf(r.refused...)
-		}
-		m.Connected[i][i] = true
-		m.Direct[i] = m.Direct[i] || c.IsConnected(name)
-		m.Stalled[i] = c.IsStalled(name)
-	}
-	return m
+	return side
 }

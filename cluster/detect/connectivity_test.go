@@ -229,23 +229,22 @@ func TestTablesConverge(t *testing.T) {
 			}
 		}
 		for _, c := range nodes {
-			m := c.Matrix(names)
-			for i, row := range m.Connected {
-				for j := range row {
-					if want := i == j || nodes[i].IsConnected(names[j]); row[j] != want {
-						t.Fatalf("%s has a connection of %s to %s: %v", c.self, names[i], names[j], row[j])
+			m := c.Connections(names)
+			side := Side(m.Direct, m.Connected)
+			for j := range names {
+				ended := true
+				for i := range names {
+					if want := i != j && nodes[i].IsConnected(names[j]); slices.Contains(m.Connected[i], j) != want {
+						t.Fatalf("%s has a connection of %s to %s: %v", c.self, names[i], names[j], !want)
 					}
+					ended = ended && (!side[i] || i != j && nodes[i].members[names[j]].refused)
 				}
-			}
-			for i, row := range m.Refused {
-				for j := range row {
-					if want := i != j && nodes[i].members[names[j]].refused; row[j] != want {
-						t.Fatalf("%s has a refusal of %s to %s: %v", c.self, names[j], names[i], row[j])
-					}
+				if m.Ended[j] != ended {
+					t.Fatalf("%s has %s as ended: %v", c.self, names[j], !ended)
 				}
-			}
-			if !slices.Equal(m.Direct, m.Connected[slices.Index(names, c.self)]) {
-				t.Fatal("direct differs from the row of the node")
+				if m.Direct[j] != (c.self == names[j] || c.IsConnected(names[j])) {
+					t.Fatal("direct differs from the connections of the node")
+				}
 			}
 			if c.Merge(nodes[0].Table()) {
 				t.Fatal("a known table is a change")
@@ -259,13 +258,14 @@ func TestConnectedMemberIsNotRefused(t *testing.T) {
 	c.SetMembers([]string{"a"})
 	now := time.Unix(1000, 0)
 	require.True(t, c.SetRefused("a", true))
+	require.True(t, c.Connections([]string{"a", "self"}).Ended[0])
 	require.False(t, c.SetRefused("a", true), "no change")
 	c.RecordPing("a", 1, now)
 	c.RecordPong("a", 1, now)
-	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Matrix([]string{"a", "self"}).Refused)
+	require.False(t, c.Connections([]string{"a", "self"}).Ended[0])
 	require.False(t, c.SetRefused("a", true), "it answers")
 	c.RecordFailure("a", now)
-	require.Equal(t, [][]bool{{false, false}, {false, false}}, c.Matrix([]string{"a", "self"}).Refused, "until it is dialled again")
+	require.False(t, c.Connections([]string{"a", "self"}).Ended[0], "until it is dialled again")
 	require.False(t, c.SetRefused("unknown", true))
 }
 
@@ -281,7 +281,7 @@ func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {
 	require.False(t, c.SetMembers([]string{"a"}))
 	require.True(t, c.IsConnected("a"))
 	require.False(t, c.IsConnected("b"))
-	require.Equal(t, []bool{true, false}, c.Matrix([]string{"a", "b"}).Direct)
+	require.Equal(t, []bool{true, false}, c.Connections([]string{"a", "b"}).Direct)
 	require.True(t, c.SetMembers([]string{"a", "b"}))
 	require.False(t, c.IsConnected("b"))
 }
@@ -289,12 +289,12 @@ func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {
 func TestMergeKeepsRowsOfOtherMembersOnly(t *testing.T) {
 	c := connected("a")
 	require.False(t, c.Merge(Table{About: []string{"self", "unknown"}, Numbers: []uint64{1 << 40, 1 << 40}, Bits: make([]byte, 1)}))
-	require.Equal(t, []bool{true, true}, c.Matrix([]string{"self", "a"}).Connected[0])
+	require.Equal(t, []int{1}, c.Connections([]string{"self", "a"}).Connected[0])
 	require.NotContains(t, c.Table().About, "unknown")
 }
 
 func TestNodeOffTheRosterHasConnections(t *testing.T) {
-	m := connected("a").Matrix([]string{"a"})
-	require.Equal(t, [][]bool{{true}}, m.Connected)
+	m := connected("a").Connections([]string{"a"})
+	require.Equal(t, [][]int{nil}, m.Connected)
 	require.Equal(t, []bool{true}, m.Direct)
 }

@@ -19,11 +19,10 @@ func four(hears ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, 4)}
 	for i := range 4 {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Connected = append(c.Connected, []bool{false, true, true, true})
 	}
-	c.Direct[0], c.Connected[0] = true, []bool{true, false, false, false}
+	c.Direct[0], c.Connected = true, [][]int{hears, {2, 3}, {1, 3}, {1, 2}}
 	for _, i := range hears {
-		c.Direct[i], c.Connected[0][i] = true, true
+		c.Direct[i] = true
 	}
 	return view.New(1, c, view.Terms{}, nil)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -15,10 +16,10 @@ import (
 // asksOf returns a view of members that are all connected to each other, and one ask of units for each of
 // the owners.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
-	c := &cluster.View{}
+	c := &cluster.View{Connected: clustertest.Mesh(3)}
 	for i := range 3 {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Connected, c.Direct = append(c.Connected, []bool{true, true, true}), append(c.Direct, true)
+		c.Direct = append(c.Direct, true)
 	}
 	v := view.New(1, c, view.Terms{}, nil)
 	var asks []wire.Ask

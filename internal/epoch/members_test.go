@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -41,7 +42,7 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 			direct := []bool{true, heard}
 			e.Store(view.New(0, &cluster.View{
 				Members: []cluster.Member{{Name: "a", State: cluster.Serving}, {Name: "b", State: cluster.Serving, Peer: other}},
-				Direct:  direct, Connected: [][]bool{direct, direct},
+				Direct:  direct, Connected: clustertest.Rows([][]bool{direct, direct}),
 			}, view.Terms{}, nil))
 			m.Swapped(e.View())
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -58,9 +59,7 @@ func members(t *testing.T, n int) []*member {
 			v.Members = append(v.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving, Peer: peer})
 			v.Direct = append(v.Direct, true)
 		}
-		for range all {
-			v.Connected = append(v.Connected, v.Direct)
-		}
+		v.Connected = clustertest.Mesh(len(all))
 		m.env.Store(view.New(0, v, view.Terms{Replicas: 1}, nil))
 	}
 	return all

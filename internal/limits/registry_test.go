@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -37,7 +38,7 @@ func (p peer) Tell(request []byte) { p.tell(request[wire.HeaderBytes:]) }
 // among returns the view of a node that is connected to the given number of other members.
 func among(members int, tell func(member int, message []byte)) *view.View {
 	all := slices.Repeat([]bool{true}, members+1)
-	v := &cluster.View{Members: []cluster.Member{{Name: "self"}}, Direct: all, Connected: slices.Repeat([][]bool{all}, members+1)}
+	v := &cluster.View{Members: []cluster.Member{{Name: "self"}}, Direct: all, Connected: clustertest.Mesh(members + 1)}
 	for i := range members {
 		v.Members = append(v.Members, cluster.Member{Name: fmt.Sprint("member ", i), Peer: peer{tell: func(message []byte) { tell(i, message) }}})
 	}

@@ -45,10 +45,13 @@ func sideOf(members int, heard ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Connected = append(c.Connected, make([]bool, members))
+		c.Connected = append(c.Connected, nil)
 	}
 	for _, i := range heard {
-		c.Direct[i], c.Connected[0][i], c.Connected[i][0] = true, true, true
+		c.Direct[i] = true
+		if i > 0 {
+			c.Connected[0], c.Connected[i] = append(c.Connected[0], i), []int{0}
+		}
 	}
 	return view.New(1, c, view.Terms{}, nil)
 }

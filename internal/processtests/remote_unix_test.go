@@ -202,7 +202,7 @@ func carryOut(n *node, failed *failures, o Order) Report {
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
 		for j := range v.Members {
-			r.Connected = r.Connected && v.Connected[i][j]
+			r.Connected = r.Connected && v.IsConnected(i, j)
 		}
 	}
 	r.Settled = v.Settled && v.Complete && len(v.Points) == len(v.Members)

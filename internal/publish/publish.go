@@ -83,7 +83,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	}
 	message := appendEntries(nil, news, p.cfg.Env.Now())
 	for _, i := range v.ConnectedMembers() {
-		if from < 0 || !v.Connected[from][i] { // each is connected to itself
+		if from < 0 || !v.IsConnected(from, i) { // each is connected to itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -80,7 +81,7 @@ func (c *circle) view(self int) *view.View {
 	if c.views == nil {
 		c.views = make(map[int]*view.View)
 	}
-	v := &cluster.View{Self: self, Connected: c.hears, Direct: c.hears[self]}
+	v := &cluster.View{Self: self, Connected: clustertest.Rows(c.hears), Direct: c.hears[self]}
 	for i := range c.nodes {
 		v.Members = append(v.Members, cluster.Member{Name: c.name(i), Announced: cluster.Serving, Peer: peer{c: c, from: self, to: i}})
 	}

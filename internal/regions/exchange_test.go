@@ -36,7 +36,7 @@ func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *
 	n.Begin()
 	v := view.New(n.Monotonic(), &cluster.View{
 		Members:   []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
-		Connected: [][]bool{{true}}, Direct: []bool{true},
+		Connected: [][]int{nil}, Direct: []bool{true},
 	}, view.Terms{}, nil)
 	n.Store(v)
 	n.Regions = New(Config{

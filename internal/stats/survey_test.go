@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/view"
@@ -43,9 +44,7 @@ func members(n, keys int) []*member {
 			v.Members = append(v.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving, Peer: all[i]})
 			v.Direct = append(v.Direct, true)
 		}
-		for range all {
-			v.Connected = append(v.Connected, v.Direct)
-		}
+		v.Connected = clustertest.Mesh(len(all))
 		m.env.Store(view.New(0, v, view.Terms{}, nil))
 	}
 	return all

@@ -83,7 +83,7 @@ func (n *Node) isFullyConnected(members int) bool {
 	v := n.View()
 	return len(v.Members) == members &&
 		!slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return m.State != cluster.Serving }) &&
-		!slices.ContainsFunc(v.Connected, func(row []bool) bool { return slices.Contains(row, false) })
+		!slices.ContainsFunc(v.Connected, func(row []int) bool { return len(row) < members-1 })
 }
 
 // Limiter starts a limiter, of the name "test" if l has no name.

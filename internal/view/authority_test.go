@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -52,8 +53,8 @@ func (m *moving) look(name string) {
 		if o.Name == name {
 			c.Self = i
 		}
-		c.Connected = append(c.Connected, slices.Repeat([]bool{true}, len(c.Members)))
 	}
+	c.Connected = clustertest.Mesh(len(c.Members))
 	c.Direct = slices.Repeat([]bool{true}, len(c.Members))
 	m.views[name] = New(m.now, c, Terms{Replicas: 1}, m.views[name])
 }
@@ -163,9 +164,7 @@ func glimpse(second int64, before *View, members string) *View {
 		x.Members = append(x.Members, m)
 		x.Direct = append(x.Direct, !strings.Contains(word, "-"))
 	}
-	for range x.Members {
-		x.Connected = append(x.Connected, make([]bool, len(x.Members)))
-	}
+	x.Connected = make([][]int, len(x.Members))
 	return New(second*int64(time.Second), x, Terms{Replicas: 1}, before)
 }
 
@@ -383,7 +382,7 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 // passes that on, and asks whoever owns it until then.
 func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
-	c := &cluster.View{Self: -1, Members: members, Connected: [][]bool{{true}}, Direct: []bool{true}}
+	c := &cluster.View{Self: -1, Members: members, Connected: [][]int{nil}, Direct: []bool{true}}
 	v := New(int64(time.Hour), c, Terms{Replicas: 1}, nil).ReceiveRanges(countsync.All())
 	id := bucket.ID{Hi: 1, Lo: 1}
 	require.Equal(t, v.Hashes[0], v.Answers(id))
@@ -400,7 +399,7 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	require.True(t, before.beganAlone && before.Ranges(Held).Equal(countsync.All()))
 	stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
 	m.members = append(m.members, stranger)
-	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Connected: [][]bool{{true, true}, {true, true}}}
+	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Connected: clustertest.Mesh(2)}
 	v := New(m.now, c, Terms{Replicas: 1}, before)
 	require.False(t, v.beganAlone)
 	require.True(t, before.MeetsApart(v))
@@ -418,13 +417,12 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	again := a // was taken off the roster, and has joined since whom the others have joined
 	again.Epoch = 1
 	see := func(self string, before *View, members ...cluster.Member) *View {
-		x := &cluster.View{Members: members}
+		x := &cluster.View{Members: members, Connected: clustertest.Mesh(len(members))}
 		for i, m := range members {
 			if m.Name == self {
 				x.Self = i
 			}
 			x.Direct = append(x.Direct, true)
-			x.Connected = append(x.Connected, slices.Repeat([]bool{true}, len(members)))
 		}
 		return New(int64(time.Hour), x, Terms{Replicas: 1}, before)
 	}
@@ -645,7 +643,7 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	}
 	settle()
 	began := cluster.Member{Name: "node-03", State: cluster.Serving, Announced: cluster.Serving, Born: time.Unix(1, 0)}
-	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Connected: [][]bool{{true}}}, Terms{}, nil)
+	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Connected: [][]int{nil}}, Terms{}, nil)
 	m.members, m.born = append(m.members, began), 3
 	m.join()
 	m.now = int64(time.Minute)

@@ -178,8 +178,8 @@ func (v *View) extend(next, queue []int) {
 	for len(queue) > 0 {
 		via := queue[0]
 		queue = queue[1:]
-		for i, heard := range v.Connected[via] {
-			if heard && next[i] < 0 {
+		for _, i := range v.Connected[via] {
+			if next[i] < 0 {
 				next[i] = next[via]
 				queue = append(queue, i)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -17,16 +18,16 @@ import (
 // hearing returns a view of member 0. Each row has the connections of one member: a member with "101" is
 // connected to the first and the third.
 func hearing(now int64, before *View, rows ...string) *View {
-	c := &cluster.View{Self: 0}
+	c, matrix := &cluster.View{Self: 0}, [][]bool(nil)
 	for i, row := range rows {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 		hears := make([]bool, len(rows))
 		for j := range row {
 			hears[j] = row[j] == '1'
 		}
-		c.Connected = append(c.Connected, hears)
+		matrix = append(matrix, hears)
 	}
-	c.Direct = c.Connected[0]
+	c.Connected, c.Direct = clustertest.Rows(matrix), matrix[0]
 	return New(now, c, Terms{Replicas: 1}, before)
 }
 
@@ -273,7 +274,7 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	cut.Members[0].Announced = cluster.Leaving
 	leaving := New(2, cut.View, Terms{Replicas: 1}, whole)
 	left := New(3, &cluster.View{
-		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Connected: [][]bool{{true, false}, {false, true}},
+		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Connected: [][]int{nil, nil},
 	}, Terms{Replicas: 1}, leaving)
 	for name, v := range map[string]*View{"leaving": leaving, "left": left} {
 		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1, 0)}
@@ -295,7 +296,7 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 	all := hearing(1, stays, "11", "11")
 	all.Members[0].Announced, all.Members[1].Announced = cluster.Leaving, cluster.Leaving
 	leaving := New(2, all.View, Terms{Replicas: 1}, stays)
-	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Connected: [][]bool{{true}}}, Terms{Replicas: 1}, leaving)
+	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Connected: [][]int{nil}}, Terms{Replicas: 1}, leaving)
 	mine, other := ordered(stays, 0), ordered(stays, 1)
 	asks := []wire.Op{wire.OpTake, wire.OpDebit, wire.OpPeek, wire.OpWait, wire.OpLend, wire.OpHold}
 	gives := []wire.Op{wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset}
@@ -370,14 +371,14 @@ func TestHearingAgainEndsALoss(t *testing.T) {
 func TestPathsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "members")
-		c := &cluster.View{Self: 0}
+		c, matrix := &cluster.View{Self: 0}, [][]bool(nil)
 		for i := range n {
 			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 			row := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "row")
 			row[i] = true
-			c.Connected = append(c.Connected, row)
+			matrix = append(matrix, row)
 		}
-		c.Direct = c.Connected[0]
+		c.Connected, c.Direct = clustertest.Rows(matrix), matrix[0]
 		v := New(0, c, Terms{}, nil)
 
 		const far = 1 << 20
@@ -390,7 +391,7 @@ func TestPathsAreShortest(t *testing.T) {
 			for range n {
 				for i := range n {
 					for j := range n {
-						if c.Connected[i][j] {
+						if matrix[i][j] {
 							d[j] = min(d[j], d[i]+1)
 						}
 					}

@@ -116,20 +116,17 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.Reaches(i) }), wire.Budget
 }
 
-// refusesAllMissing reports whether members are missing and each member of this side reports that
-// the hosts of all of them refuse its connections. A missing member whose host is silent may live,
-// and may be connected to others.
-func (v *View) refusesAllMissing() bool {
+// haveMissingEnded reports whether members are missing and the processes of all of them have ended.
+// A missing member whose host is silent may live, and may be connected to others.
+func (v *View) haveMissingEnded() bool {
 	missing := false
 	for j := range v.Members {
 		if v.Next[j] >= 0 {
 			continue
 		}
 		missing = true
-		for i := range v.Members {
-			if v.Next[i] >= 0 && (v.Refuses == nil || !v.Refuses[i][j]) {
-				return false
-			}
+		if v.Ended == nil || !v.Ended[j] {
+			return false
 		}
 	}
 	return missing

@@ -19,11 +19,13 @@ func seen(members, expect int, heard ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Connected = append(c.Connected, make([]bool, members))
-		c.Connected[i][i] = true
+		c.Connected = append(c.Connected, nil)
 	}
 	for _, i := range heard {
-		c.Direct[i], c.Connected[0][i], c.Connected[i][0] = true, true, true
+		c.Direct[i] = true
+		if i > 0 {
+			c.Connected[0], c.Connected[i] = append(c.Connected[0], i), []int{0}
+		}
 	}
 	c.Direct[0] = true
 	return New(0, c, Terms{Expect: expect}, nil)
@@ -97,16 +99,19 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 
 // ConnectedBy returns the view that the cluster gives to the member self, which is connected to some members.
 func ConnectedBy(self int, members, heard []int) *cluster.View {
-	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
+	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]int, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
 		c.Direct[at] = slices.Contains(heard, m)
 		if m == self {
 			c.Self = at
 		}
-		c.Connected[at] = make([]bool, len(members))
 	}
-	c.Connected[c.Self] = c.Direct
+	for at := range members {
+		if c.Direct[at] && at != c.Self {
+			c.Connected[c.Self] = append(c.Connected[c.Self], at)
+		}
+	}
 	return c
 }
 

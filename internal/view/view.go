@@ -108,7 +108,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	}
 	v.Ring = before.ringOf(names)
 	v.Complete = v.Side == len(v.Points) && len(v.Points) >= v.Expect
-	v.vacated = v.Side > 0 && v.refusesAllMissing()
+	v.vacated = v.Side > 0 && v.haveMissingEnded()
 	v.keepPlaces(names, now, before)
 	v.admit(names, before)
 	v.beganAlone = (before == nil || before.beganAlone) && (len(v.Points) == 0 || v.Serves() && len(v.Points) == 1)

@@ -176,6 +176,24 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
+// Rest reports whether no change waits for Collect. If so, the next change is signalled on wake,
+// once, unless the channel is full. So a caller need not collect before: a change that Rest does
+// not find is signalled. A store that does not track has no changes.
+func (s *Store) Rest(wake chan<- struct{}) bool {
+	t := s.tracker.Load()
+	if t == nil {
+		return true
+	}
+	t.wake.Store(&wake) // before it looks: raise sets a bit, and then loads wake
+	for i := range t.changed {
+		if t.changed[i].Load() != 0 {
+			t.wake.Store(nil)
+			return false
+		}
+	}
+	return true
+}
+
 // note is called for every change of a count, c of sh, which l judges. Before Track it
 // reads nothing that a check has no other need of.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
@@ -193,6 +211,7 @@ type tracker struct {
 	self             uint64 // whose units are that are spent here
 	hurry            chan<- struct{}
 	changed, hurried []atomic.Uint64
+	wake             atomic.Pointer[chan<- struct{}] // is signalled by the next change; nil if none is to be
 }
 
 // changes is what Track adds to a shard, under its lock: lists of ids, in which
@@ -269,11 +288,18 @@ func (ch *changes) hurry(c *slot) {
 	}
 }
 
-// raise sets the shard's bit.
+// raise sets the shard's bit. The first change after Rest signals.
 func (ch *changes) raise(shards []atomic.Uint64) {
 	word, bit := &shards[ch.shard/64], uint64(1)<<(ch.shard%64)
-	if word.Load()&bit == 0 {
-		word.Or(bit)
+	if word.Load()&bit != 0 {
+		return
+	}
+	word.Or(bit)
+	if wake := ch.tracker.wake.Load(); wake != nil && ch.tracker.wake.CompareAndSwap(wake, nil) {
+		select {
+		case *wake <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -336,3 +336,59 @@ func (s *Store) collectAll(hurried bool, list []Change) []Change {
 	_, list = s.Collect(0, math.MaxInt, hurried, list)
 	return list
 }
+
+func TestRestSignalsTheNextChange(t *testing.T) {
+	limit := Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute}
+	for name, change := range map[string]func(s *Store, id ID){
+		"a take":               func(s *Store, id ID) { s.Take(id, &limit, 0, 1) },
+		"a debit":              func(s *Store, id ID) { s.Debit(id, &limit, 0, 1) },
+		"a reset":              func(s *Store, id ID) { s.Reset(id, 1) },
+		"units from elsewhere": func(s *Store, id ID) { s.SpendElsewhere(id, &limit, 0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, wake := newStore(1<<16, 128), make(chan struct{}, 1)
+			require.True(t, s.Rest(wake), "a store that does not track has no changes")
+			s.Track(1, 1, nil)
+			require.True(t, s.Rest(wake))
+			require.Empty(t, wake)
+			change(s, ID{1, 1})
+			require.Len(t, wake, 1)
+			<-wake
+			change(s, ID{1 << 63, 2})
+			require.Empty(t, wake, "it rests no more")
+			require.False(t, s.Rest(wake), "changes wait")
+			s.Collect(0, math.MaxInt, false, nil)
+			require.True(t, s.Rest(wake))
+			require.Empty(t, wake)
+		})
+	}
+}
+
+// A change that Rest does not find signals, though it comes at the same time.
+func TestRestMissesNoChange(t *testing.T) {
+	limit := Limit{Algorithm: FixedWindow, Rate: 1 << 20, Per: time.Hour}
+	s, wake := newStore(1<<16, 128), make(chan struct{}, 1)
+	s.Track(1, 1, nil)
+	const changes = 20_000
+	var all sync.WaitGroup
+	all.Go(func() {
+		for i := range changes {
+			s.Take(ID{uint64(i) << 48, 1}, &limit, 0, 1)
+		}
+	})
+	units := int64(0)
+	for units < changes {
+		_, list := s.Collect(0, math.MaxInt, false, nil)
+		for _, c := range list {
+			units += c.Units
+		}
+		if s.Rest(wake) && units < changes {
+			select {
+			case <-wake:
+			case <-time.After(time.Minute):
+				t.Fatal("a change was not signalled")
+			}
+		}
+	}
+	all.Wait()
+}

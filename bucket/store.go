@@ -247,22 +247,28 @@ const (
 // Compact takes one bounded step through the store: it forgets counts that have
 // recovered and gives back memory that few counts are left in. Nothing else
 // needs it: without it a place is used again once a new id comes upon it.
-// A ticker that calls it keeps Len and the memory near what is in use.
-func (s *Store) Compact(now int64) {
+// A ticker that calls it keeps Len and the memory near what is in use. It returns the number
+// of counts that it forgot, and whether it has come to the last shard.
+func (s *Store) Compact(now int64) (freed int, last bool) {
 	slots := 0
 	for range min(compactShards, len(s.shards)) {
-		sh := &s.shards[s.step.Add(1)%uint64(len(s.shards))]
+		at := s.step.Add(1) % uint64(len(s.shards))
+		sh := &s.shards[at]
 		sh.mu.Lock()
 		if len(sh.slots)+len(sh.logs.logs) > 0 {
 			slots += len(sh.slots)
-			s.total.Add(-int64(sh.reclaim(now, &s.placement)))
+			forgot := sh.reclaim(now, &s.placement)
+			s.total.Add(-int64(forgot))
+			freed += forgot
 			sh.shrink(&s.placement)
 		}
 		sh.mu.Unlock()
+		last = last || at == uint64(len(s.shards)-1)
 		if slots >= compactSlots {
-			return
+			break
 		}
 	}
+	return freed, last
 }
 
 // locate returns the shard that id belongs in, and its place there (placement).

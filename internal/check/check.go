@@ -110,6 +110,7 @@ func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
+	c.Handover.Stir() // its tombstone is to be forgotten, even if the store does not track
 }
 
 // LongestWait bounds the time for which a node of the given timeout works on a request, whatever wait

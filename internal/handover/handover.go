@@ -69,7 +69,10 @@ type Handover struct {
 
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned chan struct{} // the view has changed
-	tracks sync.Once     // before the first frame comes or goes
+	// stirred ends the rest of Run: a count has changed, a frame has come, or a count was reset
+	// before the store tracks.
+	stirred chan struct{}
+	tracks  sync.Once // before the first frame comes or goes
 
 	swap     sync.Mutex                // guards what follows, as far as the next lock
 	leavers  map[countsync.Member]bool // members that have said themselves that they leave, before gossip does
@@ -88,7 +91,6 @@ type Handover struct {
 	warned  bool                                  // that this takes long has been logged
 
 	locating atomic.Bool // a round of asking is under way
-	lag      atomic.Pointer[Stats]
 }
 
 // Stats is a weir.StreamStats.
@@ -107,7 +109,7 @@ type Stats struct {
 func New(c Config) *Handover {
 	h := &Handover{
 		cfg: c, stream: c.Stream,
-		hurry: make(chan struct{}, 1), turned: make(chan struct{}, 1),
+		hurry: make(chan struct{}, 1), turned: make(chan struct{}, 1), stirred: make(chan struct{}, 1),
 		leavers: make(map[countsync.Member]bool), complete: make(map[countsync.Member]bool),
 		feeders: make(map[countsync.Member]*feeder),
 	}

@@ -104,6 +104,27 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 	})
 }
 
+func TestAfterAnIdleMinuteAChangeIsCopiedWithin100Milliseconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		nodes := []*node{join(t, network.Host("a")), join(t, network.Host("b"))}
+		limit, id := &bucket.Limit{Rate: 1000, Per: 24 * time.Hour}, bucket.ID{Hi: 1, Lo: 1}
+		for spent := int64(1); spent <= 3; spent++ {
+			time.Sleep(time.Minute)
+			for _, n := range nodes {
+				if n.View().Holds(id) {
+					n.counts.Take(id, limit, n.Now(), 1)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			for _, n := range nodes {
+				used, _, _ := n.counts.Used(id, n.Now())
+				require.Equal(t, spent, used)
+			}
+		}
+	})
+}
+
 // On a slow link an item waits for its acknowledgement longer than for the next item. So
 // Leave waits only for the items that were queued when it began.
 func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {

@@ -19,6 +19,10 @@ const (
 	// there within 100 ms. It is no part of any other time, so that in virtual time
 	// nothing that began with one round falls together with another.
 	collectEvery = 50*time.Millisecond - 9
+	// sweepRested is the time between two rounds of a node that rests and has tallies or resets to
+	// forget. A round makes up for the sweeps that were left out, so none lives longer.
+	sweepRested = time.Second - 9
+	maxSweeps   = 128 // of one round; as many see all tallies
 	// reviewEvery is the time between two parts of a review: it takes a fifth of a
 	// processor's time, and two seconds for a million resets.
 	reviewEvery = time.Millisecond - 7
@@ -46,10 +50,12 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-// Run sends what changes, and moves authority, until the node's life ends.
+// Run sends what changes, and moves authority, until the node's life ends. It rests while nothing
+// changes, and then no timer fires. A change ends the rest, and is collected within collectEvery,
+// as it would be without one.
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
-	over := true        // there is none
+	over, rests := true, false
 	// The members that are to be sent something are woken once all is done: what is sent before
 	// decides whether authority moves now or later.
 	var ready []countsync.Member
@@ -64,6 +70,12 @@ func (h *Handover) Run() {
 			hurried = true
 			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-h.turned:
+		case <-h.stirred:
+			if rests {
+				rests = false
+				tick.Reset(collectEvery)
+			}
+			continue
 		case <-review.C:
 			found, reviewed := h.stream.ReviewPart(h.cfg.Env.Now(), h.View())
 			if !reviewed {
@@ -72,16 +84,20 @@ func (h *Handover) Run() {
 			h.Wake(found)
 			continue
 		case <-tick.C:
-			due = true
+			due, rests = true, false
 			if over {
+				h.sweep(time.Since(begun))
 				begun = time.Now()
-				h.stream.Sweep(h.cfg.Env.Now())
 			}
 		case <-h.cfg.Env.Done():
 			return
 		}
 		if h.View().Stale(h.cfg.Env.Monotonic()) {
 			h.Refresh()
+		}
+		if rests {
+			rests = false
+			tick.Reset(collectEvery)
 		}
 		v := h.View()
 		if v != h.known {
@@ -93,7 +109,7 @@ func (h *Handover) Run() {
 			ready = append(ready, h.handExcess(v)...)
 			h.enlist()
 			h.locate(h.View())
-			ready = append(ready, h.measure(v)...)
+			ready = append(ready, h.behind(v)...)
 			v = h.View()
 		}
 		var more []countsync.Member
@@ -105,6 +121,9 @@ func (h *Handover) Run() {
 			next := collectEvery / collectParts
 			if over {
 				next = max(next, collectEvery-time.Since(begun))
+				if rests = h.mayRest(v); rests {
+					h.waiting, next = 0, h.restFor()
+				}
 			}
 			tick.Reset(next)
 		}
@@ -113,6 +132,39 @@ func (h *Handover) Run() {
 			ready = ready[:0]
 		}
 	}
+}
+
+// Stir ends the rest of Run. It does not block.
+func (h *Handover) Stir() { env.Signal(h.stirred) }
+
+// sweep has the stream forget what has recovered, in as many steps as there were rounds in a time.
+func (h *Handover) sweep(since time.Duration) {
+	for range min(max(1, since/collectEvery), maxSweeps) {
+		h.stream.Sweep(h.cfg.Env.Now())
+	}
+}
+
+// mayRest reports whether this node has nothing to do before the next event. Each event signals a
+// channel of Run after it has happened, so that one which mayRest does not see yet ends the rest.
+func (h *Handover) mayRest(v *view.View) bool {
+	if v != h.View() || h.starting.Load() || !v.Stays() || v.Joins() || !v.Settled || !v.Lasts() {
+		return false
+	}
+	for i, m := range v.Hashes {
+		if i != v.Self && v.Reaches(i) && !h.stream.Idle(m) {
+			return false
+		}
+	}
+	return h.cfg.Counts.Rest(h.stirred)
+}
+
+// restFor returns how long Run rests at most. Without tallies and resets that is for an hour, as a
+// timer has to have some time.
+func (h *Handover) restFor() time.Duration {
+	if b := h.stream.Beside(); b.Tallies+b.Resets > 0 {
+		return sweepRested
+	}
+	return time.Hour
 }
 
 // turn takes a changed view into account: which members are there, which is to have what,
@@ -160,6 +212,7 @@ func (h *Handover) track(v *view.View) {
 			self = v.Hashes[v.Self]
 		}
 		h.cfg.Counts.Track(self, h.cfg.Env.Now(), h.hurry)
+		h.Stir() // the store that was not tracked had no changes
 	})
 }
 
@@ -304,6 +357,7 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
 	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendResponse(dst, wire.Done, 0))
+	h.Stir() // what it brings may be for others
 	if err != nil {
 		return nil
 	}
@@ -337,32 +391,31 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// measure records how far the members that this node reaches are behind. It returns the members
-// for which counts wait or a scan is under way.
-func (h *Handover) measure(v *view.View) (behind []countsync.Member) {
-	var s Stats
+// behind returns the members that this node reaches for which counts wait or a scan is under way.
+func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
+	for i, m := range v.Hashes {
+		if i != v.Self && v.Reaches(i) {
+			if lag := h.stream.Lag(m, h.cfg.Env.Now()); lag.Counts > 0 || lag.Scanning {
+				behind = append(behind, m)
+			}
+		}
+	}
+	return behind
+}
+
+// Stats returns how far the members that this node reaches are behind.
+func (h *Handover) Stats() (s Stats) {
+	v := h.View()
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
 			lag := h.stream.Lag(m, h.cfg.Env.Now())
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)
-			if lag.Counts > 0 || lag.Scanning {
-				behind = append(behind, m)
-			}
 		}
 	}
 	b := h.stream.Beside()
 	s.Tallies, s.Resets, s.Bytes = b.Tallies, b.Resets, b.Bytes
 	s.Sent = b.Sent
 	s.TalliesDropped, s.ResetsDropped = b.TalliesDropped, b.ResetsDropped
-	h.lag.Store(&s)
-	return behind
-}
-
-// Stats returns how far the members that are connected are behind, as of the last round.
-func (h *Handover) Stats() Stats {
-	if s := h.lag.Load(); s != nil {
-		return *s
-	}
-	return Stats{}
+	return s
 }

@@ -105,6 +105,16 @@ func (v *View) Stale(now int64) bool {
 	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
 }
 
+// Lasts reports whether no time makes the view stale: only an event does.
+func (v *View) Lasts() bool {
+	for i := range v.Away {
+		if !v.Away[i] && v.Next[i] < 0 || !v.doubled[i] && v.mute[i] != 0 {
+			return false
+		}
+	}
+	return !v.HasAny(awaitedOrVacant | abandonedOrClaimed)
+}
+
 // ConnectedMembers returns the index in Members of each other member that this node is connected to itself.
 func (v *View) ConnectedMembers() (heard []int) {
 	for i := range v.Members {

@@ -77,26 +77,25 @@ func (s *shard) changed(r *record) {
 
 // RunCopies copies records until the node's life ends.
 func (h *Holds) RunCopies() {
-	again := time.NewTimer(copyRetry)
-	defer again.Stop()
+	again := time.NewTimer(copyRetry) // runs while a record was not acknowledged
+	again.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	<-pause.C
-	failed := false
+	defer again.Stop()
 	for {
 		select {
 		case <-h.table.changed:
 		case <-again.C:
-			if again.Reset(copyRetry); !failed {
-				continue
-			}
 		case <-h.cfg.Env.Done():
 			return
 		}
 		if !h.table.used.Load() {
 			continue
 		}
-		failed = h.copyRecords(h.cfg.Env.Context()) > 0
+		if h.copyRecords(h.cfg.Env.Context()) > 0 {
+			again.Reset(copyRetry)
+		}
 		pause.Reset(copyPause)
 		select {
 		case <-pause.C:

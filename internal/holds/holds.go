@@ -254,17 +254,30 @@ func refuse(r *wire.Result) {
 }
 
 // Run renews what this node holds, and forgets what others have not renewed, until the
-// node's life ends.
+// node's life ends. It rests until the first hold.
 func (h *Holds) Run() {
 	tick := time.NewTimer(renewEvery + h.cfg.Env.View().Offset(renewEvery))
 	defer tick.Stop()
-	for {
+	for rests := false; ; {
 		select {
 		case <-tick.C:
 			tick.Reset(renewEvery)
 		case <-h.wake: // holds may have to be renewed elsewhere
+		case <-h.table.begins:
 		case <-h.cfg.Env.Done():
 			return
+		}
+		if !h.table.used.Load() {
+			rests = true
+			tick.Stop()
+			continue
+		}
+		if rests {
+			rests = false
+			tick.Reset(renewEvery)
+			if now := h.cfg.Env.Monotonic(); len(h.known.load()) == 0 {
+				h.looked.Store(now) // Run was not late
+			}
 		}
 		h.look()
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/queue"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -47,6 +48,7 @@ type table struct {
 	room    *room         // for entries and live records
 	dead    *room         // for records that have ended
 	changed chan struct{} // signals that a record is to be copied
+	begins  chan struct{} // signals that used is set
 	age     func() time.Duration
 	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while it does
 	used    atomic.Bool  // an id was looked for; until then all shards are empty, and stay unlocked
@@ -138,7 +140,7 @@ func (d *digest) drop(of *ref, units int64) {
 }
 
 func newTable(most int, age func() time.Duration) *table {
-	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1), age: age}
+	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1), begins: make(chan struct{}, 1), age: age}
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.room.of, s.deadRoom.of, s.signal, s.apart = t.room, t.dead, t.changed, &t.apart
@@ -407,8 +409,8 @@ func (t *table) count(self uint64) (held, known int) {
 }
 
 func (t *table) lock(id bucket.ID) *shard {
-	if !t.used.Load() {
-		t.used.Store(true)
+	if !t.used.Load() && t.used.CompareAndSwap(false, true) {
+		env.Signal(t.begins)
 	}
 	return t.lockShard(shardOf(id))
 }

@@ -225,14 +225,20 @@ func (g *gossipCluster) size() int {
 	return 1
 }
 
-// tickEvery is the pace at which the roster ages.
-const tickEvery = time.Second
+const (
+	// tickEvery is the pace at which the roster ages.
+	tickEvery = time.Second
+	// tickRested is the pace once nothing has changed for as long and all members are reached. Then
+	// only tombstones age.
+	tickRested = 10 * time.Second
+)
 
 // watch keeps the view, and is the one goroutine that calls h.Changed.
 func (g *gossipCluster) watch(h Handler) {
-	ticker := time.NewTicker(tickEvery)
-	defer ticker.Stop()
 	before := time.Now()
+	changed, due := before, before.Add(tickEvery)
+	tick := time.NewTimer(tickEvery)
+	defer tick.Stop()
 	var told *View
 	for {
 		if v := g.refresh(); v != told {
@@ -244,18 +250,34 @@ func (g *gossipCluster) watch(h Handler) {
 		case <-g.ctx.Done():
 			return
 		case <-g.wake:
-		case <-ticker.C:
+			changed = time.Now()
+			if next := changed.Add(tickEvery); next.Before(due) {
+				due = next
+				tick.Reset(tickEvery)
+			}
+		case <-tick.C:
 			now, view := time.Now(), g.view.Load()
 			g.step(func(r *detect.Roster) detect.Change {
-				if pause := now.Sub(before) - 2*tickEvery; pause > 0 {
+				if pause := now.Sub(due) - tickEvery; pause > 0 {
 					r.SkipPause(pause, now)
 				}
 				return r.Tick(before, now, view.OnSide)
 			})
 			before = now
 			g.revive()
+			next := tickEvery
+			if now.Sub(changed) >= tickRested && isWhole(view) {
+				next = tickRested
+			}
+			due = now.Add(next)
+			tick.Reset(next)
 		}
 	}
+}
+
+// isWhole reports whether all members are on the side of this node, and none is dead.
+func isWhole(v *View) bool {
+	return !slices.ContainsFunc(v.Members, func(m Member) bool { return m.State == Missing || m.State == Dead })
 }
 
 // revive steps in again those that count as dead, though gossip has them for

@@ -91,15 +91,14 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 			pause = min(pause, early)
 			early = min(2*early, rejoinLeast+rejoinJitter)
 		}
-		least := min(pause, hurryPause)
-		if !sleep(g.ctx, least) {
-			return
-		}
-		rest := time.NewTimer(pause - least)
+		hurried := time.Now().Add(min(pause, hurryPause))
+		rest := time.NewTimer(pause)
 		select {
 		case <-g.ctx.Done():
 		case <-rest.C:
 		case <-g.hurry:
+			sleep(g.ctx, time.Until(hurried))
+			unsignal(g.hurry) // the next attempt serves all of these
 		}
 		rest.Stop()
 		switch {

@@ -7,3 +7,11 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
+
+// unsignal takes a signal back that has not been taken yet.
+func unsignal(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}

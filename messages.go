@@ -27,7 +27,7 @@ func (m messages) Handle(q *check.Message, dst []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return n.published.Answer(dst, &question), nil
+		return n.published.Answer(dst, &question, q.From), nil
 	case q.Op == wire.OpSince:
 		return n.epochs.Serve(q.Body, dst)
 	case q.Op == wire.OpTop && len(q.Body) == 0:

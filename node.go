@@ -255,6 +255,12 @@ func (n *Node) Published(prefix string) (values []Published, revision uint64) {
 	return publish.Values[Published](&n.published.Store, prefix)
 }
 
+// PublishedAfter returns a channel that is closed once the revision of Published is not the given one,
+// so that a caller need not poll. It stays open when the node closes.
+func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
+	return n.published.After(revision)
+}
+
 // sleep waits for d. It returns early if ctx or the node ends, and at once if the deadline of ctx
 // is before the end of d.
 func (n *Node) sleep(ctx context.Context, d time.Duration) error {

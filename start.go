@@ -95,6 +95,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())
 	n.joining.began = n.env.Monotonic()
+	n.outage.Event = make(chan struct{}, 1)
+	n.meters.Limits.WithoutOwner = n.outage.Stir
 	n.scratches.New = func() any { return new(scratch) }
 	n.checks.Connect(n.checkConfig())
 	n.env.Begin()
@@ -104,12 +106,17 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.handover.Refresh()
 	cfg.warnOfPublicSeed(n.env.View())
-	n.env.Every(owner.CompactEvery, owner.CompactEvery, func() { n.owner.Compact(cfg.MaxKeys, n.env.Now()) })
+	n.env.Repeat(owner.CompactEvery, nil, func(bool) time.Duration { return n.owner.Compact(cfg.MaxKeys, n.env.Now()) })
 	n.env.Go(n.handover.Run)
 	n.env.Go(func() {
 		n.published.Run(n.env.Context(), publish.CompareEvery+n.env.View().Offset(publish.CompareEvery))
 	})
-	n.env.Every(limits.DeclareEvery+n.env.View().Offset(limits.DeclareEvery), limits.DeclareEvery, func() { n.registry.Declare(n.env.View()) })
+	n.env.Repeat(limits.DeclareEvery+n.env.View().Offset(limits.DeclareEvery), n.registry.Changed(), func(woken bool) time.Duration {
+		if woken {
+			return n.registry.Hurry()
+		}
+		return n.registry.Declare(n.env.View())
+	})
 	n.env.Go(func() { n.epochs.Run(n.env.Context()) })
 	n.env.Go(n.asker.Run)
 	n.env.Go(n.clients.holds.Run)
@@ -124,9 +131,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	env.FillInside(ctx, n.inside())
 	n.outage.Restart(n.env.Monotonic())
-	n.env.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Monotonic()).Log(cfg.Logger)
-	})
+	n.env.Go(n.watchOutages)
 	return n, nil
 }
 
@@ -149,6 +154,8 @@ func (n *Node) checkConfig() check.Config {
 func (n *Node) swapped(v *view.View) {
 	now := n.env.Monotonic()
 	n.outage.Lost(now, v.Avoided(now)...)
+	n.outage.Stir()
+	n.registry.Stir()
 	n.published.Changed()
 	n.epochs.Swapped(v)
 	n.clients.holds.Swapped(v)

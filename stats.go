@@ -205,6 +205,31 @@ func (n *Node) Outages() []PastOutage {
 // lines of its log about one.
 const watchEvery = time.Second
 
+// watchOutages observes the node each second while an outage lasts or may begin. Else it waits for an
+// event that can begin one.
+func (n *Node) watchOutages() {
+	tick := time.NewTimer(watchEvery)
+	defer tick.Stop()
+	var event <-chan struct{} // nil while the node is observed
+	for {
+		select {
+		case <-event:
+			n.outage.Resume(n.env.Monotonic())
+			event = nil
+			tick.Reset(watchEvery)
+		case <-tick.C:
+			n.outage.Observe(n.meters.Limits.OutageFacts(n.env.View()), n.env.Monotonic()).Log(n.cfg.Logger)
+			if n.outage.MayRest() {
+				event = n.outage.Event
+				continue
+			}
+			tick.Reset(watchEvery)
+		case <-n.env.Done():
+			return
+		}
+	}
+}
+
 // HoldingStats says what this node keeps of its region's part of Global limits.
 // Without other regions it is zero.
 type HoldingStats struct {

@@ -49,6 +49,7 @@ type Book struct {
 type values interface {
 	Publish(name string, version uint64, value []byte) error
 	Published(prefix string) (values []weir.Published, revision uint64)
+	PublishedAfter(revision uint64) <-chan struct{}
 }
 
 // BookOptions say how a Book runs. The zero BookOptions are valid.
@@ -61,7 +62,8 @@ const (
 	poll      = 5 * time.Second
 	quiet     = 50 * time.Millisecond  // without an event, before a changed file is read
 	patience  = time.Second            // that events may put off the reading
-	overrides = 200 * time.Millisecond // between looks at what is published
+	overrides = 200 * time.Millisecond // between two looks at the published values
+	clockLook = time.Second            // between two looks at a clock that may step, before an override ends
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. Its
@@ -115,18 +117,38 @@ func (b *Book) start(watch func(context.Context)) {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.stopped.Go(func() { watch(ctx) })
-	b.stopped.Go(func() {
-		tick := time.NewTicker(overrides)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				b.refresh()
-			}
+	b.stopped.Go(func() { b.follow(ctx) })
+}
+
+// follow looks at the published values when one has changed, and when an override ends, until ctx is
+// done.
+func (b *Book) follow(ctx context.Context) {
+	pause := time.NewTimer(overrides)
+	defer pause.Stop()
+	for {
+		select { // many values may change at once, and each look reads all
+		case <-ctx.Done():
+			return
+		case <-pause.C:
 		}
-	})
+		b.refresh()
+		b.mu.Lock()
+		changed, ends := b.values.PublishedAfter(b.revision), b.nextPast
+		b.mu.Unlock()
+		var due <-chan time.Time
+		if !ends.IsZero() {
+			pause.Reset(min(max(overrides, ends.Sub(b.now())), clockLook))
+			due = pause.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+			pause.Reset(0)
+		case <-changed:
+			pause.Reset(overrides)
+		}
+	}
 }
 
 // Current is the version that holds now.

@@ -426,6 +426,8 @@ func (b *sharedValues) Published(prefix string) (all []weir.Published, revision 
 	return all, b.revision
 }
 
+func (b *sharedValues) PublishedAfter(uint64) <-chan struct{} { return nil }
+
 // booked is a Book of a text, of shared values and of a clock, that does nothing by
 // itself.
 func booked(t testing.TB, v values, now *time.Time, text string) *Book {

@@ -45,19 +45,23 @@ func (l *Life) Ended() bool { return l.ended.Load() }
 // a task starts tasks.
 func (l *Life) Go(task func()) { l.tasks.Go(task) }
 
-// Every runs a task that calls f, first after a while and then once in each period. A call
-// that takes longer than a period delays the next.
-func (l *Life) Every(first, period time.Duration, f func()) {
+// Repeat runs a task that calls f, first after a while, then each time after the time that f has returned,
+// and when wake, which may be nil, is signalled. Then woken is true, and with 0 the next time stays.
+func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bool) (next time.Duration)) {
 	l.Go(func() {
 		tick := time.NewTimer(first)
 		defer tick.Stop()
 		for {
+			woken := false
 			select {
 			case <-tick.C:
-				tick.Reset(period)
-				f()
+			case <-wake:
+				woken = true
 			case <-l.Done():
 				return
+			}
+			if next := f(woken); next > 0 {
+				tick.Reset(next)
 			}
 		}
 	})

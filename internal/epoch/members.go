@@ -17,6 +17,10 @@ const (
 	// lookEvery is how often a node asks the members again that did not respond, and one of the
 	// others: the clock of a suspended machine may have stopped.
 	lookEvery = 2 * time.Second
+	// lookRested is that time once each member has had its turn, and the epoch has not changed since. A
+	// clock that stopped for longer than the failure detection takes is corrected before: then the
+	// connections of the node are new.
+	lookRested = 10 * time.Second
 	// beginEvery is how often a node begins an epoch if it has none.
 	beginEvery = time.Minute
 	// askWait bounds a request, and askedAtOnce is how many are sent at once.
@@ -178,31 +182,56 @@ func (m *Members) Begin(ctx context.Context) {
 	}
 }
 
-// Run asks each member that this node begins to hear, and every two seconds one in turn. It calls
-// Begin every minute, the first time after an offset that depends on the name of this node. So most
-// nodes adopt the epoch that another node has begun.
+// Run asks each member that this node begins to hear, and one in turn each lookEvery or lookRested. It calls
+// Begin every minute until there is an epoch, the first time after an offset that depends on the name of
+// this node. So most nodes adopt the epoch that another node has begun.
 func (m *Members) Run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTimer(lookEvery)
 	defer tick.Stop()
-	next := m.cfg.Env.Monotonic() + int64(m.cfg.Env.View().Offset(beginEvery))
+	begin := m.cfg.Env.Monotonic() + int64(m.cfg.Env.View().Offset(beginEvery))
+	agreed, rests := 0, false // agreed counts the turns since the last change
 	for turn := 0; ; {
 		ticked := false
 		select {
 		case <-tick.C:
 			ticked = true
 		case <-m.wake:
+			if agreed = 0; rests {
+				rests = false
+				tick.Reset(lookEvery)
+			}
 		case <-ctx.Done():
 			return
 		}
-		v := m.cfg.Env.View()
+		v, before := m.cfg.Env.View(), m.Clock.Now(0).Epoch
 		m.meet(ctx, v)
-		if heard := v.ConnectedMembers(); ticked && len(heard) > 0 {
+		heard := v.ConnectedMembers()
+		if ticked && len(heard) > 0 {
 			turn++
-			_ = m.ask(ctx, v, heard[turn%len(heard)]) // its turn comes again
+			agreed++
+			if m.ask(ctx, v, heard[turn%len(heard)]) != nil {
+				agreed = 0 // its turn comes again
+			}
 		}
-		if now := m.cfg.Env.Monotonic(); now >= next {
-			next = now + int64(beginEvery)
+		now := m.cfg.Env.Monotonic()
+		if now >= begin {
+			begin = now + int64(beginEvery)
 			m.Begin(ctx)
+		}
+		epoch := m.Clock.Now(0).Epoch
+		if epoch != before {
+			agreed = 0
+		}
+		if !ticked {
+			continue
+		}
+		switch rests = agreed >= len(heard) && m.agrees.Load(); {
+		case !rests:
+			tick.Reset(lookEvery)
+		case len(heard) > 0:
+			tick.Reset(lookRested)
+		case epoch == 0:
+			tick.Reset(time.Duration(max(1, begin-now)))
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 
 		other.of.began.Add(-int64(time.Minute)) // as if the clock of this node had stopped
-		time.Sleep(lookEvery)
+		time.Sleep(lookRested)
 		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 	})
 }

@@ -19,6 +19,9 @@ const (
 	// DeclareEvery is the interval at which a node declares its limits to the next member. It does not
 	// divide any other interval, so that a node sends no two messages at one instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
+	// declareRested is the interval once each connected member has been sent the limits and connections
+	// and limits stay the same. It is for messages that were lost.
+	declareRested = time.Minute - 7
 	// maxNames is the maximum number of names in a Registry. It does not compare limits of further
 	// names.
 	maxNames = 4096
@@ -79,6 +82,7 @@ func (l *Limit) spelled() Limit {
 type Registry struct {
 	log      *slog.Logger
 	describe func(Limit) string
+	changed  chan struct{} // the limits or the connected members have changed
 
 	mu        sync.Mutex
 	at        map[string]int // index in all by name
@@ -86,7 +90,9 @@ type Registry struct {
 	conflicts uint64 // found so far
 	since     int64  // the time from which lines counts
 	lines     int
-	turn      int // the number of calls of Declare
+	turn      int  // the number of calls of Declare
+	fresh     int  // and since the last change
+	rests     bool // all connected members were sent the limits since
 }
 
 // registered is a limit of this node.
@@ -98,7 +104,7 @@ type registered struct {
 // NewRegistry returns a Registry. describe returns the numbers of a limit as the log has them; its
 // defaults are written out.
 func NewRegistry(log *slog.Logger, describe func(Limit) string) *Registry {
-	return &Registry{log: log, describe: describe, at: make(map[string]int)}
+	return &Registry{log: log, describe: describe, at: make(map[string]int), changed: make(chan struct{}, 1)}
 }
 
 // Conflicts returns the number of conflicts found so far.
@@ -119,6 +125,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 			r.all = append(r.all, registered{Limit: l})
 		}
 		r.mu.Unlock()
+		r.Stir()
 		return nil
 	}
 	held := &r.all[i]
@@ -137,7 +144,11 @@ func (r *Registry) Add(l Limit, now int64) error {
 		logs = l.conflicts(&before) && r.logs(&held.loggedHere, now)
 		held.Limit = l
 	}
+	differs := before != r.all[i].Limit
 	r.mu.Unlock()
+	if differs {
+		r.Stir()
+	}
 	if logs {
 		r.log.Warn("limits of one name and version have different numbers; raise Version or rename one",
 			"limit", l.Name, "version", l.Version, "numbers", r.describe(l.spelled()), "other_numbers", r.describe(before.spelled()))
@@ -200,19 +211,44 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
+// Stir signals Changed: the connected members may have changed. It does not block.
+func (r *Registry) Stir() { env.Signal(r.changed) }
+
+// Changed returns the channel that is signalled when the limits or the connected members have changed.
+// The caller then calls Hurry.
+func (r *Registry) Changed() <-chan struct{} { return r.changed }
+
+// Hurry has each connected member declared the limits once more. It returns the time until the next call
+// of Declare, or 0 if that stays.
+func (r *Registry) Hurry() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fresh = 0; !r.rests {
+		return 0
+	}
+	r.rests = false
+	return DeclareEvery
+}
+
 // Declare sends the limits of this node to the next of the members that it is connected to. A member compares
-// them with its own, and sends no answer.
-func (r *Registry) Declare(v *view.View) {
+// them with its own, and sends no answer. It returns the time until the next call.
+func (r *Registry) Declare(v *view.View) (next time.Duration) {
+	heard := v.ConnectedMembers()
 	r.mu.Lock()
 	turn := r.turn
 	r.turn++
+	r.fresh++
+	next, r.rests = DeclareEvery, r.fresh >= len(heard)
+	if r.rests {
+		next = declareRested
+	}
 	r.mu.Unlock()
-	heard := v.ConnectedMembers()
 	if len(heard) == 0 {
-		return
+		return next
 	}
 	to := heard[turn%len(heard)]
 	for _, message := range r.messages() {
 		v.Members[to].Peer.Tell(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
 	}
+	return next
 }

@@ -2,23 +2,48 @@ package owner
 
 import "time"
 
-// CompactEvery is the time between two calls of Compact. At this rate, a store of five million counts is
-// compacted within about ten seconds.
-const CompactEvery = 100 * time.Millisecond
+const (
+	// CompactEvery is the time between two calls of Compact. At this rate, a store of five million
+	// counts is compacted within about ten seconds.
+	CompactEvery = 100 * time.Millisecond
+	// compactRest is the time between two calls if the last pass over the store freed nothing. So
+	// memory is freed as much later. A store that is half full does not wait, as it would evict
+	// counts soon.
+	compactRest = 5 * time.Second
+)
 
 const (
 	compactFew    = 400_000 // below this number of counts, one step is enough
 	compactRounds = 10      // steps of one call if there are more
 )
 
-// Compact frees a part of the memory of counts that have recovered. maxKeys is the number of counts that
-// the node may hold.
-func (o *Owner) Compact(maxKeys int, now int64) {
-	rounds := 1
-	if o.counts.Len() >= min(compactFew, maxKeys/2) {
-		rounds = compactRounds
+// Compact frees a part of the memory of counts that have recovered, and returns the time until the next
+// call. maxKeys is the number of counts that the node may hold.
+func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
+	rounds, many := 1, o.counts.Len() >= min(compactFew, maxKeys/2)
+	if many || o.compacts.rested {
+		rounds = compactRounds // a rest ends with one call, and not with many
 	}
+	over := false
 	for range rounds {
-		o.counts.Compact(now)
+		freed, last := o.counts.Compact(now)
+		o.compacts.freed += freed
+		if over = last; over {
+			break
+		}
 	}
+	rests := over && o.compacts.freed == 0 && !many
+	if over {
+		o.compacts.freed = 0
+	}
+	if o.compacts.rested = rests || o.compacts.rested && !over; rests {
+		return compactRest
+	}
+	return CompactEvery
+}
+
+// compaction is the state of Compact between two calls.
+type compaction struct {
+	freed  int  // counts that the present pass over the store has freed
+	rested bool // the pass has begun after a rest
 }

@@ -27,6 +27,7 @@ type Owner struct {
 	tentative tentative
 	queues    queues
 	batches   sync.Pool // of *batch
+	compacts  compaction
 }
 
 // New returns the Owner of counts. stream knows of their resets.

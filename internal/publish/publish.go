@@ -35,6 +35,9 @@ const (
 	// CompareEvery is how often a node compares its values with the next of the members
 	// to which it is connected. The comparison finds values that were lost on their way.
 	CompareEvery = 2 * time.Second
+	// compareRested is that time once each of these members has been compared with, and nothing has
+	// changed since. A member that lacks a value learns so from the next question of another one.
+	compareRested = 10 * time.Second
 	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
 )
@@ -51,11 +54,12 @@ type Publisher struct {
 	cfg       Config
 	farAhead  loglimit.Line // of the line about a version that is refused
 	newcomers chan struct{} // Run is to look at the members
+	differing chan string   // the last member whose question showed that its values differ
 }
 
 // New returns a Publisher with an empty Store.
 func New(cfg Config) *Publisher {
-	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1)}
+	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1), differing: make(chan string, 1)}
 }
 
 // Put publishes a value on this node, and tells the members that are connected. Without a value
@@ -115,9 +119,15 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	p.spread(v, news, member)
 }
 
-// Answer appends the answer to another member's question. It sorts a store that has changed.
-func (p *Publisher) Answer(b []byte, q *Question) []byte {
+// Answer appends the answer to the question of the member from. It sorts a store that has changed.
+func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 	d := p.differs(q, maxMessageBytes)
+	if q.digests != p.digestsNow() {
+		select {
+		case p.differing <- from:
+		default:
+		}
+	}
 	return d.append(b, p.cfg.Env.Now())
 }
 
@@ -131,16 +141,25 @@ func (p *Publisher) Changed() {
 
 // Run compares the values of this node with those of other members until ctx is done: with every member
 // as soon as this node is connected to it, and then with one member after the other, first after a while.
+// While it rests, it compares at once with a member whose question shows that its values differ. It does
+// not do so otherwise, as the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
 	met := make(map[uint64]bool) // by hash, the members to which this node is connected: whether it has compared with them
-	for turn := 0; ; {
-		due := false
+	turn, same := 0, 0           // same counts the turns since the last change
+	var (
+		changed <-chan struct{} // the values have changed; nil unless Run rests
+		differs <-chan string   // likewise
+	)
+	for {
+		due, other := false, ""
 		select {
 		case <-p.newcomers:
 		case <-tick.C:
 			due = true
+		case <-changed:
+		case other = <-differs:
 		case <-ctx.Done():
 			return
 		}
@@ -155,18 +174,35 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		default:
 		}
 		if due {
-			tick.Reset(CompareEvery)
 			p.sweep(p.cfg.Env.Now())
+		} else {
+			same = 0
 		}
-		v, before := p.cfg.Env.View(), met
+		v, before, revision := p.cfg.Env.View(), met, p.Stats().Revision
 		heard := v.ConnectedMembers()
 		met = make(map[uint64]bool)
 		for _, i := range heard {
 			met[v.Hashes[i]] = before[v.Hashes[i]] || p.compare(ctx, v, i) == nil
 		}
+		if i, known := v.Named[view.NameHash(other)]; known && v.Direct[i] && i != v.Self {
+			_ = p.compare(ctx, v, i)
+		}
 		if due && len(heard) > 0 {
 			turn++
-			_ = p.compare(ctx, v, heard[turn%len(heard)]) // it is asked again when its turn comes
+			if same++; p.compare(ctx, v, heard[turn%len(heard)]) != nil {
+				same = 0 // it is asked again when its turn comes
+			}
+		}
+		if p.Stats().Revision != revision {
+			same = 0
+		}
+		switch rests := same >= len(heard); {
+		case rests:
+			changed, differs = p.After(revision), p.differing
+			tick.Reset(compareRested)
+		case due || differs != nil:
+			changed, differs = nil, nil
+			tick.Reset(CompareEvery)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return p.c.nodes[p.to].Answer(wire.AppendResponse(nil, wire.Done, 0), &q), nil
+	return p.c.nodes[p.to].Answer(wire.AppendResponse(nil, wire.Done, 0), &q, p.c.name(p.from)), nil
 }
 
 // Each node has a Publisher. A value that one of them is given all have.
@@ -204,6 +204,13 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 		for i := range c.nodes {
 			require.Contains(t, c.shown(i), "z=2 ")
 		}
+		time.Sleep(time.Minute) // all rest
+		c.nodes[1].merge([]entry{{Item: Item{"z", 2, []byte("3")}}}, 0, math.MaxUint64)
+		time.Sleep(2*CompareEvery + time.Millisecond)
+		synctest.Wait()
+		for i := range c.nodes {
+			require.Contains(t, c.shown(i), "z=3 ")
+		}
 	})
 }
 
@@ -216,8 +223,10 @@ func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
 		c.nodes[0].Changed()
 		synctest.Wait()
 		require.Equal(t, []int{0, 1, 1, 1}, c.questions(), "at once")
-		time.Sleep(6 * CompareEvery)
-		require.Equal(t, []int{0, 3, 3, 3}, c.questions(), "one in each period")
+		time.Sleep(3 * CompareEvery)
+		require.Equal(t, []int{0, 2, 2, 2}, c.questions(), "one in each period")
+		time.Sleep(3 * compareRested)
+		require.Equal(t, []int{0, 3, 3, 3}, c.questions(), "one in each period of a node that rests")
 		c.cut(0, 2)
 		c.nodes[0].Changed()
 		synctest.Wait()

@@ -117,6 +117,7 @@ type Store struct {
 	bytes    int // of all
 	live     int // bytes of values
 	dropped  uint64
+	changed  chan struct{}            // closed by the next change; nil if no caller waits for one
 	snapshot atomic.Pointer[snapshot] // nil when something has changed
 }
 
@@ -213,6 +214,25 @@ func (s *Store) count(p *entry, sign int) {
 	}
 	s.revision++
 	s.snapshot.Store(nil)
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// After returns a channel that is closed once the revision is not the given one.
+func (s *Store) After(revision uint64) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	changed := s.changed
+	if s.revision != revision {
+		close(changed)
+		s.changed = nil
+	}
+	return changed
 }
 
 // trim drops what there is no room for, the same on all nodes, and reports whether

@@ -31,6 +31,10 @@ type Outcomes struct{ Allowed, Denied uint64 }
 // Limits are the counters of decisions by the names of limits. The zero Limits has counted
 // nothing.
 type Limits struct {
+	// WithoutOwner is called after a decision that was made without the owner of the key, unless it
+	// is nil. It is set before the first call of Of.
+	WithoutOwner func()
+
 	mu     sync.Mutex
 	named  map[string]*Limit
 	others Limit
@@ -38,7 +42,10 @@ type Limits struct {
 
 // Limit counts the decisions of all limits of one name. It is striped by the hash of the
 // key, so that checks of different keys do not share a cache line.
-type Limit struct{ stripes [stripes]stripe }
+type Limit struct {
+	stripes      [stripes]stripe
+	withoutOwner func() // may be nil
+}
 
 // stripe fills whole cache lines.
 type stripe struct {
@@ -54,12 +61,13 @@ func (m *Limits) Of(name string) *Limit {
 		return of
 	}
 	if name == Others || len(m.named) == MaxNames {
+		m.others.withoutOwner = m.WithoutOwner
 		return &m.others
 	}
 	if m.named == nil {
 		m.named = make(map[string]*Limit)
 	}
-	of := new(Limit)
+	of := &Limit{withoutOwner: m.WithoutOwner}
 	m.named[name] = of
 	return of
 }
@@ -90,7 +98,11 @@ func (m *Limit) Decided(id bucket.ID, r *wire.Result, shadow bool) (weight uint6
 		of[Shadows].Add(1)
 		return 0
 	}
-	return weightOf(of[r.Source].Add(1))
+	weight = weightOf(of[r.Source].Add(1))
+	if r.Source.IsWithoutOwner() && m.withoutOwner != nil {
+		m.withoutOwner()
+	}
+	return weight
 }
 
 // weightOf is for how many decisions the nth of a stripe's, of one source and outcome,

@@ -78,6 +78,8 @@ type OutageStats struct {
 //   - Observe returns one line at most, so that calling it once a second bounds the lines.
 //   - A member that was lost between two calls of Observe counts in the second one. The
 //     caller reports such members with Lost, because no later view has them as lost.
+//   - While MayRest, the facts change with an event: a new view, a lost member or a decision without
+//     the owner. The caller need not call Observe before. It calls Resume with the event.
 //   - Nodes that start or stop together log no outage for that: the roster of each is short
 //     for a moment, and no member is missing.
 //   - Counts of decisions only grow, and an outage's are the difference of two of them.
@@ -86,6 +88,10 @@ type OutageStats struct {
 //
 // Time is an argument, in nanoseconds since 1970 by a clock that does not step.
 type OutageTracker struct {
+	// Event signals the events that may begin an outage, each after it has happened; nil if no
+	// caller rests.
+	Event chan struct{}
+
 	mu        sync.Mutex
 	lost      map[string]int64 // members that were lost since the last Observe, and the times of their losses
 	observed  int64            // when Observe was last called
@@ -116,9 +122,37 @@ type outage struct {
 // Lost records the names of members that failed to answer a check. The next Observe counts them as
 // missing if there is an outage then.
 func (t *OutageTracker) Lost(now int64, members ...string) {
+	if len(members) == 0 {
+		return
+	}
+	t.mu.Lock()
+	t.lose(now, members)
+	t.mu.Unlock()
+	t.Stir()
+}
+
+// Stir signals Event. It does not block.
+func (t *OutageTracker) Stir() {
+	select {
+	case t.Event <- struct{}{}:
+	default: // the last signal is still in the channel, or there is none
+	}
+}
+
+// MayRest reports whether nothing changes before the next event: by the last Observe there is no outage,
+// and the roster has the expected size.
+func (t *OutageTracker) MayRest() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lose(now, members)
+	return t.outage == nil && t.full == t.observed
+}
+
+// Resume is called with the first event after MayRest. Until now the facts were those of the last
+// Observe, so that the next one finds the beginning of an outage in the time from now on.
+func (t *OutageTracker) Resume(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.observed, t.full = now, now
 }
 
 // lose requires t.mu.

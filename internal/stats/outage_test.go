@@ -169,6 +169,35 @@ func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
 	require.Equal(t, stats.OutageStats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
 }
 
+// While an OutageTracker rests, time that passes is no part of the next outage.
+func TestAnOutageAfterARestBeginsWithItsEvent(t *testing.T) {
+	decided, short := of(), of()
+	decided.Decisions.Budget, short.Roster, short.Expect = 1, 2, 3
+	full := of()
+	full.Expect = 3
+	for name, c := range map[string]struct {
+		facts stats.OutageFacts
+		want  string // a second later
+		later string // OutageQuiet later
+	}{
+		"a lost member":            {of("b"), "since=1h0m0s lasted=1s missing=[b]", ""},
+		"a decision without owner": {decided, "since=1h0m0s lasted=1s missing=[]", ""},
+		"a short roster":           {short, "", "since=1h0m0s lasted=5s missing=[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := stats.OutageTracker{Event: make(chan struct{}, 1)}
+			require.Nil(t, o.Observe(full, at(0)))
+			require.True(t, o.MayRest())
+			o.Lost(at(time.Hour), c.facts.Unreached...)
+			o.Resume(at(time.Hour))
+			require.Contains(t, shown(o.Observe(c.facts, at(time.Hour+time.Second))), c.want)
+			require.False(t, o.MayRest())
+			require.Len(t, o.Event, len(c.facts.Unreached))
+			require.Contains(t, shown(o.Observe(c.facts, at(time.Hour+stats.OutageQuiet))), c.later)
+		})
+	}
+}
+
 func TestWhatANodeLostAsItStartedIsNoOutage(t *testing.T) {
 	var o stats.OutageTracker
 	o.Lost(at(0), "b")

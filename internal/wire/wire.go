@@ -95,6 +95,9 @@ const (
 // policy says.
 func (s Source) IsShare() bool { return s >= Budget && s <= FailedClosed }
 
+// IsWithoutOwner reports whether a decision was made without the owner of the key, in its stead.
+func (s Source) IsWithoutOwner() bool { return s == StandIn || s.IsShare() }
+
 // GlobalIDBit of an id's Hi is set if its limit is Global. So an id says by itself
 // whether other regions may have a say in its count, and no region can pass a
 // Regional count off as a Global one: there is no Global limit that has its id.

@@ -118,6 +118,8 @@ type Log struct {
 	sampled uint64 // the greatest id in the sample, by its second half; 0 for none
 	queue   *queue
 	wake    chan struct{} // holds a token if a batch may have come together
+	rests   atomic.Bool   // the writer waits for the next record, without a timer
+	begins  chan struct{} // holds a token if a record has come meanwhile
 
 	asker atomic.Pointer[asker] // whose first decision came; nil before
 
@@ -148,7 +150,7 @@ func New(sink Sink, o Options) (*Log, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	l := &Log{o: o, sink: sink, sampled: threshold(o.Sample), queue: newQueue(o.Queue), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Log{o: o, sink: sink, sampled: threshold(o.Sample), queue: newQueue(o.Queue), wake: make(chan struct{}, 1), begins: make(chan struct{}, 1), done: make(chan struct{})}
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.given, l.giveUp = context.WithCancel(context.Background())
 	go l.run()
@@ -198,6 +200,12 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 		s.key = s.key[:0]
 	}
 	s.publish(at)
+	if l.rests.Load() && l.rests.CompareAndSwap(true, false) {
+		select {
+		case l.begins <- struct{}{}:
+		default:
+		}
+	}
 	if at%uint64(l.o.Batch) == uint64(l.o.Batch)-1 {
 		select {
 		case l.wake <- struct{}{}:

@@ -41,7 +41,7 @@ func askerOf(n *weir.Node) *asker {
 	return a
 }
 
-// run writes until the Log is closed and its queue empty, or given up.
+// run writes until the Log is closed and its queue empty, or given up. It rests while no record waits.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}
@@ -51,15 +51,34 @@ func (l *Log) run() {
 		select {
 		case <-tick.C:
 		case <-l.wake:
+		case <-l.begins:
+			tick.Reset(l.o.Every)
+			continue
 		case <-l.closing.Done():
+		}
+		if l.rests.Load() {
+			continue // the tick or the token was of a batch before
 		}
 		w.drain()
 		w.complain(time.Now())
+		if w.mayRest() {
+			tick.Stop()
+		}
 	}
 	for w.drain(); l.queue.len() > 0; w.drain() {
 		runtime.Gosched() // a check has claimed a slot and is about to publish it
 	}
 	w.complain(time.Time{})
+}
+
+// mayRest reports whether the writer has nothing to do until the next record, which then signals begins:
+// rests is set before the queue is looked at.
+func (w *writer) mayRest() bool {
+	if is := w.Stats(); is.Dropped != w.told.Dropped || is.Failed != w.told.Failed {
+		return false
+	}
+	w.rests.Store(true)
+	return w.queue.len() == 0 || !w.rests.CompareAndSwap(true, false)
 }
 
 // drain writes what is queued.

@@ -65,11 +65,16 @@ func settled(ps []*process) bool {
 	return true
 }
 
-// With -processes 30 -idle 1m, on a machine that does nothing else, the test measures the figures
-// of docs/deploy.md.
+// calmAfter is how long members expect each other not to know of a start, and a bit more.
+const calmAfter = 20 * time.Second
+
+// With -processes 1, 3, 12 or 30 and -idle 1m, on a machine that does nothing else, the test measures
+// the figures of docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
+	calm := calmAfter
 	if *processes == 4 && *idleFor == time.Second { // otherwise the figures are wanted
 		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountHoweverTheyAreAsked")
+		calm = 0
 	}
 	dir, all := folder(t), []*process(nil)
 	for i := range *processes {
@@ -80,19 +85,26 @@ func TestWhatProcessesCostEachOther(t *testing.T) {
 		all = append(all, start(t, dir, args...))
 	}
 	wait(t, func() bool { return settled(all) }, "not all meet")
-	cpu := func() (sum time.Duration) {
-		for _, p := range all {
-			sum += lab.CPUOf(p.Process.Pid)
-		}
-		return sum
+	time.Sleep(calm)
+	before := make([]lab.Threads, len(all))
+	begun := time.Now()
+	for i, p := range all {
+		before[i] = lab.ThreadsOf(p.Process.Pid)
 	}
-	before := cpu()
 	time.Sleep(*idleFor)
-	used, resident := cpu()-before, int64(0)
-	for _, p := range all {
+	seconds := time.Since(begun).Seconds()
+	var cores, waits float64
+	resident := int64(0)
+	for i, p := range all {
+		now := lab.ThreadsOf(p.Process.Pid)
+		require.Positive(t, now.Ran)
+		core, wait := (now.Ran-before[i].Ran).Seconds()/seconds, float64(now.Waits-before[i].Waits)/seconds
+		t.Logf("process %d takes %.2f %% of a core, and waits %.0f times a second", i, 100*core, wait)
+		cores, waits = cores+core, waits+wait
 		resident += lab.Resident(p.Process.Pid)
 	}
 	require.Positive(t, resident)
-	t.Logf("%d processes, of which each takes %.2f %% of a core and %d MB", len(all),
-		100*used.Seconds()/idleFor.Seconds()/float64(len(all)), resident/int64(len(all))>>20)
+	n := float64(len(all))
+	t.Logf("%d processes, of which each takes %.2f %% of a core and %d MB, and waits %.0f times a second", len(all),
+		100*cores/n, resident/int64(len(all))>>20, waits/n)
 }

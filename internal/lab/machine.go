@@ -52,3 +52,30 @@ func CPUOf(pid int) (used time.Duration) {
 	}
 	return used
 }
+
+// Threads are the sums over the threads of a process that have not ended.
+type Threads struct {
+	Ran   time.Duration // on a processor
+	Waits int64         // voluntary context switches: each time that a thread had nothing to do
+}
+
+// ThreadsOf returns the Threads of a process. They are zero where the system does not report them: they
+// are read from Linux's /proc, to the nanosecond.
+func ThreadsOf(pid int) (of Threads) {
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, thread := range threads {
+		dir := fmt.Sprintf("/proc/%d/task/%s/", pid, thread.Name())
+		text, _ := os.ReadFile(dir + "schedstat")
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			ran, _ := strconv.ParseInt(fields[0], 10, 64)
+			of.Ran += time.Duration(ran)
+		}
+		text, _ = os.ReadFile(dir + "status")
+		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		if fields := strings.Fields(after); len(fields) > 0 {
+			waits, _ := strconv.ParseInt(fields[0], 10, 64)
+			of.Waits += waits
+		}
+	}
+	return of
+}

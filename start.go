@@ -90,7 +90,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
 		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
-		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m) },
+		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m); n.handover.Stir() },
 		Values: n.published,
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())

@@ -61,7 +61,9 @@ func (m *Limits) Of(name string) *Limit {
 		return of
 	}
 	if name == Others || len(m.named) == MaxNames {
-		m.others.withoutOwner = m.WithoutOwner
+		if m.others.withoutOwner == nil { // its decisions read it without mu
+			m.others.withoutOwner = m.WithoutOwner
+		}
 		return &m.others
 	}
 	if m.named == nil {

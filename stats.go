@@ -205,7 +205,7 @@ func (n *Node) Outages() []PastOutage {
 // lines of its log about one.
 const watchEvery = time.Second
 
-// watchOutages observes the node each second while an outage lasts or may begin. Else it waits for an
+// watchOutages checks each second for an outage while one lasts or may begin. Otherwise it waits for an
 // event that can begin one.
 func (n *Node) watchOutages() {
 	tick := time.NewTimer(watchEvery)

@@ -41,7 +41,7 @@ func askerOf(n *weir.Node) *asker {
 	return a
 }
 
-// run writes until the Log is closed and its queue empty, or given up. It rests while no record waits.
+// run writes until the Log is closed and its queue empty, or given up. run stops its timer while the queue is empty.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}

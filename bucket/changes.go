@@ -184,7 +184,7 @@ func (s *Store) Rest(wake chan<- struct{}) bool {
 	if t == nil {
 		return true
 	}
-	t.wake.Store(&wake) // before it looks: raise sets a bit, and then loads wake
+	t.wake.Store(&wake) // before the loop, because raise loads wake after it has set a bit
 	for i := range t.changed {
 		if t.changed[i].Load() != 0 {
 			t.wake.Store(nil)

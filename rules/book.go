@@ -62,8 +62,8 @@ const (
 	poll      = 5 * time.Second
 	quiet     = 50 * time.Millisecond  // without an event, before a changed file is read
 	patience  = time.Second            // that events may put off the reading
-	overrides = 200 * time.Millisecond // between two looks at the published values
-	clockLook = time.Second            // between two looks at a clock that may step, before an override ends
+	overrides = 200 * time.Millisecond // the time between two reads of the published values
+	clockLook = time.Second            // the longest wait for the end of an override, since the clock may step
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. Its
@@ -120,13 +120,12 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stopped.Go(func() { b.follow(ctx) })
 }
 
-// follow looks at the published values when one has changed, and when an override ends, until ctx is
-// done.
+// follow reads the published values after each change and at the end of each override, until ctx is done.
 func (b *Book) follow(ctx context.Context) {
 	pause := time.NewTimer(overrides)
 	defer pause.Stop()
 	for {
-		select { // many values may change at once, and each look reads all
+		select { // a read returns all values, and many may change at once
 		case <-ctx.Done():
 			return
 		case <-pause.C:

@@ -17,9 +17,9 @@ const (
 	// lookEvery is how often a node asks the members again that did not respond, and one of the
 	// others: the clock of a suspended machine may have stopped.
 	lookEvery = 2 * time.Second
-	// lookRested is that time once each member has had its turn, and the epoch has not changed since. A
-	// clock that stopped for longer than the failure detection takes is corrected before: then the
-	// connections of the node are new.
+	// lookRested is that time once each member has had its turn, and the epoch has not changed since. If
+	// the clock of this node stops for longer than the failure detection takes, the node corrects it at
+	// once, because all its connections are new then.
 	lookRested = 10 * time.Second
 	// beginEvery is how often a node begins an epoch if it has none.
 	beginEvery = time.Minute

@@ -20,9 +20,9 @@ const (
 	// nothing that began with one round falls together with another.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a node that rests and has tallies or resets to
-	// forget. A round makes up for the sweeps that were left out, so none lives longer.
+	// forget. A round makes one sweep for each omitted round, so no tally lives longer.
 	sweepRested = time.Second - 9
-	maxSweeps   = 128 // of one round; as many see all tallies
+	maxSweeps   = 128 // the sweeps of one round; 128 sweeps visit all tallies
 	// reviewEvery is the time between two parts of a review: it takes a fifth of a
 	// processor's time, and two seconds for a million resets.
 	reviewEvery = time.Millisecond - 7
@@ -50,9 +50,8 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-// Run sends what changes, and moves authority, until the node's life ends. It rests while nothing
-// changes, and then no timer fires. A change ends the rest, and is collected within collectEvery,
-// as it would be without one.
+// Run sends changes and moves authority until the node's life ends. While nothing changes, Run rests,
+// and no timer fires. A change ends the rest. Run collects the change within collectEvery, as it does without a rest.
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
 	over, rests := true, false
@@ -137,15 +136,15 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run. It does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep has the stream forget what has recovered, in as many steps as there were rounds in a time.
+// sweep makes the stream forget recovered tallies, in one step for each round in the given time.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {
 		h.stream.Sweep(h.cfg.Env.Now())
 	}
 }
 
-// mayRest reports whether this node has nothing to do before the next event. Each event signals a
-// channel of Run after it has happened, so that one which mayRest does not see yet ends the rest.
+// mayRest reports whether this node has no work before the next event. Each event signals a channel of
+// Run after it has happened, so an event that mayRest does not see ends the rest.
 func (h *Handover) mayRest(v *view.View) bool {
 	if v != h.View() || h.starting.Load() || !v.Stays() || v.Joins() || !v.Settled || !v.Lasts() {
 		return false
@@ -158,8 +157,7 @@ func (h *Handover) mayRest(v *view.View) bool {
 	return h.cfg.Counts.Rest(h.stirred)
 }
 
-// restFor returns how long Run rests at most. Without tallies and resets that is for an hour, as a
-// timer has to have some time.
+// restFor returns the longest rest. Only tallies and resets need a short one.
 func (h *Handover) restFor() time.Duration {
 	if b := h.stream.Beside(); b.Tallies+b.Resets > 0 {
 		return sweepRested
@@ -357,7 +355,7 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
 	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendResponse(dst, wire.Done, 0))
-	h.Stir() // what it brings may be for others
+	h.Stir() // the frame may have news for other members
 	if err != nil {
 		return nil
 	}
@@ -391,7 +389,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// behind returns the members that this node reaches for which counts wait or a scan is under way.
+// behind returns the reachable members with queued counts or with a scan under way.
 func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
@@ -403,7 +401,7 @@ func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
 	return behind
 }
 
-// Stats returns how far the members that this node reaches are behind.
+// Stats returns the backlog of all reachable members.
 func (h *Handover) Stats() (s Stats) {
 	v := h.View()
 	for i, m := range v.Hashes {

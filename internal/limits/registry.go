@@ -19,8 +19,8 @@ const (
 	// DeclareEvery is the interval at which a node declares its limits to the next member. It does not
 	// divide any other interval, so that a node sends no two messages at one instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
-	// declareRested is the interval once each connected member has been sent the limits and connections
-	// and limits stay the same. It is for messages that were lost.
+	// declareRested is the interval after each connected member has received the limits, until a limit or
+	// a connection changes. It only replaces lost messages.
 	declareRested = time.Minute - 7
 	// maxNames is the maximum number of names in a Registry. It does not compare limits of further
 	// names.
@@ -82,7 +82,7 @@ func (l *Limit) spelled() Limit {
 type Registry struct {
 	log      *slog.Logger
 	describe func(Limit) string
-	changed  chan struct{} // the limits or the connected members have changed
+	changed  chan struct{} // signalled by Stir
 
 	mu        sync.Mutex
 	at        map[string]int // index in all by name
@@ -91,8 +91,8 @@ type Registry struct {
 	since     int64  // the time from which lines counts
 	lines     int
 	turn      int  // the number of calls of Declare
-	fresh     int  // and since the last change
-	rests     bool // all connected members were sent the limits since
+	fresh     int  // the number of calls since the last change
+	rests     bool // each connected member has received the limits since the last change
 }
 
 // registered is a limit of this node.
@@ -211,15 +211,14 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Stir signals Changed: the connected members may have changed. It does not block.
+// Stir signals Changed, because the limits or the connected members may have changed. It does not block.
 func (r *Registry) Stir() { env.Signal(r.changed) }
 
-// Changed returns the channel that is signalled when the limits or the connected members have changed.
-// The caller then calls Hurry.
+// Changed returns the channel that Stir signals. The caller then calls Hurry.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// Hurry has each connected member declared the limits once more. It returns the time until the next call
-// of Declare, or 0 if that stays.
+// Hurry restarts the declarations: Declare sends the limits to each connected member again. It returns the time until the next
+// call of Declare, or 0 if that time does not change.
 func (r *Registry) Hurry() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,9 +6,9 @@ const (
 	// CompactEvery is the time between two calls of Compact. At this rate, a store of five million
 	// counts is compacted within about ten seconds.
 	CompactEvery = 100 * time.Millisecond
-	// compactRest is the time between two calls if the last pass over the store freed nothing. So
-	// memory is freed as much later. A store that is half full does not wait, as it would evict
-	// counts soon.
+	// compactRest is the time between two calls after a pass over the store that freed no count. It
+	// delays the release of memory by as much. A store that is half full does not wait, because it
+	// may soon evict counts.
 	compactRest = 5 * time.Second
 )
 
@@ -44,6 +44,6 @@ func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 
 // compaction is the state of Compact between two calls.
 type compaction struct {
-	freed  int  // counts that the present pass over the store has freed
-	rested bool // the pass has begun after a rest
+	freed  int  // the number of counts that this pass over the store has freed
+	rested bool // this pass began after a rest
 }

@@ -35,8 +35,8 @@ const (
 	// CompareEvery is how often a node compares its values with the next of the members
 	// to which it is connected. The comparison finds values that were lost on their way.
 	CompareEvery = 2 * time.Second
-	// compareRested is that time once each of these members has been compared with, and nothing has
-	// changed since. A member that lacks a value learns so from the next question of another one.
+	// compareRested is that time after the node has compared with each of these members without a
+	// change. A member that lacks a value learns this from the next question of another member.
 	compareRested = 10 * time.Second
 	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
@@ -54,7 +54,7 @@ type Publisher struct {
 	cfg       Config
 	farAhead  loglimit.Line // of the line about a version that is refused
 	newcomers chan struct{} // Run is to look at the members
-	differing chan string   // the last member whose question showed that its values differ
+	differing chan string   // a member with other values, as its question showed
 }
 
 // New returns a Publisher with an empty Store.
@@ -147,7 +147,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
 	met := make(map[uint64]bool) // by hash, the members to which this node is connected: whether it has compared with them
-	turn, same := 0, 0           // same counts the turns since the last change
+	turn, same := 0, 0           // same is the number of turns since the last change
 	var (
 		changed <-chan struct{} // the values have changed; nil unless Run rests
 		differs <-chan string   // likewise
@@ -190,7 +190,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		if due && len(heard) > 0 {
 			turn++
 			if same++; p.compare(ctx, v, heard[turn%len(heard)]) != nil {
-				same = 0 // it is asked again when its turn comes
+				same = 0 // this node asks the member again in its turn
 			}
 		}
 		if p.Stats().Revision != revision {

@@ -61,7 +61,7 @@ func (m *Limits) Of(name string) *Limit {
 		return of
 	}
 	if name == Others || len(m.named) == MaxNames {
-		if m.others.withoutOwner == nil { // its decisions read it without mu
+		if m.others.withoutOwner == nil { // Decided reads it without mu
 			m.others.withoutOwner = m.WithoutOwner
 		}
 		return &m.others

@@ -105,7 +105,7 @@ func (v *View) Stale(now int64) bool {
 	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
 }
 
-// Lasts reports whether no time makes the view stale: only an event does.
+// Lasts reports whether the view stays valid until the next event, however much time passes.
 func (v *View) Lasts() bool {
 	for i := range v.Away {
 		if !v.Away[i] && v.Next[i] < 0 || !v.doubled[i] && v.mute[i] != 0 {

@@ -129,8 +129,7 @@ func (c Config) Problems() []error {
 	}
 	if err := checkAddress(c.Bind); err != nil {
 		all.add("Bind: %w", err)
-	}
-	if err := checkAddress(c.Bind); err == nil && len(c.Secrets) == 0 && c.Network == nil && !isLoopback(c.Bind) {
+	} else if len(c.Secrets) == 0 && c.Network == nil && !isLoopback(c.Bind) {
 		all.add("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
 			"give all nodes one secret (go run github.com/weir-go/weir/cmd/weir secret prints one), or Bind a loopback address such as 127.0.0.1:7946; "+
 			"TLS alone leaves UDP open", c.Bind)

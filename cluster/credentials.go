@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -121,22 +122,14 @@ func labelOf(name string) string {
 // fit reports whether a certificate has a name that fits one of patterns, for a node of
 // that label, or for any if it is empty.
 func fit(patterns []string, c *x509.Certificate, label string) bool {
-	for _, pattern := range patterns {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if isURI(pattern) {
-			for _, uri := range c.URIs {
-				if fits(pattern, uri.String(), label) {
-					return true
-				}
-			}
-			continue
+			return slices.ContainsFunc(c.URIs, func(uri *url.URL) bool { return fits(pattern, uri.String(), label) })
 		}
-		for _, name := range c.DNSNames {
-			if fits(strings.ToLower(pattern), strings.ToLower(name), strings.ToLower(label)) {
-				return true
-			}
-		}
-	}
-	return false
+		return slices.ContainsFunc(c.DNSNames, func(name string) bool {
+			return fits(strings.ToLower(pattern), strings.ToLower(name), strings.ToLower(label))
+		})
+	})
 }
 
 func isURI(pattern string) bool { return strings.Contains(pattern, "://") }

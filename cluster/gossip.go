@@ -466,8 +466,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		g.gossip.Spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	g.gossip.Leave()
-	bound := time.NewTimer(leaveTimeout)
-	defer bound.Stop()
+	bound := time.After(leaveTimeout)
 	var err error
 	for !g.alone() && err == nil {
 		select {
@@ -478,7 +477,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 			return ErrClosed
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-bound.C:
+		case <-bound:
 			err = ErrTimeout
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/cluster/gossip"
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 // The first byte of every TCP stream between members says what the stream is
@@ -193,7 +194,7 @@ func (id identity) secure(conn net.Conn, secret, said []byte, dialled bool) net.
 
 // over is called when the handshake on conn is over, and good.
 func over(conn net.Conn) {
-	if s, ok := conn.(*sealed); ok {
+	if s, ok := conn.(*sealedConn); ok {
 		s.shaken()
 	}
 }
@@ -201,7 +202,7 @@ func over(conn net.Conn) {
 // sign is the MAC of the parts, each with its length, so that no two lists of
 // parts are signed alike.
 func sign(secret []byte, label string, parts ...[]byte) []byte {
-	m := hmac.New(sha256.New, derive(secret, nil, macLabel))
+	m := hmac.New(sha256.New, sealed.Derive(secret, nil, macLabel))
 	m.Write([]byte(label))
 	var size [4]byte
 	for _, p := range parts {
@@ -520,8 +521,8 @@ func stopped(err error) string {
 // alerted reports whether TLS was not agreed upon. With TLS 1.3 a client learns only
 // when it reads that its certificate was not accepted.
 func alerted(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && (op.Op == "remote error" || op.Op == "local error")
 }
 
 // openStream dials addr, says with the first byte what the stream is for, and

@@ -1,9 +1,10 @@
 package cluster
 
 import (
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
+
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 // A secret is used for nothing itself. Each use has its own key, derived from the
@@ -19,24 +20,14 @@ const (
 	accepterLabel  = "weir records of the listener"
 )
 
-// derivedSize is the size of each key: of AES-256, and of HMAC-SHA256.
-const derivedSize = 32
+// gossipKeys returns the keys by which memberlist encrypts, one for each secret.
+func gossipKeys(secrets [][]byte) [][]byte { return deriveAll(secrets, nil, gossipKeyLabel) }
 
-// derive returns the key that stands for secret where label says. salt, if not
-// nil, is what differs each time.
-func derive(secret, salt []byte, label string) []byte {
-	key, err := hkdf.Key(sha256.New, secret, salt, label, derivedSize)
-	if err != nil {
-		panic(err) // only for a size above 255 hashes, or under fips140=only a secret below 14 bytes
-	}
-	return key
-}
-
-// gossipKeys returns what memberlist encrypts by, for each secret.
-func gossipKeys(secrets [][]byte) [][]byte {
+// deriveAll derives a key from each secret.
+func deriveAll(secrets [][]byte, salt []byte, label string) [][]byte {
 	keys := make([][]byte, len(secrets))
 	for i, secret := range secrets {
-		keys[i] = derive(secret, nil, gossipKeyLabel)
+		keys[i] = sealed.Derive(secret, salt, label)
 	}
 	return keys
 }
@@ -49,7 +40,7 @@ type keyID [keyIDSize]byte
 const keyIDSize = 8
 
 func keyIDOf(secret, nonce []byte) (id keyID) {
-	m := hmac.New(sha256.New, derive(secret, nil, keyIDLabel))
+	m := hmac.New(sha256.New, sealed.Derive(secret, nil, keyIDLabel))
 	m.Write(nonce)
 	copy(id[:], m.Sum(nil))
 	return id

@@ -364,10 +364,8 @@ func (s *stream) Close() error {
 
 // sleep waits for d; it reports false if ctx was done first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

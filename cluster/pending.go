@@ -59,7 +59,7 @@ func (l *pending) part(size, perGroup int) *pending {
 // enter lets conn in and returns the one that had to go for it, nil if none had. The
 // caller closes that one's connection.
 func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
-	in = &pendingConn{conn: conn, group: group(conn.RemoteAddr())}
+	in = &pendingConn{conn: conn, group: conns.Origin(conn.RemoteAddr())}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.groups[in.group] >= l.perGroup {
@@ -128,6 +128,3 @@ func (l *pending) shed() (out *pendingConn) {
 	}
 	return out
 }
-
-// group is what connections of one origin have in common.
-func group(addr net.Addr) string { return conns.Origin(addr) }

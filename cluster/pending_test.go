@@ -57,18 +57,18 @@ func TestConnectionsAreGroupedByIPv4AddressAndByIPv6Network(t *testing.T) {
 		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1"},
 		{"[2001:db8::1]:1", "[2001:db8::ffff:ffff:ffff:ffff]:9"},
 	} {
-		require.Equal(t, group(tcp(same[0])), group(tcp(same[1])))
+		require.Equal(t, conns.Origin(tcp(same[0])), conns.Origin(tcp(same[1])))
 	}
 	for _, other := range [][2]string{
 		{"192.0.2.1:1", "192.0.2.2:1"},
 		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1"},
 		{"[::1]:1", "127.0.0.1:1"},
 	} {
-		require.NotEqual(t, group(tcp(other[0])), group(tcp(other[1])))
+		require.NotEqual(t, conns.Origin(tcp(other[0])), conns.Origin(tcp(other[1])))
 	}
 	linked := func(zone string) net.Addr { return &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: zone} }
-	require.Equal(t, group(linked("a")), group(linked("b")))
-	require.Equal(t, []string{"", "@x"}, []string{group(nil), group(&net.UnixAddr{Name: "@x"})})
+	require.Equal(t, conns.Origin(linked("a")), conns.Origin(linked("b")))
+	require.Equal(t, []string{"", "@x"}, []string{conns.Origin(nil), conns.Origin(&net.UnixAddr{Name: "@x"})})
 }
 
 func TestTheOldestOfAGroupAndThenOfAllMakesRoom(t *testing.T) {

@@ -253,8 +253,7 @@ func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attemp
 		}
 		return n
 	}
-	more := time.NewTicker(furtherEvery)
-	defer more.Stop()
+	more := time.Tick(furtherEvery)
 	for waiting := few(); waiting > 0; {
 		select {
 		case a := <-attempts:
@@ -266,7 +265,7 @@ func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attemp
 			if waiting == 0 {
 				waiting = few()
 			}
-		case <-more.C:
+		case <-more:
 			waiting += few()
 		}
 	}

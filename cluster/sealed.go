@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -9,6 +8,8 @@ import (
 	"net"
 	"os"
 	"slices"
+
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 // With Secrets and without TLS, all that follows the listener's proof travels in
@@ -54,18 +55,6 @@ type direction struct {
 	nonce  [12]byte
 }
 
-func newDirection(key []byte) direction {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		panic(err) // derive makes no other size
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		panic(err)
-	}
-	return direction{aead: aead}
-}
-
 // next is the nonce of the next record.
 func (d *direction) next() ([]byte, error) {
 	if d.number >= recordsPerKey {
@@ -101,9 +90,9 @@ func (d *direction) open(dst, record []byte) ([]byte, error) {
 	return b, nil
 }
 
-// sealed is a connection whose bytes travel in records. One goroutine writes to it
+// sealedConn is a connection whose bytes travel in records. One goroutine writes to it
 // at a time, and one reads.
-type sealed struct {
+type sealedConn struct {
 	net.Conn
 
 	out   direction
@@ -118,23 +107,23 @@ type sealed struct {
 
 // seal has what follows on conn travel in records. said is all that both have said
 // until now.
-func seal(conn net.Conn, secret, said []byte, dialled bool) *sealed {
+func seal(conn net.Conn, secret, said []byte, dialled bool) *sealedConn {
 	out, in := dialledLabel, accepterLabel
 	if !dialled {
 		out, in = in, out
 	}
-	return &sealed{
+	return &sealedConn{
 		Conn: conn,
-		out:  newDirection(derive(secret, said, out)),
-		in:   newDirection(derive(secret, said, in)),
+		out:  direction{aead: sealed.Cipher(sealed.Derive(secret, said, out))},
+		in:   direction{aead: sealed.Cipher(sealed.Derive(secret, said, in))},
 		most: helloRecord,
 	}
 }
 
 // shaken is called when the handshake is over: each side has proved itself.
-func (s *sealed) shaken() { s.most = maxRecord }
+func (s *sealedConn) shaken() { s.most = maxRecord }
 
-func (s *sealed) Write(b []byte) (n int, err error) {
+func (s *sealedConn) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		part := b[n:min(n+maxRecord, len(b))]
 		if s.wrote, err = s.out.seal(s.wrote[:0], part); err != nil {
@@ -149,7 +138,7 @@ func (s *sealed) Write(b []byte) (n int, err error) {
 }
 
 // Read takes in all whole records that have come and that b has room for.
-func (s *sealed) Read(b []byte) (n int, err error) {
+func (s *sealedConn) Read(b []byte) (n int, err error) {
 	for len(b) > 0 && s.failed == nil {
 		n = copy(b, s.rest)
 		s.rest = s.rest[n:]
@@ -177,7 +166,7 @@ func (s *sealed) Read(b []byte) (n int, err error) {
 }
 
 // take opens a record into b. What b has no room for is the rest.
-func (s *sealed) take(b, record []byte) (n int) {
+func (s *sealedConn) take(b, record []byte) (n int) {
 	into := b[:0:min(len(b), len(record)-recordHeader-recordTag)]
 	if cap(into) < len(record)-recordHeader-recordTag {
 		into = record[recordHeader:recordHeader] // in its own place

@@ -14,11 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/sealed"
 )
 
 // wires is the two ends of a sealed connection, of which what each writes is kept
 // for the other to read when a test has had its way with it.
-func wires(said string) (dialler, listener *sealed, asked, answered *bytes.Buffer) {
+func wires(said string) (dialler, listener *sealedConn, asked, answered *bytes.Buffer) {
 	asked, answered = new(bytes.Buffer), new(bytes.Buffer)
 	secret := []byte("0123456789abcdef")
 	dialler = seal(&halves{r: answered, w: asked}, secret, []byte(said), true)
@@ -89,7 +91,7 @@ func TestFramesThatGoOutTogetherShareARecord(t *testing.T) {
 // order in which it was, comes out at the other end.
 func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 	said := []string{"first", "second", "third"}
-	records := func(of *sealed, asked *bytes.Buffer) (all [][]byte) {
+	records := func(of *sealedConn, asked *bytes.Buffer) (all [][]byte) {
 		for _, text := range said {
 			_, err := of.Write([]byte(text))
 			require.NoError(t, err)
@@ -168,7 +170,7 @@ func texts(all []string) (b [][]byte) {
 // A length that is announced takes no memory, and one above the bound is refused as
 // soon as it is here. Before both sides have proved themselves it is a hello's.
 func TestARecordIsBoundedBeforeMemoryIsTakenForIt(t *testing.T) {
-	announce := func(length uint32, shaken bool) (*sealed, error) {
+	announce := func(length uint32, shaken bool) (*sealedConn, error) {
 		_, listener, asked, _ := wires("")
 		if !shaken {
 			listener.most = helloRecord
@@ -238,7 +240,7 @@ func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 		first.out.mu.Lock() // nobody takes the duty to write
 		spend := !first.out.writing
 		if spend {
-			first.conn.(*sealed).out.number = recordsPerKey
+			first.conn.(*sealedConn).out.number = recordsPerKey
 		}
 		first.out.mu.Unlock()
 		require.True(t, spend, "nothing is under way")
@@ -374,12 +376,12 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	keys := map[string]string{string(secret): "the secret"}
 	for _, label := range []string{gossipKeyLabel, keyIDLabel, macLabel, channelLabel, dialledLabel, accepterLabel} {
-		key := string(derive(secret, nil, label))
+		key := string(sealed.Derive(secret, nil, label))
 		require.Empty(t, keys[key], label)
 		keys[key] = label
 		require.Equal(t, string(derived(secret, make([]byte, 32), label)), key, "as RFC 5869 has it")
 	}
-	require.Equal(t, [][]byte{derive(secret, nil, gossipKeyLabel)}, gossipKeys([][]byte{secret}))
+	require.Equal(t, [][]byte{sealed.Derive(secret, nil, gossipKeyLabel)}, gossipKeys([][]byte{secret}))
 	require.NotEqual(t, keyIDOf(secret, []byte("a nonce")), keyIDOf(secret, []byte("another")))
 }
 

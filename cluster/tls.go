@@ -120,22 +120,15 @@ func (id identity) on(conn net.Conn) (identity, error) {
 		return id, nil
 	}
 	state := secured.ConnectionState()
-	binding, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, derivedSize)
+	binding, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // bytes, as RFC 9266 has it
 	if err != nil {
 		return id, fmt.Errorf("%w: %v", errTLS, err)
 	}
-	bind := func(secrets [][]byte) [][]byte {
-		bound := make([][]byte, len(secrets))
-		for i, secret := range secrets {
-			bound[i] = derive(secret, binding, channelLabel)
-		}
-		return bound
-	}
-	id.secrets = bind(id.secrets)
+	id.secrets = deriveAll(id.secrets, binding, channelLabel)
 	if id.regions != nil {
 		regions := make(map[string][][]byte, len(id.regions))
 		for region, secrets := range id.regions {
-			regions[region] = bind(secrets)
+			regions[region] = deriveAll(secrets, binding, channelLabel)
 		}
 		id.regions = regions
 	}

@@ -115,8 +115,7 @@ func (s *Store) CollectOne(id ID) (c Change, changed bool) {
 	if s.tracker.Load() == nil {
 		return c, false
 	}
-	sh := s.shardOf(id)
-	sh.mu.Lock()
+	sh, _ := s.lock(id)
 	defer sh.mu.Unlock()
 	if sh.changes == nil {
 		return c, false
@@ -135,10 +134,8 @@ func (s *Store) Uncollected(id ID) int64 {
 	if s.tracker.Load() == nil {
 		return 0
 	}
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0
 	}
@@ -148,10 +145,8 @@ func (s *Store) Uncollected(id ID) int64 {
 // Collected is the whole units of id that are used now, but for those spent here, or
 // refunded, since it was collected: at one instant, whatever is spent meanwhile.
 func (s *Store) Collected(id ID, now int64) int64 {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0
 	}
@@ -170,8 +165,7 @@ func (s *Store) Touch(id ID) {
 	if s.tracker.Load() == nil {
 		return
 	}
-	sh := s.shardOf(id)
-	sh.mu.Lock()
+	sh, _ := s.lock(id)
 	sh.touch(id)
 	sh.mu.Unlock()
 }

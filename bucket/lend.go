@@ -52,15 +52,9 @@ const leastTerm = uint64(2 * time.Millisecond)
 // capacity at which Track's hurry is signalled, as far as it is up to what is lent:
 // a crash of the owner loses no more for it.
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.placement, l, now)
-	inserts := c == nil
+	sh, h := s.lock(id)
 	var first slot
-	if inserts {
-		first = sh.fresh(id, l)
-		c = &first
-	}
+	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
 	room := uint64(math.MaxInt64)
 	if s.tracker.Load() != nil && sh.changes != nil {
 		room = sub(l.hurryAt(), whole(sh.uncollected(l, c)))

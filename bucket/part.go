@@ -61,10 +61,8 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 // ClearPart, and whenever another limit judges the count, or another node's count
 // takes its place. Without a count of id it does nothing.
 func (s *Store) SetPart(id ID, part *Limit) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return
 	}
@@ -81,9 +79,8 @@ func (s *Store) SetPart(id ID, part *Limit) {
 // ClearPart takes back what SetPart said. TakePart has taken before it returns, or
 // does not take any more.
 func (s *Store) ClearPart(id ID) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	if i := sh.find(id, h, &s.placement); i >= 0 {
+	sh, i := s.lockSlot(id)
+	if i >= 0 {
 		sh.slots[i].limit &^= parted
 	}
 	sh.mu.Unlock()
@@ -92,9 +89,7 @@ func (s *Store) ClearPart(id ID) {
 // TakePart is TakeInto by the part of whole that SetPart has set. It does nothing and
 // returns false if none is set, or one of another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	i := sh.find(id, h, &s.placement)
+	sh, i := s.lockSlot(id)
 	l := sh.partOf(i, whole)
 	if l == nil {
 		sh.mu.Unlock()

@@ -110,6 +110,16 @@ func (sh *shard) held(id ID, h uint64, p *placement, l *Limit, now int64) (*slot
 	return s, l
 }
 
+// heldOrFresh returns the held count of id, or first if there is none: isFresh is true then, and
+// first is an empty count.
+func (sh *shard) heldOrFresh(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isFresh bool) {
+	if c, l = sh.held(id, h, p, l, now); c != nil {
+		return c, l, false
+	}
+	*first = sh.fresh(id, l)
+	return first, l, true
+}
+
 // fresh is an empty count that is not in the table yet; insert puts it there, or
 // release gives it up.
 func (sh *shard) fresh(id ID, l *Limit) slot {

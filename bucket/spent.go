@@ -26,8 +26,7 @@ const within = uint64(100 * time.Millisecond)
 // of the nearest entry of a log, and then of the newest. It does nothing if that window is
 // over or the entry has expired.
 func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, h := s.lock(id)
 	defer sh.mu.Unlock()
 	c, l := sh.held(id, h, &s.placement, l, now)
 	if c == nil {
@@ -57,15 +56,9 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 // as its level has no place for earlier. RetryAfter is when units have room, which is now, 0,
 // where the window before alone has none for them.
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.placement, l, now)
-	inserts := c == nil
+	sh, h := s.lock(id)
 	var first slot
-	if inserts {
-		first = sh.fresh(id, l)
-		c = &first
-	}
+	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
 	r, counted := l.debitSpent(&c.cell, sh.logOf(l, c), now, units, at)
 	if counted > 0 {
 		s.note(sh, c, l, counted)

@@ -100,15 +100,9 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 
 // debit is Debit, of units that were spent here or elsewhere.
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.placement, l, now)
-	inserts := c == nil
+	sh, h := s.lock(id)
 	var first slot
-	if inserts {
-		first = sh.fresh(id, l)
-		c = &first
-	}
+	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
 	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
 	if counted > 0 {
 		if !here {
@@ -133,8 +127,7 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 // Peek answers what Take would, and spends nothing. An id that is not held is
 // not inserted.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, h := s.lock(id)
 	r := s.peek(sh, h, id, l, now, units)
 	sh.mu.Unlock()
 	return r
@@ -156,8 +149,7 @@ func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyI
 
 // refund is RefundBeside, of units that were spent here or elsewhere.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, h := s.lock(id)
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		var refunded int64
 		refunded, changed = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast, lent)
@@ -176,8 +168,7 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 // They count: where a Refund took the entry of a log for usage, which had newer units to
 // take, the rest is refunded of those, but for what else is lent.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, h := s.lock(id)
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		g := sh.logOf(l, c)
 		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})
@@ -196,9 +187,8 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 // is a change also if none was held: other nodes may hold one. An observer of the store
 // gets the number.
 func (s *Store) Reset(id ID, number uint64) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	if i := sh.find(id, h, &s.placement); i >= 0 {
+	sh, i := s.lockSlot(id)
+	if i >= 0 {
 		sh.remove(i, &s.placement)
 		s.total.Add(-1)
 	}
@@ -277,8 +267,19 @@ func (s *Store) locate(id ID) (sh *shard, h uint64) {
 	return &s.shards[s.placement.shard(h)], h
 }
 
-// shardOf is the shard that id belongs in.
-func (s *Store) shardOf(id ID) *shard { return &s.shards[s.placement.shard(s.placement.of(id))] }
+// lock locks the shard of id. It returns the shard, and the place of id there.
+func (s *Store) lock(id ID) (sh *shard, h uint64) {
+	sh, h = s.locate(id)
+	sh.mu.Lock()
+	return sh, h
+}
+
+// lockSlot locks the shard of id. It returns the shard, and the index of the slot of id, which is below
+// 0 if the shard has none.
+func (s *Store) lockSlot(id ID) (sh *shard, i int) {
+	sh, h := s.lock(id)
+	return sh, sh.find(id, h, &s.placement)
+}
 
 // takeFirst is Take of an id that sh, which is locked, does not hold.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {

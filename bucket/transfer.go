@@ -82,10 +82,8 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 // export is Export of pieces of at most this many bytes, but of one entry at least.
 func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Mark{}, false, false
 	}
@@ -153,9 +151,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 //
 // c.Whose becomes the count's total, also of a Partial one, as SetWhose would have it.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	i := sh.find(id, h, &s.placement)
+	sh, i := s.lockSlot(id)
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
@@ -181,9 +177,7 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 // count of id, or one that has not changed since it was collected, whose total is nobody's
 // or an earlier one of c.Whose's origin.
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	i := sh.find(id, h, &s.placement)
+	sh, i := s.lockSlot(id)
 	if i < 0 {
 		sh.mu.Unlock()
 		s.Import(id, c, now, 0)
@@ -317,10 +311,8 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 // Used is the whole units of id that are used now, and the limit that last
 // judged them; ok is false if no count is held, or it has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0, Limit{}, false
 	}
@@ -336,10 +328,8 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 // Judge is the limit that last judged id's count, and whether one is held: one that has
 // recovered is held until its place is used.
 func (s *Store) Judge(id ID) (l Limit, held bool) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Limit{}, false
 	}

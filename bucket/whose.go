@@ -37,10 +37,8 @@ const maxFloor = 1 << 31
 // Whose returns the total of id's count, as of when it was last collected, and
 // whether a count is held: one that has recovered is held until its place is used.
 func (s *Store) Whose(id ID) (t Total, held bool) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
+	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Total{}, false
 	}
@@ -54,9 +52,8 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 // forgotten in this shard, the count begins again above that, as if it was inserted:
 // Whose returns what became of it.
 func (s *Store) SetWhose(id ID, t Total) {
-	sh, h := s.locate(id)
-	sh.mu.Lock()
-	if i := sh.find(id, h, &s.placement); i >= 0 {
+	sh, i := s.lockSlot(id)
+	if i >= 0 {
 		sh.setTotal(i, t)
 	}
 	sh.mu.Unlock()
@@ -65,8 +62,7 @@ func (s *Store) SetWhose(id ID, t Total) {
 // NewTotal is the total that a count of id begins with whose units are spent here: above all
 // that this store has had and forgotten of any id like it. Nobody's before Track.
 func (s *Store) NewTotal(id ID) Total {
-	sh := s.shardOf(id)
-	sh.mu.Lock()
+	sh, _ := s.lock(id)
 	defer sh.mu.Unlock()
 	return sh.changes.own()
 }
@@ -74,8 +70,7 @@ func (s *Store) NewTotal(id ID) Total {
 // Forget makes each count of id that begins from now on begin above t, if t is this store's.
 // A caller that keeps the totals of counts with several origins calls it as it forgets one.
 func (s *Store) Forget(id ID, t Total) {
-	sh := s.shardOf(id)
-	sh.mu.Lock()
+	sh, _ := s.lock(id)
 	sh.changes.forget(t)
 	sh.mu.Unlock()
 }

@@ -375,8 +375,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	if region < 0 || !h.agree(region, print) {
 		return answer, false
 	}
-	sh := h.shard(st.ID)
-	sh.mu.Lock()
+	sh := h.lock(st.ID)
 	defer sh.mu.Unlock()
 	x := h.holdingOf(sh, st.ID, &st.Limit, t)
 	if x == nil {
@@ -643,8 +642,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	if region < 0 || !h.agree(region, print) {
 		return false
 	}
-	sh := h.shard(st.ID)
-	sh.mu.Lock()
+	sh := h.lock(st.ID)
 	defer sh.mu.Unlock()
 	x := sh.of[st.ID]
 	if x == nil {
@@ -714,8 +712,7 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 		return
 	}
 	for i := range sts {
-		sh := h.shard(sts[i].ID)
-		sh.mu.Lock()
+		sh := h.lock(sts[i].ID)
 		if x := sh.of[sts[i].ID]; x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false

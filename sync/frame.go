@@ -135,13 +135,11 @@ type origin struct {
 type origins []origin
 
 func (os *origins) append(b []byte, o origin) []byte {
-	const nearest = 64
-	for i := len(*os) - 1; i >= max(0, len(*os)-nearest); i-- {
-		if (*os)[i] == o {
-			return binary.AppendUvarint(b, uint64(i))
-		}
+	i := indexIn(*os, o)
+	b = binary.AppendUvarint(b, uint64(i))
+	if i < len(*os) {
+		return b
 	}
-	b = binary.AppendUvarint(b, uint64(len(*os)))
 	*os = append(*os, o)
 	b = binary.LittleEndian.AppendUint64(b, o.member)
 	return binary.LittleEndian.AppendUint64(b, uint64(o.series))
@@ -170,13 +168,19 @@ type limits []bucket.Limit
 // index returns where l stands in the frame, or is to stand if it is new there. It is not
 // ok for numbers that no member would take.
 func (ls *limits) index(l *bucket.Limit) (i int, ok bool) {
+	i = indexIn(*ls, *l)
+	return i, i < len(*ls) || sane(l) == nil
+}
+
+// indexIn returns the index of x among the last 64 of all, and len(all) if x is not one of them.
+func indexIn[T comparable](all []T, x T) int {
 	const nearest = 64
-	for i := len(*ls) - 1; i >= max(0, len(*ls)-nearest); i-- {
-		if (*ls)[i] == *l {
-			return i, true
+	for i := len(all) - 1; i >= max(0, len(all)-nearest); i-- {
+		if all[i] == x {
+			return i
 		}
 	}
-	return len(*ls), sane(l) == nil
+	return len(all)
 }
 
 // append writes the index of l, and its numbers if they are new to the frame.

@@ -23,8 +23,7 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 		return b
 	}
 	steady := h.steady.Load()
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x := sh.of[id]
 	if x == nil || x.unsure {
@@ -87,8 +86,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	if r.err != nil || h == nil || len(accounts) != len(h.regions.names) {
 		return // the members do not agree on what regions there are, as long as that changes
 	}
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x := h.holdingOf(sh, id, &whole, t)
 	if x == nil {

@@ -233,19 +233,24 @@ func (h *Holdings) ids() (ids []bucket.ID) {
 
 func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdingShards] }
 
+// lock locks the shard of id and returns it.
+func (h *Holdings) lock(id bucket.ID) *holdings {
+	sh := h.shard(id)
+	sh.mu.Lock()
+	return sh
+}
+
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	if t.Monotonic < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
 		if !r.Allowed || halves(units, r) {
-			sh := h.shard(id)
-			sh.mu.Lock()
+			sh := h.lock(id)
 			h.took(sh, h.holdingOf(sh, id, whole, t), units, t, r)
 			sh.mu.Unlock()
 		}
 		return
 	}
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x, l := h.judge(sh, id, whole, t)
 	h.store.TakeInto(id, l, t.Now, units, r)
@@ -263,8 +268,7 @@ func (h *Holdings) setPart(x *holding, t Time) {
 
 // Lend is the store's, within what this region has.
 func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want bucket.Lease, least time.Duration, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x, l := h.judge(sh, id, whole, t)
 	granted = h.store.Lend(id, l, t.Now, units, want, least, lent, r)
@@ -274,8 +278,7 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 
 // Debit is the store's, of what this region has.
 func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64) (r bucket.Result) {
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x, l := h.judge(sh, id, whole, t)
 	r = h.store.Debit(id, l, t.Now, units)
@@ -298,8 +301,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 			for i := range asks {
 				r := &answers[i]
 				if wholes[i] != nil && (!r.Allowed || all && halves(asks[i].Units, r)) {
-					sh := h.shard(asks[i].ID)
-					sh.mu.Lock()
+					sh := h.lock(asks[i].ID)
 					h.took(sh, h.holdingOf(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
 					sh.mu.Unlock()
 				}
@@ -357,8 +359,7 @@ func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket
 // Lacks notes that so many units are wanted of a count that this region has no room for
 // now, as a Take that is denied does.
 func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	if x, _ := h.judge(sh, id, whole, t); x != nil {
 		h.refuse(x, units, t, new(bucket.Result))
@@ -392,8 +393,7 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 
 // Limit is what judges id here.
 func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit {
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	_, l := h.judge(sh, id, whole, t)
 	return *l
@@ -405,8 +405,7 @@ func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 	if h == nil || units == 0 {
 		return
 	}
-	sh := h.shard(id)
-	sh.mu.Lock()
+	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	switch x := sh.of[id]; {
 	case x == nil:

@@ -106,19 +106,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		uncertain = r.age()
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, leaving: a.Leaving, number: number, now: now}
-	x.limits, x.origins = s.limits[:0], s.origins[:0]
-	ids := reader{b: r.ids()}
-	for x.index = 0; r.err == nil && len(ids.b) > 0; x.index++ {
-		if x.index%prefetched == 0 {
-			x.prefetch(ids)
-		}
-		x.item(ids.id(), &r)
-	}
-	if len(r.b) > 0 {
-		r.fail("%d bytes more than its items", len(r.b))
-	}
-	s.limits, s.origins = x.limits, x.origins
-	if r.err != nil {
+	if x.items(&r); r.err != nil {
 		return dst, Arrival{}, r.err
 	}
 	if move <= in.move {
@@ -157,6 +145,26 @@ type arriving struct {
 	index int
 	whole []int
 	total bool // what comes is a total
+}
+
+// items applies all items of r. A block of a snapshot has no grants.
+func (x *arriving) items(r *reader) {
+	x.limits, x.origins = x.Stream.limits[:0], x.Stream.origins[:0]
+	ids := reader{b: r.ids()}
+	for x.index = 0; r.err == nil && len(ids.b) > 0; x.index++ {
+		if x.index%prefetched == 0 {
+			x.prefetch(ids)
+		}
+		if x.saved && len(r.b) > 0 && kind(r.b[0]&kindMask) == grants {
+			r.fail("an item of kind %d", grants)
+			break
+		}
+		x.item(ids.id(), r)
+	}
+	if len(r.b) > 0 {
+		r.fail("%d bytes more than its items", len(r.b))
+	}
+	x.Stream.limits, x.Stream.origins = x.limits, x.origins
 }
 
 // prefetched is how many counts are prefetched at a time.

@@ -41,4 +41,3 @@ func (r *recent[V]) delete(id bucket.ID) {
 }
 
 // len returns the number of entries.
-func (r *recent[V]) len() int { return len(r.latest) + len(r.older) }

@@ -209,23 +209,7 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 		Stream: s, roles: roles, in: &s.loading, from: snapshotSender, number: snapshotPiece, now: now,
 		lain: min(max(0, day-written), maxAge), saved: true,
 	}
-	x.limits, x.origins = s.limits[:0], s.origins[:0]
-	ids := reader{b: r.ids()}
-	for x.index = 0; r.err == nil && len(ids.b) > 0; x.index++ {
-		if x.index%prefetched == 0 {
-			x.prefetch(ids)
-		}
-		if len(r.b) > 0 && kind(r.b[0]&kindMask) == grants {
-			r.fail("an item of kind %d", grants)
-			break
-		}
-		x.item(ids.id(), &r)
-	}
-	if len(r.b) > 0 {
-		r.fail("%d bytes more than its items", len(r.b))
-	}
-	s.limits, s.origins = x.limits, x.origins
-	if r.err != nil {
+	if x.items(&r); r.err != nil {
 		return x.index, fmt.Errorf("%w: %w", ErrBlock, r.err)
 	}
 	return x.index, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,10 +66,9 @@ const (
 	maxGenerationBits = 62
 )
 
-const (
-	plain = "abcdefghijklmnopqrstuvwxyz0123456789-_." // not A to Z, which some file systems do not tell from a to z
-	hex   = "0123456789abcdef"
-)
+// plain are the bytes of file names that are not escaped. Some file systems do not distinguish A to Z
+// from a to z.
+const plain = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 
 // escape returns a node's name as the beginning of file names. Bytes other than plain
 // are written as % and two hexadecimal digits.
@@ -78,7 +78,7 @@ func escape(node string) (string, error) {
 		if c := node[i]; strings.IndexByte(plain, c) >= 0 {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+			fmt.Fprintf(&b, "%%%02x", c)
 		}
 	}
 	if b.Len() > maxEscaped {
@@ -93,25 +93,12 @@ func unescape(name string) (node string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	var b strings.Builder
-	for len(text) > 0 {
-		if text[0] != '%' {
-			b.WriteByte(text[0])
-			text = text[1:]
-			continue
-		}
-		if len(text) < 3 {
-			return "", false
-		}
-		c, err := strconv.ParseUint(text[1:3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b.WriteByte(byte(c))
-		text = text[3:]
+	node, err := url.PathUnescape(text)
+	if err != nil {
+		return "", false
 	}
-	written, err := escape(b.String())
-	return b.String(), err == nil && written == name
+	written, err := escape(node)
+	return node, err == nil && written == name
 }
 
 func fileName(escaped string, generation uint64) string {

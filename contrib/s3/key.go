@@ -2,6 +2,7 @@ package s3snapshot
 
 import (
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -41,25 +42,12 @@ func escape(node string) (string, error) {
 
 // unescape reverses escape. It reports false for what escape does not write.
 func unescape(name string) (node string, ok bool) {
-	var b strings.Builder
-	for rest := name; rest != ""; {
-		if rest[0] != '_' {
-			b.WriteByte(rest[0])
-			rest = rest[1:]
-			continue
-		}
-		if len(rest) < 3 {
-			return "", false
-		}
-		c, err := strconv.ParseUint(rest[1:3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b.WriteByte(byte(c))
-		rest = rest[3:]
+	node, err := url.PathUnescape(strings.ReplaceAll(name, "_", "%"))
+	if err != nil {
+		return "", false
 	}
-	written, err := escape(b.String())
-	return b.String(), err == nil && written == name
+	written, err := escape(node)
+	return node, err == nil && written == name
 }
 
 // name returns the key of a snapshot without the prefix.

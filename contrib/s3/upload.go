@@ -104,11 +104,9 @@ func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 			return err
 		}
 		u.part = append(make([]byte, 0, cap(u.part)), u.part...)
-		pause := time.NewTimer(time.Duration(attempt) * pauseBetween)
 		select {
-		case <-pause.C:
+		case <-time.After(time.Duration(attempt) * pauseBetween):
 		case <-u.ctx.Done():
-			pause.Stop()
 			return err
 		}
 	}

@@ -120,48 +120,50 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 	copy(h.Cluster[:], b)
 	h.Saved = time.UnixMilli(int64(binary.LittleEndian.Uint64(b[16:]))).UTC()
 	for _, text := range []*string{&h.Node, &h.Build} {
-		start := len(h.bytes)
-		h.bytes = h.bytes[:start+1]
-		if _, err = io.ReadFull(r, h.bytes[start:]); err == nil {
-			h.bytes = h.bytes[:start+1+int(h.bytes[start])]
-			_, err = io.ReadFull(r, h.bytes[start+1:])
-		}
-		switch {
-		case cutShort(err):
-			return nil, damaged("the header is cut after byte %d", start)
-		case err != nil:
+		size, err := h.read(r, 1)
+		if err != nil {
 			return nil, err
 		}
-		*text = string(h.bytes[start+1:])
+		b, err := h.read(r, int(size[0]))
+		if err != nil {
+			return nil, err
+		}
+		*text = string(b)
 	}
 	return h, h.readRun(r)
 }
 
 // readRun reads Run, the end of a header.
 func (h *rawHeader) readRun(r io.Reader) error {
-	start := len(h.bytes)
-	h.bytes = h.bytes[:start+2]
-	_, err := io.ReadFull(r, h.bytes[start:])
-	if err == nil {
-		n := int(binary.LittleEndian.Uint16(h.bytes[start:]))
-		if n > epoch.StateBytes {
-			return damaged("the run of the cluster has %d bytes", n)
-		}
-		h.bytes = h.bytes[:start+2+n]
-		_, err = io.ReadFull(r, h.bytes[start+2:])
-	}
-	switch {
-	case cutShort(err):
-		return damaged("the header is cut after byte %d", start)
-	case err != nil:
+	size, err := h.read(r, 2)
+	if err != nil {
 		return err
 	}
-	c := wire.NewCursor(h.bytes[start+2:])
+	n := int(binary.LittleEndian.Uint16(size))
+	if n > epoch.StateBytes {
+		return damaged("the run of the cluster has %d bytes", n)
+	}
+	b, err := h.read(r, n)
+	if err != nil {
+		return err
+	}
+	c := wire.NewCursor(b)
 	h.Run = epoch.Read(&c)
 	if c.Err() != nil || c.Left() > 0 {
-		return damaged("the run of the cluster, at byte %d", start)
+		return damaged("the run of the cluster, at byte %d", len(h.bytes)-n)
 	}
 	return nil
+}
+
+// read appends the next n bytes of r to the header, and returns them.
+func (h *rawHeader) read(r io.Reader, n int) ([]byte, error) {
+	start := len(h.bytes)
+	h.bytes = h.bytes[:start+n]
+	_, err := io.ReadFull(r, h.bytes[start:])
+	if cutShort(err) {
+		err = damaged("the header is cut after byte %d", start)
+	}
+	return h.bytes[start:], err
 }
 
 // cutShort reports whether a file ended where more was expected.

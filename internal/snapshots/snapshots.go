@@ -228,12 +228,10 @@ func within(ctx context.Context, f func() error) (err error, ended bool) {
 		return err, true
 	case <-ctx.Done():
 	}
-	last := time.NewTimer(storeEnds)
-	defer last.Stop()
 	select {
 	case err := <-done:
 		return err, true
-	case <-last.C:
+	case <-time.After(storeEnds):
 		return fmt.Errorf("what keeps snapshots does not end: %w", context.Cause(ctx)), false
 	}
 }
@@ -332,10 +330,8 @@ func (s *Snapshots) left() bool { return s.cfg.Env.View().Self < 0 }
 
 // pause waits for a while.
 func pause(ctx context.Context, d time.Duration) {
-	wait := time.NewTimer(d)
-	defer wait.Stop()
 	select {
-	case <-wait.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

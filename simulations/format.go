@@ -10,6 +10,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -182,7 +183,7 @@ func (r *reader) fill(m strictyaml.Map, into any) {
 		case *float64:
 			switch field.Name {
 			case "Rate":
-				*p = v.Rate(0.001, 100_000)
+				*p = readRate(v)
 			case "Zipf":
 				*p = v.Float(1.0001, 10)
 			default:
@@ -385,4 +386,34 @@ func (r *reader) list(v strictyaml.Value) (names []string) {
 // sort puts faults in the order of time; those of one instant stay as they are.
 func (s *Scenario) sort() {
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+}
+
+// readRate reads a number of checks in a time, like 50/s, 3000/m or 5/100ms. It returns the number in a
+// second.
+func readRate(v strictyaml.Value) float64 {
+	const low, high = 0.001, 100_000
+	text := v.Literal()
+	count, per, ok := strings.Cut(text, "/")
+	x, err := strconv.ParseFloat(count, 64)
+	if per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	d, noTime := time.ParseDuration(per)
+	switch {
+	case text == "":
+		return 0 // v has reported it, or is absent
+	case err == nil && !ok:
+		v.Errorf("rate is %s: add a period, like %s/s", text, text)
+		return 0
+	case err != nil || noTime != nil || d <= 0:
+		v.Errorf("rate is %q: use a rate, like 50/s", text)
+		return 0
+	}
+	if d != time.Second {
+		x /= d.Seconds()
+	}
+	if !(x >= low && x <= high) {
+		v.Errorf("rate is %s: use %v/s to %v/s", text, low, high)
+	}
+	return x
 }

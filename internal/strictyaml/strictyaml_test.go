@@ -18,7 +18,6 @@ type limit struct {
 	Rate         int64
 	Version      uint64
 	Ratio, Loss  float64
-	Speed        float64
 	Per          time.Duration
 	Nodes        []string
 	Regions      map[string][]string
@@ -29,7 +28,7 @@ func readLimit(text string) (l limit, err error) {
 	if err != nil {
 		return l, err
 	}
-	m := file.Root().Map("name", "policy", "enabled", "rate", "version", "ratio", "loss", "speed", "per", "nodes", "regions")
+	m := file.Root().Map("name", "policy", "enabled", "rate", "version", "ratio", "loss", "per", "nodes", "regions")
 	l = limit{
 		Name:    m.Get("name").Required().Text(),
 		Policy:  m.Get("policy").OneOf("policy", []string{"fair_share", "fail_open"}),
@@ -38,7 +37,6 @@ func readLimit(text string) (l limit, err error) {
 		Version: m.Get("version").Uint(),
 		Ratio:   m.Get("ratio").Float(0, 1),
 		Loss:    m.Get("loss").Percent(),
-		Speed:   m.Get("speed").Rate(0, 1000),
 		Per:     m.Get("per").Duration(time.Millisecond, time.Hour),
 	}
 	for _, v := range m.Get("nodes").OneOrMore() {
@@ -64,7 +62,6 @@ rate: 1_000
 version: 18446744073709551615
 ratio: 2.5e-1
 loss: 0.1%
-speed: 30/m
 per: 1m30s
 nodes: [a, b]
 regions: {east: [c], west: [d, e]}
@@ -72,7 +69,7 @@ regions: {east: [c], west: [d, e]}
 	require.NoError(t, err)
 	require.Equal(t, limit{
 		Name: "404", Policy: "fair_share", On: true, Rate: 1000, Version: math.MaxUint64, Ratio: 0.25, Loss: 0.001,
-		Speed: 0.5, Per: 90 * time.Second, Nodes: []string{"a", "b"},
+		Per: 90 * time.Second, Nodes: []string{"a", "b"},
 		Regions: map[string][]string{"east": {"c"}, "west": {"d", "e"}},
 	}, l)
 }
@@ -127,10 +124,10 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a misspelt field", "name: api\nrte: 5", `limits.yaml:2:1: unknown field "rte": did you mean "rate"?`},
 		{"two letters swapped", "name: api\nepr: 5s", `limits.yaml:2:1: unknown field "epr": did you mean "per"?`},
 		{"another case", "Name: api", "limits.yaml:1:1: unknown field \"Name\": did you mean \"name\"?\nlimits.yaml:1:1: name is missing"},
-		{"a field like no other", "name: api\nwindow: 5s", `limits.yaml:2:1: unknown field "window": known are name, policy, enabled, rate, version, ratio, loss, speed, per, nodes, regions`},
+		{"a field like no other", "name: api\nwindow: 5s", `limits.yaml:2:1: unknown field "window": known are name, policy, enabled, rate, version, ratio, loss, per, nodes, regions`},
 		{"a field twice", "name: api\nrate: 5\nname: web", `limits.yaml:3:1: field "name" is set twice: remove one (the first is on line 1)`},
 		{"a field that is no text", "name: api\n[a]: 5", `limits.yaml:2:1: a field is a list: use text`},
-		{"a merge key", "name: api\n<<: {rate: 5}", `limits.yaml:2:1: unknown field "<<": known are name, policy, enabled, rate, version, ratio, loss, speed, per, nodes, regions`},
+		{"a merge key", "name: api\n<<: {rate: 5}", `limits.yaml:2:1: unknown field "<<": known are name, policy, enabled, rate, version, ratio, loss, per, nodes, regions`},
 		{"a required field that is missing", "{rate: 5}", `limits.yaml:1:1: name is missing`},
 		{"a field without a value", "name:\nrate: 5", `limits.yaml:1:6: name has no value: give it one, or remove it`},
 		{"a misspelt name", "name: api\npolicy: fairshare", `limits.yaml:2:9: unknown policy "fairshare": did you mean "fair_share"?`},
@@ -159,10 +156,6 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a part that is no percentage", "name: api\nloss: 0.5", `limits.yaml:2:7: loss is 0.5: use a percentage, like 50%`},
 		{"more than everything", "name: api\nloss: 150%", `limits.yaml:2:7: loss is 150%: use 0% to 100%`},
 		{"a percentage that is none", "name: api\nloss: some%", `limits.yaml:2:7: loss is "some%": use a percentage, like 0.1%`},
-		{"a rate without its time", "name: api\nspeed: 50", `limits.yaml:2:8: speed is 50: add a period, like 50/s`},
-		{"a rate that is none", "name: api\nspeed: fast/s", `limits.yaml:2:8: speed is "fast/s": use a rate, like 50/s`},
-		{"a rate in no time", "name: api\nspeed: 5/0s", `limits.yaml:2:8: speed is "5/0s": use a rate, like 50/s`},
-		{"a rate out of range", "name: api\nspeed: 5/ms", `limits.yaml:2:8: speed is 5/ms: use 0/s to 1000/s`},
 		{"several at once, in their order", "rate: 0\nper: 1\nnme: api", "limits.yaml:1:1: name is missing\nlimits.yaml:1:7: rate is 0: use 1 to 1000\nlimits.yaml:2:6: per is 1: add a unit, like 1s or 1ms\nlimits.yaml:3:1: unknown field \"nme\": did you mean \"name\"?"},
 
 		{"nothing", "", `limits.yaml: the file is empty`},
@@ -208,7 +201,7 @@ func TestHostileFilesAreReadInTheTimeThatTheirSizeTakes(t *testing.T) {
 }
 
 func FuzzNoFilePanics(f *testing.F) {
-	f.Add("name: api\nrate: 5\nper: 1m\nloss: 1%\nspeed: 5/s\nnodes: [a]\nregions: {a: [b]}")
+	f.Add("name: api\nrate: 5\nper: 1m\nloss: 1%\nnodes: [a]\nregions: {a: [b]}")
 	f.Add("a: &a [*a]\n<<: *a")
 	f.Add("? [a]\n: {b: c}\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -219,7 +212,6 @@ func FuzzNoFilePanics(f *testing.F) {
 		}
 		require.NotContains(t, text, "\x00")
 		require.True(t, l.Loss >= 0 && l.Loss <= 1, "loss %v", l.Loss)
-		require.True(t, l.Speed >= 0 && l.Speed <= 1000, "speed %v", l.Speed)
 		require.True(t, l.Ratio >= 0 && l.Ratio <= 1, "ratio %v", l.Ratio)
 	})
 }

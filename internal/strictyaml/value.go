@@ -334,34 +334,6 @@ func (v Value) Percent() float64 {
 	return v.between(text, x, 0, 1, "0% to 100%")
 }
 
-// Rate reads how many in how long, like 50/s, 3000/m or 5/100ms, from low to high
-// a second, which it returns.
-func (v Value) Rate(low, high float64) float64 {
-	text := v.plain()
-	if text == "" {
-		return 0
-	}
-	count, per, ok := strings.Cut(text, "/")
-	x, isNumber := number(strings.TrimSpace(count))
-	per = strings.TrimSpace(per)
-	if per != "" && (per[0] < '0' || per[0] > '9') {
-		per = "1" + per
-	}
-	d, err := time.ParseDuration(per)
-	switch {
-	case isNumber && !ok:
-		v.Errorf("%s is %s: add a period, like %s/s", v.called(), text, text)
-		return 0
-	case !isNumber || err != nil || d <= 0:
-		v.Errorf("%s is %q: use a rate, like 50/s", v.called(), text)
-		return 0
-	}
-	if d != time.Second {
-		x /= d.Seconds()
-	}
-	return v.between(text, x, low, high, strconv.FormatFloat(low, 'g', -1, 64)+"/s to "+strconv.FormatFloat(high, 'f', -1, 64)+"/s")
-}
-
 func (v Value) between(text string, x, low, high float64, want string) float64 {
 	if x >= low && x <= high {
 		return x

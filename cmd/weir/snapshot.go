@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-go/weir/internal/snapshots"
+	"github.com/weir-go/weir/snapshot"
 )
 
 // snapshotListCommand lists a directory or a bucket. It reads headers alone, so it needs no
@@ -25,16 +25,13 @@ func (c *snapshotListCommand) run(stdout, _ io.Writer) (int, error) {
 		if err != nil {
 			return err
 		}
-		table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE")
-		for _, e := range entries {
+		return printTable(stdout, "NODE\tSAVED\tAGE\tBYTES\tGENERATION\tFILE", entries, func(e snapshot.Entry) string {
 			saved, age := "unknown", "-"
 			if header, err := at.header(e.Path); err == nil {
 				saved, age = header.Saved.Format(time.RFC3339), ageOf(header)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", shown(e.Node), saved, age, e.Bytes, e.Generation, at.name(e.Path))
-		}
-		return table.Flush()
+			return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s", shown(e.Node), saved, age, e.Bytes, e.Generation, at.name(e.Path))
+		})
 	})
 }
 
@@ -100,12 +97,9 @@ func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 	if err != nil {
 		return err // after the header, which may say why
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nKIND\tBLOCKS\tBYTES")
-	for _, kind := range slices.Sorted(maps.Keys(content)) {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", kind, content[kind].blocks, content[kind].bytes)
-	}
-	return table.Flush()
+	return printTable(stdout, "\nKIND\tBLOCKS\tBYTES", slices.Sorted(maps.Keys(content)), func(kind snapshots.Kind) string {
+		return fmt.Sprintf("%s\t%d\t%d", kind, content[kind].blocks, content[kind].bytes)
+	})
 }
 
 // snapshotVerifyCommand reads files as a node would that starts.

@@ -136,16 +136,13 @@ func (c *cluster) printMembers(w io.Writer) {
 	for _, m := range c.Ring.Members {
 		share[m.Name] = m.Share
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION")
-	for _, m := range c.Members.Members {
+	printTable(w, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION", c.Members.Members, func(m admin.Member) string {
 		name := m.Name
 		if m.Self {
 			name += " (this one)"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%.1f %%\t%s\t%s\n", name, m.State, 100*share[m.Name], m.Addr, cmp.Or(m.Region, "-"))
-	}
-	table.Flush()
+		return fmt.Sprintf("%s\t%s\t%.1f %%\t%s\t%s", name, m.State, 100*share[m.Name], m.Addr, cmp.Or(m.Region, "-"))
+	})
 }
 
 // printDecisions prints the sums over the members that answered, and names the others.
@@ -155,12 +152,19 @@ func (c *cluster) printDecisions(w io.Writer) {
 	if len(t.Missing) > 0 {
 		fmt.Fprintf(w, "; without %s, which did not answer", strings.Join(t.Missing, ", "))
 	}
+	printTable(w, "\nDECIDED BY\tALLOWED\tDENIED", slices.Sorted(maps.Keys(t.Decisions)), func(source string) string {
+		return fmt.Sprintf("%s\t%d\t%d", source, t.Decisions[source].Allowed, t.Decisions[source].Denied)
+	})
+}
+
+// printTable prints a header, and a row for each item, with aligned columns. Tabs separate the cells.
+func printTable[T any](w io.Writer, header string, items []T, row func(T) string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nDECIDED BY\tALLOWED\tDENIED")
-	for _, source := range slices.Sorted(maps.Keys(t.Decisions)) {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", source, t.Decisions[source].Allowed, t.Decisions[source].Denied)
+	fmt.Fprintln(table, header)
+	for _, item := range items {
+		fmt.Fprintln(table, row(item))
 	}
-	table.Flush()
+	return table.Flush()
 }
 
 // limitsShown is the maximum number of limits that weir status prints. /v1/totals returns more.
@@ -186,17 +190,14 @@ func (c *cluster) printLimits(w io.Writer) {
 	}
 	order := slices.Sorted(maps.Keys(limits))
 	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(denials(b), denials(a)) })
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nLIMIT\tDENIED\tWOULD HAVE DENIED\tOF CHECKS")
-	for _, name := range order[:min(limitsShown, len(order))] {
+	printTable(w, "\nLIMIT\tDENIED\tWOULD HAVE DENIED\tOF CHECKS", order[:min(limitsShown, len(order))], func(name string) string {
 		total, shown := limits[name], name
 		if shadows[name] {
 			shown += " (shadow)"
 		}
 		checks := total.Enforced.Allowed + total.Enforced.Denied + total.Shadowed.Allowed + total.Shadowed.Denied
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", shown, total.Enforced.Denied, total.Shadowed.Denied, checks)
-	}
-	table.Flush()
+		return fmt.Sprintf("%s\t%d\t%d\t%d", shown, total.Enforced.Denied, total.Shadowed.Denied, checks)
+	})
 	if more := len(order) - limitsShown; more > 0 {
 		fmt.Fprintf(w, "and %d more: GET /v1/totals has them\n", more)
 	}
@@ -204,12 +205,9 @@ func (c *cluster) printLimits(w io.Writer) {
 
 // printAsked prints the keys that are asked for most, over all members.
 func printAsked(w io.Writer, keys []admin.TopKey) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ASKED MOST\tKEY\tCHECKS, ABOUT")
-	for _, k := range keys {
-		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, nameOf(k), k.Asks)
-	}
-	table.Flush()
+	printTable(w, "ASKED MOST\tKEY\tCHECKS, ABOUT", keys, func(k admin.TopKey) string {
+		return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
+	})
 }
 
 // printTop prints the keys that are denied most and held most, over all members.
@@ -217,21 +215,16 @@ func (c *cluster) printTop(w io.Writer) {
 	if len(c.Top.Denied)+len(c.Top.Held) == 0 {
 		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(c.Top.Denied) > 0 {
-		fmt.Fprintln(table, "\nDENIED MOST\tKEY\tDENIALS, ABOUT")
+		printTable(w, "\nDENIED MOST\tKEY\tDENIALS, ABOUT", c.Top.Denied, func(k admin.TopKey) string {
+			return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Denials)
+		})
 	}
-	for _, k := range c.Top.Denied {
-		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, nameOf(k), k.Denials)
-	}
-	table.Flush()
 	if len(c.Top.Held) > 0 {
-		fmt.Fprintln(table, "\nHELD NOW\tKEY\tUNITS\tDENIALS, ABOUT")
+		printTable(w, "\nHELD NOW\tKEY\tUNITS\tDENIALS, ABOUT", c.Top.Held, func(k admin.TopKey) string {
+			return fmt.Sprintf("%s\t%s\t%d of %d\t%d", k.Limit, nameOf(k), k.Held, k.HeldMost, k.Denials)
+		})
 	}
-	for _, k := range c.Top.Held {
-		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%d\n", k.Limit, nameOf(k), k.Held, k.HeldMost, k.Denials)
-	}
-	table.Flush()
 	if len(c.Top.Missing) > 0 {
 		fmt.Fprintf(w, "without %s, which did not answer\n", strings.Join(c.Top.Missing, ", "))
 	}

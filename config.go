@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/tls"
 	"io"
@@ -146,30 +147,14 @@ func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = hostLabel()
 	}
-	if c.JoinTimeout == 0 {
-		c.JoinTimeout = defaultJoinTimeout
-	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Forget == 0 {
-		c.Forget = defaultForget
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = defaultMaxKeys
-	}
-	if c.TopKeys == 0 {
-		c.TopKeys = defaultTopKeys
-	}
-	if c.SnapshotEvery == 0 {
-		c.SnapshotEvery = defaultSnapshotEvery
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.JoinTimeout = cmp.Or(c.JoinTimeout, defaultJoinTimeout)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Forget = cmp.Or(c.Forget, defaultForget)
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
+	c.TopKeys = cmp.Or(c.TopKeys, defaultTopKeys)
+	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, defaultSnapshotEvery)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}

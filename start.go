@@ -196,10 +196,8 @@ func (n *Node) load(ctx context.Context) {
 // reportJoin logs the entries of Config.Join at which no member has answered within JoinTimeout,
 // and the consequence.
 func (n *Node) reportJoin() {
-	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.env.Monotonic()-n.joining.began))
-	defer timeout.Stop()
 	select {
-	case <-timeout.C:
+	case <-time.After(n.cfg.JoinTimeout - time.Duration(n.env.Monotonic()-n.joining.began)):
 	case <-n.env.Done():
 		return
 	}

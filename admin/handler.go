@@ -307,8 +307,7 @@ func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 // sendError answers with a problem. Its detail is the error if the caller can correct it. Other errors
 // are logged at a pace, and not shown.
 func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
-	var noEnd *httplimit.ErrNoEnd
-	if errors.As(err, &noEnd) {
+	if noEnd, ok := errors.AsType[*httplimit.ErrNoEnd](err); ok {
 		err = refuseNoEnd(noEnd.Limit, r.URL.Path)
 	}
 	var told *refusal

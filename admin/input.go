@@ -182,8 +182,7 @@ func splitObject(name string, text []byte) (map[string]json.RawMessage, error) {
 	case !utf8.Valid(text):
 		return fail("%s is not UTF-8", name)
 	}
-	var syntax *json.SyntaxError
-	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(json.RawMessage))); ok {
 		return fail("%s is not JSON: at byte %d: %v", name, syntax.Offset, syntax)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))

@@ -466,7 +466,8 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		g.gossip.Spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	g.gossip.Leave()
-	bound := time.After(leaveTimeout)
+	bound := time.NewTimer(leaveTimeout)
+	defer bound.Stop()
 	var err error
 	for !g.alone() && err == nil {
 		select {
@@ -477,7 +478,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 			return ErrClosed
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-bound:
+		case <-bound.C:
 			err = ErrTimeout
 		}
 	}

@@ -25,8 +25,7 @@ func (c *content) of(r *http.Request, most int64) []byte {
 	c.read = true
 	var err error
 	c.head, err = io.ReadAll(io.LimitReader(r.Body, most))
-	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) {
+	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
 		c.err = fmt.Errorf("%w: the body of a request broke off: %w", context.Canceled, err)
 	}
 	r.Body = reread(c.head, r.Body)

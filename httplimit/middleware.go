@@ -202,17 +202,13 @@ func (m *Middleware) read(to *rules.Request, r *http.Request) {
 	to.SetURL(r.URL)
 	to.Header, to.Length = r.Header, r.ContentLength
 	to.Client = m.o.Client.Of(r)
-	if m.o.User != nil {
-		to.User = m.o.User(r)
-	}
-	if m.o.Key != nil {
-		to.User = m.o.Key(r)
-	}
-	if m.o.APIKey != nil {
-		to.APIKey = m.o.APIKey(r)
-	}
-	if m.o.Tier != nil {
-		to.Tier = m.o.Tier(r)
+	for _, option := range [...]struct {
+		value    *string
+		function func(*http.Request) string
+	}{{&to.User, m.o.User}, {&to.User, m.o.Key}, {&to.APIKey, m.o.APIKey}, {&to.Tier, m.o.Tier}} {
+		if option.function != nil {
+			*option.value = option.function(r)
+		}
 	}
 }
 

@@ -60,8 +60,7 @@ func readAhead(r *http.Request) error {
 	}
 	text := make([]byte, r.ContentLength)
 	n, err := io.ReadFull(r.Body, text)
-	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) {
+	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
 		return fmt.Errorf("%w: the body of a queued request ended early: %w", context.Canceled, err)
 	}
 	r.Body = reread(text[:n], r.Body) // which is at its end, or has the same error again

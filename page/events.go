@@ -132,8 +132,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var seen [2]uint64
-	end := time.NewTimer(viewFor)
-	defer end.Stop()
+	end := time.After(viewFor)
 	for {
 		events, serial, changed := p.hub.news(seen)
 		if limit != "" && key != "" && serial[0] != seen[0] {
@@ -145,7 +144,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-changed:
-		case <-end.C:
+		case <-end:
 			return
 		case <-v.over:
 			return
@@ -197,12 +196,11 @@ func milliseconds(d time.Duration) int64 {
 
 // every calls do at once and then at an interval, until ctx is done or the page closed.
 func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	tick := time.Tick(interval)
 	for {
 		do()
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		case <-p.closed:

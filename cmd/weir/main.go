@@ -116,8 +116,7 @@ func parse(args []string, stdout io.Writer) (command, error) {
 		args = append(append([]string(nil), args[1:]...), "--help")
 	}
 	ctx, err := k.Parse(twoDashes(k.Model.Node, args))
-	var wrong *kong.ParseError
-	if errors.As(err, &wrong) && !errors.Is(err, errHelped) {
+	if wrong, is := errors.AsType[*kong.ParseError](err); is && !errors.Is(err, errHelped) {
 		return nil, explained(k, wrong)
 	}
 	if err != nil {

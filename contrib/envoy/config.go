@@ -105,20 +105,12 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 // as the entries only if the last has been matched, too: a limit applies to
 // descriptors of its own depth.
 func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
-	at := d.top
-	for _, e := range entries {
-		if at == nil {
-			break
+	for at := d.top; at != nil && len(way) < len(entries); {
+		next, err := at.match(w, entries[len(way)])
+		if next == nil || err != nil {
+			return way, err
 		}
-		next, err := at.match(w, e)
-		if err != nil {
-			return nil, err
-		}
-		if next == nil {
-			break
-		}
-		way = append(way, next)
-		at = next.below
+		way, at = append(way, next), next.below
 	}
 	return way, nil
 }
@@ -180,15 +172,7 @@ const maxPer = 366 * day // of a weir.Limit
 
 // same reports whether two Configs were read from the same texts.
 func (c *Config) same(as *Config) bool {
-	if len(c.domains) != len(as.domains) {
-		return false
-	}
-	for name, d := range c.domains {
-		if other := as.domains[name]; other == nil || other.sum != d.sum {
-			return false
-		}
-	}
-	return true
+	return maps.EqualFunc(c.domains, as.domains, func(a, b *domain) bool { return a.sum == b.sum })
 }
 
 // count is how many limits there are.

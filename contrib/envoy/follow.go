@@ -150,12 +150,12 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 		if err := keyError(to.key); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
-		if same := (entry{from.GetKey(), from.GetValue()}); to.key == "" || seen[same] {
+		same := entry{from.GetKey(), from.GetValue()}
+		if to.key == "" || seen[same] {
 			errs = append(errs, fmt.Errorf("%s: a descriptor has no key, or repeats a key and value", path))
 			continue
-		} else {
-			seen[same] = true
 		}
+		seen[same] = true
 		if r := from.GetRateLimit(); r != nil {
 			limit, err := limitOf(path, r)
 			errs = append(errs, err)

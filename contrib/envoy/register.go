@@ -75,8 +75,7 @@ func (h *healthServer) List(context.Context, *health.HealthListRequest) (*health
 }
 
 func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse]) error {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
+	tick := time.Tick(healthEvery)
 	told, drained := health.HealthCheckResponse_UNKNOWN, h.of.drained
 	for {
 		is := health.HealthCheckResponse_SERVICE_UNKNOWN
@@ -94,7 +93,7 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-drained:
 			drained = nil
-		case <-tick.C:
+		case <-tick:
 			// Not at once: a client that was told something asks again without a pause.
 			if drained == nil {
 				return status.Error(codes.Unavailable, "this node leaves: ask another one")

@@ -169,8 +169,7 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 	if every <= 0 {
 		every = watchEvery
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	tick := time.Tick(every)
 	var seen *Config
 	complaint, load := "", Load
 	if s.o.MergeDomains {
@@ -194,7 +193,7 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

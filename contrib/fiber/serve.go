@@ -34,8 +34,7 @@ func serve(c fiber.Ctx, a *httplimit.Admission) error {
 
 // statusOf returns the status with which fiber's ErrorHandler answers.
 func statusOf(err error) int {
-	var of *fiber.Error
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*fiber.Error](err); ok {
 		return of.Code
 	}
 	return http.StatusInternalServerError

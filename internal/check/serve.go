@@ -141,7 +141,7 @@ func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
 		return v
 	}
 	switch {
-	case !r.h.Op.HasAsks():
+	case r.h.Op.AskBytes() == 0:
 		c.handleMessage(now, r)
 		return c.Env.View() // the message may have transferred authority to this node
 	case v.Declines(r.h, r.bytes):

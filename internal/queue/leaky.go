@@ -192,10 +192,8 @@ func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now i
 
 // await waits until the time is over or woken is signaled. It reports whether ctx or the node has ended.
 func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-woken:
 	case <-ctx.Done():
 		return true

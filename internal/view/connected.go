@@ -92,10 +92,8 @@ func (v *View) double(i int, now int64) bool {
 // Stale reports whether the view is out of date by now: a member has come to count as away
 // or as doubled since it was made, or the time of something that it waits for is over.
 func (v *View) Stale(now int64) bool {
-	for _, e := range v.entries {
-		if e.State&awaitedOrVacant != 0 && now >= e.Until {
-			return true
-		}
+	if slices.ContainsFunc(v.entries, func(e Entry) bool { return e.State&awaitedOrVacant != 0 && now >= e.Until }) {
+		return true
 	}
 	for i := range v.Away {
 		if !v.Away[i] && v.Next[i] < 0 && v.Overdue(i, now) || !v.doubled[i] && v.double(i, now) {
@@ -159,10 +157,7 @@ func (v *View) Missing(now int64) map[string]time.Duration {
 // others. It goes through one that has stalled where no other way is left. Ties go to
 // the member that is first by name.
 func (v *View) paths(avoid int) []int {
-	next := make([]int, len(v.Members))
-	for i := range next {
-		next[i] = -1
-	}
+	next := slices.Repeat([]int{-1}, len(v.Members))
 	var queue, stalled []int
 	if v.Self >= 0 {
 		next[v.Self] = v.Self

@@ -238,12 +238,8 @@ func (v *View) scattered(now int64) bool {
 // strays reports whether others than a member that has gone are missing, or were until
 // just now.
 func (v *View) strays(gone uint64, now int64) bool {
-	for _, i := range v.Points {
-		if v.Next[i] < 0 {
-			return true
-		}
-	}
-	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
+	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
+		v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
 // expects reports whether the member with the given name can still transfer its ranges.

@@ -115,12 +115,7 @@ func (v *View) admitted() []joiner {
 
 // among reports whether the joiner will own the hash, or be one of so many successors.
 func (j *joiner) among(room []int, hash uint64, copies int) bool {
-	for _, at := range j.ring.Order(room, hash, copies+1) {
-		if at == j.at {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(j.ring.Order(room, hash, copies+1), j.at)
 }
 
 // Audiences is what each member is to have the states of: of all that this node

@@ -64,9 +64,8 @@ func (p parts) bytes() (n int) {
 type properties struct {
 	// name is the name of the operation in traces. If it is empty, the operation is not traced.
 	name string
-	// isAsked reports whether asks follow the header: records of these parts, which are answered by
+	// Asks follow the header if askBytes is above 0: records of these parts, which are answered by
 	// results of those. The other operations have a body of their own.
-	isAsked      bool
 	ask, result  parts
 	askBytes     int
 	resultBytes  int
@@ -93,7 +92,7 @@ var table = func() (t [lastOp + 1]properties) {
 	t[OpExtend] = properties{name: "renew", ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
 	for op := range t {
 		p := &t[op]
-		if p.isAsked = p.ask != 0; p.isAsked {
+		if p.ask != 0 {
 			p.askBytes, p.resultBytes = subjectBytes+p.ask.bytes(), outcomeBytes+p.result.bytes()
 		}
 	}
@@ -130,8 +129,5 @@ func (o Op) IsOfHold() bool { return o.properties().ofHold }
 // Traced returns the name of op in traces.
 func (o Op) Traced() string { return o.properties().name }
 
-// HasAsks reports whether a request of op has asks. Any other request has a body of its own.
-func (o Op) HasAsks() bool { return o.properties().isAsked }
-
-// AskBytes returns the length of each ask of op, 0 if op has none.
+// AskBytes returns the length of each ask of op. It is 0 if requests of op have a body of their own.
 func (o Op) AskBytes() int { return o.properties().askBytes }

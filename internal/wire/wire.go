@@ -175,8 +175,8 @@ func ParseHeader(b []byte) (Header, error) {
 	case h.Op < OpTake || h.Hops > MaxHops,
 		p.name == "" && h.Flags&FlagTraced != 0,
 		p.ofHold && h.Asks != 1,
-		!p.isAsked && h.Asks != 0,
-		p.isAsked && (h.Asks == 0 || len(b) != size):
+		p.askBytes == 0 && h.Asks != 0,
+		p.askBytes != 0 && (h.Asks == 0 || len(b) != size):
 		return Header{}, ErrMalformed
 	}
 	return h, nil

@@ -14,7 +14,7 @@ import (
 
 // drawOp draws an operation whose requests have asks.
 func drawOp(t *rapid.T) Op {
-	return Op(rapid.IntRange(1, int(lastOp)).Filter(func(op int) bool { return Op(op).properties().isAsked }).Draw(t, "op"))
+	return Op(rapid.IntRange(1, int(lastOp)).Filter(func(op int) bool { return Op(op).AskBytes() > 0 }).Draw(t, "op"))
 }
 
 func TestWhatIsSentIsWhatArrives(t *testing.T) {

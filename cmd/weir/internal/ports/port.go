@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -98,11 +99,10 @@ func (p *Port) acceptError(err error) error {
 func (p *Port) await(c *conn) bool {
 	p.pool.waits.Add(1)
 	defer p.pool.waits.Add(-1)
-	tick := time.NewTicker(roomEvery)
-	defer tick.Stop()
+	tick := time.Tick(roomEvery)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-p.pool.room:
 		case <-p.closing:
 			return false
@@ -174,8 +174,7 @@ func (p *Port) closeAndTakeIn() {
 // counts as one that just came, so that a process that stood still first reads what has come.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
 	then := p.budget.now() - int64(age)
-	tick := time.NewTicker(restTick)
-	defer tick.Stop()
+	tick := time.Tick(restTick)
 	for n := range age / restTick {
 		since := then
 		if n < 2 {
@@ -185,7 +184,7 @@ func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int6
 			return
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -197,14 +196,8 @@ func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int6
 func (p *Port) usedSince(then int64) bool {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
-	for _, conns := range []set{p.fresh, p.kept} {
-		for _, c := range conns {
-			if c.since.Load() >= then {
-				return true
-			}
-		}
-	}
-	return false
+	isUsed := func(c *conn) bool { return c.since.Load() >= then }
+	return slices.ContainsFunc(p.fresh, isUsed) || slices.ContainsFunc(p.kept, isUsed)
 }
 
 // unaskedSince returns the connections that came then or later and have no request so far.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -104,9 +105,7 @@ func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...st
 	select {
 	case s := <-serving:
 		r.node = s.node
-		for name, addr := range s.addrs {
-			r.addrs[name] = addr.String()
-		}
+		maps.Copy(r.addrs, s.addrs)
 	case <-ended:
 		require.NoError(t, <-r.done)
 	case <-time.After(eventually):

@@ -96,7 +96,9 @@ func (q *topCommand) run(stdout, _ io.Writer) (int, error) {
 		case q.JSON:
 			stdout.Write(text)
 		default:
-			printAsked(stdout, top.Asked)
+			printTable(stdout, "ASKED MOST\tKEY\tCHECKS, ABOUT", top.Asked, func(k admin.TopKey) string {
+				return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
+			})
 			(&cluster{Top: top}).printTop(stdout)
 		}
 		return ok, nil

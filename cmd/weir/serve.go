@@ -73,7 +73,7 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 type served struct {
 	node   *weir.Node
 	budget *ports.Budget
-	addrs  map[string]net.Addr // by the name of the flag
+	addrs  map[string]string // by the name of the flag
 
 	leaving atomic.Bool // it was told to, so that it is not ready for anything new
 	drain   func()      // has Envoy's health say so
@@ -146,7 +146,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		}
 		defer book.Close()
 	}
-	s := &served{node: node, budget: ports.NewBudget(conns.OpenFiles(), log), addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
+	s := &served{node: node, budget: ports.NewBudget(conns.OpenFiles(), log), addrs: make(map[string]string), drain: func() {}, failed: make(chan error, 8)}
 	defer func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -164,13 +164,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 			return err
 		}
 	}
-	at := func(name string) string {
-		if addr := s.addrs[name]; addr != nil {
-			return addr.String()
-		}
-		return ""
-	}
-	log.Info("serving", "checks", at("checks"), "admin", at("admin"), "health", at("health"), "envoy", at("envoy"))
+	log.Info("serving", "checks", s.addrs["checks"], "admin", s.addrs["admin"], "health", s.addrs["health"], "envoy", s.addrs["envoy"])
 	if o.ready != nil {
 		o.ready(s)
 	}
@@ -241,7 +235,7 @@ func (s *served) listen(name, addr string) (l net.Listener, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("weir serve: -%s: %w", name, err)
 	}
-	s.addrs[name] = l.Addr()
+	s.addrs[name] = l.Addr().String()
 	return l, nil
 }
 

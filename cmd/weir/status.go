@@ -203,13 +203,6 @@ func (c *cluster) printLimits(w io.Writer) {
 	}
 }
 
-// printAsked prints the keys that are asked for most, over all members.
-func printAsked(w io.Writer, keys []admin.TopKey) {
-	printTable(w, "ASKED MOST\tKEY\tCHECKS, ABOUT", keys, func(k admin.TopKey) string {
-		return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
-	})
-}
-
 // printTop prints the keys that are denied most and held most, over all members.
 func (c *cluster) printTop(w io.Writer) {
 	if len(c.Top.Denied)+len(c.Top.Held) == 0 {

@@ -1,6 +1,7 @@
 package asker
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,11 +158,7 @@ func (p *pushbacks) end(id bucket.ID, steady int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = steady
-	for i := range s.of {
-		if s.of[i].id == id {
-			s.of[i] = pushback{}
-		}
-	}
+	s.forget(id, math.MaxUint64)
 }
 
 // reset forgets what was denied of an id before the reset of this number. What is denied
@@ -173,6 +170,11 @@ func (p *pushbacks) reset(id bucket.ID, number uint64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forget(id, number)
+}
+
+// forget forgets the denials of an id from before the reset of the given number. The caller must hold mu.
+func (s *pushbackSet) forget(id bucket.ID, number uint64) {
 	for i := range s.of {
 		if b := &s.of[i]; b.id == id && b.resetNumber < number {
 			*b = pushback{}

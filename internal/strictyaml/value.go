@@ -278,7 +278,7 @@ func (v Value) Float(low, high float64) float64 {
 		v.Errorf("%s is %q: use a number", v.called(), text)
 		return 0
 	}
-	return v.between(text, x, low, high, "")
+	return v.between(text, x, low, high, strconv.FormatFloat(low, 'g', -1, 64)+" to "+strconv.FormatFloat(high, 'g', -1, 64))
 }
 
 // Duration reads a duration in the form of time.ParseDuration, like 1m30s or
@@ -337,9 +337,6 @@ func (v Value) Percent() float64 {
 func (v Value) between(text string, x, low, high float64, want string) float64 {
 	if x >= low && x <= high {
 		return x
-	}
-	if want == "" {
-		want = strconv.FormatFloat(low, 'g', -1, 64) + " to " + strconv.FormatFloat(high, 'g', -1, 64)
 	}
 	v.Errorf("%s is %s: use %s", v.called(), text, want)
 	return 0

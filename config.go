@@ -6,11 +6,11 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/conns"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/sealed"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/snapshot"
@@ -145,7 +145,7 @@ const (
 // withDefaults is a copy with every zero field filled in.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
-		c.Name = hostLabel()
+		c.Name = identity.HostLabel(maxLabelBytes)
 	}
 	c.JoinTimeout = cmp.Or(c.JoinTimeout, defaultJoinTimeout)
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
@@ -159,14 +159,6 @@ func (c Config) withDefaults() Config {
 		c.Rand = rand.Reader
 	}
 	return c
-}
-
-func hostLabel() string {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "node"
-	}
-	return name[:min(len(name), maxLabelBytes)]
 }
 
 // cluster is the one that the Config asks for.

@@ -62,14 +62,8 @@
 // them. What they export may change in any release; a service needs [cluster.Cluster]
 // alone, the type of Config.Cluster.
 //
-// The parts of a node are packages under internal: wire has the formats of messages, view
-// what a node knows at one moment, handover the present view and the moves of authority,
-// owner the counts that the node holds, asker the denials and the units that other owners
-// gave it, holds the units in flight, queue the waiters on LeakyBuckets, reserve the
-// reservations, regions the exchange with other regions, publish the published values,
-// limits the declared limits, stats the counters and the outage under way, and env the
-// clocks and the lifetime. This package assembles them, and has the path of a check.
-// docs/architecture.md follows a check, a change and a hand-over through them.
+// The parts of a node are packages under internal, and [Start] assembles them.
+// docs/architecture.md describes each, and follows a check, a change and a hand-over through them.
 //
 // Package weirtest runs clusters in virtual time.
 package weir

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/weir-go/weir/bucket"
 )
@@ -13,6 +14,16 @@ func Incarnation(label string, random io.Reader) (string, error) {
 	var b [8]byte
 	err := draw(random, b[:])
 	return fmt.Sprintf("%s-%x", label, b), err
+}
+
+// HostLabel returns the first bytes of the name of this host, at most the given number, or "node" if it
+// has no name.
+func HostLabel(most int) string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "node"
+	}
+	return name[:min(len(name), most)]
 }
 
 // Salt returns the random number by which the counts of this process are placed.

@@ -62,13 +62,13 @@ type Config struct {
 	Seed []byte
 
 	// Secrets are 16, 24 or 32 bytes each. The first encrypts gossip; one that both sides
-	// have authenticates peers and, without TLS, seals connections. ReadSecrets
+	// have authenticates peers and, without TLS, puts connections under TLS 1.3. ReadSecrets
 	// reads those that `weir secret` prints. Nil: everything is open, and Bind has to be a
 	// loopback address.
 	Secrets [][]byte
 
 	// TLS puts connections between nodes under mutual TLS. It needs a certificate for both
-	// ends and RootCAs. Its functions are called for each connection. Nil: plain TCP. UDP
+	// ends and RootCAs. Its functions are called for each connection. Nil: Secrets alone. UDP
 	// is under Secrets alone.
 	TLS *tls.Config
 

@@ -53,14 +53,14 @@ type Config struct {
 	// are refused.
 	Seed [16]byte
 	// Secrets are 16, 24 or 32 bytes each, at most 16 of them: the first encrypts
-	// gossip, any that both sides have authenticates a peer connection and, without
-	// TLS, seals it. None: anybody that reaches the port can join,
-	// so that Bind must be a loopback's.
+	// gossip, and any that both sides have authenticates a peer connection and, without
+	// TLS, puts it under TLS 1.3 by a key pair of the secret. None: anybody that reaches the
+	// port can join, so that Bind must be a loopback's.
 	Secrets [][]byte
 	// RegionSecrets is, for each of Regions, the secrets that this region shares with
 	// that one and with nobody else: 16, 24 or 32 bytes each, and 64 at most with
-	// Secrets. Connections between the two are authenticated by them, and sealed
-	// without TLS: a holder of one can ask as a node of that region alone, and is no
+	// Secrets. Connections between the two are authenticated by them as by
+	// Secrets: a holder of one can ask as a node of that region alone, and is no
 	// member. Secrets are then of this region's members alone. They are rotated in
 	// two steps, on all nodes of both: [old, new], [new]. Nil: Secrets are those of
 	// all regions, and a holder can state any of them.

@@ -82,7 +82,7 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	if n == nil {
 		return nil
 	}
-	secure, ok := conn.(*tls.Conn)
+	secure, ok := asTLS(conn)
 	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
 		return fmt.Errorf("%w: it sent no certificate", errIdentity)
 	}

@@ -87,15 +87,20 @@
 //
 // # Security
 //
-// Secrets encrypt gossip, authenticate members to each other, and seal what they
-// send over peer connections: a change on the way ends the connection. Without
+// Secrets encrypt gossip, and put peer connections under TLS 1.3, with a key pair that is
+// derived from a secret: both sides present it, and compare the public key of the other side
+// with it. There are no authorities, names or clocks in that. A change on the way ends the
+// connection, and a secret that leaks opens no recorded one. Without
 // secrets anybody that reaches the port can join, or ask as a node of another region. So
 // they are required wherever other machines reach the port. Each
 // of these uses has a key of its own, derived from the secret. To rotate a secret,
 // give all members [old, new], then [new, old], then [new]: members in adjacent stages
-// connect. TLS encrypts and authenticates the TCP side, in the place of
-// the sealing, with forward secrecy, and leaves UDP as it is, so use it together with
+// connect. Config.TLS puts all of TCP under TLS by certificates instead, in which both sides
+// also prove a common secret, and leaves UDP as it is, so use it together with
 // Secrets.
+//
+// Records are sealed by TLS_AES_128_GCM_SHA256, and by TLS_CHACHA20_POLY1305_SHA256 if a side
+// has no instructions for AES.
 //
 // What a node states of itself is compared with its proof. With RegionSecrets that is a
 // secret of two regions: the node is of the other of them, whatever it states, and no

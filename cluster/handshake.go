@@ -1,25 +1,19 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/cluster/gossip"
-	"github.com/weir-go/weir/internal/sealed"
 )
 
 // The first byte of every TCP stream between members says what the stream is
@@ -30,58 +24,28 @@ const (
 	firstByteGossip = 0xC8
 )
 
-// The handshake on a connection for checks, after the first byte and TLS:
+// The handshake on a connection for checks, after the first byte and, with Config.TLS, TLS:
 //
-//	dialler  → opening 1 | nonce 16 | count 1 | that many key ids of 8
-//	listener → opening 1 | nonce 16 | which 1 | proof 32
-//	dialler  → length 2 | hello | MAC 32
-//	listener → status 1 | length 2 | hello | MAC 32
+//	dialler  → opening 1 | proof 1 | reserved 8
+//	both prove a common secret: see prove.go
+//	dialler  → length 2 | hello
+//	listener → status 1 | length 2 | hello
 //
 // The hellos state the versions and capabilities that each side speaks. The connection
 // speaks the newest common version (hello.agree). A reader ignores fields of a hello that
-// it does not know, and bytes after it. The MACs cover all of a hello, so an attacker
-// that changes versions or capabilities, to have an older form used, ends the connection.
+// it does not know, and bytes after it.
 //
-// The key ids stand for the secrets that the dialler accepts on this connection, the
-// one that it prefers first; a key id is of one handshake and says nothing of its
-// secret (keyID). The listener takes the first of them that it accepts too, says
-// which, and proves that it holds it: the proof is a MAC over all that both have said
-// until then, both nonces among it. So two nodes in adjacent stages of a rotation
-// always have a secret in common, whichever of them dials; and an attacker that
-// removes key ids, to have an older secret used, makes the proof a wrong one. A
-// listener that accepts none of them says so (noKey, and zeros for a proof) and closes.
-//
-// The dialler says nothing of itself until it has seen that proof, and the listener
-// nothing until it has seen the dialler's: a MAC over all that was said, the hello
-// included, under a key of the same secret. The label of each MAC differs, so that
-// none serves in another's place, nor when it is sent back to the node that made it.
-// With secrets and without TLS the two hellos, and all frames after them, travel in
-// records under keys of that secret and of all that was said in the clear: see sealed.
-//
-// Without secrets the key is of an empty one: a side without secrets is refused by
-// a side with some, and nothing is sealed. A listener that could not authenticate
-// the dialler closes without a word.
+// With secrets, each side sends its hello after the other has proved a common secret, and under
+// TLS. So a node without one learns neither names nor addresses. A side without secrets is
+// refused by a side with some.
 //
 // An attacker that passes everything on unchanged, to another member or back to the
 // dialler's own port, has two nodes shake hands that both hold the secret: each
 // learns which node the other is, and a dialler leaves one that it did not want.
-// There is no forward secrecy: a secret that leaks opens what was recorded under it.
-// TLS has that. Under TLS each secret is bound to the connection, see identity.on, as
-// nothing is sealed then: what is passed on over another connection proves nothing.
 const (
-	nonceSize = 16
-	macSize   = sha256.Size
-	maxHello  = 1 << 10
-	// maxSecrets bounds the secrets that a connection may be under, and so what a
-	// dialler that holds none makes a listener compute.
-	maxSecrets = 16
-	noKey      = 0xFF
+	maxHello = 1 << 10
 	// handshakeWait is how long a handshake may take.
 	handshakeWait = 2 * time.Second
-
-	proofLabel  = "weir check proof"
-	dialLabel   = "weir check dial"
-	answerLabel = "weir check answer"
 )
 
 // What a listener answers.
@@ -179,101 +143,30 @@ type identity struct {
 	secrets [][]byte
 	regions map[string][][]byte // secrets of other regions: Config.RegionSecrets; nil: theirs are the same
 	names   certificateNames
-	covered bool         // TLS covers all connections: nothing is sealed
-	left    *atomic.Bool // the node is no member any more, and refuses other regions; nil: it is
+	left    *atomic.Bool       // the node is no member any more, and refuses other regions; nil: it is
+	pairs   map[string]keyPair // of each secret; of one that it lacks the key pair is derived for each connection
 }
 
-// secure seals what follows on conn, if it is to be sealed. said is all that both
-// have said until now.
-func (id identity) secure(conn net.Conn, secret, said []byte, dialled bool) net.Conn {
-	if len(secret) == 0 || id.covered {
-		return conn
-	}
-	return seal(conn, secret, said, dialled)
+func appendHello(dst, hello []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(hello))), hello...)
 }
 
-// over is called when the handshake on conn is over, and good.
-func over(conn net.Conn) {
-	if s, ok := conn.(*sealedConn); ok {
-		s.shaken()
-	}
-}
-
-// sign is the MAC of the parts, each with its length, so that no two lists of
-// parts are signed alike.
-func sign(secret []byte, label string, parts ...[]byte) []byte {
-	m := hmac.New(sha256.New, sealed.Derive(secret, nil, macLabel))
-	m.Write([]byte(label))
-	var size [4]byte
-	for _, p := range parts {
-		binary.BigEndian.PutUint32(size[:], uint32(len(p)))
-		m.Write(size[:])
-		m.Write(p)
-	}
-	return m.Sum(nil)
-}
-
-const greetingSize = 1 + nonceSize
-
-func greeting() []byte {
-	b := make([]byte, greetingSize, 128)
-	b[0] = opening
-	rand.Read(b[1:])
-	return b
-}
-
-// offer is a greeting with the key ids of secrets.
-func offer(secrets [][]byte) []byte {
-	b := greeting()
-	nonce := b[1:]
-	b = append(b, byte(len(secrets)))
-	for _, secret := range secrets {
-		id := keyIDOf(secret, nonce)
-		b = append(b, id[:]...)
-	}
-	return b
-}
-
-// accepts finds the first key id of an offer that stands for one of credentials.
-func accepts(offer []byte, credentials []credential) (which byte, c credential, ok bool) {
-	nonce, ids := offer[1:greetingSize], offer[greetingSize+1:]
-	own := make([]keyID, len(credentials))
-	for i, c := range credentials {
-		own[i] = keyIDOf(c.secret, nonce)
-	}
-	for which = 0; len(ids) > 0; which, ids = which+1, ids[keyIDSize:] {
-		for i := range own {
-			if hmac.Equal(own[i][:], ids[:keyIDSize]) {
-				return which, credentials[i], true
-			}
-		}
-	}
-	return noKey, credential{}, false
-}
-
-func appendHello(dst, hello, mac []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, uint16(len(hello)))
-	return append(append(dst, hello...), mac...)
-}
-
-func readHello(r io.Reader) (hello, mac []byte, err error) {
+func readHello(r io.Reader) ([]byte, error) {
 	var size [2]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n > maxHello {
-		return nil, nil, fmt.Errorf("%w: a hello of %d bytes, not more than %d", errOversized, n, maxHello)
+		return nil, fmt.Errorf("%w: a hello of %d bytes, not more than %d", errOversized, n, maxHello)
 	}
-	b := make([]byte, n+macSize)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, nil, err
-	}
-	return b[:n:n], b[n:], nil
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, err
 }
 
-// dial is the dialler's side, after the first byte and TLS: it wants to reach a
-// node of region. It returns what is to be used in the place of conn. Its error
+// dial is the dialler's side, after the first byte and Config.TLS: it wants to reach a
+// node of region. It returns the connection that replaces conn. Its error
 // wraps one of the sentinels above.
 func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	self := id.self
@@ -282,44 +175,29 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err != nil {
 		return nil, hello{}, err
 	}
-	keys := id.keys(region)
-	if len(keys) == 0 {
+	secrets := id.keys(region)
+	if len(secrets) == 0 {
 		return nil, hello{}, fmt.Errorf("%w: this node has no secret of region %q", errSecret, region)
 	}
 	if err := id.names.prove(conn, region, ""); err != nil {
 		return nil, hello{}, err
 	}
-	mine := offer(keys)
-	if err := tell(conn, mine); err != nil {
-		return nil, hello{}, err
-	}
-	theirs, err := self.readProof(conn)
+	secured, err := id.dialProof(conn, secrets)
 	if err != nil {
 		return nil, hello{}, err
 	}
-	which, proof := theirs[greetingSize], theirs[greetingSize+1:]
-	theirs = theirs[:greetingSize+1]
-	if int(which) >= len(keys) || !hmac.Equal(proof, sign(keys[which], proofLabel, mine, theirs)) {
-		return nil, hello{}, errSecret
-	}
-	key, plain := keys[which], conn
-	conn = id.secure(conn, key, slices.Concat(mine, theirs), true)
-	if err := tell(conn, appendHello(nil, asked, sign(key, dialLabel, mine, theirs, asked))); err != nil {
+	if err := tell(secured, appendHello(nil, asked)); err != nil {
 		return nil, hello{}, err
 	}
-	var status [1]byte
-	if _, err := io.ReadFull(conn, status[:]); err != nil {
-		return nil, hello{}, unanswered(err)
+	status, answer, err := readStatus(secured)
+	if err != nil && secured != conn && alerted(err) {
+		return nil, hello{}, fmt.Errorf("%w: %v", errSecret, err) // with TLS 1.3, the refusal of a certificate follows the handshake
 	}
-	answer, mac, err := readHello(conn)
 	if err != nil {
 		return nil, hello{}, unanswered(err)
 	}
-	if status[0] == statusGarbage {
+	if status == statusGarbage {
 		return nil, hello{}, errForeign
-	}
-	if !hmac.Equal(mac, sign(key, answerLabel, mine, theirs, asked, status[:], answer)) {
-		return nil, hello{}, errSecret
 	}
 	peer, err := decodeHello(answer)
 	if err != nil {
@@ -328,30 +206,54 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if _, err := self.agree(peer); err != nil {
 		return nil, peer, err
 	}
-	switch status[0] {
-	case statusSeed:
-		return nil, peer, errSeed
-	case statusLeft:
-		return nil, peer, errAway
-	case statusIdentity:
-		return nil, peer, errUnproven
-	case statusWelcome, statusRegion:
-	case statusVersion:
-		return nil, hello{}, errForeign // it refuses what fits
-	default:
-		return nil, peer, errRefused
+	if err := judgeStatus(status); err != nil {
+		return nil, peer, err
 	}
 	if err := self.misses(peer.Region); err != nil {
 		return nil, peer, err
 	}
-	if err := id.names.prove(plain, peer.Region, peer.Name); err != nil {
+	if err := id.names.prove(conn, peer.Region, peer.Name); err != nil {
 		return nil, peer, err
 	}
-	if status[0] == statusRegion {
-		return nil, peer, errForeign // it refuses what fits
+	if status == statusRegion {
+		return nil, peer, errForeign // it refuses a hello that fits
 	}
-	over(conn)
-	return conn, peer, nil
+	endHandshake(secured)
+	return secured, peer, nil
+}
+
+// readStatus reads the listener's last part of the handshake.
+func readStatus(r io.Reader) (status byte, hello []byte, err error) {
+	var b [1]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return 0, nil, err
+	}
+	hello, err = readHello(r)
+	return b[0], hello, err
+}
+
+// judgeStatus returns the meaning of a status for the dialler, nil if its hello decides.
+func judgeStatus(status byte) error {
+	switch status {
+	case statusSeed:
+		return errSeed
+	case statusLeft:
+		return errAway
+	case statusIdentity:
+		return errUnproven
+	case statusWelcome, statusRegion:
+		return nil
+	case statusVersion:
+		return errForeign // it refuses versions that fit
+	}
+	return errRefused
+}
+
+// endHandshake removes the bound on the bytes of a handshake.
+func endHandshake(conn net.Conn) {
+	if c, ok := conn.(*tlsConn); ok {
+		c.records.bounded = false
+	}
 }
 
 // tell writes what a dialler says. That the other side has closed the connection is no
@@ -365,28 +267,40 @@ func tell(conn net.Conn, b []byte) error {
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
-// readProof reads what a listener says first.
-func (h hello) readProof(conn net.Conn) ([]byte, error) {
-	theirs := make([]byte, greetingSize+1+macSize)
-	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
+// readAnswer reads the answer of a listener to a proof, with more bytes after the key that it has
+// selected.
+func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
+	answer := make([]byte, 2+more)
+	if _, err := io.ReadFull(conn, answer[:1]); err != nil {
 		if isHangUp(err) {
 			return nil, errHungUp
 		}
 		return nil, unanswered(err)
 	}
-	switch v := theirs[0]; {
-	case v == opening:
-	case v == tlsAlert:
-		return nil, errTLS
-	case v < plausibleVersions:
-		return nil, h.apart(fmt.Sprint(v))
-	default:
-		return nil, errForeign
+	if err := h.judgeOpening(answer[0]); err != nil {
+		return nil, err
 	}
-	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
+	if _, err := io.ReadFull(conn, answer[1:]); err != nil {
 		return nil, unanswered(err)
 	}
-	return theirs, nil
+	if answer[1] == noKey {
+		return nil, errSecret
+	}
+	return answer, nil
+}
+
+// judgeOpening returns why a listener that answers with this byte first does not speak this
+// protocol, nil if it does.
+func (h hello) judgeOpening(first byte) error {
+	switch {
+	case first == opening:
+		return nil
+	case first == tlsAlert:
+		return errTLS
+	case first < plausibleVersions:
+		return h.apart(fmt.Sprint(first))
+	}
+	return errForeign
 }
 
 // plausibleVersions bounds what may be the opening of another version; a first byte
@@ -399,106 +313,102 @@ const (
 	tlsHandshake = 0x16
 )
 
-// accept is the listener's side, after the first byte and TLS. It returns what is to
-// be used in the place of conn. With an error, reason is what it counts under; none
+// accept is the listener's side, after the first byte and Config.TLS. It returns the connection
+// that replaces conn. With an error, reason is what it counts under; none
 // if the dialler just went away.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
-	theirs, reason, err := id.self.readOffer(conn)
+	proof, reason, err := id.self.readOpening(conn)
 	if err != nil {
 		return nil, hello{}, reason, err
 	}
-	which, proven, known := accepts(theirs, id.credentials())
-	key, plain := proven.secret, conn
-	mine := append(greeting(), which)
-	proof := make([]byte, macSize)
-	if known {
-		proof = sign(key, proofLabel, theirs, mine)
+	secured, proven, reason, err := id.acceptProof(conn, proof)
+	if err != nil {
+		return nil, hello{}, reason, err
 	}
-	if _, err := conn.Write(append(bytes.Clone(mine), proof...)); err != nil {
-		return nil, hello{}, stopped(err), err
-	}
-	if !known {
-		return nil, hello{}, reasonAuthentication, errSecret
-	}
-	conn = id.secure(conn, key, slices.Concat(theirs, mine), false)
-	asked, mac, err := readHello(conn)
+	asked, err := readHello(secured)
 	switch {
-	case errors.Is(err, errRecord):
-		return nil, hello{}, reasonAuthentication, err
 	case errors.Is(err, errOversized):
 		return nil, hello{}, reasonOversized, err
+	case err != nil && secured != conn && alerted(err):
+		return nil, hello{}, reasonAuthentication, fmt.Errorf("%w: %v", errSecret, err)
 	case err != nil:
 		return nil, hello{}, stopped(err), err
-	case !hmac.Equal(mac, sign(key, dialLabel, theirs, mine, asked)):
-		return nil, hello{}, reasonAuthentication, errSecret
 	}
-	status := statusWelcome
 	peer, err = decodeHello(asked)
-	unproven := id.proves(proven, plain, peer)
-	_, apart := id.self.agree(peer)
-	switch {
-	case err != nil:
-		status, reason = statusGarbage, reasonGarbage
-	case unproven != nil:
-		status, reason, err = statusIdentity, reasonIdentity, unproven
-	case apart != nil:
-		status, reason, err = statusVersion, reasonVersion, apart
-	case peer.Seed != id.self.Seed:
-		status, reason, err = statusSeed, reasonSeed, errSeed
-	default:
-		if err = peer.misses(id.self.Region); err != nil {
-			status, reason = statusRegion, reasonRegion
-		} else if peer.abroad() && id.left != nil && id.left.Load() {
-			status, err = statusLeft, detect.ErrLeft
-		}
+	status := statusGarbage
+	if reason = reasonGarbage; err == nil {
+		status, reason, err = id.judge(peer, proven, conn)
 	}
 	answer, e := id.self.encode()
 	if e != nil {
 		return nil, hello{}, "", e
 	}
-	mac = sign(key, answerLabel, theirs, mine, asked, []byte{status}, answer)
-	if _, e := conn.Write(appendHello([]byte{status}, answer, mac)); e != nil && err == nil {
+	if _, e := secured.Write(appendHello([]byte{status}, answer)); e != nil && err == nil {
 		return nil, hello{}, stopped(e), e
 	}
-	over(conn)
-	return conn, peer, reason, err
+	endHandshake(secured)
+	return secured, peer, reason, err
 }
 
-// readOffer reads what a dialler says first. One that opens in another way is told this
-// one.
-func (h hello) readOffer(conn net.Conn) (offer []byte, reason string, err error) {
-	offer = make([]byte, greetingSize+1, greetingSize+1+maxSecrets*keyIDSize)
-	if _, err := io.ReadFull(conn, offer[:1]); err != nil {
-		return nil, stopped(err), err
+// judge returns whether a dialler may come in that has proven this on conn, and the reason and
+// error of a refusal.
+func (id identity) judge(peer hello, proven credential, conn net.Conn) (status byte, reason string, err error) {
+	if err := id.proves(proven, conn, peer); err != nil {
+		return statusIdentity, reasonIdentity, err
 	}
-	switch v := offer[0]; {
+	if _, err := id.self.agree(peer); err != nil {
+		return statusVersion, reasonVersion, err
+	}
+	if peer.Seed != id.self.Seed {
+		return statusSeed, reasonSeed, errSeed
+	}
+	if err := peer.misses(id.self.Region); err != nil {
+		return statusRegion, reasonRegion, err
+	}
+	if peer.abroad() && id.left != nil && id.left.Load() {
+		return statusLeft, "", detect.ErrLeft
+	}
+	return statusWelcome, "", nil
+}
+
+// openingSize is the size of a dialler's first bytes. A reader ignores the reserved ones. A
+// listener with Config.TLS reads the header of a record before it refuses, so there are as many.
+const openingSize = 2 + 8
+
+// openWith returns the first bytes of a dialler that proves itself in this way.
+func openWith(proof byte) []byte {
+	b := make([]byte, openingSize, 64)
+	b[0], b[1] = opening, proof
+	return b
+}
+
+// readOpening reads the first bytes of a dialler, which state how it proves itself. A dialler that
+// opens in another way is told this one.
+func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error) {
+	var first [openingSize]byte
+	if _, err := io.ReadFull(conn, first[:1]); err != nil {
+		return 0, stopped(err), err
+	}
+	switch v := first[0]; {
 	case v == tlsHandshake:
 		sendAlert(conn)
-		return nil, reasonTLS, errTLS
+		return 0, reasonTLS, errTLS
 	case v >= plausibleVersions:
-		return nil, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
+		return 0, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
 	case v != opening:
-		conn.Write(greeting())
-		return nil, reasonVersion, h.apart(fmt.Sprint(v))
+		refuseProof(conn)
+		return 0, reasonVersion, h.apart(fmt.Sprint(v))
 	}
-	if _, err := io.ReadFull(conn, offer[1:]); err != nil {
-		return nil, stopped(err), err
+	if _, err := io.ReadFull(conn, first[1:]); err != nil {
+		return 0, stopped(err), err
 	}
-	count := int(offer[greetingSize])
-	if count == 0 || count > maxSecrets {
-		return nil, reasonGarbage, fmt.Errorf("%w: it offers %d keys, not 1 to %d", errGarbage, count, maxSecrets)
-	}
-	offer = offer[:len(offer)+count*keyIDSize]
-	if _, err := io.ReadFull(conn, offer[greetingSize+1:]); err != nil {
-		return nil, stopped(err), err
-	}
-	return offer, "", nil
+	return first[1], "", nil
 }
 
 // unanswered returns what a failed read of the other's answer means.
 func unanswered(err error) error {
 	switch {
-	case errors.Is(err, errOversized), errors.Is(err, errRecord):
+	case errors.Is(err, errOversized):
 		return fmt.Errorf("%w: %v", errForeign, err)
 	case alerted(err):
 		return fmt.Errorf("%w: %v", errCertificate, err)
@@ -522,7 +432,8 @@ func stopped(err error) string {
 // when it reads that its certificate was not accepted.
 func alerted(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && (op.Op == "remote error" || op.Op == "local error")
+	_, isRecord := errors.AsType[tls.RecordHeaderError](err)
+	return isRecord || ok && (op.Op == "remote error" || op.Op == "local error")
 }
 
 // openStream dials addr, says with the first byte what the stream is for, and
@@ -536,7 +447,7 @@ func openStream(ctx context.Context, dial func(context.Context, string) (net.Con
 	err = tell(conn, []byte{first})
 	out := conn
 	if err == nil && t != nil {
-		secure := tls.Client(conn, clientTLS(t, addr))
+		secure := newTLSConn(conn, clientTLS(t, addr), tls.Client)
 		if e := secure.HandshakeContext(ctx); e != nil {
 			err = fmt.Errorf("%w: %v", untrusted(e), e)
 		}

@@ -1,23 +1,28 @@
 package cluster
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"time"
 
 	"github.com/weir-go/weir/internal/sealed"
 )
 
-// A secret is used for nothing itself. Each use has its own key, derived from the
-// secret by HKDF-SHA256 (RFC 5869) under one of these labels, so that a key says
-// nothing of another one or of the secret: a key of gossip's that leaks, say, shakes
-// hands with nobody.
+// A secret has no use itself. Each use has its own key, which HKDF-SHA256 (RFC 5869)
+// derives from the secret under one of these labels. So a key reveals nothing about
+// another key or the secret: a holder of a leaked gossip key cannot connect to a member.
 const (
-	gossipKeyLabel = "weir gossip"
-	keyIDLabel     = "weir key id"
-	macLabel       = "weir handshake"
-	channelLabel   = "weir channel"
-	dialledLabel   = "weir records of the dialler"
-	accepterLabel  = "weir records of the listener"
+	gossipKeyLabel   = "weir gossip"
+	keyIDLabel       = "weir key id"
+	keyPairLabel     = "weir key pair"
+	dialTokenLabel   = "weir token of the dialler"
+	acceptTokenLabel = "weir token of the listener"
 )
 
 // gossipKeys returns the keys by which memberlist encrypts, one for each secret.
@@ -32,9 +37,8 @@ func deriveAll(secrets [][]byte, salt []byte, label string) [][]byte {
 	return keys
 }
 
-// keyID is how a dialler names a secret to a listener that holds it too. It is of
-// one handshake alone, by its nonce, so that an eavesdropper does not see which
-// connections are under one secret.
+// keyID identifies a secret to a listener that holds it too. It is valid for one handshake, by
+// its nonce, so that an eavesdropper does not see which connections use one secret.
 type keyID [keyIDSize]byte
 
 const keyIDSize = 8
@@ -44,4 +48,34 @@ func keyIDOf(secret, nonce []byte) (id keyID) {
 	m.Write(nonce)
 	copy(id[:], m.Sum(nil))
 	return id
+}
+
+// keyPair is the key pair that all holders of a secret have, with a certificate of it. The other
+// side compares the public key alone, so the certificate has no names, and it never expires.
+type keyPair struct {
+	public      ed25519.PublicKey
+	certificate tls.Certificate
+}
+
+func newKeyPair(secret []byte) keyPair {
+	private := ed25519.NewKeyFromSeed(sealed.Derive(secret, nil, keyPairLabel))
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		panic(err) // the template and the kind of the key are constant
+	}
+	return keyPair{private.Public().(ed25519.PublicKey), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}
+}
+
+// verify returns an error unless the other side of a TLS connection has the key pair. crypto/tls
+// verifies that it holds the private key.
+func (p keyPair) verify(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return errSecret
+	}
+	public, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
+	if !ok || subtle.ConstantTimeCompare(public, p.public) != 1 {
+		return errSecret
+	}
+	return nil
 }

@@ -497,7 +497,7 @@ func violation(err error) string {
 		return reasonOversized
 	case errors.Is(err, errGarbage):
 		return reasonGarbage
-	case errors.Is(err, errRecord), alerted(err): // TLS has agreed by now: what is left to object to is a record
+	case alerted(err): // TLS has agreed by now: what is left to object to is a record
 		return reasonRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout

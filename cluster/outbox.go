@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"crypto/tls"
 	"net"
 	"runtime"
 	"sync"
@@ -124,7 +123,7 @@ func (o *outbox) flush() {
 // sever closes a connection at once. A TLS connection would first try to say
 // goodbye, and wait for a peer that does not read.
 func sever(conn net.Conn) {
-	if t, ok := conn.(*tls.Conn); ok {
+	if t, ok := asTLS(conn); ok {
 		conn = t.NetConn()
 	}
 	conn.Close()

@@ -108,8 +108,9 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		began:    time.Now(),
 	}
 	p.identity = identity{
-		self: cfg.Self, secrets: cfg.Secrets, regions: cfg.Regions, names: cfg.Names, covered: cfg.TLS != nil, left: &p.left,
+		self: cfg.Self, secrets: cfg.Secrets, regions: cfg.Regions, names: cfg.Names, left: &p.left,
 	}
+	p.identity.pairs = p.identity.keyPairs()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.notify)
 	return p
@@ -320,13 +321,8 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	if err != nil {
 		return nil, hello{}, err
 	}
-	identity, err := p.identity.on(conn)
-	if err != nil {
-		sever(conn)
-		return nil, hello{}, err
-	}
 	stop := context.AfterFunc(ctx, func() { sever(conn) })
-	secured, peer, err := identity.dial(conn, region)
+	secured, peer, err := p.identity.dial(conn, region)
 	if !stop() && err == nil {
 		err = errSilent
 	}
@@ -379,12 +375,7 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 
 func (p *peers) receive(conn net.Conn, in *pendingConn) {
 	conn.SetDeadline(time.Now().Add(handshakeWait))
-	identity, err := p.identity.on(conn)
-	if err != nil {
-		p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
-		return
-	}
-	secured, peer, reason, err := identity.accept(conn)
+	secured, peer, reason, err := p.identity.accept(conn)
 	if !p.pending.leave(in) || p.ctx.Err() != nil {
 		return
 	}

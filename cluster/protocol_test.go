@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,27 +148,22 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 	})
 }
 
-// rewriter is an attacker between two members. It takes the versions out of the hello
-// that is written to the connection, as if its node stated none.
+// rewriter is an attacker between two members. It takes the versions out of a hello that it finds in
+// a write, as if its node stated none.
 type rewriter struct {
 	net.Conn
 	prefix int // bytes before the hello's length
-	resign func(hello []byte) []byte
+	took   bool
 }
 
 func (r *rewriter) Write(b []byte) (int, error) {
-	if len(b) > r.prefix+2+macSize && bytes.Contains(b, []byte("\xa1v\x01")) {
-		size := int(b[r.prefix])<<8 | int(b[r.prefix+1])
-		text, mac := b[r.prefix+2:][:size], b[r.prefix+2+size:]
-		h, err := decodeHello(text)
+	if len(b) > r.prefix+2 && bytes.Contains(b, []byte("\xa1v\x01")) {
+		h, err := decodeHello(b[r.prefix+2:])
 		if err != nil {
 			return 0, err
 		}
-		text = gossip.Encode(h.speaking(silent))
-		if r.resign != nil {
-			mac = r.resign(text)
-		}
-		if _, err := r.Conn.Write(slices.Concat(b[:r.prefix], appendHello(nil, text, mac))); err != nil {
+		r.took = true
+		if _, err := r.Conn.Write(appendHello(b[:r.prefix:r.prefix], gossip.Encode(h.speaking(silent)))); err != nil {
 			return 0, err
 		}
 		return len(b), nil
@@ -177,28 +171,47 @@ func (r *rewriter) Write(b []byte) (int, error) {
 	return r.Conn.Write(b)
 }
 
-// Under TLS nothing else is sealed, so that the MACs alone cover the hellos.
+// With a secret, no hello crosses the wire in the clear, and a changed record ends the handshake.
 func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		id := func(name string) identity {
-			return identity{self: hello{Name: name, Region: "r"}.speaking(spoken), secrets: secrets("0123456789abcdef"), covered: true}
+		shake := func(secrets [][]byte, wrap ...func(net.Conn) net.Conn) (dialled, accepted shaken) {
+			id := func(name string) identity {
+				return identity{self: hello{Name: name, Region: "r"}.speaking(spoken), secrets: secrets}
+			}
+			return shakeHands(t, id("a"), id("b"), "r", wrap...)
 		}
-		honest := func(conn net.Conn) net.Conn { return conn }
-		dialled, accepted := shakeHands(t, id("a"), id("b"), "r")
-		require.NoError(t, dialled.err)
-		require.NoError(t, accepted.err)
+		for name, secrets := range map[string][][]byte{"with a secret": secrets("0123456789abcdef"), "without": nil} {
+			asks, answers, open := &rewriter{}, &rewriter{prefix: 1}, secrets == nil
+			on := func(r *rewriter) func(net.Conn) net.Conn {
+				return func(conn net.Conn) net.Conn { r.Conn = conn; return r }
+			}
+			dialled, accepted := shake(secrets, on(asks))
+			require.Equal(t, open, asks.took, name)
+			require.Equal(t, open, accepted.err != nil, name)
+			require.Equal(t, open, dialled.err != nil, name)
+			dialled, _ = shake(secrets, func(conn net.Conn) net.Conn { return conn }, on(answers))
+			require.Equal(t, open, answers.took, name)
+			require.Equal(t, open, dialled.err != nil, name)
+		}
+
+		var wires [2]*recorder
+		on := func(i int) func(net.Conn) net.Conn {
+			return func(conn net.Conn) net.Conn { wires[i] = &recorder{Conn: conn}; return wires[i] }
+		}
+		secrets := secrets("0123456789abcdef")
+		dialled, accepted := shake(secrets, on(0), on(1))
 		for _, side := range []shaken{dialled, accepted} {
-			agreed, err := id("a").self.agree(side.peer)
+			require.NoError(t, side.err)
+			agreed, err := side.peer.agree(hello{}.speaking(spoken))
 			require.NoError(t, err)
 			require.Equal(t, Protocol{Version: 1}, agreed)
 		}
-
-		dialled, accepted = shakeHands(t, id("a"), id("b"), "r", func(conn net.Conn) net.Conn { return &rewriter{Conn: conn} })
-		require.Error(t, dialled.err)
-		require.ErrorIs(t, accepted.err, errSecret)
-
-		dialled, _ = shakeHands(t, id("a"), id("b"), "r", honest, func(conn net.Conn) net.Conn { return &rewriter{Conn: conn, prefix: 1} })
-		require.ErrorIs(t, dialled.err, errSecret)
+		for i := range wires {
+			last := func(conn net.Conn) net.Conn { return &meddler{conn, wires[i].sent.Len() - 1} }
+			wrap := []func(net.Conn) net.Conn{func(conn net.Conn) net.Conn { return conn }, last}
+			dialled, accepted := shake(secrets, wrap[1-i:]...)
+			require.ErrorIs(t, []error{accepted.err, dialled.err}[i], errSecret)
+		}
 	})
 }
 

@@ -35,17 +35,17 @@ func (s *slept) Read(b []byte) (int, error) {
 }
 
 func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
-	for name, secret := range map[string]string{"plain": "", "sealed": "0123456789abcdef"} {
+	for name, secret := range map[string]string{"plain": "", "under TLS": "0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				p := lo.peer(t, "b", nil)
 				here, there := net.Pipe()
 				conn := &slept{Conn: here}
-				id := identity{}
-				c := newIncoming(p.peers, id.secure(conn, []byte(secret), nil, false), hello{Name: "a", Region: "r", To: "r"})
-				member := id.secure(there, []byte(secret), nil, true)
-				over(c.conn)
-				over(member)
+				member, accepted := net.Conn(there), net.Conn(conn)
+				if secret != "" {
+					member, accepted = tlsPair(t, there, conn, secret)
+				}
+				c := newIncoming(p.peers, accepted, hello{Name: "a", Region: "r", To: "r"})
 				quit, done := make(chan struct{}), make(chan error, 1)
 				var writing sync.WaitGroup
 				writing.Go(func() { c.out.run(quit) })

@@ -26,7 +26,7 @@ func serverTLS(c *tls.Config) *tls.Config {
 	if c.ClientCAs == nil {
 		c.ClientCAs = c.RootCAs
 	}
-	c.SessionTicketsDisabled = true
+	c.SessionTicketsDisabled, c.DynamicRecordSizingDisabled = true, true
 	if choose, roots := c.GetConfigForClient, c.ClientCAs; choose != nil {
 		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			chosen, err := choose(hello)
@@ -48,6 +48,7 @@ func serverTLS(c *tls.Config) *tls.Config {
 // clientTLS is c as the dialling end uses it for addr.
 func clientTLS(c *tls.Config, addr string) *tls.Config {
 	c = c.Clone()
+	c.DynamicRecordSizingDisabled = true
 	if c.ServerName == "" {
 		c.ServerName, _, _ = net.SplitHostPort(addr)
 	}
@@ -66,7 +67,7 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 // acceptTLS is the listener's side of a TLS handshake. It sends an alert to a dialler
 // without TLS, which otherwise could not distinguish the refusal from a crash.
 func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, error) {
-	secured := tls.Server(raw, c)
+	secured := newTLSConn(raw, c, tls.Server)
 	err := secured.HandshakeContext(ctx)
 	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 		sendAlert(raw)
@@ -109,28 +110,4 @@ func untrusted(err error) error {
 		return errTLS
 	}
 	return errCertificate
-}
-
-// on is id on one connection. Under TLS each secret is bound to the connection by its
-// exporter (RFC 9266): an attacker that ends TLS between two members, with a certificate
-// that both trust, and passes on what they send, makes each of them prove something else.
-func (id identity) on(conn net.Conn) (identity, error) {
-	secured, ok := conn.(*tls.Conn)
-	if !ok || len(id.secrets) == 0 {
-		return id, nil
-	}
-	state := secured.ConnectionState()
-	binding, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // bytes, as RFC 9266 has it
-	if err != nil {
-		return id, fmt.Errorf("%w: %v", errTLS, err)
-	}
-	id.secrets = deriveAll(id.secrets, binding, channelLabel)
-	if id.regions != nil {
-		regions := make(map[string][][]byte, len(id.regions))
-		for region, secrets := range id.regions {
-			regions[region] = deriveAll(secrets, binding, channelLabel)
-		}
-		id.regions = regions
-	}
-	return id, nil
 }

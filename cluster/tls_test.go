@@ -114,8 +114,8 @@ func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
 	}
 }
 
-// With Secrets and TLS nothing is sealed, so that whoever ends TLS between two members
-// reads and changes what they say: a certificate must not be enough for it.
+// With Secrets and TLS, an attacker that ends TLS between two members reads and changes their
+// messages: a certificate must not be enough for that.
 func TestACertificateWithoutTheSecretGetsNobodyBetweenTwoMembers(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {

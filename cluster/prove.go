@@ -1,0 +1,335 @@
+package cluster
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/weir-go/weir/internal/sealed"
+)
+
+// The ways in which both sides of a connection prove that they hold a common secret. The dialler
+// states the one that it uses.
+const (
+	proofNone   byte = iota // the node has no secrets
+	proofKeys               // TLS 1.3 follows, with the key pair of the secret on both sides
+	proofTokens             // tokens follow, which are bound to the connection under Config.TLS
+)
+
+// With proofKeys, the dialler's ClientHello offers a nonce and the key ids of the secrets that it
+// accepts, as protocols of ALPN, the preferred one first. The listener selects the first key id
+// of a secret that it accepts too. Both sides then present the certificate of this secret, and
+// compare the public key of the other side with their own. So two nodes in adjacent stages of a
+// rotation always have a secret in common, whichever of them dials. An attacker that removes key
+// ids, so that an older secret is used, changes the handshake, which then fails.
+//
+// A listener that accepts none of the key ids answers before it computes anything with a private
+// key, so that a dialler without a secret costs little.
+//
+// Each connection has new keys, so that a secret that leaks opens no recording.
+
+const (
+	nonceSize = 16
+	// maxSecrets bounds the secrets that a dialler offers, and so the work of a listener for a
+	// dialler that holds none.
+	maxSecrets = 16
+	noKey      = 0xFF
+	tokenSize  = 32
+	// maxHandshake bounds the bytes that a handshake by key pairs reads, the hello included.
+	maxHandshake = 16 << 10
+)
+
+// keysConfig returns the part of the TLS configuration that is the same for both sides.
+func keysConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		ClientAuth:                  tls.RequireAnyClientCert,
+		InsecureSkipVerify:          true, // VerifyConnection compares the public key instead
+		SessionTicketsDisabled:      true,
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+// proofOn returns the proof that id uses on conn by secrets.
+func proofOn(conn net.Conn, secrets [][]byte) byte {
+	if len(secrets) == 0 || len(secrets[0]) == 0 {
+		return proofNone
+	}
+	if _, ok := asTLS(conn); ok {
+		return proofTokens
+	}
+	return proofKeys
+}
+
+// dialProof proves one of secrets to a listener, and verifies the proof of the listener. It returns
+// the connection that replaces conn.
+func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) {
+	switch proof := proofOn(conn, secrets); proof {
+	case proofKeys:
+		return id.dialKeys(conn, secrets)
+	case proofTokens:
+		return conn, id.dialTokens(conn, secrets)
+	default:
+		if err := tell(conn, openWith(proof)); err != nil {
+			return nil, err
+		}
+		_, err := id.self.readAnswer(conn, 0)
+		return conn, err
+	}
+}
+
+// acceptProof is the listener's side of dialProof. It returns the credential that the dialler has
+// proven, or the reason that the refusal counts under.
+func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential, string, error) {
+	_, covered := asTLS(conn)
+	switch {
+	case proof == proofTokens && covered:
+		proven, reason, err := id.acceptTokens(conn)
+		return conn, proven, reason, err
+	case proof == proofKeys && !covered: // without secrets, it refuses once it has read the offer
+		return id.acceptKeys(conn)
+	case proof == proofNone && len(id.secrets) == 0:
+		if _, err := conn.Write([]byte{opening, 0}); err != nil {
+			return nil, credential{}, stopped(err), err
+		}
+		return conn, id.credentials()[0], "", nil
+	case proof != proofNone:
+		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: it proves itself in the way %d", errGarbage, proof)
+	}
+	refuseProof(conn)
+	return nil, credential{}, reasonAuthentication, errSecret
+}
+
+// refuseProof tells a dialler that it shares no secret with this node. The caller closes conn, so
+// an error changes nothing. The answer is longer than the header of a record, which a dialler that
+// expects TLS waits for.
+func refuseProof(conn net.Conn) {
+	_, _ = conn.Write(append([]byte{opening, noKey}, make([]byte, tokenSize)...))
+}
+
+// offerKeys returns a nonce and the key ids of secrets, as protocols of ALPN.
+func offerKeys(secrets [][]byte) []string {
+	nonce := make([]byte, nonceSize)
+	rand.Read(nonce)
+	offer := []string{string(nonce)}
+	for _, secret := range secrets {
+		id := keyIDOf(secret, nonce)
+		offer = append(offer, string(id[:]))
+	}
+	return offer
+}
+
+// selectKey returns the first key id of an offer that is of one of credentials.
+func selectKey(offer []string, credentials []credential) (string, credential, error) {
+	if len(offer) < 2 || len(offer) > 1+maxSecrets || len(offer[0]) != nonceSize {
+		return "", credential{}, fmt.Errorf("%w: no offer of 1 to %d keys", errGarbage, maxSecrets)
+	}
+	own := make([]keyID, len(credentials))
+	for i, c := range credentials {
+		own[i] = keyIDOf(c.secret, []byte(offer[0]))
+	}
+	for _, offered := range offer[1:] {
+		for i := range own {
+			if hmac.Equal(own[i][:], []byte(offered)) {
+				return offered, credentials[i], nil
+			}
+		}
+	}
+	return "", credential{}, errSecret
+}
+
+// dialKeys is the dialler's side of TLS by key pairs.
+func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
+	if err := tell(conn, openWith(proofKeys)); err != nil {
+		return nil, err
+	}
+	c, selected := keysConfig(), keyPair{}
+	c.NextProtos = offerKeys(secrets)
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		which := slices.Index(c.NextProtos[1:], s.NegotiatedProtocol)
+		if which < 0 {
+			return errSecret
+		}
+		selected = id.keyPair(secrets[which])
+		return selected.verify(s)
+	}
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // after VerifyConnection
+		return &selected.certificate, nil
+	}
+	secured := newTLSConn(conn, c, tls.Client)
+	secured.records.bound(maxHandshake)
+	if err := secured.Handshake(); err != nil {
+		if secured.records.first == 0 && isHangUp(err) {
+			_ = secured.records.fill() // a write may fail before the answer is read
+		}
+		return nil, id.self.unproven(err, secured.records.first-1)
+	}
+	return secured, nil
+}
+
+// unproven returns the meaning of a failed handshake by key pairs for the dialler. first is the
+// first byte of the answer, and -1 without one.
+func (h hello) unproven(err error, first int) error {
+	switch {
+	case first < 0 && isHangUp(err):
+		return errHungUp
+	case first < 0:
+		return fmt.Errorf("%w: %v", errSilent, err)
+	}
+	if opened := h.judgeOpening(byte(first)); opened != nil && first != tlsHandshake {
+		return opened
+	}
+	if first == tlsHandshake && isHangUp(err) || stopped(err) == reasonTimeout || errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("%w: %v", errSilent, err)
+	}
+	return fmt.Errorf("%w: %v", errSecret, err)
+}
+
+// acceptKeys is the listener's side of TLS by key pairs.
+func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, error) {
+	var proven credential
+	c := keysConfig()
+	c.GetConfigForClient = func(offer *tls.ClientHelloInfo) (*tls.Config, error) {
+		selected, by, err := selectKey(offer.SupportedProtos, id.credentials())
+		if err != nil {
+			refuseProof(conn)
+			return nil, err
+		}
+		chosen, pair := keysConfig(), id.keyPair(by.secret)
+		chosen.NextProtos = []string{selected}
+		chosen.Certificates = []tls.Certificate{pair.certificate}
+		chosen.VerifyConnection = pair.verify
+		proven = by
+		return chosen, nil
+	}
+	secured := newTLSConn(conn, c, tls.Server)
+	secured.records.bound(maxHandshake)
+	err := secured.Handshake()
+	var header tls.RecordHeaderError
+	switch {
+	case err == nil:
+		return secured, proven, "", nil
+	case errors.Is(err, errOversized):
+		return nil, credential{}, reasonOversized, err
+	case errors.Is(err, errGarbage):
+		return nil, credential{}, reasonGarbage, err
+	case errors.As(err, &header):
+		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: %v", errGarbage, err)
+	case isHangUp(err), errors.Is(err, net.ErrClosed), stopped(err) == reasonTimeout:
+		return nil, credential{}, stopped(err), err
+	case errors.Is(err, errSecret):
+		return nil, credential{}, reasonAuthentication, err
+	}
+	return nil, credential{}, reasonAuthentication, fmt.Errorf("%w: %v", errSecret, err)
+}
+
+// keyPair returns the key pair of a secret.
+func (id identity) keyPair(secret []byte) keyPair {
+	if pair, ok := id.pairs[string(secret)]; ok {
+		return pair
+	}
+	return newKeyPair(secret)
+}
+
+// keyPairs returns the key pairs of all secrets of id.
+func (id identity) keyPairs() map[string]keyPair {
+	pairs := make(map[string]keyPair)
+	for _, c := range id.credentials() {
+		if len(c.secret) > 0 {
+			pairs[string(c.secret)] = newKeyPair(c.secret)
+		}
+	}
+	return pairs
+}
+
+// With proofTokens, each side proves a secret by a token, which HKDF derives from the secret and
+// from the exporter of the TLS connection (RFC 9266):
+//
+//	dialler  → opening 1 | proof 1 | reserved 8 | count 1 | that many tokens of 32, the preferred one first
+//	listener → opening 1 | which 1 | token 32
+//
+// An attacker that ends TLS between two members, with a certificate that both trust, and passes on
+// what they send, has another exporter on each side, for which no token is valid. The labels of
+// both sides differ, so that the dialler's token is no valid answer to it. A listener that accepts
+// none of the tokens answers noKey and zeros.
+
+// dialTokens is the dialler's side of a proof by tokens.
+func (id identity) dialTokens(conn net.Conn, secrets [][]byte) error {
+	exported, err := exporterOf(conn)
+	if err != nil {
+		return err
+	}
+	offer := append(openWith(proofTokens), byte(len(secrets)))
+	for _, token := range deriveAll(secrets, exported, dialTokenLabel) {
+		offer = append(offer, token...)
+	}
+	if err := tell(conn, offer); err != nil {
+		return err
+	}
+	answer, err := id.self.readAnswer(conn, tokenSize)
+	if err != nil {
+		return err
+	}
+	which, token := int(answer[1]), answer[2:]
+	if which >= len(secrets) || !hmac.Equal(token, sealed.Derive(secrets[which], exported, acceptTokenLabel)) {
+		return errSecret
+	}
+	return nil
+}
+
+// acceptTokens is the listener's side of a proof by tokens.
+func (id identity) acceptTokens(conn net.Conn) (proven credential, reason string, err error) {
+	exported, err := exporterOf(conn)
+	if err != nil {
+		return credential{}, reasonTLS, err
+	}
+	var count [1]byte
+	if _, err := io.ReadFull(conn, count[:]); err != nil {
+		return credential{}, stopped(err), err
+	}
+	if count[0] == 0 || count[0] > maxSecrets {
+		return credential{}, reasonGarbage, fmt.Errorf("%w: it offers %d tokens, not 1 to %d", errGarbage, count[0], maxSecrets)
+	}
+	tokens := make([]byte, int(count[0])*tokenSize)
+	if _, err := io.ReadFull(conn, tokens); err != nil {
+		return credential{}, stopped(err), err
+	}
+	credentials := id.credentials()
+	own := make([][]byte, len(credentials))
+	for i, c := range credentials {
+		own[i] = sealed.Derive(c.secret, exported, dialTokenLabel)
+	}
+	which := 0
+	for token := range slices.Chunk(tokens, tokenSize) {
+		if i := slices.IndexFunc(own, func(t []byte) bool { return hmac.Equal(t, token) }); i >= 0 {
+			proven = credentials[i]
+			_, err := conn.Write(append([]byte{opening, byte(which)}, sealed.Derive(proven.secret, exported, acceptTokenLabel)...))
+			if err != nil {
+				return credential{}, stopped(err), err
+			}
+			return proven, "", nil
+		}
+		which++
+	}
+	refuseProof(conn)
+	return credential{}, reasonAuthentication, errSecret
+}
+
+// exporterOf returns the bytes that both ends of a TLS connection share with no other connection.
+func exporterOf(conn net.Conn) ([]byte, error) {
+	secured, ok := asTLS(conn)
+	if !ok {
+		return nil, fmt.Errorf("%w: tokens without TLS", errGarbage)
+	}
+	state := secured.ConnectionState()
+	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // bytes, as RFC 9266 has it
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errTLS, err)
+	}
+	return exported, nil
+}

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+const (
+	recordHeader = 5
+	// maxRecord bounds the bytes that one record carries (RFC 8446, section 5.1).
+	maxRecord = 16 << 10
+	// maxSealed bounds the bytes that one key seals: 2^36 blocks of AES-GCM, so that an attacker
+	// learns anything from them with a probability of 2^-57 (RFC 8446, section 5.5).
+	// crypto/tls never updates its keys. So the connection ends then, and the next one has other keys.
+	maxSealed = 1 << 40
+)
+
+var errSpent = errors.New("cluster: the connection has used up its keys: it is opened again")
+
+// tlsConn is a connection under TLS. A Read of crypto/tls returns at most one record, and a Write
+// passes each record to the connection below by itself. tlsConn reads all whole records that have
+// arrived, because frames that are read together are answered together, and writes all records of
+// a Write at once.
+//
+// One goroutine reads and one writes at a time.
+type tlsConn struct {
+	*tls.Conn
+	records *records
+	sealed  int64 // bytes that were written
+}
+
+// newTLSConn returns one end of a connection under TLS, before its handshake.
+func newTLSConn(conn net.Conn, c *tls.Config, end func(net.Conn, *tls.Config) *tls.Conn) *tlsConn {
+	r := &records{Conn: conn}
+	return &tlsConn{Conn: end(r, c), records: r}
+}
+
+// asTLS returns conn as a connection under TLS, and reports whether it is one.
+func asTLS(conn net.Conn) (*tls.Conn, bool) {
+	switch c := conn.(type) {
+	case *tlsConn:
+		return c.Conn, true
+	case *tls.Conn:
+		return c, true
+	}
+	return nil, false
+}
+
+// Read waits for the first record only.
+func (c *tlsConn) Read(b []byte) (n int, err error) {
+	n, err = c.Conn.Read(b)
+	for err == nil && n < len(b) && c.records.hasNext() {
+		c.records.hurried = true
+		var more int
+		more, err = c.Conn.Read(b[n:])
+		c.records.hurried = false
+		n += more
+	}
+	if n > 0 {
+		err = nil // the next Read returns an error that lasts
+	}
+	return n, err
+}
+
+// Write writes all records of b with one write of the connection below.
+func (c *tlsConn) Write(b []byte) (n int, err error) {
+	if c.sealed += int64(len(b)); c.sealed > maxSealed {
+		return 0, errSpent
+	}
+	if len(b) <= maxRecord {
+		return c.Conn.Write(b)
+	}
+	c.records.hold()
+	n, err = c.Conn.Write(b)
+	if e := c.records.flush(); err == nil {
+		err = e
+	}
+	return n, err
+}
+
+// records is the connection below TLS. It passes one record at a time to TLS, so that it knows
+// whether another one has arrived.
+type records struct {
+	net.Conn
+	in      intake
+	first   int  // the first byte that arrived, plus one; 0 before it
+	left    int  // bytes of the current record that TLS has not read
+	hurried bool // no Read may wait
+	bounded bool // TLS may read no more than budget
+	budget  int
+
+	mu   sync.Mutex // TLS writes alerts from the goroutine that reads
+	held bool
+	out  []byte
+}
+
+// hasNext reports whether all of the next record has arrived.
+func (r *records) hasNext() bool {
+	b := r.in.buf[r.in.start:r.in.end]
+	return r.left == 0 && len(b) >= recordHeader && len(b) >= recordHeader+int(binary.BigEndian.Uint16(b[3:]))
+}
+
+// errWait is the error of a hurried read that would wait. It is temporary, because crypto/tls
+// returns any other error forever.
+var errWait net.Error = waitError{}
+
+type waitError struct{}
+
+func (waitError) Error() string   { return "cluster: no record has arrived" }
+func (waitError) Timeout() bool   { return false }
+func (waitError) Temporary() bool { return true }
+
+// bound bounds the bytes that TLS may read.
+func (r *records) bound(most int) { r.bounded, r.budget = true, most }
+
+// Read returns bytes of one record.
+func (r *records) Read(b []byte) (int, error) {
+	if r.left == 0 {
+		if r.hurried && !r.hasNext() {
+			return 0, errWait
+		}
+		for r.in.end-r.in.start < recordHeader {
+			if err := r.fill(); err != nil {
+				return 0, err
+			}
+		}
+		r.left = recordHeader + int(binary.BigEndian.Uint16(r.in.buf[r.in.start+3:]))
+	}
+	if r.in.start == r.in.end {
+		if err := r.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := min(len(b), r.left, r.in.end-r.in.start)
+	if r.bounded {
+		if n = min(n, r.budget); n == 0 {
+			return 0, fmt.Errorf("%w: a handshake of more than %d bytes", errOversized, maxHandshake)
+		}
+		r.budget -= n
+	}
+	n = copy(b[:n], r.in.buf[r.in.start:])
+	r.in.start += n
+	r.left -= n
+	return n, nil
+}
+
+func (r *records) fill() error {
+	r.in.drained()
+	err := r.in.fill(r.Conn)
+	if r.first == 0 && r.in.end > 0 {
+		r.first = 1 + int(r.in.buf[0])
+	}
+	return err
+}
+
+// hold makes later writes wait for flush.
+func (r *records) hold() {
+	r.mu.Lock()
+	r.held = true
+	r.mu.Unlock()
+}
+
+// Write implements net.Conn.
+func (r *records) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held {
+		r.out = append(r.out, b...)
+		return len(b), nil
+	}
+	return r.Conn.Write(b)
+}
+
+// flush writes the records that wait.
+func (r *records) flush() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.Conn.Write(r.out)
+	if r.held, r.out = false, r.out[:0]; cap(r.out) > keepQueued {
+		r.out = nil
+	}
+	return err
+}

@@ -116,6 +116,9 @@ type Peer interface {
 	// connection to it breaks or both connections with it are silent for 800 ms.
 	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//
+	// In a cluster of more than 9 members there may be no connection to the member yet, or it may
+	// have rested. Ask opens it within wait.
+	//
 	// A member that is disconnected is not waited for: ErrDisconnected at once. Nor is one
 	// that has stalled: it has left an ask unanswered, and has said nothing since then
 	// for 200 ms, or for longer where its round trips are long (their mean and four
@@ -136,7 +139,7 @@ type Peer interface {
 	// that reports a delay and then freezes keeps it.
 	Delay() time.Duration
 	// Protocol returns what the connection that Ask and Tell use speaks, and the zero
-	// Protocol if there is none. For a member it never changes between connections. For a
+	// Protocol if there is none, as for a member that was not asked for long. For a member it never changes between connections. For a
 	// region the next node may speak an older version: a request in a form that this node
 	// does not know is answered as unknown, and sent again in the older form.
 	Protocol() Protocol
@@ -182,11 +185,12 @@ func memberOf(r detect.Record) Member {
 type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
-	// Connected[i] are the indexes of the members to which Members[i] is connected, sorted and
-	// without i. The row of a member that is not connected may be out of date.
+	// Connected[i] are the indexes of the members that Members[i] watches and is connected to, sorted
+	// and without i. In a cluster of at most 9 living members every member watches all others. The row of a member that is not connected may be out of date.
 	Connected [][]int
-	// Direct[j] reports whether this node is connected to Members[j]. It is true for the node
-	// itself, and a node that has left still has it.
+	// Direct[j] reports whether this node is connected to Members[j], or presumes so: the side of
+	// this node reaches the member, and no request to it has failed. It is true for the node itself,
+	// and a node that has left still has it.
 	Direct []bool
 	// Stalled[j] reports whether this node is connected to Members[j] and asks it nothing now, as
 	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
@@ -205,8 +209,8 @@ func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 // connected to another member can ask it on behalf of a member that is not connected to it.
 func (v *View) Side() []bool { return detect.Side(v.Direct, v.Connected) }
 
-// IsConnected reports whether Members[i] is connected to Members[j]. Every member is connected to
-// itself.
+// IsConnected reports whether Members[i] watches Members[j] and is connected to it. Every member is
+// connected to itself.
 func (v *View) IsConnected(i, j int) bool {
 	if i == j {
 		return true

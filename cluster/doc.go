@@ -36,12 +36,17 @@
 //
 // # Failure detection
 //
-// Gossip does not tell which members can be reached. For that (package detect), members ping each other
-// over their connections, and pongs carry the table of connectivity. Pings go every
-// 300 ms, and every 100 ms while a pong is due. They are answered before any
-// request that was read with them. Two members have two connections, one dialled by
-// each. A ping states how long ago its sender had an answer from the receiver, so that
+// Gossip does not tell which members can be reached. For that (package detect), a node pings the
+// members that it watches: all members of a cluster of up to 9, and about eight of a larger one.
+// Pings go every 300 ms, and every 100 ms while a pong is due. They are answered before any
+// request that was read with them. Two members that watch each other have two connections, one
+// dialled by each. A ping states how long ago its sender had an answer from the receiver, so that
 // either connection proves both ways.
+//
+// The row of a node lists the watched members to which it is connected. A node sends rows that have
+// changed to the members that it watches, at once and then every 50 ms, and a new connection first
+// carries all rows. A member that is not watched is presumed to be connected while the side of this
+// node reaches it, and the first request has the node dial it (ondemand.go).
 //
 // A slow member is not a missing one. Three questions have an answer each:
 //   - How long an ask waits: its caller decides ([Peer].Ask).
@@ -50,8 +55,8 @@
 //     trips and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at
 //     once, until anything comes from it. Only the node that asked acts on this.
 //   - Whether a member is connected: until the connection to it breaks, or 800 ms pass
-//     without an answer on either connection. Every member learns of it with the next
-//     pongs. Once disconnected, a member is connected again by the pong of a ping that was sent
+//     without an answer on either connection. Every member learns of a watched member's by
+//     the rows. Once disconnected, a member is connected again by the pong of a ping that was sent
 //     afterwards.
 //
 // A process that stood still must not take the others for silent. So of the time

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // A frame on a peer connection, after the handshake:
@@ -17,21 +19,20 @@ import (
 // knows of a ping or pong, so that a later version can add to them.
 const headerSize = 14
 
-// maxPong bounds a pong's body, which grows with the square of the cluster:
-// this is enough for 2,500 members with names of 40 bytes.
-const maxPong = 1 << 20
-
-// pingSize is what a ping carries: the version of the other side's table that its
-// sender has, and for how many milliseconds nothing has come back from there. A later
-// version's may be longer, up to maxPing.
+// pingSize is the size of a ping: the milliseconds since its sender had an answer over this
+// connection (4 bytes), and flags (1 byte). pongSize is the size of a pong: the scheduling delay of
+// its sender in milliseconds. Those of a later version may be longer, up to maxPing.
 const (
-	pingSize = 12
+	pingSize = 5
+	pongSize = 4
 	maxPing  = 256
 )
 
-// pongSize is what a pong carries before the table: its version, and for how many
-// milliseconds its sender ran late of late.
-const pongSize = 12
+// The flags of a ping.
+const (
+	flagWatches = 1 << iota // the sender watches the receiver, and pings it several times a second
+	flagChosen              // the sender does so of itself, and the receiver has to watch it in return
+)
 
 // maxSaid bounds the durations that pings and pongs carry.
 const maxSaid = time.Hour
@@ -48,10 +49,11 @@ const (
 	kindPing
 	kindPong
 	kindNews // what the sender says of itself; back comes what it does not know of itself
+	kindRows // rows of the table of connectivity
 )
 
 // known reports whether this release knows frames of this kind.
-func (k kind) known() bool { return k >= kindAsk && k <= kindNews }
+func (k kind) known() bool { return k >= kindAsk && k <= kindRows }
 
 // maxBody returns the most bytes that a frame of this kind may carry, -1 if there can be
 // no such kind.
@@ -59,10 +61,10 @@ func (k kind) maxBody() int {
 	switch k {
 	case kindAsk, kindAnswer, kindTell:
 		return MaxMessage
-	case kindPing:
+	case kindPing, kindPong:
 		return maxPing
-	case kindPong:
-		return maxPong
+	case kindRows:
+		return detect.MaxRows
 	case kindNews:
 		return maxNews
 	case 0:

@@ -365,22 +365,30 @@ func (g *gossipCluster) ownRecord() []byte {
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
-// news takes in what a member says of itself or of this node, as it has come
-// over a connection of the two. The answer, if there is one, is the tombstone of
-// a member that does not know that it is buried.
+// news merges the record of a member or of this node that a member has sent over a connection of the
+// two. In a large cluster it also passes on a record that changes the roster, since the member sends
+// its record to few others. The answer, if there is one, is the tombstone of a member that does not
+// know that it is buried.
 func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 	now := time.Now()
 	records, err := gossip.DecodeRecords(b, now)
-	if err != nil || len(records) != 1 || records[0].Name != from && records[0].Name != g.cfg.Name {
+	isPassedOn := err == nil && len(records) == 1 && records[0].Name != from && records[0].Name != g.cfg.Name
+	if err != nil || len(records) != 1 || isPassedOn && !g.peers.isSparse() {
 		g.log.Debug("cannot use a record of a member", "member", from, "error", err)
 		return nil
 	}
+	changed := false
 	g.step(func(r *detect.Roster) detect.Change {
-		if tombstone, ok := r.Tombstone(records[0]); ok {
+		if tombstone, ok := r.Tombstone(records[0]); ok && !isPassedOn {
 			answer = gossip.EncodeRecords([]detect.Record{tombstone}, now)
 		}
-		return r.Merge(records, now)
+		c := r.Merge(records, now)
+		changed = c.Members && !c.Own
+		return c
 	})
+	if changed {
+		g.peers.passOn(b, from)
+	}
 	g.refresh()
 	return answer
 }

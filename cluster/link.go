@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
-	"github.com/weir-go/weir/cluster/gossip"
 )
 
 const (
@@ -31,7 +30,8 @@ const (
 )
 
 // link is the asking side towards one member, and its Peer. It has one connection for asks while
-// the member is in the roster. It reads the replaced connection while answers are awaited there.
+// this node watches the member or uses the connection. It reads the replaced connection while answers
+// are awaited there.
 //
 // One goroutine, in run, connects and pings, and it alone stores a new session. Callers never
 // dial and never write, so that an ask takes no longer than its wait, whatever the network
@@ -45,18 +45,29 @@ type link struct {
 
 	heard   atomic.Bool  // what peers.table has, for callers; written under peers.mu
 	stalled atomic.Bool  // likewise
+	watched atomic.Bool  // likewise
+	chosen  atomic.Bool  // likewise
 	delay   atomic.Int64 // nanoseconds: see Delay
-	seen    uint64       // version of the member's table that is merged here, 0 if none; under peers.mu
+	used    atomic.Int64 // nanoseconds from peers.began to its last use while it was not watched; 0 if there was none
+	rests   atomic.Bool  // its session may not be used before another pong
+	opened  broadcast    // it can be used now, or cannot be reached
+	held    held
 
 	met   firstMeeting  // whether the member has ever shown that it is one
 	dead  atomic.Bool   // gossip says so
 	back  chan struct{} // it shows signs of life: dial at once
 	kick  chan struct{} // it has left an ask unanswered: ping at once
+	rows  chan struct{} // the table has changed
 	pings uint64        // of the goroutine in run
+
+	arranged chan struct{} // watched has changed
+	wanted   chan struct{} // a request waits for the connection
+	ponging  chan struct{} // a pong has come while the connection rests
 }
 
 func newLink(p *peers, name, addr string) *link {
-	l := &link{peers: p, name: name, addr: addr, met: newFirstMeeting(), back: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+	l := &link{peers: p, name: name, addr: addr, met: newFirstMeeting(), back: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		rows: make(chan struct{}, 1), arranged: make(chan struct{}, 1), wanted: make(chan struct{}, 1), ponging: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(p.ctx)
 	return l
 }
@@ -70,12 +81,17 @@ func (l *link) redial() {
 
 // Ask implements Peer.
 func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	s := l.session.Load()
-	if s != nil && !l.heard.Load() {
+	s := l.use()
+	switch {
+	case !l.heard.Load():
 		s = nil
-	}
-	if s != nil && l.stalled.Load() {
+	case l.stalled.Load():
 		return answer[:0], ErrStalled
+	case s == nil && wait > 0 && len(request) <= MaxMessage:
+		var err error
+		if s, wait, err = l.open(ctx, wait); err != nil {
+			return answer[:0], err
+		}
 	}
 	return ask(ctx, l, s, request, answer, wait)
 }
@@ -138,21 +154,13 @@ func (l *link) resumed(s *session) {
 	}
 }
 
-// ponged takes in a pong: the version of the member's table, how late the member runs,
-// and the table unless the ping had this version. It returns how long the
-// pong took, and whether it has come in time.
+// ponged handles a pong, which has the scheduling delay of the member. It returns how long the pong
+// took, and whether it has come in time.
 func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
-	version := binary.BigEndian.Uint64(f.body)
-	late := min(time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond, maxSaid)
-	var t detect.Table
-	if len(f.body) > pongSize {
-		if t, err = decodeTable(f.body[pongSize:]); err != nil {
-			return 0, false, err
-		}
-	}
+	late := min(time.Duration(binary.BigEndian.Uint32(f.body))*time.Millisecond, maxSaid)
 	if l.session.Load() != s {
 		return 0, false, nil
 	}
@@ -160,24 +168,13 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 	l.peers.step(l, func(c *detect.Connectivity) (changed bool) {
 		took, inTime, changed = c.RecordPong(l.name, f.id, now)
 		c.SetDelay(l.name, late)
-		if len(f.body) > pongSize {
-			l.seen = version
-			changed = c.Merge(t) || changed
-		}
 		return changed
 	})
 	l.delay.Store(int64(delayOf(late, now.Sub(s.start))))
+	if l.rests.Load() {
+		signal(l.ponging)
+	}
 	return took, inTime, nil
-}
-
-func decodeTable(b []byte) (t detect.Table, err error) {
-	if err = gossip.Decode(b, &t); err == nil {
-		err = t.Validate()
-	}
-	if err != nil {
-		return t, fmt.Errorf("%w: %v", errGarbage, err)
-	}
-	return t, nil
 }
 
 // newFor is how long a connection is new: its member may have started with it, and has
@@ -198,11 +195,16 @@ func (l *link) ping(s *session, now time.Time) {
 	l.pings++
 	var body [pingSize]byte
 	l.peers.step(l, func(c *detect.Connectivity) bool {
-		binary.BigEndian.PutUint64(body[:], l.seen)
 		c.RecordPing(l.name, l.pings, now)
 		return false
 	})
-	binary.BigEndian.PutUint32(body[8:], uint32(min(s.silence(), maxSaid)/time.Millisecond))
+	binary.BigEndian.PutUint32(body[:], uint32(min(s.silence(), maxSaid)/time.Millisecond))
+	if l.watched.Load() {
+		body[4] |= flagWatches
+	}
+	if l.chosen.Load() {
+		body[4] |= flagChosen
+	}
 	s.out.put(kindPing, l.pings, body[:])
 	s.forget(now)
 }
@@ -232,7 +234,10 @@ func (l *link) run() {
 		dial:   appointment{time.NewTimer(0), time.Now()},
 		look:   appointment{Timer: time.NewTimer(time.Hour)},
 		drain:  time.NewTimer(time.Hour),
+
+		feeding: time.NewTimer(time.Hour),
 	}
+	defer u.feeding.Stop()
 	defer u.look.Stop()
 	defer u.drain.Stop()
 	defer u.dial.Stop()
@@ -258,6 +263,16 @@ func (l *link) run() {
 			u.judge()
 		case <-u.drain.C:
 			u.drained()
+		case <-l.rows:
+			u.sendRows()
+		case <-u.feeding.C:
+			u.sendRows()
+		case <-l.arranged:
+			u.rearrange()
+		case <-l.wanted:
+			u.want()
+		case <-l.ponging:
+			u.wakeUp()
 		}
 	}
 }
@@ -275,7 +290,7 @@ type upkeep struct {
 	*link
 	s       *session      // nil: none
 	ended   chan struct{} // closed when s has ended
-	opened  time.Time     // when s began
+	begun   time.Time     // when s began
 	pinged  time.Time     // when the last ping went
 	silent  bool          // the member has not closed the last session
 	dialing bool          // an attempt is under way, which ends on dialed
@@ -286,6 +301,10 @@ type upkeep struct {
 	look    appointment
 	before  *session    // the last that was replaced, while it is read; nil: none
 	drain   *time.Timer // when before is looked at
+
+	feed    detect.Feed
+	feeding *time.Timer // when more rows may go
+	waking  time.Time   // when the ping went that wakes the resting connection; zero if none did
 }
 
 // dialOutcome is the outcome of an attempt to connect: a session, or an error.
@@ -336,10 +355,18 @@ func (u *upkeep) tryDial() {
 	if !u.dead.Load() {
 		u.pace = dialPace
 	}
-	if u.dialing || u.answers() {
+	if !u.isWanted() {
+		u.dial.Stop()
+		u.rest()
+		return
+	}
+	if u.dialing || u.answers() || !u.watched.Load() && u.s != nil && u.heard.Load() {
 		return
 	}
 	u.dialing, u.tried = true, time.Now()
+	if !u.watched.Load() {
+		u.look.at(u.tried.Add(detect.StallTimeout))
+	}
 	go func() {
 		s, err := u.connect(wait)
 		u.dialed <- dialOutcome{s, err}
@@ -352,6 +379,9 @@ func (u *upkeep) take(d dialOutcome) {
 	u.dialing = false
 	next := d.session
 	if next == nil {
+		if u.s == nil {
+			u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.RecordFailure(u.name, time.Now()) })
+		}
 		if u.setRefused(d.err, u.silent || u.s != nil) {
 			u.dial.in(lookPace) // its kernel closes all connections of a process that ends
 		}
@@ -375,10 +405,13 @@ func (u *upkeep) take(d dialOutcome) {
 		}
 	}
 	ended := make(chan struct{})
-	u.s, u.ended, u.opened = next, ended, time.Now()
+	u.s, u.ended, u.begun = next, ended, time.Now()
+	u.feed, u.waking = detect.Feed{}, time.Time{}
 	u.peers.wg.Go(func() { next.hold(ended) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
-	u.pingAt(u.opened)
+	u.pingAt(u.begun)
+	u.sendRows()
+	u.awaken()
 }
 
 // drained shuts the session that was replaced, once no answer is awaited over it any more.
@@ -400,7 +433,7 @@ func (u *upkeep) lose() {
 	u.silent = !u.s.hungUp.Load()
 	u.s, u.ended = nil, nil
 	u.look.Stop()
-	if time.Since(u.opened) > dialPace {
+	if time.Since(u.begun) > dialPace {
 		u.dial.in(0)
 	}
 }
@@ -425,10 +458,15 @@ func (u *upkeep) pingNow() {
 
 // judge looks after the member, and pings it if that is due.
 func (u *upkeep) judge() {
+	now := time.Now()
 	if u.s == nil {
+		u.judgeDial(now)
 		return
 	}
-	now := time.Now()
+	if !u.watched.Load() {
+		u.judgeUnwatched(now)
+		return
+	}
 	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace {
 		u.pingAt(now)
 		return

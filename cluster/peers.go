@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
-	"github.com/weir-go/weir/cluster/gossip"
 	"github.com/weir-go/weir/internal/conns"
 )
 
@@ -55,7 +53,7 @@ type peersConfig struct {
 // peers has every connection to and from the other members, and the table of
 // connectivity. Its methods are safe for concurrent use.
 //
-// mu guards table and is never held while waiting. l.heard and l.stalled are copies of
+// mu guards table and is never held while waiting. l.heard, l.stalled and l.watched are copies of
 // what table has of l, for callers that ask without the lock. They are written under mu
 // alone: a copy that lags behind would have asks wait for a member that is missing. A link that is not in links any more changes nothing, since its member may
 // have another by then.
@@ -79,12 +77,11 @@ type peers struct {
 	changed chan struct{}
 	most    int // connections that are served
 
-	mu      sync.Mutex // never held while waiting
-	links   map[string]*link
-	conns   map[net.Conn]caller   // that came in
-	calls   map[caller][]net.Conn // of those that have said whose they are, oldest first
-	table   *detect.Connectivity
-	encoded []byte // table, as pongs carry it; nil if out of date
+	mu    sync.Mutex // never held while waiting
+	links map[string]*link
+	conns map[net.Conn]caller   // that came in
+	calls map[caller][]net.Conn // of those that have said whose they are, oldest first
+	table *detect.Connectivity
 }
 
 func newPeers(cfg peersConfig, h Handler) *peers {
@@ -140,34 +137,44 @@ func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	}
 	version := p.table.Version()
 	changed := event(p.table)
-	if p.table.Version() != version {
-		p.encoded = nil
-	}
-	l.heard.Store(p.table.IsConnected(l.name))
-	l.stalled.Store(p.table.IsStalled(l.name))
+	p.spreadSince(version)
+	l.copyState(p.table)
 	p.mu.Unlock()
 	if changed {
 		signal(p.changed)
 	}
 }
 
-// pong appends what a pong carries to b: the version of the table, how late this
-// process runs, and the table, unless the other side has seen this version.
-func (p *peers) pong(b []byte, seen uint64) []byte {
+// spreadSince has the links send the rows that are newer than a version of the table. The caller
+// must hold p.mu.
+func (p *peers) spreadSince(version uint64) {
+	if p.table.Version() == version {
+		return
+	}
+	for _, l := range p.links {
+		if l.watched.Load() {
+			signal(l.rows)
+		}
+	}
+}
+
+// merge merges rows that a member has sent.
+func (p *peers) merge(from string, rows []detect.Row) {
+	p.mu.Lock()
+	version := p.table.Version()
+	changed := p.table.Merge(from, rows)
+	p.spreadSince(version)
+	p.mu.Unlock()
+	if changed {
+		signal(p.changed)
+	}
+}
+
+// news returns the rows that are due to the member of l.
+func (p *peers) news(l *link, f *detect.Feed, now time.Time) (rows []detect.Row, upTo uint64, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b = binary.BigEndian.AppendUint64(b, p.table.Version())
-	b = binary.BigEndian.AppendUint32(b, uint32(p.table.Delay()/time.Millisecond))
-	if seen == p.table.Version() {
-		return b
-	}
-	if p.encoded == nil {
-		p.encoded = gossip.Encode(p.table.Table())
-	}
-	if len(p.encoded) > maxPong-pongSize {
-		return b
-	}
-	return append(b, p.encoded...)
+	return p.table.News(f, l.name, now)
 }
 
 // set takes in the members. It opens connections to new ones and closes those to members
@@ -179,9 +186,12 @@ func (p *peers) set(members []Member) {
 		return
 	}
 	version := p.table.Version()
-	names, addrs := make([]string, len(members)), make(map[string]string, len(members))
+	names, addrs, living := make([]string, len(members)), make(map[string]string, len(members)), 1
 	for i, m := range members {
 		names[i], addrs[m.Name] = m.Name, m.Addr
+		if m.State != Dead && m.Name != p.cfg.Self.Name {
+			living++
+		}
 	}
 	for name, l := range p.links {
 		addr, stays := addrs[name]
@@ -194,16 +204,12 @@ func (p *peers) set(members []Member) {
 		delete(p.links, name)
 		l.heard.Store(false)
 		l.cancel()
+		l.opened.wake()
 	}
-	if p.table.SetMembers(names) {
-		// What the others know of the new ones was not wanted before.
-		for _, l := range p.links {
-			l.seen = 0
-		}
-	}
-	if p.table.Version() != version {
-		p.encoded = nil
-	}
+	p.table.SetMembers(names)
+	names = append(names, p.cfg.Self.Name)
+	slices.Sort(names)
+	p.table.Arrange(slices.Compact(names), living, time.Now())
 	for _, m := range members {
 		l, dead := p.links[m.Name], m.State == Dead
 		switch {
@@ -212,24 +218,48 @@ func (p *peers) set(members []Member) {
 			l = newLink(p, m.Name, m.Addr)
 			l.dead.Store(dead)
 			p.links[m.Name] = l
+			l.copyState(p.table)
 			p.wg.Go(l.run)
 		case l.dead.Swap(dead) && !dead:
 			signal(l.back)
 		}
 	}
+	for _, l := range p.links {
+		l.copyState(p.table)
+	}
+	p.spreadSince(version)
 }
 
-// tell sends what this node says of itself to all it is connected to.
+// tell sends the record of this node over all connections that do not rest.
 func (p *peers) tell() {
-	if p.cfg.Own == nil {
+	if p.cfg.Own != nil {
+		p.spread(p.cfg.Own(), func(l *link) bool { return !l.rests.Load() })
+	}
+}
+
+// isSparse reports whether this node does not watch all members.
+func (p *peers) isSparse() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.table.IsSparse()
+}
+
+// passOn sends a record that a member has sent to the other members that this node watches. In a
+// small cluster that member has sent it to all.
+func (p *peers) passOn(record []byte, from string) {
+	if !p.isSparse() {
 		return
 	}
-	own := p.cfg.Own()
+	p.spread(record, func(l *link) bool { return l.watched.Load() && l.name != from })
+}
+
+// spread sends a record to the members of some links.
+func (p *peers) spread(record []byte, to func(*link) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		if s := l.session.Load(); s != nil {
-			s.out.put(kindNews, 0, own)
+		if s := l.session.Load(); s != nil && to(l) {
+			s.out.put(kindNews, 0, record)
 		}
 	}
 }
@@ -289,12 +319,20 @@ func (p *peers) calling(name string) bool {
 	return len(p.calls[caller{region: p.cfg.Self.Region, name: name}]) > 0
 }
 
-// answered takes note that a member, by its own account, had an answer from this
-// node a while ago: both ways are open.
-func (p *peers) answered(name string, ago time.Duration) {
+// pinged records the ping of a member that had an answer from this node a while ago by its own
+// account, so that both ways are open. chosen reports whether the member watches this node of itself.
+// It returns the scheduling delay of this process.
+func (p *peers) pinged(name string, ago time.Duration, chosen bool) (delay time.Duration) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.table.RecordAnswer(name, time.Now().Add(-ago))
+	now := time.Now()
+	p.table.RecordAnswer(name, now.Add(-ago))
+	changed := chosen && p.table.RecordWatcher(name, now)
+	delay = p.table.Delay()
+	p.mu.Unlock()
+	if changed {
+		signal(p.changed)
+	}
+	return delay
 }
 
 // peer is the way to ask a member, nil if set did not name it.
@@ -487,6 +525,7 @@ func (p *peers) close() {
 	conns := slices.Collect(maps.Keys(p.conns))
 	for _, l := range p.links {
 		l.heard.Store(false)
+		l.opened.wake()
 	}
 	p.mu.Unlock()
 	for _, conn := range conns {

@@ -10,9 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/cluster/gossip"
-	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
 // silent states no versions. next and later are what the two releases after this one speak.
@@ -112,7 +110,7 @@ func TestUnknownFieldsOfAHelloAreIgnored(t *testing.T) {
 
 func TestUnknownFramesArePassedOver(t *testing.T) {
 	unknown := func() []byte {
-		b := appendFrame(nil, kindNews+1, 9, []byte("whatever this is"))
+		b := appendFrame(nil, kindRows+1, 9, []byte("whatever this is"))
 		return appendFrame(b, 255, 0, make([]byte, MaxMessage))
 	}
 	t.Run("by the answering side", func(t *testing.T) {
@@ -213,15 +211,4 @@ func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 			require.ErrorIs(t, []error{accepted.err, dialled.err}[i], errSecret)
 		}
 	})
-}
-
-func TestUnknownFieldsOfTableAreIgnored(t *testing.T) {
-	more := map[string]any{"x": uint64(1), "yy": bytes.Repeat([]byte("z"), 100), "zz": []uint64{1, 2}}
-	h := detect.NewConnectivity("a")
-	h.SetMembers([]string{"b"})
-	want := h.Table()
-	got, err := decodeTable(append(gossiptest.EncodeWith(want, more), "and what follows"...))
-	require.NoError(t, err)
-	require.Equal(t, want.About, got.About)
-	require.Equal(t, want.Numbers, got.Numbers)
 }

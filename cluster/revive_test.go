@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"encoding/binary"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster/detect"
-	"github.com/weir-go/weir/cluster/gossip"
 )
 
 // viewer is a handler that is called on each change of the view, also of one that lasts for a
@@ -46,49 +43,4 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
-}
-
-func TestATableOutOfBoundsIsRefused(t *testing.T) {
-	many := make([]string, detect.MaxRecords)
-	for i := range many {
-		many[i] = fmt.Sprint("m", i)
-	}
-	_, err := decodeTable(gossip.Encode(detect.Table{About: many[:1], Others: many[1:], Numbers: []uint64{1}, Bits: make([]byte, detect.MaxRecords/8)}))
-	require.NoError(t, err, "as many as may be")
-	for name, table := range map[string]detect.Table{
-		"a number too many":            {About: []string{"a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
-		"a number too few":             {About: []string{"a", "b"}, Numbers: []uint64{1}, Bits: []byte{0}},
-		"bits of nobody":               {About: []string{"a"}, Numbers: []uint64{1}, Bits: []byte{0, 0}},
-		"bits that are not there":      {About: []string{"a"}, Numbers: []uint64{1}},
-		"too many members":             {About: []string{"a"}, Others: many, Numbers: []uint64{1}, Bits: make([]byte, detect.MaxRecords/8+1)},
-		"a member twice":               {About: []string{"a", "a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
-		"a name too long":              {About: []string{string(make([]byte, detect.MaxName+1))}, Numbers: []uint64{1}, Bits: []byte{0}},
-		"refusals of nobody":           {About: []string{"a"}, Numbers: []uint64{1}, Bits: []byte{0}, Refused: []byte{0, 0}},
-		"a number no one could outbid": {About: []string{"a"}, Numbers: []uint64{1 << 60}, Bits: []byte{0}},
-	} {
-		_, err := decodeTable(gossip.Encode(table))
-		require.ErrorIs(t, err, errGarbage, name)
-	}
-}
-
-func FuzzTable(f *testing.F) {
-	h := detect.NewConnectivity("self")
-	h.SetMembers([]string{"a", "b"})
-	f.Add(gossip.Encode(h.Table()))
-	f.Add(gossip.Encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
-	f.Add(gossip.Encode(detect.Table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0}, Refused: []byte{0x3F}}))
-	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		decoded, err := decodeTable(b)
-		if err != nil {
-			return
-		}
-		h := detect.NewConnectivity("self")
-		h.SetMembers([]string{"a", "b", "x", "y"})
-		h.Merge(decoded)
-		h.Connections([]string{"a", "self", "x"})
-		again, err := decodeTable(gossip.Encode(h.Table()))
-		require.NoError(t, err)
-		require.Equal(t, string(gossip.Encode(h.Table())), string(gossip.Encode(again)))
-	})
 }

@@ -18,6 +18,10 @@ const (
 	// idleAbroad is the same for those of other regions: they ping once a second,
 	// over paths that lose packets.
 	idleAbroad = 10 * time.Second
+	// idleOnDemand is the same for those of members that do not watch this node: their
+	// connections may rest for restAfter. After idleWait only a ping wakes such a connection. A
+	// request that comes first was held up by a partition.
+	idleOnDemand = restAfter + 15*time.Second
 	// secondLook is the part of that time which the connection has once more where this
 	// process notices late that the time has passed.
 	secondLook = 3
@@ -36,9 +40,11 @@ type incoming struct {
 	batch  *Batch
 	abroad bool          // it is of another region: it may ask and tell, and no more
 	idle   time.Duration // how long it may bring nothing
+	// onDemand reports whether the other side does not watch this node, and so is silent while it
+	// has no requests.
+	onDemand bool
 
 	ids     []uint64 // of the batch's requests; noAnswer where none is wanted
-	pong    []byte   // the last one
 	replies []byte   // frames that answer the batch
 }
 
@@ -91,7 +97,8 @@ func (c *incoming) read() error {
 		requests [][]byte
 		ids      []uint64
 	)
-	due := time.Now().Add(c.idle)
+	last := time.Now()
+	due := last.Add(c.patience())
 	c.conn.SetReadDeadline(due)
 	for {
 		if err := in.fill(c.conn); err != nil {
@@ -100,7 +107,7 @@ func (c *incoming) read() error {
 				return err
 			}
 			// This process stood still, and what has come meanwhile may lie in the socket.
-			due = now.Add(c.idle / secondLook)
+			due = now.Add(c.patience() / secondLook)
 			c.conn.SetReadDeadline(due)
 			continue
 		}
@@ -114,6 +121,9 @@ func (c *incoming) read() error {
 			}
 			if !ok {
 				break
+			}
+			if !whole && c.onDemand && f.kind != kindPing && c.batch.Read.Sub(last) > idleWait {
+				return fmt.Errorf("cluster: a request over a connection that rested: %w", os.ErrDeadlineExceeded)
 			}
 			whole = true
 			switch f.kind {
@@ -137,10 +147,18 @@ func (c *incoming) read() error {
 		}
 		in.drained()
 		if whole {
-			due = c.batch.Read.Add(c.idle)
+			last, due = c.batch.Read, c.batch.Read.Add(c.patience())
 			c.conn.SetReadDeadline(due)
 		}
 	}
+}
+
+// patience returns how long the connection may bring nothing.
+func (c *incoming) patience() time.Duration {
+	if c.onDemand {
+		return idleOnDemand
+	}
+	return c.idle
 }
 
 // judge takes in a frame that is no request.
@@ -154,9 +172,21 @@ func (c *incoming) judge(f frame) error {
 		if len(f.body) < pingSize {
 			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
-		c.peers.answered(c.batch.From, min(time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond, maxSaid))
-		c.pong = c.peers.pong(c.pong[:0], binary.BigEndian.Uint64(f.body))
-		c.replies = appendFrame(c.replies, kindPong, f.id, c.pong)
+		flags := f.body[4]
+		c.onDemand = flags&flagWatches == 0
+		delay := c.peers.pinged(c.batch.From, min(time.Duration(binary.BigEndian.Uint32(f.body))*time.Millisecond, maxSaid), flags&flagChosen != 0)
+		var pong [pongSize]byte
+		binary.BigEndian.PutUint32(pong[:], uint32(delay/time.Millisecond))
+		c.replies = appendFrame(c.replies, kindPong, f.id, pong[:])
+	case kindRows:
+		if c.abroad {
+			return fmt.Errorf("%w: rows from another region", errGarbage)
+		}
+		rows, err := detect.ParseRows(f.body)
+		if err != nil {
+			return fmt.Errorf("%w: %v", errGarbage, err)
+		}
+		c.peers.merge(c.batch.From, rows)
 	case kindNews:
 		if c.abroad {
 			return fmt.Errorf("%w: news from another region", errGarbage)

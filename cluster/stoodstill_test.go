@@ -52,7 +52,7 @@ func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
 				defer writing.Wait()
 				defer close(quit)
 				ping := func() {
-					_, err := member.Write(appendFrame(nil, kindPing, 1, make([]byte, pingSize)))
+					_, err := member.Write(appendFrame(nil, kindPing, 1, []byte{4: flagWatches}))
 					require.NoError(t, err)
 				}
 				conn.still.Store(int64(2 * time.Second))

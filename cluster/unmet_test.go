@@ -48,6 +48,11 @@ func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testi
 			members = append(members, Member{Name: fmt.Sprint("m", i), Addr: fmt.Sprint("m", i), State: Serving})
 		}
 		p.set(members)
+		time.Sleep(time.Millisecond)
+		for _, l := range p.links { // this node does not watch most of them
+			l.use()
+			signal(l.wanted)
+		}
 		time.Sleep(8 * dialWait)
 		synctest.Wait()
 		require.Equal(t, maxUnmetDials, holes.most)

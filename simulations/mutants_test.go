@@ -128,8 +128,8 @@ var mutants = []mutant{
 		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
 	{"a member that says nothing for a fifth of a second is gone", "slow", nobodyGone, []edit{{
-		"cluster/detect/connectivity.go", "	if m == nil || !m.silence.Check(SilenceTimeout+",
-		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if m == nil || !m.silence.Check(timeout+",
+		"cluster/detect/connectivity.go", "	if !m.silence.Check(SilenceTimeout+",
+		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if !m.silence.Check(timeout+",
 	}}},
 	{"a member that stands still is not waited for", "quota", exactInvariant, []edit{{
 		"internal/check/attempt.go", "		a.Wait = firstWait(all)\n",

@@ -29,12 +29,15 @@ const (
 	inboxBound = 1 << 14                // requests that wait to be served; those above are lost
 	askBound   = 1 << 14                // requests to one member that have no answer yet; ErrBusy above
 	simPort    = 7946                   // part of Member.Addr
+	dialWithin = 850 * time.Millisecond // a connection is opened
+	usedEvery  = time.Second            // after a request to a member that is not watched, until its connection rests
+	restAfter  = time.Minute            // after such a request, until nothing is known of the member
 	lookAgain  = 100 * time.Microsecond // after a pause, until what it has held has come in
 )
 
 // Cluster is a cluster.Cluster that passes whole messages over the host's
-// links and simulates membership: members ping each other every 300 ms, what
-// one knows spreads with its pings, and a member that nobody on a side has
+// links and simulates membership: members ping those that they watch every 300 ms, their
+// rosters spread with the pings, and a member that nobody on a side has
 // heard for 5 s is dead there. Messages are ordered and reliable, as on a
 // stream: a cut or a freeze holds them. As with NewGossip, a member closes a
 // connection that brought nothing for 3 s: what was asked by it and comes later,
@@ -93,7 +96,8 @@ type member struct {
 
 	roster   *detect.Roster       // nil before Start
 	table    *detect.Connectivity // of the members in peers; nil before Start
-	snapshot *gossip              // of roster and table; nil or of another version when they have changed
+	snapshot *gossip              // of roster; nil when it has changed
+	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may differ from what is known
 	peers    map[string]*peer
 	missing  map[string]time.Time // by name: the time since when no member on this side is connected to that member
@@ -230,7 +234,8 @@ func (m *member) unanswered() map[string]string {
 	return unanswered
 }
 
-// Announce tells those that hear this member at once, and the others as pings go.
+// Announce tells the members that this member watches at once, which pass it on in a large
+// cluster.
 func (m *member) Announce(s cluster.State) error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -285,7 +290,7 @@ func (m *member) Leave(ctx context.Context) error {
 	defer cancel()
 	m.awaitProgress(bounded, func() bool {
 		for _, p := range m.peers {
-			if p.isConnected() && p.noted.Before(said) {
+			if watched, _ := m.table.IsWatched(p.to.name); watched && p.isConnected() && p.noted.Before(said) {
 				return false
 			}
 		}
@@ -468,6 +473,9 @@ func (m *member) tick() {
 		if p.pings > 0 && m.has(p.to.name) {
 			p.ping()
 		}
+		if now.Sub(p.used) > restAfter {
+			m.note(m.table.Rest(p.to.name))
+		}
 	}
 	if m.looks%int64(ageEvery/lookEvery) == 0 {
 		m.age(now)
@@ -481,14 +489,22 @@ func (m *member) tick() {
 	m.ticks.Reset(lookEvery)
 }
 
-// ping asks all in the roster, and those at the hosts to join, for a pong.
+// keeps reports whether this member watches the peer, or has used it lately and lost it.
+func (m *member) keeps(p *peer) bool {
+	watched, _ := m.table.IsWatched(p.to.name)
+	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
+}
+
+// ping asks all that it keeps, and those at the hosts to join that are not known, for a pong.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
-		if known.Name != m.name {
+		if known.Name != m.name && m.keeps(m.peers[known.Name]) {
 			m.peers[known.Name].ping()
 		}
 	}
 	for _, at := range m.targets() {
-		m.peer(at).ping()
+		if p := m.peer(at); m.keeps(p) || !m.has(at.name) {
+			p.ping()
+		}
 	}
 }

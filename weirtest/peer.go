@@ -23,10 +23,14 @@ type peer struct {
 	pinged    time.Time     // when the last ping was sent
 	noted     time.Time     // when the last ping that has its pong was sent
 	merged    *gossip       // the last that was taken in
+	feed      detect.Feed   // of the rows that it is sent
+	feeding   bool          // more rows will be sent at a time
+	used      time.Time     // when it was last asked, while it was not watched
 	asks      map[uint64]*ask
 	trips     detect.RoundTrips
 	conn      uint64    // number of the connection by which it is asked now
 	open      uint64    // least number of a connection by which the other side can ask here
+	newest    uint64    // greatest number of a connection by which the other side has sent something
 	came      time.Time // when such a one last brought something
 
 	welcome  bool    // of another region, it may be asked
@@ -45,11 +49,7 @@ func (m *member) peer(to *member) *peer {
 	if p == nil {
 		p = newPeer(m, to)
 		m.peers[to.name] = p
-		if m.table.SetMembers(slices.Sorted(maps.Keys(m.peers))) {
-			for _, known := range m.peers {
-				known.merged = nil // its table may have a row of the new one
-			}
-		}
+		m.table.SetMembers(slices.Sorted(maps.Keys(m.peers)))
 	}
 	return p
 }
@@ -70,6 +70,11 @@ type message struct {
 	id    uint64  // the number of the request or ping; zero for a request without a response
 	body  []byte  // of a request or an answer
 	known *gossip // by the sender
+	rows  []detect.Row
+	// chosen reports whether the sender watches the receiver of itself; of a ping.
+	chosen bool
+	// dialled is when the sender had to open a connection for the request; zero if it had not.
+	dialled time.Time
 	// answered is when the sender last had an answer from the receiver; of a ping.
 	answered time.Time
 	late     time.Duration // that the sender runs; of a pong
@@ -81,6 +86,7 @@ const (
 	ping kind = iota
 	pong
 	news
+	rows
 	request
 	answer
 	reset   // the sender is no more
@@ -91,7 +97,7 @@ const (
 
 // asks reports whether it goes by the connection that its sender has opened: the
 // others go back by the receiver's.
-func (k kind) asks() bool { return k == ping || k == news || k == request || k == reach }
+func (k kind) asks() bool { return k == ping || k == news || k == rows || k == request || k == reach }
 
 // send sends a message. n.mu is held.
 func (p *peer) send(m message) {
@@ -121,6 +127,9 @@ func (m *message) arrive() {
 		}
 		return
 	}
+	if !m.dialled.IsZero() && time.Since(m.dialled) > dialWithin {
+		return // the connection was never opened
+	}
 	if m.kind.asks() {
 		there.brought(m.conn)
 	}
@@ -131,11 +140,14 @@ func (m *message) arrive() {
 		m.cross(there)
 		return
 	}
-	if (m.kind == news || m.kind == request) && m.conn < there.open {
+	if (m.kind == news || m.kind == rows || m.kind == request) && m.conn < there.open {
 		return // it came to a connection that was closed long ago
 	}
 	switch m.kind {
 	case ping:
+		if m.chosen {
+			there.owner.note(there.owner.table.RecordWatcher(there.to.name, time.Now()))
+		}
 		if there.isConnected() {
 			there.owner.table.RecordAnswer(there.to.name, m.answered)
 			there.merge(m.known)
@@ -150,6 +162,9 @@ func (m *message) arrive() {
 		if there.isConnected() {
 			there.merge(m.known)
 		}
+	case rows:
+		there.owner.note(there.owner.table.Merge(from.owner.name, m.rows))
+		there.owner.refresh()
 	case request:
 		there.owner.take(happening{from: there, id: m.id, request: m.body})
 	case answer:
@@ -168,9 +183,10 @@ func (p *peer) brought(conn uint64) {
 	if p.abroad {
 		idle = idleAbroad
 	}
-	if !p.came.IsZero() && time.Since(later(p.came, p.owner.host.thawed)) >= idle {
+	if conn <= p.newest && !p.came.IsZero() && time.Since(later(p.came, p.owner.host.thawed)) >= idle {
 		p.open, p.admitted = conn+1, false
 	}
+	p.newest = max(p.newest, conn)
 	p.came = time.Now()
 }
 
@@ -196,14 +212,17 @@ func (p *peer) ping() {
 	m.pings++
 	p.pings, p.pinged = p.pings+1, now
 	m.table.RecordPing(p.to.name, m.pings, now)
-	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered})
+	m.table.Examine(p.to.name, now)
+	_, chosen := m.table.IsWatched(p.to.name)
+	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered, chosen: chosen})
 }
 
-// tell sends the news of this member to every member to which it is connected.
-func (m *member) tell() {
+// tell sends the news of this member to every member that it watches and is connected to, but
+// for the one from which they came.
+func (m *member) tell(from *peer) {
 	known := m.known()
-	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
-		if p := m.peers[name]; p.isConnected() {
+	for _, p := range inOrder(m.peers) {
+		if watched, _ := m.table.IsWatched(p.to.name); watched && p != from && p.isConnected() {
 			p.send(message{kind: news, known: known})
 		}
 	}
@@ -258,6 +277,7 @@ func (p *peer) unanswered(sent time.Time) {
 	if p.answered.After(sent) || !p.owed.IsZero() {
 		return
 	}
+	p.owner.table.Examine(p.to.name, sent)
 	p.owed = sent
 	p.ping()
 	timeout := max(detect.StallTimeout, p.trips.Timeout())
@@ -301,7 +321,9 @@ func (m *member) hear() {
 func (p *peer) merge(g *gossip) {
 	if g != p.merged {
 		p.merged = g
-		p.owner.merge(g)
+		if p.owner.merge(g) && p.owner.table.IsSparse() {
+			p.owner.tell(p) // in a small cluster it has told all
+		}
 	}
 	p.owner.refresh()
 }
@@ -335,9 +357,10 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 		return dst, err
 	}
 	m.asks++
+	dialled := p.use()
 	a := &ask{to: p, request: slices.Clone(body), sent: time.Now(), wait: wait, done: make(chan struct{}, 1)}
 	p.asks[m.asks] = a
-	p.send(message{kind: request, id: m.asks, body: slices.Clone(body)}) // the handler there may write to its own
+	p.send(message{kind: request, id: m.asks, body: slices.Clone(body), dialled: dialled}) // the handler there may write to its own
 	p.order()
 	m.net.at(a.sent.Add(wait), p.out.link.number, true, a)
 	m.net.mu.Unlock()
@@ -404,8 +427,22 @@ func (p *peer) Tell(body []byte) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	if len(body) <= cluster.MaxMessage && !m.closed && len(p.out.queue) < askBound {
-		p.send(message{kind: request, body: slices.Clone(body)})
+		p.send(message{kind: request, body: slices.Clone(body), dialled: p.use()})
 	}
+}
+
+// use records that a member is asked that is not watched. It returns now if a connection has to be
+// opened for that, because there is none or it rests.
+func (p *peer) use() (dialled time.Time) {
+	if watched, _ := p.owner.table.IsWatched(p.to.name); watched || p.abroad {
+		return time.Time{}
+	}
+	now := time.Now()
+	if now.Sub(p.used) > usedEvery {
+		p.conn, dialled = p.conn+1, now
+	}
+	p.used = now
+	return dialled
 }
 
 // Delay implements cluster.Peer.
@@ -524,6 +561,7 @@ func (p *peer) broke() {
 
 // breakOff ends all asks without an answer.
 func (p *peer) breakOff() {
+	p.feed, p.owner.spread = detect.Feed{}, 0
 	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
 		p.settle(id, nil, cluster.ErrBroken)
 	}

@@ -9,25 +9,23 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// gossip is the roster and the connectivity table of one member at one moment. It is immutable.
+// gossip is the roster of one member at one moment. It is immutable.
 type gossip struct {
 	records []detect.Record
-	table   detect.Table
-	version uint64 // of table
 }
 
 // known returns the gossip that this member sends.
 func (m *member) known() *gossip {
-	if m.snapshot == nil || m.snapshot.version != m.table.Version() {
-		m.snapshot = &gossip{m.roster.Records(), m.table.Table(), m.table.Version()}
+	if m.snapshot == nil {
+		m.snapshot = &gossip{m.roster.Records()}
 	}
 	return m.snapshot
 }
 
-// merge merges the gossip of another member.
-func (m *member) merge(g *gossip) {
-	m.step(func(r *detect.Roster) detect.Change { return r.Merge(g.records, time.Now()) })
-	m.note(m.table.Merge(g.table))
+// merge merges the gossip of another member, and reports whether the roster has changed.
+func (m *member) merge(g *gossip) (changed bool) {
+	c := m.step(func(r *detect.Roster) detect.Change { return r.Merge(g.records, time.Now()) })
+	return c.Members
 }
 
 // step applies an event to the roster, as cluster.NewGossip does.
@@ -44,7 +42,7 @@ func (m *member) step(event func(*detect.Roster) detect.Change) detect.Change {
 		}
 	}
 	if c.Own {
-		m.tell()
+		m.tell(nil)
 	}
 	return c
 }
@@ -66,10 +64,54 @@ func (m *member) refresh() {
 		m.stale = false
 		m.renew()
 	}
+	if m.spread != m.table.Version() && !m.closed {
+		m.spread = m.table.Version()
+		for _, p := range inOrder(m.peers) {
+			p.sendRows()
+		}
+	}
+}
+
+// sendRows sends the rows that the peer lacks, if this member watches it.
+func (p *peer) sendRows() {
+	m, now := p.owner, time.Now()
+	if watched, _ := m.table.IsWatched(p.to.name); !watched || !p.isConnected() || p.feeding {
+		return
+	}
+	for {
+		changed, upTo, wait := m.table.News(&p.feed, p.to.name, now)
+		if wait > 0 {
+			p.feeding = true // not at the instant of a tick, which may come before or after it
+			m.net.at(now.Add(wait+1), p.out.link.number, false, feeding{p})
+			return
+		}
+		if len(changed) == 0 {
+			return
+		}
+		p.send(message{kind: rows, rows: changed})
+		p.feed.Sent(upTo, now)
+	}
+}
+
+// feeding is the time at which more rows may be sent to a peer.
+type feeding struct{ to *peer }
+
+func (f feeding) void() bool { return f.to.owner.closed }
+
+func (f feeding) occur() {
+	f.to.feeding = false
+	f.to.sendRows()
 }
 
 func (m *member) renew() {
 	now, roster := time.Now(), m.roster.Members()
+	names, living := make([]string, len(roster)), 0
+	for i, e := range roster {
+		if names[i] = e.Name; !e.IsDead(now) {
+			living++
+		}
+	}
+	m.table.Arrange(names, living, now)
 	v := cluster.NewView(m.name, now, roster, m.table.Connections, func(name string) cluster.Peer { return m.peers[name] })
 	if !m.config.ForgetRefused {
 		v.Ended = nil

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -21,9 +20,12 @@ const (
 )
 
 // Connectivity is the connectivity table as known to one node. It combines the observations
-// of the node with the reports of other members about themselves and each other. Methods that
-// handle an event report whether the table has changed. A name that is not the name of
-// another member is ignored. A Connectivity is not safe for concurrent use.
+// of the node with the rows of other members. Methods that handle an event report whether the
+// result of Connections may have changed. A name that is not the name of another member is
+// ignored. A Connectivity is not safe for concurrent use.
+//
+// A member that this node does not watch is presumed to be connected while the side of this node
+// reaches it, until a request to it fails or stays unanswered.
 //
 // A slow member stays connected. The sides, shares and hand-overs of all members depend on
 // connectivity, so only two events disconnect a member: the connection to it breaks
@@ -40,15 +42,27 @@ const (
 // requests are sent to it until a message arrives from it (RecordMessage, RecordPong).
 type Connectivity struct {
 	self    string
+	id      uint64              // of self
+	names   []string            // of the last call of SetMembers
 	members map[string]*contact // all members except self
-	rows    map[string]row      // the rows by member, including self, of all members that have sent one
+	ids     map[uint64]bool     // of members
+	rows    map[uint64]*heldRow // the rows by MemberID, including the row of self
 	version uint64              // incremented when a row changes; never 0
 	own     schedulingDelay
+	order   order
+	sparse  bool // this node does not watch all members
 }
 
 // contact is the state of the connections between this node and one member.
 type contact struct {
-	connected      bool
+	connected      bool // proven by a pong, and no failure since
+	presumed       bool // neither proven nor disproven
+	watched        bool
+	chosen         bool          // watched as a neighbour on a cycle, or in a small cluster
+	reached        bool          // on the side of this node, by the rows
+	examined       bool          // not watched, and has left a request unanswered
+	lingers        time.Time     // until when it is watched although it is no neighbour any more
+	returns        time.Time     // until when it is watched because it watches this node
 	stalled        bool          // it is silent and has unanswered requests, so requests are sent to other members
 	answered       time.Time     // when it last answered this node or, by its own report, last had an answer from it
 	silence        Silence       // since answered
@@ -64,20 +78,19 @@ type ping struct {
 	sent time.Time
 }
 
-// row is the report of one member. It has the members to which this member is connected, and the members
-// whose hosts refuse its connections. A member numbers its own rows, so that a receiver can keep the latest row.
-type row struct {
-	number    uint64
-	connected []string // sorted; does not include the member itself; never modified
-	refused   []string // likewise
+// isConnected reports whether requests may be sent to the member.
+func (m *contact) isConnected() bool {
+	return m.watched && m.connected || m.reached && (m.connected || m.presumed)
 }
 
 // NewConnectivity returns the table of the node self, which knows no other members yet.
 func NewConnectivity(self string) *Connectivity {
+	id := MemberID(self)
 	return &Connectivity{
 		self:    self,
+		id:      id,
 		members: map[string]*contact{},
-		rows:    map[string]row{self: {number: 1}},
+		rows:    map[uint64]*heldRow{id: {Row: Row{About: id, Number: 1}, version: 1}},
 		version: 1,
 	}
 }
@@ -85,22 +98,24 @@ func NewConnectivity(self string) *Connectivity {
 // SetMembers replaces the names of the other members. The state of members that stay is
 // kept. It reports whether there is a new member.
 func (c *Connectivity) SetMembers(names []string) (grown bool) {
-	next := make(map[string]*contact, len(names))
+	if slices.Equal(names, c.names) {
+		return false
+	}
+	c.names = slices.Clone(names)
+	next, ids := make(map[string]*contact, len(names)), make(map[uint64]bool, len(names))
 	for _, name := range names {
 		if name == c.self {
 			continue
 		}
 		m := c.members[name]
 		if m == nil {
-			m, grown = new(contact), true
+			m, grown = &contact{watched: !c.sparse, chosen: !c.sparse}, true
 		}
-		next[name] = m
+		next[name], ids[MemberID(name)] = m, true
 	}
-	c.members = next
-	maps.DeleteFunc(c.rows, func(name string, _ row) bool {
-		return name != c.self && next[name] == nil
-	})
+	c.members, c.ids = next, ids
 	c.updateRow()
+	c.dropStrangers()
 	return grown
 }
 
@@ -141,7 +156,7 @@ func (c *Connectivity) RecordPong(name string, id uint64, now time.Time) (took t
 	if m.connected || sent.Before(m.disconnectedAt) {
 		return took, true, changed
 	}
-	return took, true, c.setConnected(m, true)
+	return took, true, c.setConnected(m, true) || changed
 }
 
 // RecordAnswer records that, at the given time, a member answered this node or, by its own
@@ -156,7 +171,10 @@ func (c *Connectivity) RecordAnswer(name string, at time.Time) {
 func (m *contact) recordAnswer(at time.Time) {
 	if at.After(m.answered) {
 		m.answered = at
+	}
+	if at.After(m.silence.Start()) {
 		m.silence.Restart(at)
+		m.examined = false
 	}
 }
 
@@ -191,7 +209,10 @@ func (c *Connectivity) extraTime(m *contact) time.Duration { return ExtraTime(c.
 func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bool) {
 	c.RecordCheck(due, now)
 	m := c.members[name]
-	if m == nil || !m.silence.Check(SilenceTimeout+c.extraTime(m), due, now) || !m.connected {
+	if m == nil || !m.watched && !m.examined {
+		return false
+	}
+	if !m.silence.Check(SilenceTimeout+c.extraTime(m), due, now) || !m.connected && !m.presumed {
 		return false
 	}
 	m.disconnectedAt = now
@@ -237,13 +258,14 @@ func (c *Connectivity) RecordFailure(name string, now time.Time) (changed bool) 
 	return c.setConnected(m, false)
 }
 
+// setConnected records that the connection to a member has been proven or disproven.
 func (c *Connectivity) setConnected(m *contact, connected bool) (changed bool) {
-	if m.connected == connected {
+	if m.connected == connected && !m.presumed {
 		return false
 	}
-	m.connected, m.refused = connected, false
-	c.updateRow()
-	return true
+	was := m.isConnected()
+	m.connected, m.presumed, m.refused, m.examined = connected, false, false, false
+	return c.updateRow() || m.isConnected() != was
 }
 
 // SetRefused records whether the host of a member refuses connections. The host of a
@@ -254,41 +276,43 @@ func (c *Connectivity) SetRefused(name string, refused bool) (changed bool) {
 		return false
 	}
 	m.refused = refused
-	c.updateRow()
-	return true
+	return c.updateRow()
 }
 
 // updateRow replaces the row of this node if its contacts have changed.
-func (c *Connectivity) updateRow() {
-	var connected, refused []string
+func (c *Connectivity) updateRow() (changed bool) {
+	var next Row
 	for name, m := range c.members {
-		if m.connected {
-			connected = append(connected, name)
-		}
-		if m.refused {
-			refused = append(refused, name)
+		switch {
+		case !m.watched:
+		case m.connected:
+			next.Connected = append(next.Connected, MemberID(name))
+		case m.refused:
+			next.Refused = append(next.Refused, MemberID(name))
+		case c.sparse && !m.presumed:
+			next.Silent = append(next.Silent, MemberID(name))
 		}
 	}
-	slices.Sort(connected)
-	slices.Sort(refused)
-	own := c.rows[c.self]
-	if slices.Equal(own.connected, connected) && slices.Equal(own.refused, refused) {
-		return
+	slices.Sort(next.Connected)
+	slices.Sort(next.Refused)
+	slices.Sort(next.Silent)
+	if c.rows[c.id].hasContent(&next) {
+		return false
 	}
-	c.rows[c.self] = row{number: own.number + 1, connected: connected, refused: refused}
-	c.version++
+	c.replaceOwnRow(next)
+	return true
 }
 
-// IsConnected reports whether a member is connected.
+// IsConnected reports whether a member is connected, or presumed to be.
 func (c *Connectivity) IsConnected(name string) bool {
 	m := c.members[name]
-	return m != nil && m.connected
+	return m != nil && m.isConnected()
 }
 
 // IsStalled reports whether a member is connected and has stalled.
 func (c *Connectivity) IsStalled(name string) bool {
 	m := c.members[name]
-	return m != nil && m.connected && m.stalled
+	return m != nil && m.stalled && m.isConnected()
 }
 
 // IsAwaited reports whether a ping to a member waits for a pong.
@@ -299,93 +323,3 @@ func (c *Connectivity) IsAwaited(name string) bool {
 
 // Version returns the version of the table. It rises when a row changes, and is never 0.
 func (c *Connectivity) Version() uint64 { return c.version }
-
-// Merge replaces the rows for which the table of another member has a higher row number. The
-// caller must have validated t.
-func (c *Connectivity) Merge(t Table) (changed bool) {
-	for i, name := range t.About {
-		if c.members[name] == nil || t.Numbers[i] <= c.rows[name].number {
-			continue
-		}
-		r := row{number: t.Numbers[i], connected: t.names(i, t.Bits), refused: t.names(i, t.Refused)}
-		changed = changed || !slices.Equal(r.connected, c.rows[name].connected) || !slices.Equal(r.refused, c.rows[name].refused)
-		c.rows[name] = r
-		c.version++
-	}
-	return changed
-}
-
-// Connections describes the connections between members, which are given by their indexes in
-// a list of names. It must not be modified.
-type Connections struct {
-	Connected [][]int // Connected[i]: the members to which member i is connected, sorted, without i
-	Direct    []bool  // Direct[j]: this node is connected to member j
-	Stalled   []bool  // Stalled[j]: this node is connected to member j, which has stalled
-	// Ended[j]: member j is not on the side of this node, and the host of j refuses the
-	// connections of all members of this side.
-	Ended []bool
-}
-
-// Connections returns the connections among the named members.
-func (c *Connectivity) Connections(names []string) Connections {
-	n := len(names)
-	index := make(map[string]int, n)
-	for i, name := range names {
-		index[name] = i
-	}
-	result := Connections{make([][]int, n), make([]bool, n), make([]bool, n), make([]bool, n)}
-	for i, name := range names {
-		result.Connected[i] = indexesOf(c.rows[name].connected, index)
-		result.Direct[i] = name == c.self || c.IsConnected(name)
-		result.Stalled[i] = c.IsStalled(name)
-	}
-	refusals, size := make([]int, n), 0
-	for i, on := range Side(result.Direct, result.Connected) {
-		if !on {
-			continue
-		}
-		size++
-		for _, j := range indexesOf(c.rows[names[i]].refused, index) {
-			refusals[j]++
-		}
-	}
-	for j := range refusals {
-		result.Ended[j] = size > 0 && refusals[j] == size
-	}
-	return result
-}
-
-// indexesOf returns the sorted indexes of those of the names that have one.
-func indexesOf(names []string, index map[string]int) []int {
-	var found []int
-	for _, name := range names {
-		if i, ok := index[name]; ok {
-			found = append(found, i)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-// Side reports which members are reached from those in direct by connections between members,
-// these included.
-func Side(direct []bool, connected [][]int) []bool {
-	side := slices.Clone(direct)
-	var queue []int
-	for i, on := range side {
-		if on {
-			queue = append(queue, i)
-		}
-	}
-	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		for _, j := range connected[i] {
-			if !side[j] {
-				side[j] = true
-				queue = append(queue, j)
-			}
-		}
-	}
-	return side
-}

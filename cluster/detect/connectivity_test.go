@@ -177,9 +177,15 @@ func TestDelayIsForgottenInFourTimesItsLength(t *testing.T) {
 	require.Zero(t, c.Delay())
 }
 
-// Nodes fail, respond to each other and exchange tables at random. A table may arrive more than once, and
-// after a later table. Once each node has received the tables of all, all of them know the truth.
-func TestTablesConverge(t *testing.T) {
+// rowsOf returns all rows that a node has.
+func rowsOf(c *Connectivity) []Row {
+	rows, _, _ := c.News(new(Feed), "", time.Time{})
+	return rows
+}
+
+// Nodes fail, respond to each other and exchange rows at random. Rows may arrive more than once, and
+// after later rows. Once each node has received the rows of all, all of them know the truth.
+func TestRowsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d"}[:rapid.IntRange(2, 4).Draw(t, "nodes")]
 		nodes := make([]*Connectivity, len(names))
@@ -187,14 +193,14 @@ func TestTablesConverge(t *testing.T) {
 			nodes[i] = NewConnectivity(name)
 			nodes[i].SetMembers(names)
 		}
-		var tables []Table // in transit: they may arrive late and repeatedly
+		var tables [][]Row // in transit: they may arrive late and repeatedly
 		var id uint64
 		now := time.Unix(1000, 0)
 		pick := rapid.IntRange(0, len(names)-1)
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			i, j := pick.Draw(t, "node"), pick.Draw(t, "other")
 			c := nodes[i]
-			version, before := c.version, c.Table()
+			version, before := c.version, rowsOf(c)
 			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				id++
@@ -204,27 +210,27 @@ func TestTablesConverge(t *testing.T) {
 			case 1:
 				c.RecordFailure(names[j], now)
 			case 2:
-				tables = append(tables, c.Table())
+				tables = append(tables, rowsOf(c))
 			case 3:
 				if len(tables) > 0 {
 					sent := tables[rapid.IntRange(0, len(tables)-1).Draw(t, "table")]
-					c.Merge(sent)
+					c.Merge("", sent)
 				}
 			case 4:
 				c.SetRefused(names[j], rapid.Bool().Draw(t, "refused"))
 			}
-			if reflect.DeepEqual(before, c.Table()) != (version == c.version) {
-				t.Fatalf("%s: version %d then %d, table %v then %v", names[i], version, c.version, before, c.Table())
+			if reflect.DeepEqual(before, rowsOf(c)) != (version == c.version) {
+				t.Fatalf("%s: version %d then %d, rows %v then %v", names[i], version, c.version, before, rowsOf(c))
 			}
 		}
 		for range 2 {
 			for _, from := range nodes {
 				for _, to := range nodes {
-					table := from.Table()
-					if err := table.Validate(); err != nil {
+					rows, err := ParseRows(AppendRows(nil, rowsOf(from)))
+					if err != nil {
 						t.Fatal(err)
 					}
-					to.Merge(table)
+					to.Merge(from.self, rows)
 				}
 			}
 		}
@@ -246,8 +252,8 @@ func TestTablesConverge(t *testing.T) {
 					t.Fatal("direct differs from the connections of the node")
 				}
 			}
-			if c.Merge(nodes[0].Table()) {
-				t.Fatal("a known table is a change")
+			if c.Merge("", rowsOf(nodes[0])) {
+				t.Fatal("known rows are a change")
 			}
 		}
 	})
@@ -286,11 +292,11 @@ func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {
 	require.False(t, c.IsConnected("b"))
 }
 
-func TestMergeKeepsRowsOfOtherMembersOnly(t *testing.T) {
+func TestMergeKeepsOwnRow(t *testing.T) {
 	c := connected("a")
-	require.False(t, c.Merge(Table{About: []string{"self", "unknown"}, Numbers: []uint64{1 << 40, 1 << 40}, Bits: make([]byte, 1)}))
-	require.Equal(t, []int{1}, c.Connections([]string{"self", "a"}).Connected[0])
-	require.NotContains(t, c.Table().About, "unknown")
+	require.False(t, c.Merge("a", []Row{{About: MemberID("self"), Number: 1 << 40}}))
+	require.Equal(t, [][]int{nil, {0}}, c.Connections([]string{"a", "self"}).Connected)
+	require.EqualValues(t, 1<<40+1, c.rows[c.id].Number, "a process that had the name before has sent the row")
 }
 
 func TestNodeOffTheRosterHasConnections(t *testing.T) {

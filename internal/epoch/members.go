@@ -205,7 +205,7 @@ func (m *Members) Run(ctx context.Context) {
 		}
 		v, before := m.cfg.Env.View(), m.Clock.Now(0).Epoch
 		m.meet(ctx, v)
-		heard := v.ConnectedMembers()
+		heard := v.Neighbors()
 		if ticked && len(heard) > 0 {
 			turn++
 			agreed++

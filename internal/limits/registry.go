@@ -211,13 +211,13 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Stir signals Changed, because the limits or the connected members may have changed. It does not block.
+// Stir signals Changed, because the limits or the neighbors may have changed. It does not block.
 func (r *Registry) Stir() { env.Signal(r.changed) }
 
 // Changed returns the channel that Stir signals. The caller then calls Hurry.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// Hurry restarts the declarations: Declare sends the limits to each connected member again. It returns the time until the next
+// Hurry restarts the declarations: Declare sends the limits to each neighbor again. It returns the time until the next
 // call of Declare, or 0 if that time does not change.
 func (r *Registry) Hurry() time.Duration {
 	r.mu.Lock()
@@ -229,10 +229,10 @@ func (r *Registry) Hurry() time.Duration {
 	return DeclareEvery
 }
 
-// Declare sends the limits of this node to the next of the members that it is connected to. A member compares
+// Declare sends the limits of this node to the next of its neighbors. A member compares
 // them with its own, and sends no answer. It returns the time until the next call.
 func (r *Registry) Declare(v *view.View) (next time.Duration) {
-	heard := v.ConnectedMembers()
+	heard := v.Neighbors()
 	r.mu.Lock()
 	turn := r.turn
 	r.turn++

@@ -1,9 +1,9 @@
 // Package publish keeps small values under names the same on all nodes: rules that change
 // while running, an override for one key.
 //
-// Each node has a Store of all of them. A change is told to the members that are connected, and
-// each passes on what is news to it. What was lost on the way is found as the nodes compare
-// their stores, two at a time. These invariants hold:
+// Each node has a Store of all of them. A node sends a change to its neighbors, and each neighbor
+// passes on the changes that are new to it. Nodes find lost changes as they compare their stores,
+// two at a time. These invariants hold:
 //
 //   - Of two entries of a name all nodes keep the same one, the greater: merging is
 //     associative, commutative and idempotent. So the order, the way and the number of times
@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// CompareEvery is how often a node compares its values with the next of the members
-	// to which it is connected. The comparison finds values that were lost on their way.
+	// CompareEvery is how often a node compares its values with the next of its neighbors. The
+	// comparison finds values that were lost on their way.
 	CompareEvery = 2 * time.Second
 	// compareRested is that time after the node has compared with each of these members without a
 	// change. A member that lacks a value learns this from the next question of another member.
@@ -62,7 +62,7 @@ func New(cfg Config) *Publisher {
 	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1), differing: make(chan string, 1)}
 }
 
-// Put publishes a value on this node, and tells the members that are connected. Without a value
+// Put publishes a value on this node, and sends it to the neighbors. Without a value
 // it takes the name back. Version 0 is the next one. The error names the field.
 func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	now := p.cfg.Env.Now()
@@ -74,9 +74,9 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	return err
 }
 
-// spread sends the news in one message to all members to which this node is connected. If the news came
-// from a member, spread leaves out the members to which that member is connected. More news than go
-// into a message wait until stores are compared.
+// spread sends the news in one message to the neighbors of this node, which pass them on. If the news
+// came from a member, spread leaves out the neighbors of that member. More news than go into a message
+// wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
 	for i := range news {
@@ -86,7 +86,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 		return
 	}
 	message := appendEntries(nil, news, p.cfg.Env.Now())
-	for _, i := range v.ConnectedMembers() {
+	for _, i := range v.Neighbors() {
 		if from < 0 || !v.IsConnected(from, i) { // each is connected to itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
@@ -140,13 +140,13 @@ func (p *Publisher) Changed() {
 }
 
 // Run compares the values of this node with those of other members until ctx is done: with every member
-// as soon as this node is connected to it, and then with one member after the other, first after a while.
+// as soon as it is a neighbor, and then with one neighbor after the other, first after a while.
 // While it rests, it compares at once with a member whose question shows that its values differ. It does
 // not do so otherwise, as the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
-	met := make(map[uint64]bool) // by hash, the members to which this node is connected: whether it has compared with them
+	met := make(map[uint64]bool) // by hash, the neighbors: whether it has compared with them
 	turn, same := 0, 0           // same is the number of turns since the last change
 	var (
 		changed <-chan struct{} // the values have changed; nil unless Run rests
@@ -179,7 +179,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 			same = 0
 		}
 		v, before, revision := p.cfg.Env.View(), met, p.Stats().Revision
-		heard := v.ConnectedMembers()
+		heard := v.Neighbors()
 		met = make(map[uint64]bool)
 		for _, i := range heard {
 			met[v.Hashes[i]] = before[v.Hashes[i]] || p.compare(ctx, v, i) == nil

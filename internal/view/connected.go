@@ -123,6 +123,16 @@ func (v *View) ConnectedMembers() (heard []int) {
 	return heard
 }
 
+// Neighbors returns the index in Members of each member that this node watches and is connected to:
+// all connected members of a small cluster, and about eight of a large one. The graph of neighbors
+// connects all members of a side.
+func (v *View) Neighbors() []int {
+	if v.Self < 0 {
+		return v.ConnectedMembers()
+	}
+	return v.Connected[v.Self]
+}
+
 // Reaches reports whether this node is connected to Members[i], directly or through other members.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 

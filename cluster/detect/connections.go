@@ -1,0 +1,91 @@
+package detect
+
+import "slices"
+
+// Connections describes the connections between members, which are given by their indexes in
+// a list of names. It must not be modified.
+type Connections struct {
+	// Connected[i] are the members to which member i reports to be connected, sorted and without
+	// i. A member reports only connections to members that it watches.
+	Connected [][]int
+	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
+	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
+	// Ended[j]: member j is not on the side of this node, its host refuses the connections of a
+	// member of this side, and of all members of this side that watch it.
+	Ended []bool
+}
+
+// Connections returns the connections among the named members.
+func (c *Connectivity) Connections(names []string) Connections {
+	n, o := len(names), c.order
+	if !slices.Equal(names, o.names) {
+		o = newOrder(names)
+	}
+	result := Connections{make([][]int, n), make([]bool, n), make([]bool, n), make([]bool, n)}
+	rows := make([]*heldRow, n)
+	for id, i := range o.index {
+		if rows[i] = c.rows[id]; rows[i] != nil {
+			result.Connected[i] = o.indexes(rows[i].Connected)
+		}
+		result.Direct[i] = id == c.id || c.IsConnected(names[i])
+		result.Stalled[i] = c.IsStalled(names[i])
+	}
+	refusals, silences, size := make([]int, n), make([]int, n), 0
+	side := Side(result.Direct, result.Connected)
+	for i, on := range side {
+		if !on {
+			continue
+		}
+		if size++; rows[i] == nil {
+			continue
+		}
+		for _, j := range o.indexes(rows[i].Refused) {
+			refusals[j]++
+		}
+		for _, j := range o.indexes(rows[i].Silent) {
+			silences[j]++
+		}
+	}
+	for j, n := range refusals {
+		result.Ended[j] = !side[j] && n > 0 && (n == size || c.sparse && silences[j] == 0)
+	}
+	return result
+}
+
+// indexes returns the sorted indexes of the members with these ids that are in the roster.
+func (o *order) indexes(ids []uint64) []int {
+	if len(ids) == 0 {
+		return nil
+	}
+	found := make([]int, 0, len(ids))
+	for _, id := range ids {
+		if i, known := o.index[id]; known {
+			found = append(found, i)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// Side reports for each member whether it is in direct, or is connected to such a member through
+// any number of others.
+func Side(direct []bool, connected [][]int) []bool {
+	side := slices.Clone(direct)
+	var queue []int
+	for i, on := range side {
+		if on {
+			queue = append(queue, i)
+		}
+	}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		for _, j := range connected[i] {
+			if !side[j] {
+				side[j] = true
+				queue = append(queue, j)
+			}
+		}
+	}
+	return side
+}

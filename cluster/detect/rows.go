@@ -1,0 +1,195 @@
+package detect
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Row is the report of one member about the members that it watches. A member numbers its own
+// rows, so that a receiver can keep the latest row. A row names members by their MemberID.
+type Row struct {
+	About     uint64   // the member that reports
+	Number    uint64   // incremented with each change
+	Connected []uint64 // the members to which it is connected; sorted, and never modified
+	Refused   []uint64 // the members whose hosts refuse its connections; likewise
+	// Silent are the other members to which it is not connected; likewise. It is empty while
+	// every member watches all members.
+	Silent []uint64
+}
+
+// MemberID returns the number by which rows name a member.
+func MemberID(name string) uint64 { return xxhash.Sum64String(name) }
+
+// hasContent reports whether r and o report the same.
+func (r *Row) hasContent(o *Row) bool {
+	return slices.Equal(r.Connected, o.Connected) && slices.Equal(r.Refused, o.Refused) && slices.Equal(r.Silent, o.Silent)
+}
+
+// heldRow is a row and how it came to this node.
+type heldRow struct {
+	Row
+	version uint64 // of the table with this row
+	from    string // the member that sent it; empty for the row of this node
+}
+
+const (
+	// MaxRows is the maximum number of bytes of rows that travel together. A row of a member
+	// that is connected to all of MaxMembers fits.
+	MaxRows = 32 << 10
+	// rowHeader is the size of a row that names no member.
+	rowHeader = 22
+	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
+	// so no correct member reaches it.
+	maxRowNumber = 1 << 48
+	// minStrangers is how many rows of members off the roster are kept at least. A row may arrive
+	// before the member does.
+	minStrangers = 64
+)
+
+func (r *Row) size() int { return rowHeader + 8*(len(r.Connected)+len(r.Refused)+len(r.Silent)) }
+
+// Feed is the state of the rows that go to one member over one connection. The zero Feed has sent
+// nothing. A connection delivers in order, so a version is enough to know what was sent.
+type Feed struct {
+	version uint64
+	sent    time.Time
+}
+
+// newsPace is the least time from one message with rows to the next over one connection.
+const newsPace = 50 * time.Millisecond
+
+// News returns the rows that are due to the member to, oldest first: those that changed since the
+// last ones and that did not come from it. They have at most MaxRows bytes. If there are some, the
+// caller must call Sent once they are queued. wait is the time after which the caller must call News
+// again, or 0 if only a change of the table calls for that.
+func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
+	if f.version == c.version {
+		return nil, 0, 0
+	}
+	if wait = f.sent.Add(newsPace).Sub(now); wait > 0 && !f.sent.IsZero() {
+		return nil, 0, wait
+	}
+	var held []*heldRow
+	for _, r := range c.rows {
+		if r.version > f.version && (r.from != to && r.About != MemberID(to) || f.version == 0) {
+			held = append(held, r)
+		}
+	}
+	slices.SortFunc(held, func(a, b *heldRow) int { return cmp.Compare(a.version, b.version) })
+	size := 0
+	for _, r := range held {
+		if size += r.size(); size > MaxRows {
+			return rows, upTo, newsPace
+		}
+		rows, upTo = append(rows, r.Row), r.version
+	}
+	if len(rows) == 0 {
+		f.version = c.version
+	}
+	return rows, c.version, 0
+}
+
+// Sent records that the rows up to a version of the table are in the queue of the connection.
+func (f *Feed) Sent(upTo uint64, now time.Time) { f.version, f.sent = upTo, now }
+
+// Merge replaces the rows for which a member has sent a row of a higher number. It reports whether
+// the content of a row has changed.
+func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
+	for _, r := range rows {
+		held := c.rows[r.About]
+		switch {
+		case r.About == c.id:
+			if r.Number > held.Number || r.Number == held.Number && !r.hasContent(&held.Row) {
+				held.Number = r.Number // of a process that had this name before
+				c.replaceOwnRow(held.Row)
+			}
+			continue
+		case held == nil:
+			changed = true
+		case r.Number <= held.Number:
+			continue
+		default:
+			changed = changed || !r.hasContent(&held.Row)
+		}
+		c.version++
+		c.rows[r.About] = &heldRow{r, c.version, from}
+	}
+	c.dropStrangers()
+	return changed
+}
+
+// replaceOwnRow gives r the next number, and makes it the row of this node.
+func (c *Connectivity) replaceOwnRow(r Row) {
+	c.version++
+	r.About, r.Number = c.id, c.rows[c.id].Number+1
+	c.rows[c.id] = &heldRow{Row: r, version: c.version}
+}
+
+// dropStrangers drops the oldest rows of members off the roster if there are too many rows.
+func (c *Connectivity) dropStrangers() {
+	excess := len(c.rows) - len(c.ids) - 1 - max(minStrangers, len(c.ids))
+	if excess <= 0 {
+		return
+	}
+	var strangers []*heldRow
+	for id, r := range c.rows {
+		if id != c.id && !c.ids[id] {
+			strangers = append(strangers, r)
+		}
+	}
+	slices.SortFunc(strangers, func(a, b *heldRow) int { return cmp.Compare(a.version, b.version) })
+	for _, r := range strangers[:excess] {
+		delete(c.rows, r.About)
+	}
+}
+
+// AppendRows appends the encoding of rows to b.
+func AppendRows(b []byte, rows []Row) []byte {
+	for _, r := range rows {
+		b = binary.BigEndian.AppendUint64(b, r.About)
+		b = binary.BigEndian.AppendUint64(b, r.Number)
+		lists := [][]uint64{r.Connected, r.Refused, r.Silent}
+		for _, ids := range lists {
+			b = binary.BigEndian.AppendUint16(b, uint16(len(ids)))
+		}
+		for _, id := range slices.Concat(lists...) {
+			b = binary.BigEndian.AppendUint64(b, id)
+		}
+	}
+	return b
+}
+
+// ParseRows decodes rows. It returns an error if they are not as a member sends them.
+func ParseRows(b []byte) (rows []Row, err error) {
+	for len(b) > 0 {
+		if len(b) < rowHeader {
+			return nil, fmt.Errorf("a row of %d bytes", len(b))
+		}
+		r := Row{About: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:])}
+		sizes := b[16:rowHeader]
+		if b = b[rowHeader:]; r.Number > maxRowNumber {
+			return nil, fmt.Errorf("a row with number %d: the bound is %d", r.Number, uint64(maxRowNumber))
+		}
+		for i, list := range []*[]uint64{&r.Connected, &r.Refused, &r.Silent} {
+			n := int(binary.BigEndian.Uint16(sizes[2*i:]))
+			if n > MaxMembers || 8*n > len(b) {
+				return nil, fmt.Errorf("a row of %d members in %d bytes: the bound is %d", n, len(b), MaxMembers)
+			}
+			for ; n > 0; n-- {
+				*list, b = append(*list, binary.BigEndian.Uint64(b)), b[8:]
+			}
+			for k := 1; k < len(*list); k++ {
+				if (*list)[k-1] >= (*list)[k] {
+					return nil, fmt.Errorf("a row that is not sorted")
+				}
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}

@@ -1,0 +1,108 @@
+package detect
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRowsOutOfBoundsAreRefused(t *testing.T) {
+	many := make([]uint64, MaxMembers+1)
+	for i := range many {
+		many[i] = uint64(i)
+	}
+	widest := Row{About: 1, Number: maxRowNumber, Connected: many[:MaxMembers], Refused: many[:MaxMembers], Silent: many[:MaxMembers]}
+	require.LessOrEqual(t, widest.size(), MaxRows)
+	encoded := AppendRows(nil, []Row{widest, {About: 2}})
+	require.Len(t, encoded, widest.size()+rowHeader)
+	rows, err := ParseRows(encoded)
+	require.NoError(t, err)
+	require.Equal(t, []Row{widest, {About: 2}}, rows)
+	for name, row := range map[string]Row{
+		"too many members":             {Connected: many},
+		"a member twice":               {Refused: []uint64{1, 1}},
+		"members out of order":         {Silent: []uint64{2, 1}},
+		"a number no one could outbid": {Number: 1 << 60},
+	} {
+		_, err := ParseRows(AppendRows(nil, []Row{row}))
+		require.Error(t, err, name)
+	}
+	for cut := range encoded {
+		if cut > 0 && cut != widest.size() {
+			_, err := ParseRows(encoded[:cut])
+			require.Error(t, err)
+		}
+	}
+}
+
+func FuzzRows(f *testing.F) {
+	f.Add(AppendRows(nil, []Row{{About: MemberID("a"), Number: 2, Connected: []uint64{3, 4}, Silent: []uint64{5}}, {About: MemberID("self"), Number: 7}}))
+	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rows, err := ParseRows(b)
+		if err != nil {
+			return
+		}
+		require.Equal(t, string(b), string(AppendRows(nil, rows)))
+		c := NewConnectivity("self")
+		c.SetMembers([]string{"a", "b"})
+		c.Merge("b", rows)
+		c.Arrange([]string{"a", "b", "self"}, 3, at(0))
+		c.Connections([]string{"a", "self", "x"})
+	})
+}
+
+// A row may arrive before the member does, and there may be any number of such rows.
+func TestRowsOfStrangersAreKeptWithinABound(t *testing.T) {
+	c := NewConnectivity("self")
+	c.SetMembers([]string{"a"})
+	for i := range 10 * minStrangers {
+		c.Merge("a", []Row{{About: MemberID(fmt.Sprint(i)), Number: 1, Connected: []uint64{MemberID("a")}}})
+	}
+	require.Len(t, c.rows, minStrangers+2)
+	last := fmt.Sprint(10*minStrangers - 1)
+	c.SetMembers([]string{"a", last})
+	names := []string{last, "a", "self"}
+	require.Equal(t, []int{1}, c.Connections(names).Connected[0])
+}
+
+func TestNewsAreSentOnceAndNotBack(t *testing.T) {
+	c := connected("a", "b")
+	var toA, toB Feed
+	next := func(f *Feed, to string, ms int) (about []uint64, wait time.Duration) {
+		rows, upTo, wait := c.News(f, to, at(ms))
+		for _, r := range rows {
+			about = append(about, r.About)
+		}
+		if len(rows) > 0 {
+			f.Sent(upTo, at(ms))
+		}
+		return about, wait
+	}
+	expect := func(f *Feed, to string, ms int, want []uint64, wait int) {
+		t.Helper()
+		about, waits := next(f, to, ms)
+		require.Equal(t, want, about)
+		require.Equal(t, time.Duration(wait)*time.Millisecond, waits)
+	}
+	self, b := MemberID("self"), MemberID("b")
+	expect(&toA, "a", 0, []uint64{self}, 0)
+	expect(&toB, "b", 0, []uint64{self}, 0)
+	expect(&toA, "a", 1, nil, 0)
+	c.Merge("b", []Row{{About: b, Number: 1, Connected: slices.Sorted(slices.Values([]uint64{self}))}})
+	expect(&toA, "a", 2, nil, 48)
+	c.RecordFailure("b", at(10))
+	expect(&toA, "a", 50, []uint64{b, self}, 0)
+	expect(&toB, "b", 50, []uint64{self}, 0)
+	expect(&toB, "b", 200, nil, 0)
+
+	for i := range 3 {
+		c.Merge("b", []Row{{About: uint64(i), Number: 1, Connected: slices.Repeat([]uint64{1}, MaxRows/8/2-10)}})
+	}
+	expect(&toA, "a", 300, []uint64{0, 1}, 50)
+	expect(&toA, "a", 350, []uint64{2}, 0)
+}

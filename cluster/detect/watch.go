@@ -1,0 +1,236 @@
+package detect
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// A node watches a member: it pings the member all the time, and reports in its row whether it is
+// connected to the member. In a small cluster every node watches all members. Elsewhere the members
+// are in as many orders as there are cycles, each by a hash of the name, and two neighbours on a
+// cycle watch each other. So each node watches about 8 members, and the graph of these pairs is
+// connected.
+//
+// If a neighbour is disconnected, the node also watches the next member on that side of that cycle,
+// and so on up to a member to which it is connected. It passes over members that no member of its
+// side is connected to, because they may be beyond a partition or have ended. Only a small side
+// tries them: its members may have lost all of their neighbours to the partition, and have to find
+// the other members of their side.
+//
+// A row has only connections that have been proven by a pong. So the graph of all rows needs no
+// roster to be read, and a member that learns of a new neighbour late does no harm.
+const (
+	// smallCluster is the maximum number of living members that all watch each other.
+	smallCluster = 9
+	// maxSmall is the maximum number of members of a small cluster, dead members included.
+	maxSmall = 4 * smallCluster
+	cycles   = 4
+	// smallSide is the number of members below which a side, if it is no majority, tries
+	// members that it does not reach. A partition separates a connected set of that many
+	// members from the other members of its side with a probability below 1e-12.
+	smallSide = 32
+	// maxTried is the maximum number of disconnected members in each direction of a cycle that a node watches.
+	maxTried = 32
+	// lingerTime is how long a node still watches a connected member that is no neighbour any
+	// more. The new neighbours are connected by then.
+	lingerTime = 5 * time.Second
+	// returnTime is how long a node watches a member whose ping said that it watches this node.
+	returnTime = 3 * time.Second
+)
+
+// order is the roster of the last call of Arrange.
+type order struct {
+	names  []string
+	index  map[uint64]int // by MemberID
+	cycles [][]int        // for each cycle, the other members in its order, from the one after this node on; nil if not needed yet
+}
+
+// newOrder returns the order of the members with these names.
+func newOrder(names []string) order {
+	o := order{names: slices.Clone(names), index: make(map[uint64]int, len(names))}
+	for i, name := range names {
+		o.index[MemberID(name)] = i
+	}
+	return o
+}
+
+// makeCycles returns the cycles of the members with these names for the node self.
+func makeCycles(self string, names []string) [][]int {
+	type place struct {
+		hash uint64
+		at   int
+	}
+	orders := make([][]int, cycles)
+	for r := range orders {
+		hashOf := func(name string) uint64 {
+			return xxhash.Sum64(binary.BigEndian.AppendUint64([]byte{byte(r)}, MemberID(name)))
+		}
+		places, own := make([]place, 0, len(names)), hashOf(self)
+		for i, name := range names {
+			if name != self {
+				places = append(places, place{hashOf(name) - own, i}) // the distance from this node, modulo 2^64
+			}
+		}
+		slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.at, b.at)) })
+		for _, p := range places {
+			orders[r] = append(orders[r], p.at)
+		}
+	}
+	return orders
+}
+
+// Arrange decides whom this node watches, and which members its side reaches. names is the roster,
+// sorted, and living the number of its members that are not dead. The caller must call it when the
+// result of Connections may have changed, and once a second.
+func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
+	if !slices.Equal(c.order.names, names) {
+		c.order = newOrder(names)
+	}
+	c.sparse = living > smallCluster || len(names) > maxSmall
+	side := c.side()
+	for _, m := range c.members {
+		m.reached, m.chosen = false, !c.sparse
+		m.presumed = m.presumed || c.sparse && !m.connected && m.disconnectedAt.IsZero()
+	}
+	size := 0
+	for i, on := range side {
+		if m := c.members[c.order.names[i]]; on && m != nil {
+			m.reached = true
+			size++
+		}
+	}
+	if c.sparse {
+		if c.order.cycles == nil {
+			c.order.cycles = makeCycles(c.self, c.order.names)
+		}
+		c.choose(size < smallSide && 2*size < len(names))
+	}
+	changed := false
+	for _, m := range c.members {
+		changed = m.arrange(now) || changed
+	}
+	if changed {
+		c.updateRow()
+	}
+}
+
+// side reports which members of the roster this node reaches by connections that are in rows.
+func (c *Connectivity) side() []bool {
+	side := make([]bool, len(c.order.names))
+	queue := []uint64{c.id}
+	if i, known := c.order.index[c.id]; known {
+		side[i] = true
+	}
+	for len(queue) > 0 {
+		r := c.rows[queue[0]]
+		queue = queue[1:]
+		if r == nil {
+			continue
+		}
+		for _, id := range r.Connected {
+			if i, known := c.order.index[id]; known && !side[i] {
+				side[i] = true
+				queue = append(queue, id)
+			}
+		}
+	}
+	return side
+}
+
+// choose chooses the members that this node watches in a large cluster. small reports whether its
+// side is small.
+func (c *Connectivity) choose(small bool) {
+	for _, cycle := range c.order.cycles {
+		backwards := slices.Clone(cycle)
+		slices.Reverse(backwards)
+		for _, members := range [][]int{cycle, backwards} {
+			tried := 0
+			for k, i := range members {
+				m := c.members[c.order.names[i]]
+				if m == nil || k > 0 && !m.reached && !small {
+					continue
+				}
+				m.chosen = true
+				if m.connected || m.presumed && (m.reached || small) {
+					break
+				}
+				if tried++; tried > maxTried {
+					break
+				}
+			}
+		}
+	}
+}
+
+// arrange decides whether the node watches m, and reports whether that has changed.
+func (m *contact) arrange(now time.Time) (changed bool) {
+	was := m.watched
+	switch {
+	case m.chosen:
+		m.lingers = time.Time{}
+		m.watched = true
+	case was && m.connected && m.lingers.IsZero():
+		m.lingers = now.Add(lingerTime)
+	default:
+		m.watched = was && m.connected && now.Before(m.lingers) || now.Before(m.returns)
+	}
+	switch {
+	case m.watched == was:
+		return false
+	case m.watched && m.connected:
+		m.connected, m.presumed = false, true // its connection may have been idle
+	case !m.watched && !m.connected:
+		m.presumed = true
+	}
+	m.silence.Restart(now)
+	return true
+}
+
+// IsSparse reports whether this node does not watch all members.
+func (c *Connectivity) IsSparse() bool { return c.sparse }
+
+// IsWatched reports whether this node watches a member. chosen reports whether it does so of itself,
+// and not only because the member watches this node, or did.
+func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
+	m := c.members[name]
+	if m == nil {
+		return false, false
+	}
+	return m.watched, m.chosen
+}
+
+// RecordWatcher records the ping of a member that watches this node of itself. It reports whether
+// this node has to watch the member in return.
+func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) {
+	m := c.members[name]
+	if m == nil {
+		return false
+	}
+	m.returns = now.Add(returnTime)
+	return !m.watched
+}
+
+// Examine records that a member has left a request unanswered since the given time. Unless this
+// node watches it, its silence begins then.
+func (c *Connectivity) Examine(name string, since time.Time) {
+	if m := c.members[name]; m != nil && !m.watched && !m.examined {
+		m.examined = true
+		m.silence.Restart(since)
+	}
+}
+
+// Rest records that this node has no use for a member that it does not watch. The member is
+// presumed to be connected while it is reached.
+func (c *Connectivity) Rest(name string) (changed bool) {
+	m := c.members[name]
+	if m == nil || m.watched {
+		return false
+	}
+	was := m.isConnected()
+	m.connected, m.presumed, m.stalled, m.examined = false, true, false, false
+	return m.isConnected() != was
+}

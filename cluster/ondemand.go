@@ -1,0 +1,286 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
+)
+
+// A node has no connection to a member that it does not watch (see package detect) until it is used:
+// the first ask or tell has the link dial, and waits for the connection within its own wait. While
+// the connection is used, it is pinged once a second. After a second without use it rests: it stays
+// open, and no pings go. The next ask wakes it by a ping, because the other side takes a request
+// over a connection that rested for one that a partition has held up. It is closed after restAfter.
+const (
+	restAfter = time.Minute
+	// usedPace is the time from one ping to the next over a connection that is used, and how long it
+	// is used after a request.
+	usedPace = time.Second
+	// maxHeld and maxHeldBytes bound the tells that wait for a connection.
+	maxHeld      = 64
+	maxHeldBytes = 256 << 10
+)
+
+// broadcast wakes all that wait for a change.
+type broadcast struct {
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// wait returns a channel that is closed at the next wake.
+func (b *broadcast) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	return b.changed
+}
+
+func (b *broadcast) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+// held are the tells that wait for a connection.
+type held struct {
+	mu    sync.Mutex
+	tells [][]byte
+	bytes int
+}
+
+// add holds a copy of request, and reports whether there is room.
+func (h *held) add(request []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.tells) == maxHeld || h.bytes+len(request) > maxHeldBytes {
+		return false
+	}
+	h.tells, h.bytes = append(h.tells, append([]byte(nil), request...)), h.bytes+len(request)
+	return true
+}
+
+// take returns the tells and holds none any more.
+func (h *held) take() [][]byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tells := h.tells
+	h.tells, h.bytes = nil, 0
+	return tells
+}
+
+// copyState copies the state of the member from the table, and wakes the goroutine in run and the
+// waiting asks if it has changed. The caller must hold peers.mu.
+func (l *link) copyState(t *detect.Connectivity) {
+	l.stalled.Store(t.IsStalled(l.name))
+	watched, chosen := t.IsWatched(l.name)
+	l.chosen.Store(chosen)
+	if l.watched.Swap(watched) != watched {
+		signal(l.arranged)
+	}
+	if connected := t.IsConnected(l.name); l.heard.Swap(connected) != connected {
+		l.opened.wake()
+	}
+}
+
+// use records that the connection is used, and returns its session if requests may be sent over it.
+func (l *link) use() *session {
+	if !l.watched.Load() {
+		l.used.Store(int64(time.Since(l.peers.began)))
+	}
+	if l.rests.Load() {
+		return nil
+	}
+	return l.session.Load()
+}
+
+// sinceUse returns how long the connection has not been used.
+func (l *link) sinceUse() time.Duration {
+	used := time.Duration(l.used.Load())
+	if used == 0 {
+		return restAfter
+	}
+	return time.Since(l.peers.began) - used
+}
+
+// isWanted reports whether the link has to have a connection.
+func (l *link) isWanted() bool { return l.watched.Load() || l.sinceUse() < restAfter }
+
+// open waits until requests may be sent to the member. It returns what is left of wait.
+func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
+	began := time.Now()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		changed := l.opened.wait()
+		if !l.heard.Load() {
+			return nil, 0, l.unreachable()
+		}
+		if l.stalled.Load() {
+			return nil, 0, ErrStalled
+		}
+		if s := l.use(); s != nil {
+			return s, wait - time.Since(began), nil
+		}
+		signal(l.wanted)
+		select {
+		case <-changed:
+		case <-timer.C:
+			l.peers.timeouts.Add(1)
+			return nil, 0, ErrTimeout
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case <-l.ctx.Done():
+			return nil, 0, l.unreachable()
+		}
+	}
+}
+
+// Tell implements Peer.
+func (l *link) Tell(request []byte) {
+	if s := l.use(); s != nil || !l.heard.Load() {
+		l.asking.Tell(request)
+		return
+	}
+	if len(request) > MaxMessage || !l.held.add(request) {
+		l.peers.dropped.Add(1)
+		return
+	}
+	signal(l.wanted)
+}
+
+// awaken marks the session as ready for requests.
+func (u *upkeep) awaken() {
+	u.rests.Store(false)
+	for _, request := range u.held.take() {
+		u.s.tell(request)
+	}
+	u.opened.wake()
+}
+
+// want is called when a request waits for the connection.
+func (u *upkeep) want() {
+	switch {
+	case u.s == nil && !u.dialing:
+		u.pace = dialPace
+		u.dial.in(0)
+	case u.s != nil && u.rests.Load() && u.waking.IsZero():
+		u.waking = time.Now()
+		u.pingAt(u.waking)
+	case u.s != nil && !u.rests.Load():
+		u.awaken()
+	}
+}
+
+// wakeUp is called when a pong has come over a connection that rests.
+func (u *upkeep) wakeUp() {
+	if u.s != nil && !u.waking.IsZero() {
+		u.waking = time.Time{}
+		u.awaken()
+	}
+}
+
+// judgeDial marks the member as stalled if an attempt to connect, which requests wait for, takes
+// long.
+func (u *upkeep) judgeDial(now time.Time) {
+	if !u.dialing || u.watched.Load() {
+		return
+	}
+	u.peers.step(u.link, func(c *detect.Connectivity) bool {
+		return c.CheckStall(u.name, u.tried, detect.StallTimeout, u.look.due, now)
+	})
+	u.opened.wake()
+	u.look.at(now.Add(lookPace))
+}
+
+// rearrange is called when the node begins or ceases to watch the member.
+func (u *upkeep) rearrange() {
+	switch {
+	case !u.watched.Load():
+		u.used.CompareAndSwap(0, int64(time.Since(u.peers.began))) // the session is closed as any other
+	case u.s != nil:
+		u.feed = detect.Feed{}
+		u.pingAt(time.Now()) // first, as the connection may rest
+		u.awaken()
+		u.sendRows()
+	case !u.dialing:
+		u.pace = dialPace
+		u.dial.in(0)
+	}
+}
+
+// judgeUnwatched looks after a member that this node does not watch.
+func (u *upkeep) judgeUnwatched(now time.Time) {
+	idle := u.sinceUse()
+	if idle >= restAfter {
+		u.rest()
+		return
+	}
+	owed, _ := u.s.owes()
+	isAwaited := false
+	u.peers.step(u.link, func(c *detect.Connectivity) bool {
+		if isAwaited = c.IsAwaited(u.name); isAwaited {
+			c.Examine(u.name, u.pinged)
+		}
+		if owed > 0 {
+			c.Examine(u.name, u.s.start.Add(owed))
+		}
+		return false
+	})
+	if owed > 0 || isAwaited {
+		if ponged := u.judged(u.s, u.look.due, now); !ponged || owed > 0 {
+			u.pingAt(now)
+			return
+		}
+	}
+	switch {
+	case idle >= usedPace:
+		u.rests.Store(true)
+		u.waking = time.Time{}
+		u.look.in(restAfter - idle)
+	case now.Sub(u.pinged) >= usedPace:
+		u.pingAt(now)
+	default:
+		u.look.at(u.pinged.Add(usedPace))
+	}
+}
+
+// rest closes a connection that has not been used for long.
+func (u *upkeep) rest() {
+	s := u.s
+	u.s, u.ended = nil, nil
+	u.look.Stop()
+	if s != nil {
+		u.session.CompareAndSwap(s, nil) // its end is no failure
+		s.shut()
+	}
+	u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.Rest(u.name) })
+}
+
+// sendRows sends the rows that the member lacks, to a member that this node watches.
+func (u *upkeep) sendRows() {
+	if u.s == nil || !u.watched.Load() {
+		return
+	}
+	for {
+		now := time.Now()
+		rows, upTo, wait := u.peers.news(u.link, &u.feed, now)
+		switch {
+		case wait > 0:
+			u.feeding.Reset(wait)
+			return
+		case len(rows) == 0:
+			return
+		case !u.s.out.put(kindRows, 0, detect.AppendRows(nil, rows)):
+			u.feeding.Reset(lookPace) // the queue is full
+			return
+		}
+		u.feed.Sent(upTo, now)
+	}
+}

@@ -79,7 +79,7 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	processes := 1
-	if c.contender.at == elsewhere {
+	if c.contender.at == elsewhere || c.contender.at == nowhere {
 		processes = 2
 	}
 	for range processes {

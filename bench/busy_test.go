@@ -82,7 +82,7 @@ func BenchmarkBusy(b *testing.B) {
 }
 
 func playBusy(b *testing.B, load BusyLoad) {
-	gateways := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate, MaxKeys: floodMaxKeys})
+	gateways, _ := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate, MaxKeys: floodMaxKeys})
 	var throttles sync.WaitGroup
 	done := make(chan struct{})
 	for k, i := range load.Throttled {

@@ -25,8 +25,9 @@ type MemberConfig struct {
 	MaxKeys int           // 4,000,000 if zero
 }
 
-// startMembers starts n nodes in processes of their own, and waits until each has met the others.
-func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service) {
+// startMembers starts n nodes in processes of their own, and waits until each has met the others. It
+// returns them and their addresses.
+func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service, addrs []string) {
 	for range n {
 		m, err := startRemote("", "Member")
 		require.NoError(tb, err)
@@ -36,7 +37,7 @@ func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service)
 		c.Join = append(c.Join, addr)
 	}
 	call[int](tb, members, "Member.Meet", n)
-	return members
+	return members, c.Join
 }
 
 // call calls the members at once, and returns their replies.

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// pingPace is the time from one ping to the next, while pongs come.
+	// pingPace is the time from one ping to the next, while pongs come. All links of a node ping
+	// at the same multiples of it, so that an idle process wakes once for all of them.
 	pingPace = 300 * time.Millisecond
-	// pingJitter is added to it, up to this much, so that pings spread out.
-	pingJitter = 30 * time.Millisecond
 	// lookPace is when a ping is looked after: without its pong the next one goes.
 	lookPace = 100 * time.Millisecond
 	// dialPace is the time from one attempt to connect to the next. For a member
@@ -471,7 +470,12 @@ func (u *upkeep) judge() {
 		u.pingAt(now)
 		return
 	}
-	u.look.at(u.pinged.Add(pingPace + rand.N(pingJitter)))
+	u.look.at(nextPing(u.peers.began, now))
+}
+
+// nextPing returns the first common time for pings of a node that began at a time, later than now.
+func nextPing(began, now time.Time) time.Time {
+	return began.Add(now.Sub(began).Truncate(pingPace) + pingPace)
 }
 
 // connectWait returns how long the next attempt may take: longer where this process runs

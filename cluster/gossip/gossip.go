@@ -111,9 +111,9 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 // reach the members without such a connection, and to decide which members can be forgotten.
 const (
 	// News are sent gossipEvery, to gossipNodes members. That is as many packets a second as memberlist
-	// sends by default, to 3 members each 200 ms.
-	gossipEvery = 500 * time.Millisecond
-	gossipNodes = 8
+	// sends by default, to 3 members each 200 ms. A member that leaves waits for two rounds.
+	gossipEvery = 250 * time.Millisecond
+	gossipNodes = 4
 	// Each member probes one other probeEvery. A crash that many members see is detected in about 12 s up
 	// to 10 members, and in 20 s at 100: no member is forgotten before Config.Forget.
 	probeEvery = 2 * time.Second

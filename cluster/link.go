@@ -466,7 +466,7 @@ func (u *upkeep) judge() {
 		u.judgeUnwatched(now)
 		return
 	}
-	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace {
+	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // the common time may come soon after the first ping
 		u.pingAt(now)
 		return
 	}

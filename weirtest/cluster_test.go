@@ -136,6 +136,7 @@ func TestTheSidesOfASplitShareALimit(t *testing.T) {
 
 		c.Heal()
 		settles(t, c, 30*time.Second)
+		time.Sleep(50 * time.Millisecond) // the counts of both sides take a round trip
 		require.Zero(t, admitted(t, c, limit, "fresh", 30, "a", "b", "c"), "what was spent on both sides is spent")
 	})
 }

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// pingPace is the time from one ping to the next, while pongs come. All links of a node ping
-	// at the same multiples of it, so that an idle process wakes once for all of them.
+	// pingPace is the time from one ping to the next, while pongs come. All nodes ping over all links
+	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. If their
+	// clocks differ, it wakes more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is when a ping is looked after: without its pong the next one goes.
 	lookPace = 100 * time.Millisecond
@@ -470,12 +471,12 @@ func (u *upkeep) judge() {
 		u.pingAt(now)
 		return
 	}
-	u.look.at(nextPing(u.peers.began, now))
+	u.look.at(nextPing(now))
 }
 
-// nextPing returns the first common time for pings of a node that began at a time, later than now.
-func nextPing(began, now time.Time) time.Time {
-	return began.Add(now.Sub(began).Truncate(pingPace) + pingPace)
+// nextPing returns the first multiple of pingPace after now.
+func nextPing(now time.Time) time.Time {
+	return now.Add(pingPace - time.Duration(now.UnixNano())%pingPace)
 }
 
 // connectWait returns how long the next attempt may take: longer where this process runs

@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/bench/internal/worker"
@@ -62,11 +63,12 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	return o, err
 }
 
-// cells returns the chosen cells in the order of the tables.
+// cells returns the chosen cells in the order of the tables. The tables compare limiters: they have the
+// echo only if -only names it.
 func (o *options) cells() (chosen []cell) {
 	for _, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
-			if cell := (cell{w, c}); o.only.MatchString(cell.String()) {
+			if cell := (cell{w, c}); o.only.MatchString(cell.String()) && (c.at != nowhere || strings.Contains(o.only.String(), c.name)) {
 				chosen = append(chosen, cell)
 			}
 		}

@@ -31,7 +31,7 @@ func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer)) {
 			all, members = append(all, p), append(members, p.member())
 		}
 		started.Store(true)
-		for range 7 { // until no member lingers
+		for range 75 { // until no member lingers, and connections without use are closed
 			for _, p := range all {
 				p.set(members)
 			}

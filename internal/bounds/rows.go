@@ -36,7 +36,7 @@ func Rows() []Row {
 		},
 		{
 			"a link is down, but its ends are on one side",
-			"the same as healthy, from 2 s after it went down",
+			"the same as healthy, from 2 s after it went down; above 9 members, from 2 s after the first request over it ([why](partitions.md#who-watches-whom))",
 		},
 		{
 			"a member is missing from this side",

@@ -84,7 +84,7 @@ type Tracer interface {
 	Incoming(parent TraceContext, read time.Time) Span
 }
 
-// Span is one node's part in one check. Its methods are called one after the other;
+// Span describes the work of one node for one check. Its methods are called one after the other;
 // nothing is called after End.
 type Span interface {
 	// Context returns the context that requests carry, so that the spans of other members are

@@ -150,7 +150,7 @@ func (n *Node) checkConfig() check.Config {
 	return c
 }
 
-// swapped notifies the parts that depend on the view of a new view.
+// swapped passes a new view to the parts that depend on it.
 func (n *Node) swapped(v *view.View) {
 	now := n.env.Monotonic()
 	n.outage.Lost(now, v.Avoided(now)...)

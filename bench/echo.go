@@ -116,7 +116,7 @@ func (e *echo) flush() {
 		e.queued = e.spare[:0]
 		e.mu.Unlock()
 		if _, err := e.conn.Write(frames); err != nil {
-			e.conn.Close() // ends read, and so all waits
+			e.conn.Close() // read then ends all waits
 			return
 		}
 		e.spare = frames

@@ -15,8 +15,8 @@ import (
 
 const (
 	// pingPace is the time from one ping to the next, while pongs come. All nodes ping over all links
-	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. If their
-	// clocks differ, it wakes more often.
+	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. A
+	// process wakes more often if the clocks of the nodes differ.
 	pingPace = 300 * time.Millisecond
 	// lookPace is when a ping is looked after: without its pong the next one goes.
 	lookPace = 100 * time.Millisecond
@@ -304,7 +304,7 @@ type upkeep struct {
 
 	feed    detect.Feed
 	feeding *time.Timer // when more rows may go
-	waking  time.Time   // when the ping went that wakes the resting connection; zero if none did
+	waking  time.Time   // when the ping that wakes the resting connection was sent; zero before that
 }
 
 // dialOutcome is the outcome of an attempt to connect: a session, or an error.
@@ -467,7 +467,7 @@ func (u *upkeep) judge() {
 		u.judgeUnwatched(now)
 		return
 	}
-	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // the common time may come soon after the first ping
+	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // a first ping may be sent shortly before the common time
 		u.pingAt(now)
 		return
 	}

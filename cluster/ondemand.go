@@ -66,7 +66,7 @@ func (h *held) add(request []byte) bool {
 	return true
 }
 
-// take returns the tells and holds none any more.
+// take removes all tells and returns them.
 func (h *held) take() [][]byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()

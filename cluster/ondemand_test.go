@@ -132,7 +132,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 		time.Sleep(2 * lookPace)
 		require.NoError(t, ask())
 
-		// A member that vanished while nothing was asked.
+		// The member vanishes while the connection rests.
 		time.Sleep(restAfter + 2*usedPace)
 		require.Nil(t, l.session.Load())
 		synctest.Wait()

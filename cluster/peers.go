@@ -345,7 +345,7 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// connections returns the connections among the named members.
+// connections returns the table's connections between the named members.
 func (p *peers) connections(names []string) detect.Connections {
 	p.mu.Lock()
 	defer p.mu.Unlock()

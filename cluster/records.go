@@ -157,7 +157,7 @@ func (r *records) fill() error {
 	return err
 }
 
-// hold makes later writes wait for flush.
+// hold delays all later writes until flush is called.
 func (r *records) hold() {
 	r.mu.Lock()
 	r.held = true

@@ -57,7 +57,7 @@ func wires(t testing.TB) (dialler, listener *tlsConn, asked, answered *bytes.Buf
 	return dialler, listener, asked, answered
 }
 
-// halves is a connection of what is read and of where writes go.
+// halves is a connection that reads from one end and writes to another.
 type halves struct {
 	net.Conn
 	r      io.Reader

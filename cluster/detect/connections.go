@@ -15,7 +15,7 @@ type Connections struct {
 	Ended []bool
 }
 
-// Connections returns the connections among the named members.
+// Connections returns the reported connections between the named members.
 func (c *Connectivity) Connections(names []string) Connections {
 	n, o := len(names), c.order
 	if !slices.Equal(names, o.names) {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd is many nodes in virtual time, in steps of a millisecond. A node dials, pings and looks as a
+// crowd runs many nodes in virtual time, in steps of a millisecond. A node dials, pings and looks as a
 // link of package cluster does.
 type crowd struct {
 	t     *testing.T
@@ -160,7 +160,7 @@ func (c *crowd) step(n *crowdNode, changed bool) {
 	}
 }
 
-// tick looks after the members that a node watches.
+// tick checks the members that a node watches.
 func (c *crowd) tick(n *crowdNode) {
 	if n.crashed {
 		return
@@ -210,7 +210,7 @@ func (c *crowd) look(n *crowdNode, name string) {
 	}
 }
 
-// send has a message arrive after a millisecond.
+// send delivers a message after a millisecond.
 func (c *crowd) send(from, to *crowdNode, arrive func()) {
 	c.sent++
 	c.after(1, func() {
@@ -264,7 +264,7 @@ func (c *crowd) spread(n *crowdNode) {
 	}
 }
 
-// crash ends a process, whose kernel closes its connections.
+// crash ends a process. Its kernel closes its connections.
 func (c *crowd) crash(i int) {
 	c.nodes[i].crashed = true
 	for _, n := range c.nodes {

@@ -16,7 +16,7 @@ type Row struct {
 	About     uint64   // the member that reports
 	Number    uint64   // incremented with each change
 	Connected []uint64 // the members to which it is connected; sorted, and never modified
-	Refused   []uint64 // the members whose hosts refuse its connections; likewise
+	Refused   []uint64 // the members whose hosts refuse its connections; also sorted
 	// Silent are the other members to which it is not connected; likewise. It is empty while
 	// every member watches all members.
 	Silent []uint64

@@ -22,7 +22,7 @@ const (
 	// sweepRested is the time between two rounds of a node that rests and has tallies or resets to
 	// forget. A round makes one sweep for each omitted round, so no tally lives longer.
 	sweepRested = time.Second - 9
-	maxSweeps   = 128 // the sweeps of one round; 128 sweeps visit all tallies
+	maxSweeps   = 128 // the number of sweeps in one round, which visit all tallies
 	// reviewEvery is the time between two parts of a review: it takes a fifth of a
 	// processor's time, and two seconds for a million resets.
 	reviewEvery = time.Millisecond - 7
@@ -50,7 +50,7 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-// Run sends changes and moves authority until the node's life ends. While nothing changes, Run rests,
+// Run sends changes and moves authority until the node is closed. While nothing changes, Run rests,
 // and no timer fires. A change ends the rest. Run collects the change within collectEvery, as it does without a rest.
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
@@ -389,7 +389,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// behind returns the reachable members with queued counts or with a scan under way.
+// behind returns the reachable members that lack counts: some are queued, or a scan runs.
 func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {

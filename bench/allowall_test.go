@@ -19,6 +19,7 @@ const (
 	togetherKeys   = 1000 // of each limit
 	togetherTurn   = 250 * time.Millisecond
 	togetherRounds = 20
+	togetherWarmUp = 3 * time.Second // owners make the keys of their load first
 )
 
 // BenchmarkAllowAll asks for limits whose owners are different processes, with one AllowAll or with as
@@ -71,6 +72,7 @@ func playTogether(b *testing.B, limits int, load BusyLoad) {
 	for _, o := range owners {
 		require.NoError(b, o.Call("Member.Begin", load, new(int)))
 	}
+	time.Sleep(togetherWarmUp)
 	var together, single []time.Duration
 	for range togetherRounds {
 		together = append(together, pace(func(i int) bool {

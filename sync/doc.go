@@ -33,13 +33,15 @@
 // The number of a reset stands before vectors: what comes with a lower one is dropped.
 //
 // Almost every count has one origin: its store keeps that tally in 4 bytes
-// ([bucket.Total]). The ledger has all other vectors.
+// ([bucket.Total]). The ledger has all other vectors, and each tally that the holder may lack,
+// because reviews visit the ledger only.
 //
 // # Frames
 //
 // The member that answers for an id, by authority or standing in, sends its copy to the
-// id's targets: a state. Any other member that has spent, or heard of, new units sends its
-// vector and how much is used to the member that answers: a spend. A spend carries no count,
+// id's targets: a state. The frame calls the state of a member without authority a replica, and
+// its receiver passes the units on. Any other member that has spent, or heard of, new units sends
+// its vector and how much is used to the member that answers: a spend. A spend carries no count,
 // which is long for a log. Authority follows the last state.
 //
 // Each pair of members has frames of its own, numbered, one in flight. What a frame that

@@ -306,7 +306,6 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 		"a limit unsaid":  one(byte(state)|itemLimit, 3),
 		"a vector unsaid": one(byte(spend)|itemVector, 2),
 		"an origin twice": appendTallies(one(byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
-		"no such kind":    one(kindMask),
 		"too long":        append(good[:18:18], make([]byte, maxFrame)...),
 	} {
 		_, _, err := s.Serve(1, bad, holder{}, nil)

@@ -144,7 +144,7 @@ type arriving struct {
 
 	index int
 	whole []int
-	total bool // what comes is a total
+	flags byte // of the item
 }
 
 // items applies all items of r. A block of a snapshot has no grants.
@@ -185,9 +185,6 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	switch {
 	case r.err != nil:
 		return
-	case kind(flags&kindMask) > spend:
-		r.fail("an item of kind %d", flags&kindMask)
-		return
 	case kind(flags&kindMask) == grants:
 		x.holdings.adoptCopy(id, r, &x.limits, x.now)
 		return
@@ -202,7 +199,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 		}
 		made -= age
 	}
-	x.seen, x.total = x.seen[:0], flags&itemTotal != 0
+	x.seen, x.flags = x.seen[:0], flags
 	switch flags & (itemVector | itemTotal) {
 	case itemVector | itemTotal:
 		r.fail("a vector and a total")
@@ -320,13 +317,19 @@ func (x *arriving) touch(id bucket.ID) {
 	}
 }
 
-// passesOn reports whether neither this node nor the sender has authority over id: the
-// member that has it, or will, may have yet to hear of what is in the sender's copy. It has
-// heard of a total in a copy of a leaver, which got that from it: what no member has heard
-// of stands in a vector.
+// passesOn reports whether the holder of id may lack the units of this item, so that the ledger
+// keeps them for reviews. Only a state shows that its sender has authority. Views differ, so this
+// node may take a sender without authority for the holder. A leaver sends the units that the
+// holder knows as a total, and other units as a vector.
 func (x *arriving) passesOn(id bucket.ID) bool {
 	holder := x.roles.Holder(id)
-	return holder != x.self && holder != x.from && !(x.leaving && x.total && holder != 0 && x.roles.Answers(id) == holder)
+	switch {
+	case holder == x.self:
+		return false
+	case x.leaving && x.flags&itemTotal != 0 && holder != 0 && x.roles.Answers(id) == holder:
+		return false
+	}
+	return holder != x.from || kind(x.flags&kindMask) != state
 }
 
 // retort tells the sender, if it answers for id, what it has yet to hear.

@@ -36,6 +36,7 @@ type entry struct {
 	next   int32  // of the same id; none ends the list
 	passed stamps // the members that it was queued for as it is; none, once it grows
 	heard  bool   // it came from others, though its origin is this node, which has forgotten it
+	kept   bool   // the holder may lack the tally, so no sweep folds it: reviews visit the ledger only
 	lasts  int64  // how long it counts at most from when it grew, as far as is known: its count may be reclaimed before
 }
 
@@ -100,9 +101,9 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 	return v
 }
 
-// join makes id's vector the join of itself and another, and reports whether it grew. What
-// is new counts for so long at most.
-func (l *ledger) join(id bucket.ID, v vector, lasts int64) (grew bool) {
+// join makes id's vector the join of itself and another, and reports whether it grew. The
+// new units count for lasts at most, and passOn reports whether the holder may lack them.
+func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bool) {
 	for i := range v {
 		t := &v[i]
 		known := l.find(id, t.origin)
@@ -115,7 +116,7 @@ func (l *ledger) join(id bucket.ID, v vector, lasts int64) (grew bool) {
 			continue
 		}
 		grew = true
-		known.passed, known.heard, known.lasts = stamps{}, t.origin == l.self, max(known.lasts, lasts)
+		known.passed, known.heard, known.kept, known.lasts = stamps{}, t.origin == l.self, passOn, max(known.lasts, lasts)
 	}
 	return grew
 }

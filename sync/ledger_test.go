@@ -93,7 +93,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 					l.at(i).passed.add(firstStamp)
 				}
 				before := l.vector(nil, id)
-				grew := l.join(id, v, 0)
+				grew := l.join(id, v, 0, false)
 				require.NotEqual(t, before.covers(v), grew, "%v grew by %v: %v", before, v, grew)
 				vectors[id] = vectors[id].join(v)
 				for i := l.of(id); i != none; i = l.at(i).next {
@@ -150,7 +150,7 @@ func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	s, other := l.streams[1], tally{origin: 1, series: 1, spent: 5, changed: l.now}
-	s.ledger.join(id, vector{other}, lastsFor(&limit))
+	s.ledger.join(id, vector{other}, lastsFor(&limit), false)
 	s.wane(id, l.now)
 	require.Equal(t, vector{other}, s.vector(nil, id, l.now), "its units may count elsewhere")
 	l.stores[1].Take(id, &limit, l.now, 3)
@@ -167,7 +167,7 @@ func TestTalliesOfSeveralOriginsStayInTheLedger(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	l.stores[1].SpendElsewhere(id, &limit, l.now, 6)
 	s, v := l.streams[1], vector{{origin: 3, spent: 2, changed: l.now}, {origin: 4, spent: 4, changed: l.now}}
-	s.ledger.join(id, v, lastsFor(&limit))
+	s.ledger.join(id, v, lastsFor(&limit), false)
 	s.fold(id)
 	require.Equal(t, v, s.vector(nil, id, l.now))
 	s.ledger.remove(s.ledger.of(id))

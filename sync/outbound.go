@@ -295,6 +295,9 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 	known, _ := o.marks.get(id)
 	mark, more, held := s.export(o, id, known.mark, now, roles)
 	f, flags := &o.flight, byte(state)
+	if !roles.Holds(id) {
+		flags = byte(replica)
+	}
 	if more {
 		flags |= itemMore
 		f.more = append(f.more, len(f.items))

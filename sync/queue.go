@@ -12,10 +12,11 @@ import (
 type kind uint8
 
 const (
-	grants kind = iota // the holding
-	state              // the copy: the count and its vector
-	spend              // the vector alone, with how much is used; and the reset number
-	merged             // nothing: an item of the same id waits before it
+	grants  kind = iota // the holding
+	state               // the copy: the count and its vector
+	spend               // the vector alone, with how much is used; and the reset number
+	replica             // in a frame only: the state of a member without authority
+	merged              // in a queue only: nothing, as an item of the same id waits before it
 )
 
 // item is one id that waits for a member. What it says is read when it is sent.

@@ -149,6 +149,7 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 	const gone = "1 meets 2 4; 1 holds to 4; 1 take 5; 1 collects; 1 holds to 2 4; "
 	const follows = "; 1>2; 1 take 1; 1 collects; 1 meets 2; 2 holds; 1>2; 2 has 6"
 	const pair = "1 holds to 2; 2 answers 1 to 1; "
+	const supposed = "2 answers 3; 3 answers 2; 2 take 5; 2>3; 3 meets 1; 3 answers 1; "
 	const apart = "2 holds to 1; 1 take 4; 1 collects; 2 take 5; 2 collects; "
 	for name, c := range map[string]struct {
 		limit  bucket.Limit
@@ -181,6 +182,10 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		"a copy of a copy": {window, `1 meets 2 3 4 5; 1 holds to 2 4; 1 owes 2; 1>2; 1 take 5; 1>2; 1 answers 2; 1 gives 5
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3; 1 meets 2 3 4
 			1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1 has 5; 2 has 5; 3 has 5`},
+		// 3 waits for 2, which has no authority and crashes.
+		"a spend of a supposed holder is passed on":       {window, supposed + "3 reviews; 3>1; 1 has 5"},
+		"a state of a supposed holder is passed on":       {window, "2 answers 2 to 3; 3 answers 2; 2 take 5; 2>3; 3 meets 1; 3 answers 1; 3 reviews; 3>1; 1 has 5"},
+		"a sweep leaves such a spend to the next review":  {hourly, "3 answers 2; 3 take 1; 3 collects; pass 5h; " + supposed + "pass 30s; 3 sweeps; 3 reviews; 3>1; 1 has 5"},
 		"a misdirected copy is passed on":                 {window, "3 answers 3 to 2; 3 take 4; 3>2; 2>1; 1 has 4"},
 		"a vector brings what its sender has in use":      {hourly, "2 take 5; 2 collects; pass 30m; 2 take 3; 2 collects; pass 40m; 2>1; 1 has 3"},
 		"a copy of which more has recovered":              {hourly, "2 take 4; 2 collects; pass 30m; 2>1; pass 42m; 1 take 5; 1 collects; 1 has 9; 2 take 3; 2 answers 2 to 1; 2>1; 1 has 8; 2 take 2; 2>1; 1 has 10"},

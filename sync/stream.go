@@ -634,11 +634,11 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	}
 }
 
-// fold has the store keep id's vector again, which the ledger has kept, if it is one
-// other origin's tally, of which nothing was refunded.
+// fold moves id's vector from the ledger to the store, if it is one tally of another origin,
+// of which nothing was refunded, and the holder knows it.
 func (s *Stream) fold(id bucket.ID) {
 	i := s.ledger.of(id)
-	if i == none || s.ledger.at(i).next != none {
+	if i == none || s.ledger.at(i).next != none || s.ledger.at(i).kept {
 		return
 	}
 	if t, ok := s.ledger.at(i).total(); ok && t.Origin != s.self {
@@ -667,7 +667,7 @@ func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now 
 		}
 	}
 	s.unfold(id, 0, now)
-	return bucket.Total{}, s.ledger.join(id, v, lastsFor(l))
+	return bucket.Total{}, s.ledger.join(id, v, lastsFor(l), passOn)
 }
 
 // addOwn adds to this node's own tally of an id.

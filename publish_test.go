@@ -35,6 +35,30 @@ func TestPublishedAllocatesNothingAndIsCounted(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { n.Published("b/") }))
 }
 
+func TestPublishedAfterWaitsForTheNextChange(t *testing.T) {
+	n := solo(t, Config{})
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	_, before := n.Published("")
+	waits := n.PublishedAfter(before)
+	require.False(t, isClosed(waits))
+	require.NoError(t, n.Publish("a", 0, []byte("one")))
+	require.True(t, isClosed(waits))
+	_, revision := n.Published("")
+	waits = n.PublishedAfter(revision)
+	require.True(t, isClosed(n.PublishedAfter(before)), "a change that the caller has not seen")
+	require.False(t, isClosed(waits), "it ends no other wait")
+	require.NoError(t, n.Publish("a", 0, nil))
+	require.True(t, isClosed(waits))
+	require.NoError(t, n.Close())
+}
+
 func TestPublishRefusesAnInvalidValue(t *testing.T) {
 	n := solo(t, Config{})
 	require.ErrorIs(t, n.Publish("", 1, nil), ErrInvalid)

@@ -224,15 +224,15 @@ func (s *Store) count(p *entry, sign int) {
 func (s *Store) After(revision uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.revision != revision {
+		past := make(chan struct{}) // other callers wait for the next change
+		close(past)
+		return past
+	}
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
-	changed := s.changed
-	if s.revision != revision {
-		close(changed)
-		s.changed = nil
-	}
-	return changed
+	return s.changed
 }
 
 // trim drops what there is no room for, the same on all nodes, and reports whether

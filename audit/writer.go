@@ -41,7 +41,8 @@ func askerOf(n *weir.Node) *asker {
 	return a
 }
 
-// run writes until the Log is closed and its queue empty, or given up. run stops its timer while the queue is empty.
+// run writes records until the Log is closed and its queue is empty, or until Close gives up. While the queue
+// is empty, its timer is stopped.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}
@@ -57,7 +58,8 @@ func (l *Log) run() {
 		case <-l.closing.Done():
 		}
 		if l.rests.Load() {
-			continue // the tick or the token was of a batch before
+			tick.Stop() // the token was of a record that is written; the next record signals begins
+			continue
 		}
 		w.drain()
 		w.complain(time.Now())
@@ -71,8 +73,8 @@ func (l *Log) run() {
 	w.complain(time.Time{})
 }
 
-// mayRest reports whether the writer has nothing to do until the next record, which then signals begins:
-// rests is set before the queue is looked at.
+// mayRest reports whether the writer has no work until the next record. That record signals begins, because
+// mayRest sets rests before it looks at the queue.
 func (w *writer) mayRest() bool {
 	if is := w.Stats(); is.Dropped != w.told.Dropped || is.Failed != w.told.Failed {
 		return false

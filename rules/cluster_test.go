@@ -23,17 +23,19 @@ func TestAnOverrideSpreadsAndOutlivesRestarts(t *testing.T) {
 				books[name] = staticBook(t, c.Node(name), overridable)
 			}
 		}
-		holds := func() {
+		holds := func(rate int) {
 			t.Helper()
 			for name, book := range books {
-				require.EqualValues(t, 5000, rateOf(book), name)
+				require.EqualValues(t, rate, rateOf(book), name)
 			}
 		}
 		open(c.Names()...)
-		require.NoError(t, books["a"].Override("r", "k", Override{Rate: 5000, Until: time.Now().Add(time.Hour)}))
+		time.Sleep(time.Minute)
+		ends := time.Now().Add(5 * time.Minute)
+		require.NoError(t, books["a"].Override("r", "k", Override{Rate: 5000, Until: ends}))
 		require.EqualValues(t, 5000, rateOf(books["a"]), "here at once")
-		time.Sleep(time.Second)
-		holds()
+		time.Sleep(overrides + 100*time.Millisecond)
+		holds(5000)
 		for _, restarted := range [][]string{{"a", "b"}, {"c"}} {
 			for _, name := range restarted {
 				c.Kill(name)
@@ -44,7 +46,11 @@ func TestAnOverrideSpreadsAndOutlivesRestarts(t *testing.T) {
 			}
 			open(restarted...)
 			time.Sleep(11 * time.Second)
-			holds()
+			holds(5000)
 		}
+		time.Sleep(time.Until(ends) - time.Second) // it has whole seconds
+		holds(5000)
+		time.Sleep(time.Second + overrides)
+		holds(10)
 	})
 }

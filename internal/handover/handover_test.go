@@ -27,14 +27,23 @@ type node struct {
 	counts  *bucket.Store
 }
 
+// leaseTerm is for how long units are lent once a node has ceased to lend.
+const leaseTerm = 200 * time.Millisecond
+
 // join returns a new member of the network's cluster.
 func join(t *testing.T, host *weirtest.Host) *node {
-	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(1000, bucket.Salt{})}
+	lentUntil := int64(0)
+	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(10_000, bucket.Salt{})}
 	n.Handover = handover.New(handover.Config{
 		Replicas: 1, Log: slog.New(slog.DiscardHandler), Env: &n.Env, Cluster: n.cluster,
 		Counts: n.counts, Stream: countsync.New(0, n.counts),
 		Swapped: func(*view.View) {}, Regain: func() {}, Leaving: func() {},
-		Cease: func(bool, int64) bool { return true }, // nothing is lent
+		Cease: func(_ bool, now int64) bool {
+			if lentUntil == 0 && now > 0 {
+				lentUntil = now + int64(leaseTerm)
+			}
+			return now >= lentUntil
+		},
 	})
 	n.Begin()
 	require.NoError(t, n.cluster.Start(context.Background(), n))
@@ -121,6 +130,47 @@ func TestAfterAnIdleMinuteAChangeIsCopiedWithin100Milliseconds(t *testing.T) {
 				used, _, _ := n.counts.Used(id, n.Now())
 				require.Equal(t, spent, used)
 			}
+		}
+	})
+}
+
+func TestARestingNodeSendsRequestedCountsWithin100Milliseconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		holder, other := join(t, network.Host("a")), join(t, network.Host("b"))
+		limit, id := &bucket.Limit{Rate: 1000, Per: 24 * time.Hour}, bucket.ID{Hi: 1, Lo: 1}
+		if other.View().Holds(id) {
+			holder, other = other, holder
+		}
+		holder.counts.Take(id, limit, holder.Now(), 1)
+		time.Sleep(time.Minute)
+		other.counts.Reset(id, 0)
+		other.Stream().RequestCounts()
+		other.Wake(other.View().Hashes)
+		time.Sleep(100 * time.Millisecond)
+		used, _, _ := other.counts.Used(id, other.Now())
+		require.EqualValues(t, 1, used)
+	})
+}
+
+// Nodes that rest forget as many tallies in a second as others.
+func TestRestingNodesForgetTallies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		nodes := []*node{join(t, network.Host("a")), join(t, network.Host("b"))}
+		limit := &bucket.Limit{Rate: 1000, Per: time.Second}
+		for i := range uint64(4000) {
+			for _, n := range nodes { // one of them has no authority
+				n.counts.Take(bucket.ID{Hi: i << 52, Lo: 1}, limit, n.Now(), 1)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		for _, n := range nodes {
+			require.NotZero(t, n.Stats().Tallies)
+		}
+		time.Sleep(10 * time.Second)
+		for _, n := range nodes {
+			require.Zero(t, n.Stats().Tallies)
 		}
 	})
 }

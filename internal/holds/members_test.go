@@ -337,6 +337,27 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	})
 }
 
+func TestTheFirstHoldEndsTheRestOfANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := members(t, 2)
+		for _, m := range all {
+			m.env.Go(m.Run)
+			m.env.Go(m.RunCopies)
+		}
+		owner, holder := all[0], all[1]
+		time.Sleep(time.Minute)
+		holder.table.release(holder.grant(owner)) // the release is lost
+		holder.mute.Store(true)
+		held := owner.mergeRecord(ref{owner.id(), owner.self(), 1})
+		time.Sleep(copyRetry)
+		holder.mute.Store(false)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 1, owner.Stats().Known, "the record alone")
+		_, copied := holder.table.recordOf(held)
+		require.True(t, copied)
+	})
+}
+
 func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 	const never, soon = time.Hour, leaveWait - time.Second
 	for _, c := range []struct {

@@ -337,6 +337,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 			m.look("node-01")
 			m.locate("node-02")
 		}
+		require.False(t, waits().Lasts())
 		m.now += int64(HoldDown)
 		require.True(t, waits().Stale(m.now))
 		m.look("node-02")
@@ -558,6 +559,7 @@ func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 	require.NotEmpty(t, v.Ranges(abandonedOrClaimed))
 	require.Empty(t, v.Ranges(Claimed))
 	const healed = 104*int64(time.Second) + int64(Patience)
+	require.False(t, v.Lasts())
 	require.True(t, v.Stale(healed))
 	v = glimpse(healed/int64(time.Second), v, "a b")
 	require.False(t, v.Stale(healed))

@@ -39,5 +39,3 @@ func (r *recent[V]) delete(id bucket.ID) {
 	delete(r.latest, id)
 	delete(r.older, id)
 }
-
-// len returns the number of entries.

@@ -68,8 +68,8 @@ func settled(ps []*process) bool {
 // calmAfter is how long members expect each other not to know of a start, and a bit more.
 const calmAfter = 20 * time.Second
 
-// With -processes 1, 3, 12 or 30 and -idle 1m, on a machine that does nothing else, the test measures
-// the figures of docs/deploy.md.
+// With -processes 1, 3 or 12 and -idle 20s, on a machine that does nothing else, the test measures the
+// figures of docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
 	calm := calmAfter
 	if *processes == 4 && *idleFor == time.Second { // otherwise the figures are wanted

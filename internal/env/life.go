@@ -45,8 +45,9 @@ func (l *Life) Ended() bool { return l.ended.Load() }
 // a task starts tasks.
 func (l *Life) Go(task func()) { l.tasks.Go(task) }
 
-// Repeat runs a task that calls f, first after a while, then each time after the time that f has returned,
-// and when wake, which may be nil, is signalled. Then woken is true, and with 0 the next time stays.
+// Repeat runs a task that calls f, first after the given time, and then each time after the time that f
+// has returned. A signal on wake, which may be nil, makes an additional call, for which woken is true. If
+// that call returns 0, the time of the next call stays the same.
 func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bool) (next time.Duration)) {
 	l.Go(func() {
 		tick := time.NewTimer(first)

@@ -20,7 +20,7 @@ const (
 	// nothing that began with one round falls together with another.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a node that rests and has tallies or resets to
-	// forget. A round makes one sweep for each omitted round, so no tally lives longer.
+	// forget. A round makes one sweep for each omitted round, so a tally lives at most this much longer.
 	sweepRested = time.Second - 9
 	maxSweeps   = 128 // the number of sweeps in one round, which visit all tallies
 	// reviewEvery is the time between two parts of a review: it takes a fifth of a
@@ -50,8 +50,9 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-// Run sends changes and moves authority until the node is closed. While nothing changes, Run rests,
-// and no timer fires. A change ends the rest. Run collects the change within collectEvery, as it does without a rest.
+// Run sends changes and moves authority until the node is closed. While nothing changes, Run rests, and
+// its timer fires only to sweep. A change ends the rest. Run collects it within collectEvery, as it does
+// without a rest.
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
 	over, rests := true, false

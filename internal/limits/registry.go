@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// DeclareEvery is the interval at which a node declares its limits to the next member. It does not
+	// DeclareEvery is the interval at which a node declares its limits to the next neighbor. It does not
 	// divide any other interval, so that a node sends no two messages at one instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
-	// declareRested is the interval after each connected member has received the limits, until a limit or
-	// a connection changes. It only replaces lost messages.
+	// declareRested is the interval once the node has sent the limits to each neighbor, until a limit or a
+	// connection changes. It only replaces lost messages.
 	declareRested = time.Minute - 7
 	// maxNames is the maximum number of names in a Registry. It does not compare limits of further
 	// names.
@@ -217,8 +217,8 @@ func (r *Registry) Stir() { env.Signal(r.changed) }
 // Changed returns the channel that Stir signals. The caller then calls Hurry.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// Hurry restarts the declarations: Declare sends the limits to each neighbor again. It returns the time until the next
-// call of Declare, or 0 if that time does not change.
+// Hurry restarts the declarations: Declare sends the limits to each neighbor again. It returns the time until
+// the next call of Declare, or 0 if that time does not change.
 func (r *Registry) Hurry() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

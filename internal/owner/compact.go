@@ -7,8 +7,8 @@ const (
 	// counts is compacted within about ten seconds.
 	CompactEvery = 100 * time.Millisecond
 	// compactRest is the time between two calls after a pass over the store that freed no count. It
-	// delays the release of memory by as much. A store that is half full does not wait, because it
-	// may soon evict counts.
+	// delays the release of memory by as much. A store that is half full, or has compactFew counts,
+	// does not wait, because it may soon evict counts.
 	compactRest = 5 * time.Second
 )
 

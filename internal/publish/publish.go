@@ -35,8 +35,8 @@ const (
 	// CompareEvery is how often a node compares its values with the next of its neighbors. The
 	// comparison finds values that were lost on their way.
 	CompareEvery = 2 * time.Second
-	// compareRested is that time after the node has compared with each of these members without a
-	// change. A member that lacks a value learns this from the next question of another member.
+	// compareRested is that time after the node has compared with each neighbor and found no change. A
+	// member that lacks a value also learns of it from the questions of its neighbors.
 	compareRested = 10 * time.Second
 	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
@@ -54,7 +54,7 @@ type Publisher struct {
 	cfg       Config
 	farAhead  loglimit.Line // of the line about a version that is refused
 	newcomers chan struct{} // Run is to look at the members
-	differing chan string   // a member with other values, as its question showed
+	differing chan string   // the name of a member whose question showed other values
 }
 
 // New returns a Publisher with an empty Store.
@@ -132,25 +132,20 @@ func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 }
 
 // Changed notifies Run that the set of connected members may have changed.
-func (p *Publisher) Changed() {
-	select {
-	case p.newcomers <- struct{}{}:
-	default: // the last notification is still in the channel
-	}
-}
+func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
-// Run compares the values of this node with those of other members until ctx is done: with every member
-// as soon as it is a neighbor, and then with one neighbor after the other, first after a while.
-// While it rests, it compares at once with a member whose question shows that its values differ. It does
-// not do so otherwise, as the values of two full stores may always differ.
+// Run compares the values of this node with those of other members until ctx is done: with each member
+// as soon as it is a neighbor, and then with one neighbor after the other. first is the time of the first
+// turn. After a turn with each neighbor and no change, Run rests: turns are rarer. Only then it compares at
+// once with a member whose question shows other values, because those of two full stores may differ for good.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
 	met := make(map[uint64]bool) // by hash, the neighbors: whether it has compared with them
 	turn, same := 0, 0           // same is the number of turns since the last change
 	var (
-		changed <-chan struct{} // the values have changed; nil unless Run rests
-		differs <-chan string   // likewise
+		changed <-chan struct{} // closed by the next change of the values; nil unless Run rests
+		differs <-chan string   // differing; nil unless Run rests
 	)
 	for {
 		due, other := false, ""
@@ -164,10 +159,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 			return
 		}
 		// Where both are ready, both are taken, whichever was picked.
-		select {
-		case <-p.newcomers:
-		default:
-		}
+		env.Unsignal(p.newcomers)
 		select {
 		case <-tick.C:
 			due = true

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -78,8 +79,8 @@ type OutageStats struct {
 //   - Observe returns one line at most, so that calling it once a second bounds the lines.
 //   - A member that was lost between two calls of Observe counts in the second one. The
 //     caller reports such members with Lost, because no later view has them as lost.
-//   - While MayRest, the facts change with an event: a new view, a lost member or a decision without
-//     the owner. The caller need not call Observe before. It calls Resume with the event.
+//   - While MayRest returns true, only an event changes the facts: a new view, a lost member or a decision
+//     without the owner. Until then the caller need not call Observe. With the event it calls Resume.
 //   - Nodes that start or stop together log no outage for that: the roster of each is short
 //     for a moment, and no member is missing.
 //   - Counts of decisions only grow, and an outage's are the difference of two of them.
@@ -88,8 +89,8 @@ type OutageStats struct {
 //
 // Time is an argument, in nanoseconds since 1970 by a clock that does not step.
 type OutageTracker struct {
-	// Event signals the events that may begin an outage, each after it has happened; nil if no
-	// caller rests.
+	// Event signals each event that may begin an outage, after the event has changed the facts. It is
+	// nil if the caller calls Observe at an interval, and never rests.
 	Event chan struct{}
 
 	mu        sync.Mutex
@@ -132,23 +133,18 @@ func (t *OutageTracker) Lost(now int64, members ...string) {
 }
 
 // Stir signals Event. It does not block.
-func (t *OutageTracker) Stir() {
-	select {
-	case t.Event <- struct{}{}:
-	default: // the last signal is still in the channel, or there is none
-	}
-}
+func (t *OutageTracker) Stir() { env.Signal(t.Event) }
 
-// MayRest reports whether nothing changes before the next event: by the last Observe there is no outage,
-// and the roster has the expected size.
+// MayRest reports whether the facts last until the next event: the last Observe has found no outage, and a
+// roster of the expected size.
 func (t *OutageTracker) MayRest() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.outage == nil && t.full == t.observed
 }
 
-// Resume is called with the first event after MayRest. Until now the facts were those of the last
-// Observe, so that the next one finds the beginning of an outage in the time from now on.
+// Resume ends a rest: the caller calls it with the first event after MayRest. The facts of the last
+// Observe were true until now, so the next outage begins at now or later.
 func (t *OutageTracker) Resume(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// A view builds a ring when the membership changes, and asks it for each key.
+// A view builds a ring when the membership changes, and looks up the owner of each key.
 func ExampleRing() {
 	r := ring.New([]string{"c", "a", "b"}) // in any order
 	const hash = 0x9e3779b97f4a7c15        // of a key
@@ -16,7 +16,7 @@ func ExampleRing() {
 		fmt.Println(r.Members()[member], member == owner)
 	}
 
-	// Without its owner the hash is the successor's.
+	// If the owner is removed, the successor owns the hash.
 	rest := ring.New([]string{r.Members()[order[1]], r.Members()[order[2]]})
 	fmt.Println(rest.Members()[rest.Owner(hash)])
 

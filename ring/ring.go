@@ -1,12 +1,12 @@
-// Package ring gives every hash one owner among the members of a cluster, by
-// consistent hashing: a join takes about 1/n of the hashes, all of them to the
-// joiner, and a leave moves the leaver's alone.
+// Package ring implements consistent hashing: every hash has one owner among the members of a
+// cluster. When a member joins, about 1/n of the hashes move, all of them to the new member.
+// When a member leaves, no other hashes move than those of this member.
 //
-// All nodes that know the same members build the same ring, whatever order
-// they learned of them in.
+// All nodes that know the same members build the same ring. The order in which a node learned
+// of the members does not matter.
 //
-// The package belongs to the engine of weir: what it exports may change in any release.
-// Import weir instead.
+// The package is part of the engine of weir. Its API may change in any release. Import weir
+// instead.
 package ring
 
 import (
@@ -19,28 +19,28 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// pointsPerMember makes the busiest of 10 members own 1.07 of its fair share on
-// average over clusters (one in eight is above 1.10), and of 100 members 1.13.
-// It is part of what nodes agree on: two values in one cluster are two rings.
+// pointsPerMember is the number of points of each member. With 512 points, the busiest of 10
+// members owns 1.07 of its fair share on average over clusters (1.10 is exceeded in one
+// cluster of eight), and the busiest of 100 members owns 1.13. All nodes of a cluster must
+// use the same value, because two values produce two different rings.
 const pointsPerMember = 512
 
-// Ring maps each hash to its owner. It is immutable, so that a view can be shared without
-// a lock: a new one is built when the membership changes. Its bounds on load and on the
-// steps of a search hold for hashes that are uniform over all 64 bits.
+// A Ring maps each hash to the member that owns it. A Ring is immutable, so a view can be
+// shared without a lock. A new Ring is built when the membership changes. The bounds on load
+// and on the number of search steps assume that hashes are uniform over all 64 bits.
 //
-// Its methods are safe for concurrent use.
+// All methods are safe for concurrent use.
 type Ring struct {
 	members []string
-	// points are sorted by hash, then by member. A member owns the hashes
-	// after the point before its own, up to and including its own. Last stands
-	// the first point once more, at the highest hash, so that no search runs
-	// off the end.
+	// points are sorted by hash, then by member. A member owns the hashes after the previous
+	// point, up to and including the point of the member. The last element repeats the first
+	// point at the highest hash, so that a search never runs past the end.
 	points []point
-	// first holds for each value of a hash's top bits the index of the first
-	// point that is not below all such hashes. There are more values than
-	// points, so the owner's point is there or a step or two further.
+	// first holds, for each value of the top bits of a hash, the index of the first point
+	// that is at or after the lowest hash with these bits. There are more values than points,
+	// so the point of the owner is usually at this index or one or two steps after it.
 	first []uint32
-	shift uint // of a hash, to its top bits
+	shift uint // the number of low bits that first ignores
 }
 
 type point struct {
@@ -48,8 +48,8 @@ type point struct {
 	member int32
 }
 
-// New builds the ring of these members, whatever their order. Names must be
-// distinct: one that is repeated counts once. It keeps no reference to members.
+// New builds the ring of the given members, in any order. Duplicate names are ignored. New
+// does not retain members.
 func New(members []string) *Ring {
 	names := slices.Compact(slices.Sorted(slices.Values(members)))
 
@@ -65,7 +65,7 @@ func New(members []string) *Ring {
 		shift:   uint(64 - top),
 	}
 
-	// A counting sort by the top bits leaves in first what lookups want.
+	// This is a counting sort by the top bits. It also computes the indexes in first.
 	unsorted := make([]point, 0, n)
 	var buf []byte
 	for m, name := range names {
@@ -98,17 +98,18 @@ func New(members []string) *Ring {
 	return r
 }
 
-// appendPoint encodes a member's i-th point. The index comes first, in a fixed
-// width, so no two (member, index) pairs have the same encoding.
+// appendPoint appends the encoding of the i-th point of a member to dst. The index comes
+// first and has a fixed width, so no two pairs of member and index have the same encoding.
 func appendPoint(dst []byte, member string, i uint32) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, i)
 	return append(dst, member...)
 }
 
-// Members are the ring's members, sorted by name. Not to be modified.
+// Members returns the members of the ring, sorted by name. The caller must not modify the
+// slice.
 func (r *Ring) Members() []string { return r.members }
 
-// search is the index of the first point at or after hash.
+// search returns the index of the first point at or after hash.
 func (r *Ring) search(hash uint64) uint32 {
 	i := r.first[hash>>r.shift]
 	for r.points[i].hash < hash {
@@ -117,15 +118,14 @@ func (r *Ring) search(hash uint64) uint32 {
 	return i
 }
 
-// Owner is the index in Members of the one that owns hash, -1 if there is none.
+// Owner returns the index in Members of the owner of hash, or -1 if the ring has no members.
 func (r *Ring) Owner(hash uint64) int { return int(r.points[r.search(hash)].member) }
 
-// Order appends to dst the indexes of all members in ring order from hash: the
-// owner first, then each next distinct member. It stops after max of them.
-// Without its owner a ring gives the hash to the second of them, without both
-// to the third, and so on.
+// Order appends to dst the indexes of members in ring order from hash: the owner first, then
+// each next distinct member. It appends at most max indexes. A ring without the owner assigns
+// the hash to the second of these members, a ring without both to the third, and so on.
 //
-// It allocates nothing if dst has room, for up to 1,024 members.
+// Order does not allocate if dst has room and the ring has at most 1,024 members.
 func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 	want := min(max, len(r.members))
 	if want <= 0 {
@@ -136,7 +136,7 @@ func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 	if need := (len(r.members) + 63) / 64; need > len(seen) {
 		seen = make([]uint64, need)
 	}
-	// The last point repeats the first, which costs nothing here.
+	// The last point repeats the member of the first point, so i need not skip it.
 	for i := int(r.search(hash)); ; i++ {
 		if i == len(r.points) {
 			i = 0
@@ -152,9 +152,9 @@ func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 	}
 }
 
-// Arcs calls visit with each arc between two points: the hashes from first to
-// last, both included, for which Order is the same. Together they are all
-// hashes, in ascending order. A ring without members has none.
+// Arcs calls visit for each arc between two points. An arc is the hashes from first to last,
+// inclusive, and Order returns the same members for all of them. The arcs cover all hashes,
+// in ascending order. If the ring has no members, visit is not called.
 func (r *Ring) Arcs(visit func(first, last uint64)) {
 	if len(r.members) == 0 {
 		return
@@ -162,7 +162,7 @@ func (r *Ring) Arcs(visit func(first, last uint64)) {
 	first := uint64(0)
 	for i, p := range r.points {
 		if i > 0 && p.hash == r.points[i-1].hash {
-			continue // only the first of equal points owns anything
+			continue // the points after the first with the same hash own no hashes
 		}
 		visit(first, p.hash)
 		if p.hash == math.MaxUint64 {

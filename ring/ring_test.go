@@ -25,8 +25,8 @@ func names(n int) []string {
 	return members
 }
 
-// dumb is the ring by its definition: every point is looked at, and members
-// are names, not indexes.
+// dumb implements the definition of the ring: every point is examined, and members are names
+// instead of indexes.
 type dumb []dumbPoint
 
 type dumbPoint struct {
@@ -51,7 +51,7 @@ func (d dumb) owner(hash uint64) string {
 	}).member
 }
 
-// order asks for the owner, takes it off the ring, and asks again.
+// order repeatedly finds the owner and removes it from the ring.
 func (d dumb) order(hash uint64) []string {
 	var order []string
 	for len(d) > 0 {
@@ -107,7 +107,7 @@ func TestOwnerAndOrderAgreeWithTheDumbRing(t *testing.T) { rapid.Check(t, agrees
 func FuzzRing(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithDumb)) }
 
 func agreesWithDumb(t *rapid.T) {
-	// Names that end in digits, as those of points might.
+	// Some names end in digits, so that a name and an index could be confused.
 	name := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a", "a1", "a11", "1", "11", "1a", "a\x00", "a\x00\x00\x00\x01", "\x00\x00\x00\x01a"}))
 	members := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID).Draw(t, "members")
 	r, d := New(members), newDumb(members)
@@ -139,13 +139,14 @@ func TestAJoinMovesAboutItsShareAndOnlyToTheJoiner(t *testing.T) {
 				moved++
 			}
 		}
-		// Points are random, so a share's deviation is about 1/sqrt(points): four of them are 18 %.
+		// Points are random, so the standard deviation of a share is about 1/sqrt(points).
+		// Four standard deviations are 18 %.
 		require.InEpsilon(t, hashes/float64(n+1), moved, 0.18, "%d members", n)
 	}
 }
 
-// busiest is what the busiest member owns, in parts of its fair share: the
-// exact lengths of its arcs, not a sample.
+// busiest returns the share of the busiest member, as a multiple of the fair share. It adds
+// up the exact lengths of the arcs instead of sampling hashes.
 func busiest(r *Ring) float64 {
 	owned := make([]float64, len(r.members))
 	points := r.points[:len(r.points)-1]
@@ -158,7 +159,7 @@ func busiest(r *Ring) float64 {
 }
 
 func TestTheBusiestOwnsAtMost110PercentOfItsShareAt10Nodes(t *testing.T) {
-	// One cluster may be unlucky; a hundred of them say what to expect.
+	// A single cluster can deviate, so the test averages over many clusters.
 	for _, c := range []struct {
 		nodes, clusters int
 		most            float64

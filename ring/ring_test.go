@@ -17,7 +17,7 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-func names(n int) []string {
+func memberNames(n int) []string {
 	members := make([]string, n)
 	for i := range members {
 		members[i] = fmt.Sprintf("node-%d-%08x", i, uint32(i)*2654435761)
@@ -25,39 +25,39 @@ func names(n int) []string {
 	return members
 }
 
-// dumb implements the definition of the ring: every point is examined, and members are names
+// simple implements the definition of the ring: every point is examined, and members are names
 // instead of indexes.
-type dumb []dumbPoint
+type simple []simplePoint
 
-type dumbPoint struct {
+type simplePoint struct {
 	hash   uint64
 	member string
 }
 
-func newDumb(members []string) dumb {
-	var d dumb
+func newSimple(members []string) simple {
+	var d simple
 	for _, m := range members {
 		for i := range uint32(pointsPerMember) {
-			d = append(d, dumbPoint{xxhash.Sum64(appendPoint(nil, m, i)), m})
+			d = append(d, simplePoint{xxhash.Sum64(appendPoint(nil, m, i)), m})
 		}
 	}
 	return d
 }
 
-func (d dumb) owner(hash uint64) string {
-	distance := func(p dumbPoint) uint64 { return p.hash - hash }
-	return slices.MinFunc(d, func(a, b dumbPoint) int {
+func (d simple) owner(hash uint64) string {
+	distance := func(p simplePoint) uint64 { return p.hash - hash }
+	return slices.MinFunc(d, func(a, b simplePoint) int {
 		return cmp.Or(cmp.Compare(distance(a), distance(b)), strings.Compare(a.member, b.member))
 	}).member
 }
 
 // order repeatedly finds the owner and removes it from the ring.
-func (d dumb) order(hash uint64) []string {
+func (d simple) order(hash uint64) []string {
 	var order []string
 	for len(d) > 0 {
 		owner := d.owner(hash)
 		order = append(order, owner)
-		d = slices.DeleteFunc(slices.Clone(d), func(p dumbPoint) bool { return p.member == owner })
+		d = slices.DeleteFunc(slices.Clone(d), func(p simplePoint) bool { return p.member == owner })
 	}
 	return order
 }
@@ -94,7 +94,7 @@ func TestRepeatedNameCountsOnce(t *testing.T) {
 	require.Equal(t, New([]string{"a", "b"}), New([]string{"b", "a", "b", "a"}))
 }
 
-func TestEveryOrderOfJoinsBuildsTheSameRing(t *testing.T) {
+func TestNewIgnoresTheOrderOfMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.SliceOfNDistinct(rapid.String(), 0, 12, rapid.ID).Draw(t, "members")
 		shuffled := rapid.Permutation(members).Draw(t, "shuffled")
@@ -102,15 +102,15 @@ func TestEveryOrderOfJoinsBuildsTheSameRing(t *testing.T) {
 	})
 }
 
-func TestOwnerAndOrderAgreeWithTheDumbRing(t *testing.T) { rapid.Check(t, agreesWithDumb) }
+func TestOwnerAndOrderAgreeWithTheSimpleRing(t *testing.T) { rapid.Check(t, agreesWithSimple) }
 
-func FuzzRing(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithDumb)) }
+func FuzzRing(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithSimple)) }
 
-func agreesWithDumb(t *rapid.T) {
+func agreesWithSimple(t *rapid.T) {
 	// Some names end in digits, so that a name and an index could be confused.
 	name := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a", "a1", "a11", "1", "11", "1a", "a\x00", "a\x00\x00\x00\x01", "\x00\x00\x00\x01a"}))
 	members := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID).Draw(t, "members")
-	r, d := New(members), newDumb(members)
+	r, d := New(members), newSimple(members)
 	hashes := rapid.SliceOfN(rapid.Uint64(), 1, 4).Draw(t, "hashes")
 	p := rapid.SampledFrom(r.points).Draw(t, "point")
 	for _, h := range append(hashes, p.hash-1, p.hash, p.hash+1, 0, math.MaxUint64) {
@@ -123,11 +123,11 @@ func agreesWithDumb(t *rapid.T) {
 	}
 }
 
-func TestAJoinMovesAboutItsShareAndOnlyToTheJoiner(t *testing.T) {
+func TestJoinMovesFairShareOnlyToJoiner(t *testing.T) {
 	const hashes = 100_000
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 9, 49} {
-		members := names(n + 1)
+		members := memberNames(n + 1)
 		joiner := members[n]
 		before, after := New(members[:n]), New(members)
 		moved := 0
@@ -135,7 +135,7 @@ func TestAJoinMovesAboutItsShareAndOnlyToTheJoiner(t *testing.T) {
 			h := rng.Uint64()
 			was, is := ownerName(before, h), ownerName(after, h)
 			if was != is {
-				require.Equal(t, joiner, is, "%d members: %#x moved between old ones", n, h)
+				require.Equal(t, joiner, is, "%d members: %#x moved between old members", n, h)
 				moved++
 			}
 		}
@@ -158,7 +158,7 @@ func busiest(r *Ring) float64 {
 	return slices.Max(owned) / math.Exp2(64) * float64(len(owned))
 }
 
-func TestTheBusiestOwnsAtMost110PercentOfItsShareAt10Nodes(t *testing.T) {
+func TestBusiestOf10MembersOwnsAtMost110Percent(t *testing.T) {
 	// A single cluster can deviate, so the test averages over many clusters.
 	for _, c := range []struct {
 		nodes, clusters int
@@ -170,7 +170,7 @@ func TestTheBusiestOwnsAtMost110PercentOfItsShareAt10Nodes(t *testing.T) {
 	} {
 		mean := 0.0
 		for cluster := range c.clusters {
-			members := names(c.nodes)
+			members := memberNames(c.nodes)
 			for i := range members {
 				members[i] = fmt.Sprint(members[i], "-", cluster)
 			}
@@ -178,7 +178,7 @@ func TestTheBusiestOwnsAtMost110PercentOfItsShareAt10Nodes(t *testing.T) {
 		}
 		require.LessOrEqual(t, mean, c.most, "%d nodes", c.nodes)
 	}
-	require.LessOrEqual(t, busiest(New(names(10))), 1.10)
+	require.LessOrEqual(t, busiest(New(memberNames(10))), 1.10)
 }
 
 func TestNoTwoPointsHaveTheSameEncoding(t *testing.T) {
@@ -193,7 +193,7 @@ func TestNoTwoPointsHaveTheSameEncoding(t *testing.T) {
 
 func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
 	for _, n := range []int{3, 100, 1024} {
-		r := New(names(n))
+		r := New(memberNames(n))
 		dst := make([]int, 0, n+1)
 		require.Zero(t, testing.AllocsPerRun(20, func() {
 			dst = r.Order(append(dst[:0], -7), 12345, n)
@@ -201,21 +201,21 @@ func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
 		require.Equal(t, -7, dst[0])
 		require.Len(t, dst, n+1)
 		slices.Sort(dst[1:])
-		require.Len(t, slices.Compact(dst[1:]), n, "a member came twice")
+		require.Len(t, slices.Compact(dst[1:]), n, "a member is repeated")
 	}
 }
 
-func TestOrderKnowsMoreThan1024Members(t *testing.T) {
-	r := New(names(1100))
+func TestOrderReturnsMoreThan1024Members(t *testing.T) {
+	r := New(memberNames(1100))
 	order := r.Order(nil, 99, math.MaxInt)
 	require.Equal(t, r.Owner(99), order[0])
 	slices.Sort(order)
 	require.Len(t, slices.Compact(order), 1100)
 }
 
-func TestArcsAreAllHashesAndEachHasOneOrder(t *testing.T) {
+func TestArcsCoverAllHashesWithOneOrderEach(t *testing.T) {
 	for _, n := range []int{1, 2, 7} {
-		r := New(names(n))
+		r := New(memberNames(n))
 		next := uint64(0)
 		r.Arcs(func(first, last uint64) {
 			require.Equal(t, next, first)

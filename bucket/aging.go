@@ -1,7 +1,8 @@
 package bucket
 
-// Age makes c what it is so many nanoseconds later, where a count has lain in a file: all
-// that is used of it is that much older. A negative time is none.
+// Age changes c to the count that it becomes after so many nanoseconds, for a count that has
+// been in a file: all used units of the count become that much older. Age ignores a negative
+// time.
 func (c *Count) Age(ns int64) {
 	if ns <= 0 || c.empty() {
 		return
@@ -15,8 +16,8 @@ func (c *Count) Age(ns int64) {
 	}
 }
 
-// expire drops the entries of a log that are older than Per. What other algorithms count
-// recovers as it is imported.
+// expire removes the entries of a log that are older than Per. The units of other algorithms
+// recover when the count is imported.
 func (c *Count) expire() {
 	const now = 0
 	at := after(before(now, c.age), c.ahead)

@@ -9,7 +9,8 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// What has lain for a while is imported as what was imported at once and has aged in a store.
+// A count that has aged in a file and is then imported must equal a count that has aged in a
+// store.
 func TestACountThatAgedInAFileIsTheOneThatAgedInAStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := Limit{
@@ -49,7 +50,7 @@ func usedOf(s *Store, id ID, now int64) int64 {
 	return used
 }
 
-// The code of a limit is its algorithm, but for a Durable that differs from what its Per says.
+// The code of a limit is its algorithm, unless Durable differs from the default for its Per.
 func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
 	for per, byPer := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
 		for _, durable := range []bool{false, true} {
@@ -67,7 +68,7 @@ func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
 	}
 }
 
-// A clock that is behind the one of the store that a count comes from takes nothing off it.
+// A store whose clock is behind the clock of the exporting store still sees all used units.
 func TestAWindowOfACalendarIsUsedByAnyClock(t *testing.T) {
 	id, now := ID{1, 2}, int64(1_700_000_000_000_000_000)
 	limit := Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: now - int64(time.Hour)}

@@ -2,34 +2,36 @@ package bucket
 
 import "slices"
 
-// Ask is one part of a TakeAll.
+// Ask is one of the asks of a TakeAll.
 type Ask struct {
 	ID    ID
 	Limit *Limit
 	Units int64
-	// Shadow asks have no say: they are taken where the others are, each if it has
-	// room itself.
+	// Shadow asks do not affect the decision. If the other asks are taken, each shadow ask
+	// with room for its units is taken as well.
 	Shadow bool
 }
 
-// TakeAll takes all of the asks or none, but for shadows, in one step that no other
-// call sees half done, and says which. The ids must be distinct. results has room
-// for as many as asks, and gets what each was answered; if none was taken, what each
-// would have been answered alone. It allocates nothing for up to 16 asks.
+// TakeAll takes all of the asks except shadow asks, or no asks, and reports whether it took
+// them. No other call can observe a state in which only some asks are taken. The IDs must be
+// distinct. results must have at least the length of asks. It receives the result of each
+// ask, or, if no ask was taken, the result that the ask would have had alone. TakeAll does
+// not allocate for up to 16 asks.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	all, _ := s.TakeAllParts(asks, nil, now, results)
 	return all
 }
 
-// TakeAllParts is TakeAll, where the part that SetPart has set judges each ask that has
-// a whole. It does nothing, and known is false, if none is set, or one of another whole.
+// TakeAllParts is like TakeAll, but each ask that has a whole is judged by the part that
+// SetPart has set. If a part is not set, or belongs to another whole, TakeAllParts takes no
+// asks, and known is false.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]
 	for i := range asks {
 		shards = append(shards, s.placement.shard(s.placement.of(asks[i].ID)))
 	}
-	// Every caller locks several shards in one order, so that none waits in a circle.
+	// All callers lock shards in the same order, so that no two callers wait for each other.
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 	for _, i := range shards {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What an algorithm admits at most in an arbitrary window, and the schedules of
-// docs/algorithms.md that reach it.
+// The test plays the schedules of docs/algorithms.md in which an algorithm admits the maximum
+// number of units in an arbitrary window.
 func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 	const (
 		per  = int64(time.Second)
@@ -30,7 +30,7 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		from  int64 // of the window
+		from  int64 // start of the window
 		want  int64
 		limit Limit
 		asks  []admission
@@ -68,7 +68,7 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 			var got int64
 			var first Receipt
 			for i, ask := range test.asks {
-				if ask.units < 0 { // gives back what was spent first
+				if ask.units < 0 { // refunds the units of the first ask
 					require.True(t, k.refund(origin+ask.t, -ask.units, first, false))
 					continue
 				}
@@ -85,7 +85,8 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 	}
 }
 
-// bound is the most units in a window that holds asks from a to b, both of them.
+// bound returns the maximum number of units in a window that contains asks from a to b,
+// inclusive.
 func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
@@ -99,13 +100,13 @@ func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 	return rat(2*l.Rate - 1)
 }
 
-// All that an adversary can do with a small limit who asks for whole units at whole
-// nanoseconds: every state that a count can come to is looked at, with what was
-// admitted in the last Per. Nothing exceeds the bound, and something reaches it.
+// The test examines every possible state of a small limit, together with the units admitted
+// in the last Per. The adversary asks for whole units at whole nanoseconds. No schedule
+// exceeds the bound, and some schedule reaches it.
 func TestNoScheduleOfASmallSlidingWindowExceedsItsBound(t *testing.T) {
 	type state struct {
-		phase int64 // of now, in what windows are aligned by
-		c     cell  // its time is from now
+		phase int64 // offset of now from the alignment of the windows
+		c     cell  // its time is relative to now
 		last  [8]int8
 	}
 	for _, test := range []struct{ rate, per, start, want int64 }{
@@ -149,14 +150,14 @@ func TestNoScheduleOfASmallSlidingWindowExceedsItsBound(t *testing.T) {
 	}
 }
 
-// A take that was refunded by its receipt is taken out of the list, and what is
-// left must still be within the bound, however late the refund came. (Where an
-// earlier take of a bucket was refunded in between, more can be; see refundLevel.)
+// A take that was refunded by its receipt is removed from the list. The remaining takes must
+// be within the bound, however late the refund was. (If an earlier take of a bucket was
+// refunded in between, they can exceed it: see refundLevel.)
 func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		if mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill) {
-			l.Burst = 0 // or receipts end with time
+			l.Burst = 0 // otherwise receipts exceed the range of int64
 		}
 		k := newCount(l)
 		type taken struct {

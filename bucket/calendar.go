@@ -1,22 +1,22 @@
 package bucket
 
-// A FixedWindow with a Start is a calendar's: the asking node names the window by its
-// Start, and the count keeps the latest name. Of two clocks the one that is behind
-// so finds the later window, and no window is begun twice:
+// A FixedWindow with a Start is the window of a calendar. The asking node names the window by
+// its Start, and the count keeps the latest name. So if the clock of a node is behind, the
+// node still uses the later window, and no window begins twice:
 //
 //	stored start < Start    a new window begins at Start
 //	stored start > Start    the stored window judges
-//	now ≥ Start + Per       it is over, and the next one begins at its end
+//	now ≥ Start + Per       the window is over, and the next window begins at its end
 //
-// The last line is by the clock of the node that holds the count, for a count that has
-// recovered is forgotten by that clock. Calendars' windows differ in length, a day
-// by an hour and a month by three days: where the last line applies, the next
-// window's name is off by as much until an ask names the right one.
+// The last line uses the clock of the node that holds the count, because a recovered count is
+// forgotten by that clock. The length of the windows of a calendar varies, by an hour for
+// days and by three days for months. Where the last line applies, the name of the next window
+// is wrong by as much, until an ask names the right window.
 
-// calendar reports whether the limit's windows are named.
+// calendar reports whether the windows of the limit have names.
 func (l *Limit) calendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
 
-// windowStart returns the start of the window that an ask at now is for.
+// windowStart returns the start of the window of an ask at now.
 func (l *Limit) windowStart(now int64) int64 {
 	per := l.per()
 	return after(l.Start, since(l.Start, now)/per*per)
@@ -30,15 +30,15 @@ func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
 	if c.at >= start {
 		return c, c.x
 	}
-	// What is before the window before has recovered: two starts in a row are
-	// less than one and a half Per apart, whichever of them Per is of.
+	// The units of windows before the previous window have recovered. Two successive starts
+	// are less than one and a half Per apart, whichever of the two windows Per belongs to.
 	if debt := l.excess(c); debt > 0 && since(c.at, start)/3 < l.per()/2 {
 		return cell{at: start, x: debt}, debt
 	}
 	return cell{at: start}, 0
 }
 
-// later is l with the name of the stored window, if that is the later one.
+// later returns l with the name of the stored window if the stored window is later.
 func (l *Limit) later(stored *Limit) Limit {
 	judge := *l
 	if judge.calendar() && stored.calendar() && stored.Start > judge.Start {

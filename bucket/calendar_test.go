@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// calendarOf is days of 23, 24 and 25 hours one after the other.
+// calendarOf returns the starts of successive days, which have 23, 24 or 25 hours.
 func calendarOf(lengths []int64) (starts []int64) {
 	starts = []int64{origin}
 	for _, hours := range lengths {
@@ -17,9 +17,9 @@ func calendarOf(lengths []int64) (starts []int64) {
 	return starts
 }
 
-// TestCalendarWindowsKeepTheLatestName holds a count that goes from store to store
-// to a list of units by the window's number, where every asker and every store has
-// a clock of its own, some of which step.
+// TestCalendarWindowsKeepTheLatestName compares a count that moves between stores with a list
+// of used units for each window. Every asking node and every store has its own clock, and
+// some clocks step.
 func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const days = 12
@@ -53,7 +53,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 			case 0:
 				stores[owner].Compact(clock)
 				continue
-			case 1: // the owner hands over to another, whose clock is the same
+			case 1: // the owner hands over to another store with the same clock
 				var c Count
 				_, _, held := stores[owner].Export(id, clock, Mark{}, &c)
 				if held {
@@ -66,7 +66,8 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 				}
 				continue
 			}
-			// The asker's name, unless it is over by the owner's clock, or behind.
+			// The window of the asking node judges, unless it has ended by the clock of the
+			// owner, or is before the current window.
 			day := dayOf(l.Start)
 			if clock >= starts[day+1] {
 				day++
@@ -77,7 +78,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 			if day != current {
 				current = day
 			}
-			// A day that nobody has named yet is taken to be as long as the one before.
+			// A day that no ask has named yet is assumed to be as long as the previous day.
 			if used[day] == 0 || dayOf(l.Start) == day {
 				length[day] = l.Per
 			}

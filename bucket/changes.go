@@ -7,34 +7,33 @@ import (
 	"sync/atomic"
 )
 
-// Change is a count that has changed since it was collected.
+// Change describes a count that has changed since it was collected.
 type Change struct {
 	ID     ID
-	Units  int64 // spent here less refunded here; may be 0 or negative
-	Folded bool  // Units are in the count's Total now, or are none; else the caller is to keep whose they are
+	Units  int64 // units spent on this node less units refunded on this node; may be 0 or negative
+	Folded bool  // Units is included in the Total of the count, or is 0; otherwise the caller must record the origin of the units
 }
 
-// Track has the store note from now on which counts change, and how many units
-// each has spent here, until Collect asks. Before Track nothing is noted and
-// nothing costs. It is called once; further calls change nothing.
+// Track makes the store record which counts change, and how many units of each were spent on
+// this node, until the changes are collected. Before Track, the store records no changes, and
+// tracking has no cost. Further calls of Track have no effect.
 //
-// Noted are takes, debits and refunds (here, or with SpendElsewhere no units),
-// resets, conversions to other numbers, and what Touch names. A count that has
-// recovered keeps its place until its change is collected, unless the store is full; one
-// that is evicted takes it along.
+// The store records takes, debits, refunds, resets, conversions to other numbers, and calls
+// of Touch. SpendElsewhere is recorded without units. If the store is not full, a recovered
+// count is kept until its change is collected. If a count is evicted, its change is lost.
 //
-// hurry (which may be nil) is signalled when what one count has spent here since
-// it was collected has reached a sixteenth of its capacity, at least 1 unit. The
-// signal is sent if the channel takes it at once, and else left out: give it a
-// buffer of one.
+// hurry, which may be nil, is signalled when the uncollected units of one count reach a
+// sixteenth of its capacity, and at least 1 unit. The signal is dropped if the channel is not
+// ready, so the channel should have a buffer of one.
 //
-// self is the member that spends here, and series says since when: what is spent from now on is added to
-// the Total of its count as it is collected, if self has spent all of that count. self
-// is the hash of this member's name, and series is higher than in any earlier Track by
-// that name: the time, in nanoseconds. What is used by then is self's as well.
+// self is the hash of the name of this member, and series identifies the current run of this
+// member: series must be higher than in all earlier calls of Track with this name, such as
+// the time in nanoseconds. When a count is collected, the units that were spent on this node
+// since Track are added to its Total if all units of the count were spent by self. The units
+// that are used at the time of Track belong to self as well.
 //
-// A store that is tracked has to be collected: what nobody collects takes up to 40 bytes for each
-// count held.
+// The changes of a tracked store must be collected. If they are not, they use up to 40 bytes
+// for each count in the store.
 func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	words := (len(s.shards) + 63) / 64
 	t := &tracker{
@@ -43,7 +42,8 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 		changed: make([]atomic.Uint64, words),
 		hurried: make([]atomic.Uint64, words),
 	}
-	// First, or what a shard takes in as its first own units would be noted by nobody.
+	// The tracker is set first. Otherwise the first units that are spent in a shard would not
+	// be recorded.
 	if !s.tracker.CompareAndSwap(nil, t) {
 		return
 	}
@@ -61,22 +61,24 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	}
 }
 
-// Observe sets functions that are called under the lock of a count: spent with the units
-// that it has spent here, below zero if they were refunded, and reset with the number of each
-// Reset. They must be short, and call nothing of the store. Observe is called before anything
-// else.
+// Observe sets functions that are called while the lock of the count is held. spent receives
+// the units that a count has spent on this node, which are negative for a refund. reset
+// receives the number of each Reset. The functions must be fast, and must not call methods of
+// the store. Observe must be called before all other methods.
 func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number uint64)) {
 	s.spent, s.wasReset = spent, reset
 }
 
-// Collect appends to list each count of a part of the store that has changed since it was
-// collected, once, and starts anew for it; with hurried, only those for which Track's hurry
-// was signalled. The order follows from the order of the changes. Changes that come meanwhile
-// are in this list or in a later one.
+// Collect appends to list each count in a part of the store that has changed since it was
+// collected. Each such count is appended once, and is treated as unchanged afterwards. If
+// hurried is set, Collect appends only counts for which Track has signalled hurry. The order
+// depends on the order of the changes. Concurrent changes are in this list or in a later
+// list.
 //
-// The part begins at cursor, 0 for the beginning, and has at least `least` changes if there
-// are so many from there on, and at most one shard's more. next is where to go on, 0 after the
-// last part. What is collected in parts is still in the processor's cache when it is exported.
+// The part starts at cursor, which is 0 for the start of the store. If there are enough
+// changes, the part has at least `least` changes, and at most the changes of one shard more.
+// next is the cursor of the next part, or 0 after the last part. If changes are collected in
+// parts, they are still in the cache of the processor when they are exported.
 func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next int, _ []Change) {
 	t := s.tracker.Load()
 	if t == nil {
@@ -97,8 +99,8 @@ func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next in
 			if len(list)-had >= least {
 				return word*64 + i, list
 			}
-			// Cleared first: a call that notes a change in a shard that was already looked at
-			// sets its bit again.
+			// The bit is cleared first: a call that records a change in a shard that was
+			// already examined sets the bit again.
 			shards[word].And(^(uint64(1) << i))
 			sh := &s.shards[word*64+i]
 			sh.mu.Lock()
@@ -109,7 +111,7 @@ func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next in
 	return 0, list
 }
 
-// CollectOne is Collect for one id, and reports whether it had changed.
+// CollectOne is Collect for a single ID, and reports whether the ID had changed.
 func (s *Store) CollectOne(id ID) (c Change, changed bool) {
 	c = Change{ID: id, Folded: true}
 	if s.tracker.Load() == nil {
@@ -128,8 +130,8 @@ func (s *Store) CollectOne(id ID) (c Change, changed bool) {
 	return c, changed
 }
 
-// Uncollected is what an id's count has spent here less what was refunded here,
-// since it was collected.
+// Uncollected returns the units of id that were spent on this node since the count was
+// collected, less the units refunded on this node.
 func (s *Store) Uncollected(id ID) int64 {
 	if s.tracker.Load() == nil {
 		return 0
@@ -142,8 +144,9 @@ func (s *Store) Uncollected(id ID) int64 {
 	return sh.uncollected(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 }
 
-// Collected is the whole units of id that are used now, but for those spent here, or
-// refunded, since it was collected: at one instant, whatever is spent meanwhile.
+// Collected returns the whole units of id that are used now, except for the units that were
+// spent or refunded on this node since the count was collected. The result is consistent,
+// even if units are spent concurrently.
 func (s *Store) Collected(id ID, now int64) int64 {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -159,8 +162,8 @@ func (s *Store) Collected(id ID, now int64) int64 {
 	return int64(used) - sh.uncollected(l, &sh.slots[i])
 }
 
-// Touch notes the id as changed, by no units, and even if there is no count of
-// it: Collect then returns it all the same.
+// Touch records a change of id without units, even if there is no count of id. Collect
+// returns id in both cases.
 func (s *Store) Touch(id ID) {
 	if s.tracker.Load() == nil {
 		return
@@ -170,9 +173,9 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
-// Rest reports whether no change waits for Collect. If so, the next change is signalled on wake,
-// once, unless the channel is full. So a caller need not collect before: a change that Rest does
-// not find is signalled. A store that does not track has no changes.
+// Rest reports whether there are no changes to collect. If so, the next change sends one
+// signal to wake, unless the channel is full. A change that Rest does not see is signalled,
+// so the caller need not collect before it waits. A store without Track has no changes.
 func (s *Store) Rest(wake chan<- struct{}) bool {
 	t := s.tracker.Load()
 	if t == nil {
@@ -188,8 +191,8 @@ func (s *Store) Rest(wake chan<- struct{}) bool {
 	return true
 }
 
-// note is called for every change of a count, c of sh, which l judges. Before Track it
-// reads nothing that a check has no other need of.
+// note records a change of the count c in sh, which l judges. Every change must be recorded.
+// Before Track, note reads only memory that a check reads anyway.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	if s.spent != nil && units != 0 {
 		s.spent(c.id, units)
@@ -199,42 +202,45 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	}
 }
 
-// tracker is what Track adds to a store: for each shard a bit that is set while
-// one of its lists has something.
+// tracker contains the data that Track adds to a store. Each shard has a bit, which is set
+// while one of the lists of the shard is not empty.
 type tracker struct {
-	self             uint64 // whose units are that are spent here
+	self             uint64 // the origin of the units that are spent on this node
 	hurry            chan<- struct{}
 	changed, hurried []atomic.Uint64
-	wake             atomic.Pointer[chan<- struct{}] // is signalled by the next change; nil if none is to be
+	wake             atomic.Pointer[chan<- struct{}] // the next change sends a signal; nil if no signal is needed
 }
 
-// changes is what Track adds to a shard, under its lock: lists of ids, in which
-// those without the flag in their slot are stale, and are passed over.
+// changes contains the data that Track adds to a shard. The lock of the shard protects it. If
+// the slot of an ID in a list does not have the corresponding flag, the ID is stale and is
+// skipped.
 //
-// A count with the flag changed is in ids, and the shard's bit of the tracker is set. That
-// no unit is lost between nodes relies on it: a flag that is set without list, or a bit that
-// is cleared after the lists were read, leaves a change that nobody collects.
+// If a count has the flag changed, its ID is in ids, and the bit of the shard in the tracker
+// is set. The nodes rely on this invariant, or units would be lost: if the flag is set
+// without an entry in the list, or if the bit is cleared after the lists were read, a change
+// is never collected.
 type changes struct {
 	tracker   *tracker
 	shard     int
 	placement *placement
-	ids       []ID // that changed: all with the flag changed, and stale ones
-	hurried   []ID // that hurry, and stale ones
-	touched   []ID // that are noted whether they are held or not, each once
+	ids       []ID // all IDs with the flag changed, and stale IDs
+	hurried   []ID // IDs with the flag hurries, and stale IDs
+	touched   []ID // IDs recorded by touch, with or without a count, each once
 
-	// beyond has the uncollected units that a slot has no room for.
+	// beyond contains the uncollected units that do not fit in a slot.
 	beyond map[ID]int64
 
 	totals
 }
 
 const (
-	maxHurried = 256  // more of a shard wait for the next Collect of all
-	maxTouched = 1024 // more of a shard, without a Collect, are forgotten
-	hurryPart  = 16   // of the capacity, once spent, hurries
+	maxHurried = 256  // limit per shard; further IDs wait for the next Collect of all changes
+	maxTouched = 1024 // limit per shard; without a Collect, further IDs are dropped
+	hurryPart  = 16   // a count with 1/hurryPart of its capacity uncollected is hurried
 )
 
-// note adds units to what the count has spent since it was collected.
+// note adds units to the uncollected units of the count c, which l judges, and lists the
+// change.
 func (sh *shard) note(c *slot, l *Limit, units int64) {
 	net := sh.uncollected(l, c)
 	if units != 0 {
@@ -249,14 +255,14 @@ func (sh *shard) note(c *slot, l *Limit, units int64) {
 	}
 }
 
-// list puts c on the list of changes. What is stale there is dropped once it is
-// the larger part, so that the list is bounded also if nobody collects.
+// list adds c to the list of changes. Stale IDs are removed once they are the larger part of
+// the list, so that the list is bounded even if the changes are not collected.
 func (ch *changes) list(sh *shard, c *slot) {
 	if len(ch.ids) >= 2*int(sh.n)+64 {
 		kept := ch.ids[:0]
 		for _, id := range ch.ids {
 			if i := sh.find(id, ch.placement.of(id), ch.placement); i >= 0 && sh.slots[i].limit&changed != 0 {
-				sh.slots[i].limit &^= changed // only once
+				sh.slots[i].limit &^= changed // keep each ID once
 				kept = append(kept, id)
 			}
 		}
@@ -282,7 +288,7 @@ func (ch *changes) hurry(c *slot) {
 	}
 }
 
-// raise sets the shard's bit. The first change after Rest signals.
+// raise sets the bit of the shard. The first change after Rest sends the signal.
 func (ch *changes) raise(shards []atomic.Uint64) {
 	word, bit := &shards[ch.shard/64], uint64(1)<<(ch.shard%64)
 	if word.Load()&bit != 0 {
@@ -297,7 +303,7 @@ func (ch *changes) raise(shards []atomic.Uint64) {
 	}
 }
 
-// touch notes an id whether it is held or not.
+// touch records an ID with or without a count.
 func (sh *shard) touch(id ID) {
 	ch := sh.changes
 	if ch == nil || len(ch.touched) >= maxTouched || slices.Contains(ch.touched, id) {
@@ -320,7 +326,7 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 	}
 	for _, id := range ch.touched {
 		if i := sh.find(id, ch.placement.of(id), ch.placement); i < 0 || sh.slots[i].limit&changed == 0 {
-			list = append(list, Change{ID: id, Folded: true}) // or it follows with its units
+			list = append(list, Change{ID: id, Folded: true}) // otherwise it follows below with its units
 		}
 	}
 	for _, id := range ch.ids {
@@ -329,11 +335,11 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 		}
 	}
 	ch.ids, ch.touched = emptied(ch.ids), emptied(ch.touched)
-	ch.hurried = ch.hurried[:0] // all of them are collected
+	ch.hurried = ch.hurried[:0] // all hurried changes are collected
 	return list
 }
 
-// emptied keeps the memory of a list for the next one, unless few of it was used.
+// emptied returns an empty list with the memory of ids, unless most of the memory was unused.
 func emptied(ids []ID) []ID {
 	if cap(ids) > 64 && cap(ids) > 8*len(ids) {
 		return nil
@@ -357,7 +363,8 @@ func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	return collected, true
 }
 
-// uncollected is what the count, which l judges, has spent since it was collected.
+// uncollected returns the units that the count, which l judges, has spent since it was
+// collected.
 func (sh *shard) uncollected(l *Limit, c *slot) int64 {
 	if l.Algorithm == SlidingLog {
 		return sh.logs.logs[c.log].net
@@ -387,13 +394,14 @@ func (sh *shard) setUncollected(l *Limit, c *slot, net int64) {
 	c.log = saturatedNet
 }
 
-// saturatedNet, the least int32, stands for units that are in changes.beyond.
+// saturatedNet, the smallest int32, represents units that are in changes.beyond.
 const saturatedNet = 1 << 31
 
-// saturated is of a count that is no SlidingLog's.
+// saturated reports whether the uncollected units are in changes.beyond. The count must not
+// belong to a SlidingLog.
 func (s *slot) saturated() bool { return s.log == saturatedNet }
 
-// addNet is a + b, or the end of the range that it passes.
+// addNet returns a + b, limited to the range of int64.
 func addNet(a, b int64) int64 {
 	sum := a + b
 	if a > 0 && b > 0 && sum < 0 {

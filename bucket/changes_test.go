@@ -16,7 +16,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// longLimits have a Per that no test outlasts, so that nothing recovers whole.
+// longLimits returns limits with a Per longer than any test, so that no count recovers
+// completely.
 func longLimits() []Limit {
 	var limits []Limit
 	for _, a := range algorithms {
@@ -31,7 +32,7 @@ func longLimits() []Limit {
 	return limits
 }
 
-// What Collect returns is what a map of counts has seen spent: of each id, once.
+// Collect must return each changed ID once, with the units that a map of counts has recorded.
 func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	limits, ids := longLimits(), crowdedIDs()
@@ -47,7 +48,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				require.False(t, seen[c.ID], "%v is there twice", c.ID)
 				seen[c.ID] = true
 				require.Equal(t, net[c.ID], c.Units)
-				if !noted[c.ID] { // its numbers were converted
+				if !noted[c.ID] { // the numbers of its limit were converted
 					require.Zero(t, c.Units)
 				}
 				delete(net, c.ID)
@@ -110,7 +111,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 						}
 					}
 				} else {
-					m.peek(ids[0], &l, now, units) // which converts, too
+					m.peek(ids[0], &l, now, units) // a peek converts too
 					m.peek(ids[5], &l, now, units)
 				}
 			case "collect":
@@ -255,7 +256,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		require.Empty(t, s.collectAll(true, nil))
 		s.Take(all[0], l, epoch, test.at)
 		require.True(t, signalled(), "anew after it was collected")
-		s.Take(all[2], l, epoch, test.at) // with nobody listening
+		s.Take(all[2], l, epoch, test.at) // while no goroutine receives
 		s.Debit(ID{7, 7}, l, epoch, test.at)
 		require.True(t, signalled())
 		require.Len(t, s.collectAll(true, nil), 3)
@@ -276,7 +277,7 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 		}
 	}
 	unlimited := &Limit{Rate: maxUnits, Per: time.Hour}
-	for range 1000 { // one id, again and again
+	for range 1000 { // one ID, repeatedly
 		s.CollectOne(ID{1, 2})
 		s.Take(ID{1, 2}, unlimited, epoch, 1)
 	}
@@ -290,8 +291,8 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 	require.Empty(t, s.collectAll(true, nil))
 }
 
-// What was given back of a count is not forgotten with it because the store is full: others
-// would count for good what they have heard was spent.
+// A full store must not forget a count with an uncollected refund. Otherwise other nodes
+// would count forever the units that they have received.
 func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 	for _, a := range algorithms {
 		l, flood := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, &Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
@@ -315,7 +316,7 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 	}
 }
 
-// sorted returns the ids in one order, whatever theirs is.
+// sorted returns the IDs in ascending order.
 func sorted(all []ID) []ID {
 	return slices.SortedFunc(slices.Values(all), func(a, b ID) int {
 		return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
@@ -331,7 +332,7 @@ func scan(s *Store) (all []ID) {
 	}
 }
 
-// collectAll is Collect of the whole store.
+// collectAll collects the changes of the whole store.
 func (s *Store) collectAll(hurried bool, list []Change) []Change {
 	_, list = s.Collect(0, math.MaxInt, hurried, list)
 	return list
@@ -364,7 +365,7 @@ func TestRestSignalsTheNextChange(t *testing.T) {
 	}
 }
 
-// A change that Rest does not find signals, though it comes at the same time.
+// A change that is concurrent with Rest is either seen by Rest or signalled.
 func TestRestMissesNoChange(t *testing.T) {
 	limit := Limit{Algorithm: FixedWindow, Rate: 1 << 20, Per: time.Hour}
 	s, wake := newStore(1<<16, 128), make(chan struct{}, 1)

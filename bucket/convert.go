@@ -1,17 +1,16 @@
 package bucket
 
-// convert takes a count that was kept under from, and expresses what is used now
-// under l, once: nothing resets, and nothing counts twice. What is used, in whole
-// units, is the same before and after; what recovers afterwards does so
-// by l. g must not be nil if either is a SlidingLog; l's other algorithms leave it
-// empty.
+// convert changes a count of the limit from into a count of l. The number of used units is
+// the same before and after, so no unit is lost or counted twice. After that, l determines
+// how the units recover. g must not be nil if either limit is a SlidingLog. If l is not a
+// SlidingLog, convert leaves g empty.
 //
-// Under the same Algorithm and Per the windows and the log stay as they are, since
-// no cell depends on Rate; but a level falls at the old rate until now, and what a
-// FixedWindow that has ended left as a debt was above the old rate. Under another
-// Per, a window that is still open and a log that lies within it keep their times,
-// and a level its fraction; a calendar's window keeps its name. All else becomes
-// usage of this instant, or of the window that the calendar has at this instant.
+// If Algorithm and Per are the same, the windows and the log stay as they are, because no
+// cell depends on Rate. There are two exceptions: a level falls at the old rate until now,
+// and the debt that an ended FixedWindow has left is the excess above the old rate. If Per
+// differs, a FixedWindow and a log that lie within the new Per keep their times, a level
+// keeps its fraction, and the window of a calendar keeps its name. In all other cases the
+// used units become usage of this instant, or of the current window of the calendar.
 func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	oldPer, newPer := from.per(), l.per()
 	sameKind := from.Algorithm == l.Algorithm || from.Algorithm.isBucket() && l.Algorithm.isBucket()
@@ -46,5 +45,5 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	save(g, &h)
 }
 
-// recoversByRate reports whether it depends on Rate what of a cell counts as time passes.
+// recoversByRate reports whether the used units of a cell at a later time depend on Rate.
 func (l *Limit) recoversByRate() bool { return l.Algorithm.isBucket() || l.Algorithm == FixedWindow }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// The operations on a count. g is the entries of a SlidingLog, and nil for the
-// other algorithms. None of them panics, whatever a cell or a log holds, and
-// none allocates but for the growth of a log. Units below zero count as zero.
+// This file contains the operations on a count. g is the log of a SlidingLog, and nil for the
+// other algorithms. The operations do not panic, even if the cell or the log is invalid. They
+// do not allocate, except when a log grows. Negative units are treated as zero.
 
-// take spends if there is room, and otherwise changes nothing.
+// take spends units if there is room for them. Otherwise the count does not change.
 func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
 	l.takeInto(c, g, now, units, &r)
 	return r
 }
 
-// takeInto is take, and writes the answer to r, every field of it.
+// takeInto is like take, but writes all fields of the result to r.
 func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -43,11 +43,12 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	r.Receipt = l.receipt(v, again, now)
 }
 
-// debit spends without asking. What is used stays within twice the capacity of the
-// whole limit, so that a debt never exceeds one; units above that are forgotten, the
-// newest, or of a log the oldest. It is Allowed unless it leaves a debt; RetryAfter
-// is then when one unit can be taken: what was debited is not asked for again, and can be
-// more than the limit ever grants. counted is what it spent.
+// debit spends units even if there is no room for them. The number of used units is limited
+// to twice the capacity of the whole limit, so a debt is never larger than the capacity.
+// Units above that are dropped: the newest units, or the oldest units of a log. The result is
+// Allowed unless a debt remains. RetryAfter is then the time until one unit can be taken: the
+// debited units are not asked for again, and can be more than the limit ever grants. counted
+// is the number of units spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -66,8 +67,8 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	return r, int64(n)
 }
 
-// peek reports whether take would be allowed, and when, and what is left and until
-// when as long as nobody takes. It changes nothing and has no receipt.
+// peek returns the result that take would have, without a receipt, and changes nothing.
+// Remaining and ResetAfter describe the count as it is.
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -81,13 +82,14 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	return r
 }
 
-// refund returns units of the take that r names to the count, no more than still count,
-// or without a receipt (r is 0) of the newest usage. With onlyIfLast it does so
-// only if nothing was taken after that take, as far as the count can tell: a
-// window cannot tell apart the takes in it, nor a log those of one instant. It
-// reports whether it did anything, and the whole units that it refunded.
+// refund returns units of the take that r identifies to the count, but no more than still
+// count. Without a receipt (r is 0), it returns the newest units. If onlyIfLast is set,
+// refund does so only if no units were taken after that take, as far as the count can tell: a
+// window cannot distinguish the takes in it, and a log cannot distinguish takes of the same
+// instant. refund returns the number of whole units refunded, and whether the count has
+// changed.
 //
-// What is lent may be spent yet, so it is not what is refunded: see Lease.
+// Lent units may still be spent, so they are not refunded: see Lease.
 func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool, lent Lease) (refunded int64, changed bool) {
 	if r == 0 && onlyIfLast {
 		return 0, false
@@ -116,8 +118,8 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 	return int64(back), changed
 }
 
-// recovers is the instant from which on the count is empty if nothing more is
-// asked, and so equals no count.
+// recovers returns the instant from which on the count is empty, and so equivalent to no
+// count, if no more units are spent.
 func (l *Limit) recovers(c *cell) int64 {
 	span := l.span(*c)
 	if span == 0 {
@@ -126,7 +128,8 @@ func (l *Limit) recovers(c *cell) int64 {
 	return after(c.at, span)
 }
 
-// setTimes sets when to come back, of an ask of n units, where all else of r is set.
+// setTimes sets RetryAfter and ResetAfter of the result of an ask of n units. All other
+// fields of r must be set.
 func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, g, now, n)
@@ -139,9 +142,9 @@ func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 	}
 }
 
-// resetAfter is the ResetAfter of a denial, where all else of r is set: never below
-// RetryAfter, and that where nothing is left, since a unit is not denied for longer
-// than what was asked for.
+// resetAfter returns the ResetAfter of a denial. All other fields of r must be set. The
+// result is never below RetryAfter. If no unit is left in a window or a log, it is
+// RetryAfter, because a single unit is not denied for longer than the units of the ask.
 func (l *Limit) resetAfter(r *Result, v cell, now int64) time.Duration {
 	if r.Remaining == 0 && !l.Algorithm.isBucket() {
 		return r.RetryAfter
@@ -149,10 +152,11 @@ func (l *Limit) resetAfter(r *Result, v cell, now int64) time.Duration {
 	return max(r.RetryAfter, until(v.at, l.restored(v), now))
 }
 
-// untilNext is a ResetAfter where nothing is left. A steady asker is granted each of
-// its units from some moment on, and the first of them has room then; so that moment is
-// no sooner than the one at which a unit has room, and ResetAfter is no later than it.
-// A bucket's stays until its level is none, which is a place in the queue.
+// untilNext returns the ResetAfter of a count in which no unit is left. A caller that asks
+// steadily is granted all of its units from some moment on, and at that moment there is room
+// for the first of these units. So the moment is not before the time at which one unit has
+// room, and ResetAfter is not after that time. ResetAfter of a bucket stays the time at which
+// the level is zero, which is a place in the queue.
 func (l *Limit) untilNext(reset time.Duration, v cell, g *log, now int64) time.Duration {
 	if l.Algorithm.isBucket() {
 		return reset
@@ -160,8 +164,8 @@ func (l *Limit) untilNext(reset time.Duration, v cell, g *log, now int64) time.D
 	return min(reset, l.retryAfter(v, g, now, 1))
 }
 
-// advance is a count brought up to date, and the units used, in whole ones. An empty
-// count becomes the zero cell at now. No entry of g changes.
+// advance returns a count that is up to date, and the number of used units. If no units are
+// used, the result is an empty cell. The entries of g do not change.
 func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	switch l.Algorithm {
 	case FixedWindow:
@@ -173,7 +177,7 @@ func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	default:
 		v, used = l.advanceSliding(c, now)
 	}
-	// A bound that no honest count comes near, so that no sum overflows.
+	// No honest count comes near this bound, which prevents overflow in all sums.
 	return v, min(used, math.MaxInt64)
 }
 
@@ -186,10 +190,11 @@ func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 	return c
 }
 
-// spendUpTo adds n units to a count that is up to date, and says how many: no more are
-// used then than most, or than were before. A log forgets its oldest units for that, and
-// decides as if it had them: for as long as those would count, so does all that it
-// keeps, and that alone denies whatever is asked.
+// spendUpTo adds up to n units to a count that is up to date, and returns the number of units
+// added. Afterwards at most most units are used, or as many as before if that is more. A log
+// removes its oldest units for this. This does not change any decision: for as long as the
+// removed units would count, all units that the log keeps count too, and these are enough to
+// deny every ask.
 func (l *Limit) spendUpTo(most uint64, c cell, g *log, now int64, n, used uint64) (_ cell, spent uint64) {
 	if l.Algorithm != SlidingLog {
 		n = min(n, sub(most, used))
@@ -199,7 +204,7 @@ func (l *Limit) spendUpTo(most uint64, c cell, g *log, now int64, n, used uint64
 	return g.forget(g.spend(c, now, n), min(n, sub(used+n, most))), n
 }
 
-// span is how long after c.at the count is empty; zero if it is.
+// span returns how long after c.at the count is empty, or zero if it is empty.
 func (l *Limit) span(c cell) uint64 {
 	switch l.Algorithm {
 	case FixedWindow:
@@ -216,10 +221,10 @@ func (l *Limit) span(c cell) uint64 {
 	}
 }
 
-// restored is how long after c.at the whole limit is there for a caller that asks steadily, if
-// nothing else is asked; zero if nothing is used. Of a SlidingWindow that is where the
-// next window begins, if anything was admitted in this one: what slides out there from
-// then on is what such an asker adds.
+// restored returns how long after c.at the whole limit is available to a caller that asks
+// steadily, if no other units are spent, or zero if no units are used. For a SlidingWindow
+// with units in the open window, this is the start of the next window: from then on, such a
+// caller adds as many units as slide out.
 func (l *Limit) restored(c cell) uint64 {
 	if l.Algorithm == SlidingWindow && c.x > 0 {
 		return l.per()
@@ -227,21 +232,21 @@ func (l *Limit) restored(c cell) uint64 {
 	return l.span(c)
 }
 
-// receipt is what refund will find the units by that were spent now.
+// receipt returns the Receipt that refund needs to find the units that are spent now.
 func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
 		return Receipt(after(c.at, empty))
 	case SlidingLog:
-		return Receipt(max(c.at, now)) // c.at is another's entry if no units were spent
+		return Receipt(max(c.at, now)) // if no units were spent, c.at belongs to another entry
 	default:
 		return Receipt(c.at)
 	}
 }
 
-// retryAfter is how long from now the ask of n units, which is denied, has to
-// wait. An ask above the capacity, or of a Rate of zero, will never do by these
-// numbers; but such are shares, and those change.
+// retryAfter returns how long after now a denied ask of n units can be admitted. If n is
+// above the capacity, or if Rate is zero, it returns Per: with the current numbers such an
+// ask is never admitted, but only shares have such numbers, and shares change.
 func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
 	if n > l.capacity() || l.Rate <= 0 {
 		return time.Duration(l.per())
@@ -260,7 +265,7 @@ func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
 	return until(c.at, wait, now)
 }
 
-// open copies a log's header, so that what is not saved changes nothing.
+// open copies the header of a log, so that changes have no effect until they are saved.
 func open(g *log) (h log) {
 	if g != nil {
 		h = *g

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// count is a cell, its log, and what it is asked of.
+// count is a cell with its log and its limit.
 type count struct {
 	*Limit
 	c cell
@@ -52,7 +52,7 @@ func (k *count) convert(to Limit, now int64) {
 	}
 }
 
-// used is how many units count now, rounded up.
+// used returns the number of units that count at now, rounded up.
 func (k *count) used(now int64) int64 {
 	h := open(k.g)
 	_, used := k.advance(k.c, &h, now)
@@ -69,7 +69,7 @@ func (k *count) clone() *count {
 
 var algorithms = []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}
 
-// origin is a time of this century.
+// origin is a time in this century.
 const origin = int64(1_800_000_000_000_000_000)
 
 func drawLimit(t *rapid.T) Limit {
@@ -77,7 +77,7 @@ func drawLimit(t *rapid.T) Limit {
 		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
 		Rate:      rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, maxUnits), rapid.Just(int64(maxUnits))).Draw(t, "rate"),
 		Per: time.Duration(rapid.OneOf(
-			rapid.Int64Range(1, 12), // so short that every step meets an edge
+			rapid.Int64Range(1, 12), // so short that every step reaches the start or end of a window
 			rapid.SampledFrom([]int64{int64(minPer), int64(time.Second), int64(time.Minute) + 1, int64(maxPer)}),
 			rapid.Int64Range(int64(minPer), int64(maxPer)),
 		).Draw(t, "per")),
@@ -113,7 +113,7 @@ func drawStep(t *rapid.T, l *Limit) int64 {
 	).Draw(t, "step")
 }
 
-// move is now + step, short of the ends of time.
+// move returns now + step, limited to the range of int64.
 func move(now, step int64) int64 {
 	if step > 0 {
 		return after(now, uint64(step))
@@ -181,7 +181,7 @@ func agreesWithOracle(t *rapid.T) {
 			}
 			receipt := rapid.SampledFrom(append(receipts, receipts[len(receipts)-1]+1)).Draw(t, "receipt")
 			if receipt == 0 {
-				continue // of the first instant of 1970, and names nothing
+				continue // the receipt of the first instant of 1970, which means no receipt
 			}
 			spent := min(units, max(2*capacity-used, 0))
 			if window, ok := o.(*slidingOracle); ok && int64(receipt) != window.at(now) {
@@ -233,8 +233,8 @@ func agreesWithOracle(t *rapid.T) {
 	}
 }
 
-// grantedThen requires of a denial or a debt that units are there at RetryAfter by the oracle,
-// and not one nanosecond sooner.
+// grantedThen requires that, according to the oracle, the units of a denied ask or a debit
+// have room at RetryAfter, and not one nanosecond earlier.
 func grantedThen(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
 	then := after(now, uint64(r.RetryAfter))
@@ -246,8 +246,8 @@ func grantedThen(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 	require.LessOrEqual(t, ceil(o.used(then)), most, "%+v does not grant %d units at RetryAfter of %+v", l, units, r)
 }
 
-// promised holds RetryAfter to its word, on copies: the ask repeated then is
-// admitted, and one nanosecond earlier it is not.
+// promised checks RetryAfter on copies of the count: the same ask must be admitted at
+// RetryAfter, and denied one nanosecond earlier.
 func promised(t require.TestingT, k *count, now, units int64) {
 	r := k.clone().take(now, units)
 	require.Equal(t, r.RetryAfter, k.peek(now, units).RetryAfter)
@@ -265,8 +265,9 @@ func promised(t require.TestingT, k *count, now, units int64) {
 	}
 }
 
-// resets holds recovers to its word: nothing is used then, and one nanosecond earlier
-// something is. A bucket's ResetAfter says the same, and no other's is later.
+// resets checks recovers: no units are used at that time, and some units are used one
+// nanosecond earlier. ResetAfter of a bucket must be equal, and ResetAfter of other
+// algorithms must not be later.
 func resets(t require.TestingT, k *count, now int64) {
 	r := k.peek(now, 1)
 	then := k.recovers()

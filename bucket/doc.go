@@ -1,27 +1,27 @@
-// Package bucket is the arithmetic of limits, and the store of counts.
+// Package bucket implements rate limiting algorithms and a store of counts.
 //
-// The package belongs to the engine of weir: what it exports may change in any release.
-// Import weir instead.
+// The package is part of the engine of weir. Its API may change in any release. Import weir
+// instead.
 //
-// The arithmetic is pure: time is an argument, in int64 nanoseconds since the
-// Unix epoch, and nothing reads a clock. It is exact: integers with 128-bit
-// products, no floating point, so nothing drifts however long a count lives or
-// however often it is asked. Durations that do not fit are [math.MaxInt64].
+// The arithmetic is pure: the time is an argument, in int64 nanoseconds since the Unix epoch,
+// and no function reads a clock. The arithmetic is exact. All operations use integers with
+// 128-bit products and no floating point, so a count does not drift, even after a long time
+// or many checks. Durations that do not fit are [math.MaxInt64].
 //
 // All algorithms share one rule. An ask of n units is admitted if and only if
 //
 //	used + n <= capacity
 //
-// where used is what counts now, in whole units, and capacity is
-// [Limit.Capacity]. They differ in what still counts at a given time. From the
-// same rule follow Remaining = capacity − used and RetryAfter, the first instant
-// at which the rule holds: the ask repeated then is admitted if nothing came in
-// between, and one nanosecond earlier it is not.
+// where used is the number of whole units that count at the time of the ask, and capacity is
+// [Limit.Capacity]. The algorithms differ in the units that still count at a given time. The
+// same rule determines Remaining and RetryAfter. Remaining is capacity − used. RetryAfter
+// reaches to the first instant at which the rule holds: if no other call is made in between,
+// the same ask is admitted at that instant, and denied one nanosecond earlier.
 //
-// A clock that steps back never refills: a count is taken as of the latest time
-// that it was spent at, and RetryAfter and ResetAfter reach from the caller's
-// own, earlier time.
+// A count is never refilled because a clock steps back. A count is evaluated at the latest
+// time at which units were spent, and RetryAfter and ResetAfter are relative to the earlier
+// time of the caller.
 //
-// [Store.Lend] lends units for others to spend elsewhere, and counts them so that none
-// of this changes: see [Lease].
+// [Store.Lend] lends units that other nodes spend. Lent units are counted so that the above
+// still holds: see [Lease].
 package bucket

@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// The encoding of a Count, without its Limit, Whose and id, in varints:
+// A Count is encoded without its Limit, Whose and ID, in varints:
 //
-//	SlidingLog     age of the newest entry, times 4, +2 if that is ahead of now by so much, +1 if Partial; bytes of entries; entries as in a log
+//	SlidingLog     age of the newest entry, times 4, +2 if the entry is ahead of now by that time, +1 if Partial; bytes of entries; entries as in a log
 //	FixedWindow    age; units
 //	the others     age; x; y, as in a cell
 
-// maxUsed is the most units that an honest count has: twice the largest capacity.
+// maxUsed is the maximum number of units of an honest count: twice the largest capacity.
 const maxUsed = 2 * maxUnits
 
 var errCount = errors.New("bucket: no count")
 
-// Append appends the encoding of c to b: without its Limit and Whose, which have to be
-// sent along.
+// Append appends the encoding of c to b. The encoding does not include Limit and Whose, so
+// the caller must send them along.
 func (c *Count) Append(b []byte) []byte {
 	if c.Limit.Algorithm == SlidingLog {
 		head := c.age << 2
@@ -40,10 +40,10 @@ func (c *Count) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads into c what Append has written, for the Limit and Whose that c has
-// already, and returns what follows. Units above twice what any limit may grant are that
-// many. c keeps nothing of b, and grows by no more than b's length. With an error,
-// which says what was wrong, c is empty.
+// Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The
+// Limit and Whose of c must be set. The number of units is limited to twice the maximum of
+// any limit. Parse does not retain b, and c grows by at most the length of b. If Parse
+// returns an error, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {
 	limit, whose := c.Limit, c.Whose
 	c.clear()
@@ -116,7 +116,7 @@ func (c *Count) parseLog(r *reader) {
 	}
 }
 
-// reader reads varints; after the first error it reads zeros.
+// reader decodes varints. After the first error it returns zeros.
 type reader struct {
 	b   []byte
 	err error

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse reads what another node could send, and takes it for a count.
+// FuzzParse parses arbitrary bytes from another node, and imports the result as a count.
 func FuzzParse(f *testing.F) {
 	for i, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}

@@ -1,45 +1,48 @@
 package bucket
 
-// A full store forgets a count for each that it inserts: of a sample, the one whose
-// loss matters least. That is its weight,
+// When a count is inserted into a full store, another count is forgotten. The store examines
+// a sample, and forgets the count with the lowest weight. The weight is
 //
-//	(the part of its capacity that is used, at most 1)⁸ · (how long until it has recovered)
+//	(used part of its capacity, at most 1)⁸ · (time until it has recovered)
 //
-// The part decides before the time does, or keys of a monthly limit, each asked for
-// once, would push out those that a limit of a minute denies. With the eighth power a
-// count that is half used up weighs as much as one that is used up and recovers 256
-// times as soon.
+// The part matters more than the time. Otherwise keys of a monthly limit, each asked for
+// once, would replace keys that a limit of a minute denies. Because of the eighth power, a
+// count of which half is used has the same weight as a count of which all is used and which
+// recovers 256 times as soon.
 //
-// The least of a sample can matter much where few of the counts do not. So while more
-// than half of it is used up, the sample grows; then trim looks at neighbouring shards for
-// a count with less in use, and comes back if there is none. Each step is bounded, and no
-// call waits for one shard while it holds another.
+// The lightest count of a sample can have a large weight if few counts have a small weight.
+// So while more than half of the lightest count is used, the sample grows. After that, trim
+// searches neighbouring shards for a count with fewer used units, and returns to this shard
+// if there is no such count. Each step is bounded, and no call waits for one shard while it
+// holds another.
 //
-// A count that has recovered goes first, and what it has spent since it was collected goes
-// with it, since that has recovered on all nodes. Units that were refunded since then weigh
-// as if they were used: others count them so until they have heard of the refund.
+// A recovered count is forgotten first, together with its uncollected units, since these have
+// recovered on all nodes. Units that were refunded since the count was collected weigh as if
+// they were used: other nodes count them until they have received the refund.
 //
-// By that weight alone, a client that mints keys of a limit of a month that one ask uses up would
-// push out those that another limit denies. So where one limit judges a quarter of a
-// shard's counts or more, what others have with more than half in use weighs shelter times
-// as much: the largest makes room, until it is not the largest any more.
+// With this weight alone, a client could use a monthly limit of one unit to create many keys,
+// and these would replace the keys that another limit denies. So if one limit judges at least
+// a quarter of the counts of a shard, counts of other limits with more than half of their
+// capacity used weigh shelter times as much. Counts of the limit with the most counts are
+// then forgotten first, until another limit has more counts.
 
 const (
-	sample     = 8       // counts that are weighed
-	thorough   = 16      // counts that are looked at for a lighter one, with less than half in use
-	neighbours = 2       // shards that are looked at so
-	bulk       = 4       // of a shard's counts, those of one limit are many if they are one in so many
-	shelter    = 1 << 16 // what lasts for a minute outlasts others' for a month
-	sought     = 32      // counts that are looked at for one that is not sheltered: (3/4)^32 is 10^-4
+	sample     = 8       // number of counts that are weighed
+	thorough   = 16      // number of counts that are searched for a lighter count, with at most half of its capacity used
+	neighbours = 2       // number of neighbouring shards that are searched for such a count
+	bulk       = 4       // a limit has many counts if it judges at least 1/bulk of the counts of a shard
+	shelter    = 1 << 16 // a sheltered count of a limit of a minute outweighs other counts of a limit of a month
+	sought     = 32      // number of counts that are searched for a count that is not sheltered: (3/4)^32 is 10^-4
 
-	// vain, in a shard's hand, is set once its neighbours have been looked at in vain, and
-	// until a sample of its own has a lighter count again. Meanwhile it does not look
-	// further, which would double the cost of an insertion where everything is used up.
+	// vain is a flag in the hand of a shard. The flag is set after the neighbours of the
+	// shard were searched in vain, and cleared when a sample of the shard has a lighter count
+	// again. While vain is set, the neighbours are not searched, which would double the cost
+	// of an insertion when all counts are used up.
 	vain = 1 << 31
 )
 
-// usedNow is what is used of a count, rounded up. A log is not walked: what has
-// expired since it was last taken from counts.
+// usedNow returns the used units of a count, rounded up. A log is not scanned, so the result
+// includes the entries that have expired since units were last taken from the log.
 func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	if l.Algorithm == SlidingLog {
 		return c.x
@@ -48,8 +51,8 @@ func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	return used
 }
 
-// little reports whether no more than half is used, by the cell as it stands: it may
-// have recovered since, but reading costs next to nothing.
+// little reports whether at most half of the capacity is used in the cell as it was last
+// updated. The count may have recovered since then, but reading the cell is nearly free.
 func (l *Limit) little(c *cell) bool {
 	used := c.x
 	if l.Algorithm == SlidingWindow {
@@ -58,8 +61,8 @@ func (l *Limit) little(c *cell) bool {
 	return used <= l.full()/2
 }
 
-// full is what usedNow is a part of. A share of nothing denies whether a count is
-// forgotten or not, so there it is the whole.
+// full returns the capacity to which usedNow is relative. An empty share denies whether a
+// count is forgotten or not, so for it full returns the capacity of the whole.
 func (l *Limit) full() uint64 {
 	if capacity := l.capacity(); capacity > 0 {
 		return capacity
@@ -67,8 +70,8 @@ func (l *Limit) full() uint64 {
 	return max(1, l.most()/2)
 }
 
-// weight is how much it matters to forget a count that recovers at t, and the part of
-// its capacity that is used. net is what it has spent since it was collected, or nothing.
+// weight returns the weight of a count that recovers at t, and the used part of its capacity.
+// net is the number of its uncollected units, or zero.
 func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	left := float64(since(now, t))
 	used := 0.0
@@ -76,9 +79,9 @@ func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	case !l.Algorithm.isBucket():
 		used = float64(l.usedNow(c, now))
 	case l.rate() > 0:
-		used = left / float64(l.per()) * float64(l.rate()) // as the level falls evenly
+		used = left / float64(l.per()) * float64(l.rate()) // because the level falls evenly
 	default:
-		used, left = float64(c.x), float64(l.per()) // it never recovers, and is no weightier for that
+		used, left = float64(c.x), float64(l.per()) // it never recovers, which does not increase its weight
 	}
 	if net < 0 {
 		used -= float64(net)
@@ -90,32 +93,34 @@ func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	return weight * weight * left, part
 }
 
-// eviction is what one has removed from a shard: counts that have recovered, or one
-// that has not.
+// eviction is the result of one eviction: the removal of recovered counts, or of one count
+// that has not recovered.
 type eviction struct {
 	recovered int
 	forgot    bool
-	usedUp    bool // what it forgot
+	usedUp    bool // the forgotten count had no units left
 }
 
 // lightest is the count of a sample that an eviction can forget.
 type lightest struct {
-	at        int // its slot, -1 if there is none
+	at        int // index of its slot, or -1 if there is no count
 	weight    float64
-	part      float64 // of its capacity that is used
+	part      float64 // used part of its capacity
 	sheltered bool
-	seen      int // counts of the sample so far
+	seen      int // number of counts in the sample so far
 }
 
-// suffices reports whether the sample need not grow. It grows while more than half of the
-// lightest is used: up to `looked` counts, and up to `sought` if the lightest is sheltered.
+// suffices reports whether the sample is large enough. While more than half of the lightest
+// count is used, the sample grows up to `looked` counts, or up to `sought` counts if the
+// lightest count is sheltered.
 func (c *lightest) suffices(looked int) bool {
 	return c.seen >= sample && (c.part <= 0.5 || c.seen >= looked && (c.seen >= sought || !c.sheltered))
 }
 
-// evict removes the counts that it finds recovered; if there are none, it
-// removes the lightest that it finds, but for keep. Unless it must, it keeps that too if
-// more than half of it is used up, for neighbours to be looked at. The table is not empty.
+// evict removes the recovered counts of a sample. If the sample has no recovered counts,
+// evict removes the lightest count, but never keep. If must is not set, and more than half of
+// the lightest count is used, evict does not remove the count, so that the neighbours are
+// searched. The table must not be empty.
 func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction) {
 	c := lightest{at: -1, part: 1}
 	if e.recovered = sh.weighSample(&c, now, p, keep, must); e.recovered > 0 || c.at < 0 || !must && c.part > 0.5 {
@@ -131,9 +136,9 @@ func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction)
 	return e
 }
 
-// weighSample finds the lightest count of a sample, and removes the recovered counts that
-// it meets. Each call begins where the one before has ended in the table, where ids stand
-// in no order that matters.
+// weighSample finds the lightest count of a sample, and removes the recovered counts. Each
+// call starts where the previous call has ended in the table. The order of IDs in the table
+// is unrelated to their weights.
 func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must bool) (recovered int) {
 	looked := thorough
 	if must {
@@ -141,7 +146,7 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 	}
 	most := sh.numbers.most()
 	if bulk*most < sh.n {
-		most = 0 // which shelters none
+		most = 0 // no count is sheltered
 	}
 	i, steps := int(sh.hand&^vain)%len(sh.slots), 0
 	for steps < len(sh.slots) && (c.seen < sample || recovered == 0 && !c.suffices(looked)) {
@@ -153,7 +158,7 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 					net = sh.uncollected(l, s)
 				}
 				if t <= now && net >= 0 {
-					sh.remove(i, p) // which may put another one there
+					sh.remove(i, p) // can move another count into slot i
 					recovered++
 					continue
 				}
@@ -170,15 +175,15 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 		steps++
 	}
 	if steps == len(sh.slots) {
-		i += sample // or the next one would look at the same counts first
+		i += sample // otherwise the next call would examine the same counts first
 	}
 	sh.hand = sh.hand&vain | uint32(i)
 	return recovered
 }
 
-// promises reports whether evict would find a count with little in use, and has the next
-// one begin elsewhere if not: where all is used up, which is when neighbours are looked
-// at, that saves most of the work.
+// promises reports whether evict would find a count with at most half of its capacity used.
+// If not, the next eviction starts at another slot. The neighbours are searched when all
+// counts are used up, and then this saves most of the work.
 func (sh *shard) promises() bool {
 	i := int(sh.hand&^vain) % len(sh.slots)
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
@@ -194,8 +199,8 @@ func (sh *shard) promises() bool {
 	return false
 }
 
-// evict makes room in sh, which is locked and has counts, as its evict does. It reports
-// whether there is any.
+// evict makes room in sh, which must be locked and must have counts. keep and must are as in
+// shard.evict. The result reports whether a count was removed.
 func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 	e := sh.evict(now, &s.placement, keep, must)
 	removed := e.recovered
@@ -210,10 +215,11 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 	return removed > 0
 }
 
-// trim evicts what is too many after id was inserted: where its shard had no other
-// count, or none with little in use. It takes from one shard after the other, since to
-// wait for one while holding another is how two callers would wait for each other: from
-// the neighbours what has little in use, and then, from id's own shard on, what is there.
+// trim evicts counts above the maximum of the store after id was inserted. This is necessary
+// if the shard of id had no other count, or no count with at most half of its capacity used.
+// trim locks one shard at a time, because two callers that wait for a shard while holding
+// another could wait for each other. First it evicts such counts from the neighbours. Then it
+// evicts any counts, starting with the shard of id.
 func (s *Store) trim(id ID, now int64) {
 	own := s.placement.shard(s.placement.of(id))
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
@@ -224,7 +230,7 @@ func (s *Store) trim(id ID, now int64) {
 	}
 }
 
-// trimShard is trim of the shard with this number, which wraps around.
+// trimShard is trim for one shard. The number wraps around.
 func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()

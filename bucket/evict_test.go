@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// spent is a count as someone has left it: units taken of a limit, so long ago.
+// spent describes a count from which units were taken some time ago.
 type spent struct {
 	limit Limit
 	units int64
@@ -51,7 +51,7 @@ func TestWhatMattersLeastGoesFirst(t *testing.T) {
 					s.Debit(id, &of.limit, epoch-int64(of.ago), of.units)
 				}
 				require.Zero(t, s.Evicted())
-				s.Take(all[8], &Limit{Rate: 11, Per: time.Hour}, epoch, 1) // nobody else's
+				s.Take(all[8], &Limit{Rate: 11, Per: time.Hour}, epoch, 1) // a limit without other counts
 				for i, id := range all {
 					_, _, held := s.Used(id, epoch)
 					require.Equal(t, i != at, held, "%d", i)
@@ -63,7 +63,7 @@ func TestWhatMattersLeastGoesFirst(t *testing.T) {
 	}
 }
 
-// denied are counts that are used up, of which nobody should begin again.
+// denied creates counts that are used up. They must not be forgotten.
 func denied(s *Store, ids []ID, l *Limit) {
 	for _, id := range ids {
 		s.Take(id, l, epoch, l.Rate)
@@ -106,7 +106,7 @@ func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 
 func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
-		for _, lasts := range []time.Duration{time.Second, time.Hour} { // less than the others, or as long
+		for _, lasts := range []time.Duration{time.Second, time.Hour} { // shorter than the other counts, or as long
 			t.Run(fmt.Sprint(c.max, " in ", c.shards, " for ", lasts), func(t *testing.T) {
 				s, all := newStore(c.max, c.shards), ids(c.max+200)
 				denied(s, all[:c.max], &Limit{Rate: 1, Per: time.Hour})
@@ -127,7 +127,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	for _, rate := range []int64{1, 10} {
-		for _, keys := range []int{1000, 40_000} { // few shards, and all that there may be
+		for _, keys := range []int{1000, 40_000} { // few shards, and the maximum number
 			l := &Limit{Rate: rate, Per: time.Hour}
 			s, all := NewStore(keys, Salt{}), ids(2*keys)
 			fill(s, all[:keys+keys/2], l)
@@ -140,14 +140,14 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Of another limit all that has more than half in use stays, whatever the flood's own keys
-// have in use.
+// All counts of another limit with more than half of their capacity used must stay, however
+// much the keys of the flood have used.
 func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
-	shards := testenv.PickFull(t, maxShards/8, maxShards) // large ones
+	shards := testenv.PickFull(t, maxShards/8, maxShards) // large shards
 	for name, c := range map[string]struct {
 		flood Limit
-		asks  int64 // of each of its keys
+		asks  int64 // asks of each key of the flood
 	}{
 		"asked for once":                        {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 1},
 		"used up by one ask":                    {Limit{Rate: 1, Per: 30 * 24 * time.Hour}, 1},
@@ -156,10 +156,10 @@ func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.
 		"used up, of a log":                     {Limit{Algorithm: SlidingLog, Rate: 10, Per: 30 * 24 * time.Hour}, 10},
 		"used up, of another's numbers but one": {Limit{Rate: 100, Per: 2 * time.Hour}, 100},
 	} {
-		// In small shards a third is at times more than half.
+		// In small shards, a third of all counts is sometimes more than half of the counts.
 		for keys, part := range map[int]int{2_000: 20, shards * 293: 3} {
 			if keys > 2_000 && name != "used up by one ask" {
-				continue // it is the same with each
+				continue // the result does not depend on the flood
 			}
 			others, shards := keys/part, shards
 			if keys == 2_000 {
@@ -169,7 +169,7 @@ func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.
 				normal := &Limit{Rate: 100, Per: time.Hour}
 				s, all := newStore(keys, shards), ids(others+2*keys)
 				for i, id := range all[:others] {
-					s.Take(id, normal, epoch, int64(60+i%41)) // from 60 used to denied
+					s.Take(id, normal, epoch, int64(60+i%41)) // from 60 used units to denied
 				}
 				for i, id := range all[others:] {
 					s.Debit(id, &c.flood, epoch+int64(i), c.asks)
@@ -186,7 +186,7 @@ func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.
 	}
 }
 
-// A limit that comes late gets its places from the limit that has filled the store.
+// A limit whose keys arrive late replaces counts of the limit that has filled the store.
 func TestALimitThatHoldsLittleIsNotShutOut(t *testing.T) {
 	const keys = 4_000
 	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}

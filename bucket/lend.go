@@ -5,52 +5,54 @@ import (
 	"time"
 )
 
-// Lease is units that are lent for Term from now on: the borrower spends them
-// elsewhere, at any time until then, without asking. To the count they are spent when
-// they are lent. What is not spent of them is refunded, by the receipt, before the
-// term ends, or stays spent.
+// Lease represents units that are lent for Term from now on. The borrower spends them on
+// another node, at any time until the term ends, without a request. The count records them as
+// spent when they are lent. Unspent units are refunded with the receipt before the term ends,
+// or stay spent.
 //
-// They are spent later than they count from, so they have to count for longer. A count
-// that was lent of is never below what it would be if each unit had been taken when it
-// was spent:
+// The units are spent later than they were recorded, so they have to count for longer. A
+// count with lent units is never below the count that would result if each unit were taken
+// when it was spent:
 //
-//   - A window's units count until it ends, whenever in it they are spent. The term ends
-//     before it does.
-//   - A log has them as an entry of when the term ends, and what is taken until then is
-//     of that entry as well: it is strict by a term at most, which is a 256th of Per.
-//   - A level falls as if they had been spent at once. So what else it holds must outlast
-//     the term, whatever is refunded meanwhile: where it would not, as much is charged
-//     on top, and drains in the term. That is a 32nd of the capacity at most.
+//   - The units of a window count until the window ends, whenever in the window they are spent. The
+//     term ends before the window.
+//   - A log records them in an entry at the end of the term. Units that are taken until then belong to
+//     the same entry. So the log is too strict by at most one term, which is a 256th of Per.
+//   - A level falls as if the units had been spent at once. So the other units in the level must not
+//     drain before the term ends, whatever is refunded in the meantime. If they would, the difference is
+//     charged on top, and drains during the term. It is at most a 32nd of the capacity.
 //
-// What is lent and may be unspent (a Lease, again: so many units, for so long) a refund
-// must not take for usage. The newest units of a window or log, which a refund without
-// a receipt returns first, may be those, and it passes over as many. Of a level it
-// leaves as many, and what drains until the term ends.
+// A refund must not treat lent units that may be unspent as usage. These units are described
+// by a Lease too: their number, and the time for which they may be spent. A refund without a
+// receipt returns the newest units of a window or log, which may be lent units, so it skips
+// as many units. In a level, it leaves as many units, and the units that drain until the term
+// ends.
 type Lease struct {
 	Units int64
 	Term  time.Duration
 }
 
 const (
-	lentPart    = 8   // of what is left, one lease has one in so many at most, so that nobody takes all of it
-	leastLent   = 2   // units: fewer are not worth a lease, and the last ones are lent to nobody
-	aheadPart   = 256 // of a log's Per, what its newest entry is ahead of now at most
-	drainedPart = 32  // of a level's capacity, what drains in a term at most
+	lentPart    = 8   // a lease has at most 1/lentPart of the remaining units, so that no borrower gets all of them
+	leastLent   = 2   // units: fewer are not worth a lease, and the last units are not lent
+	aheadPart   = 256 // the newest entry of a log is at most 1/aheadPart of Per ahead of now
+	drainedPart = 32  // at most 1/drainedPart of the capacity of a level drains in a term
 )
 
-// leastTerm is the shortest term: in less, a lease is hardly there.
+// leastTerm is the shortest term. A shorter lease would expire too soon to be useful.
 const leastTerm = uint64(2 * time.Millisecond)
 
-// Lend is TakeInto, and if it takes, it lends of what is left, want at most: fewer
-// units where few are left, or so many were spent that the copies of the count are
-// behind, and for a shorter term where the count can do no better, with as many units
-// less as the term is shorter than least, in which all that are wanted would be spent.
-// lent is what was lent before and may be unspent. Receipt is of both, the units taken
-// and those lent. A take of no unit only lends.
+// Lend is like TakeInto, but if the units are taken, Lend also lends up to want of the
+// remaining units. Fewer units are lent if few are left, or if so many units were spent that
+// the replicas of the count are behind. The term is shorter if the count does not allow the
+// wanted term. least is the time in which all wanted units would be spent: if the term is
+// shorter than least, Lend lends proportionally fewer units. lent describes the units that
+// were lent before and may be unspent. The Receipt of r is for both the units taken and the
+// units lent. With zero units, Lend only lends.
 //
-// A count's spent units that were not collected stay within the sixteenth of its
-// capacity at which Track's hurry is signalled, as far as it is up to what is lent:
-// a crash of the owner loses no more for it.
+// Lent units do not raise the uncollected units of a count above the sixteenth of its
+// capacity at which Track signals hurry. So a crash of the owner loses no more units because
+// of leases.
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.lock(id)
 	var first slot
@@ -76,8 +78,8 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 	return granted
 }
 
-// lend is Lend of a count, where no more than room units are to be spent in all. spent
-// is what it spent; what it charged on top is nobody's.
+// lend is Lend for a count. The lent units are limited so that the taken and lent units are
+// within room. spent is the number of units spent, without the units charged on top.
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -121,7 +123,7 @@ func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.D
 	return Lease{int64(lends), time.Duration(term)}, int64(n + lends)
 }
 
-// longestTerm is how long units may be lent for, of a count that is up to date.
+// longestTerm returns the longest term of a lease from a count that is up to date.
 func (l *Limit) longestTerm(v cell, now int64) uint64 {
 	switch {
 	case l.Algorithm == SlidingLog:
@@ -132,8 +134,9 @@ func (l *Limit) longestTerm(v cell, now int64) uint64 {
 	return sub(since(now, after(v.at, l.per())), 1)
 }
 
-// onTopOf is what is to be charged on top of n units, of a level that is up to date, as
-// units and 1/Per units: what drains in the term, less what else stays in it.
+// onTopOf returns the charge on top of n units, for a level that is up to date, as units and
+// 1/Per units. The charge is the amount that drains in the term, less the other units that
+// stay in the level.
 func (l *Limit) onTopOf(v cell, n, term uint64, lent Lease) (units, rest uint64) {
 	if !l.IsBucket() {
 		return 0, 0
@@ -152,8 +155,9 @@ func (l *Limit) onTopOf(v cell, n, term uint64, lent Lease) (units, rest uint64)
 	return units - stays - 1, rest + l.per() - lower
 }
 
-// drains is what drains of a level in a term at most, as units and 1/Per units: of a
-// Part at the rate of the whole, as it may be a larger part by then.
+// drains returns the maximum amount that drains from a level in a term, as units and 1/Per
+// units. For a Part, the rate of the whole is used, because the part may become larger during
+// the term.
 func (l *Limit) drains(term uint64) (units, rest uint64) {
 	units, rest, _ = split(term, l.rate(), l.per())
 	if l.wholePer > 0 {
@@ -162,8 +166,8 @@ func (l *Limit) drains(term uint64) (units, rest uint64) {
 	return units, rest
 }
 
-// aheadAtMost is how much of a log's newest entry is ahead of now at most.
+// aheadAtMost returns how far the newest entry of a log can be ahead of now.
 func (l *Limit) aheadAtMost() uint64 { return l.per() / aheadPart }
 
-// hurryAt is how many units that were spent and not collected hurry.
+// hurryAt returns the number of uncollected units at which a count is hurried.
 func (l *Limit) hurryAt() uint64 { return max(1, l.capacity()/hurryPart) }

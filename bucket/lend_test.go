@@ -10,23 +10,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-// granted is units that somebody was admitted with, when that was, and what the store
-// counts them by.
+// granted describes admitted units: when they were admitted, and the receipt under which the
+// store counts them.
 type granted struct {
 	t, units int64
 	receipt  Receipt
 }
 
-// truth is what was admitted in fact, as the algorithm counts it: leased units when they
-// were spent, and not those that never were.
+// truth records the units that were actually admitted, in the way the algorithm counts them.
+// Lent units are included when they are spent, and unspent lent units are not included.
 type truth struct {
 	l     *Limit
 	all   []granted
-	level *big.Rat // of a bucket, as of at
+	level *big.Rat // level of a bucket at the time at
 	at    int64
 }
 
-// used is what counts at a time, of windows one of which begins at start.
+// used returns the units that count at now, if one of the windows begins at start.
 func (o *truth) used(now, start int64) *big.Rat {
 	used := new(big.Rat)
 	switch o.l.Algorithm {
@@ -62,7 +62,7 @@ func (o *truth) drained(now int64) *big.Rat {
 	return level
 }
 
-// spend is of units that are admitted, which must have room.
+// spend records admitted units, for which there must be room.
 func (o *truth) spend(t *rapid.T, now, units int64, r Receipt) {
 	if !o.l.IsBucket() && o.l.Algorithm != SlidingLog {
 		require.True(t, int64(r) <= now && now-int64(r) < int64(o.l.Per), "spent when its window is over")
@@ -73,7 +73,7 @@ func (o *truth) spend(t *rapid.T, now, units int64, r Receipt) {
 	o.all = append(o.all, granted{now, units, r})
 }
 
-// refund takes the newest units away of those that count, where a window began at start.
+// refund removes the newest units that count, if a window began at start.
 func (o *truth) refund(now, start, units int64) {
 	o.level, o.at = minus(o.drained(now), rat(units)), now
 	if o.level.Sign() < 0 {
@@ -93,16 +93,15 @@ func (o *truth) refund(now, start, units int64) {
 	}
 }
 
-// held is a lease that somebody has.
+// held is a lease of a borrower.
 type held struct {
 	rest         int64
-	ends, closes int64 // when it may be spent no more, and when none of it is given back any more
+	ends, closes int64 // the times from which on the lease must not be spent, and must not be returned
 	receipt      Receipt
 }
 
-// Whatever is lent, and however it is spent or given back, beside takes and refunds,
-// and over a fail-over: what is admitted is never more than the algorithm says of the
-// moments at which it was.
+// Leases are spent and returned in random order, with takes, refunds and a fail-over in
+// between. At no moment may more units be admitted than the algorithm allows.
 func TestLeasesAdmitNothingThatTheAlgorithmWouldNot(t *testing.T) {
 	rapid.Check(t, leasesAdmitNoMore)
 }
@@ -125,9 +124,9 @@ func leasesAdmitNoMore(t *rapid.T) {
 	}
 	var leases []held
 	var takes []granted
-	failedOver := int64(0) // until when leases of the store before may be spent
+	failedOver := int64(0) // until this time, leases of the previous store may be spent
 
-	// lent is what the owner knows of what is lent: never too little.
+	// lent returns the lent units that the owner knows of, which are never too few.
 	lent := func() (out Lease) {
 		for _, h := range leases {
 			if h.closes > now {
@@ -209,7 +208,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 			}
 			i := rapid.IntRange(0, len(takes)-1).Draw(t, "take")
 			at := slices.IndexFunc(o.all, func(s granted) bool { return s == takes[i] })
-			if at >= 0 { // else some of it was refunded
+			if at >= 0 { // otherwise some of its units were refunded
 				s.RefundBeside(id, &l, now, takes[i].units, takes[i].receipt, false, lent())
 				o.all[at].units = 0
 			}
@@ -237,8 +236,8 @@ func leasesAdmitNoMore(t *rapid.T) {
 	}
 }
 
-// heldBy requires of a store that it counts what was spent, and what may yet be, at a
-// time until when nothing else happens.
+// heldBy requires that a store counts at least the units that were spent or may still be
+// spent at now, if no other operation happens until then.
 func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
 	v, units, l := counted(s, id, o.l, now)
 	used := rat(int64(units))
@@ -254,7 +253,7 @@ func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
 	require.GreaterOrEqual(t, used.Cmp(most), 0, "%v counts %v where %v were spent or may be", l.Algorithm, used, most)
 }
 
-// counted is what a store has of an id.
+// counted returns the count of an ID in a store.
 func counted(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *Limit) {
 	sh, h := s.locate(id)
 	c, l := sh.held(id, h, &s.placement, l, now)
@@ -272,7 +271,7 @@ func TestWhatIsLent(t *testing.T) {
 		name  string
 		limit Limit
 		used  int64
-		after time.Duration // the first use
+		after time.Duration // time of the first lease after the take
 		want  Lease
 		least time.Duration
 		lent  Lease
@@ -303,7 +302,7 @@ func TestWhatIsLent(t *testing.T) {
 	}
 }
 
-// The owner may be lost at any time, and with it what no copy of its counts says.
+// The owner can be lost at any time, together with the units that no replica has.
 func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 	l := Limit{Algorithm: FixedWindow, Rate: 1600, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}
@@ -319,8 +318,8 @@ func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 	require.EqualValues(t, 80, lend())
 }
 
-// The entry of a lease in a log may be older than the newest units, which a refund passes
-// over: then the refund takes of that entry.
+// The entry of a lease in a log may be older than the newest units, which a refund skips. In
+// this case the refund removes units from the entry of the lease.
 func TestUnspentLeaseComesBackWholeBesideARefund(t *testing.T) {
 	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, SlidingLog} {
 		t.Run(algorithm.String(), func(t *testing.T) {

@@ -2,12 +2,12 @@ package bucket
 
 import "math/bits"
 
-// TokenBucket and LeakyBucket hold a level of used units, which falls by Rate
-// every Per, down to none. It is kept as whole units and a rest in 1/Per units, of
-// which exactly Rate go every nanosecond: nothing is ever rounded, so a million
-// small steps leave what one large step does.
+// TokenBucket and LeakyBucket keep a level of used units, which falls by Rate every Per until
+// it is zero. The level is stored as whole units and a remainder in 1/Per units. In every
+// nanosecond the level falls by exactly Rate of these 1/Per units. No step is rounded, so a
+// million small steps have the same result as one large step.
 
-// advanceLevel lets the level fall until now.
+// advanceLevel returns the level at now.
 func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	if c.x|c.y == 0 {
 		return cell{at: now}, 0
@@ -29,8 +29,8 @@ func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	return c, c.x
 }
 
-// drain is how long a level takes to fall to none: longer than any time if Rate
-// is zero.
+// drain returns how long a level takes to fall to zero. If Rate is zero, the result is the
+// largest uint64.
 func (l *Limit) drain(units, rest uint64) uint64 {
 	if units|rest == 0 {
 		return 0
@@ -38,21 +38,23 @@ func (l *Limit) drain(units, rest uint64) uint64 {
 	return mulDivUp(units, l.per(), rest, l.rate())
 }
 
-// waitLevel is how long it takes until what is above Burst−n has drained.
+// waitLevel returns how long it takes until the units above Burst−n have drained.
 func (l *Limit) waitLevel(c cell, n uint64) uint64 {
 	return l.drain(sub(add(c.x, n), l.capacity()), c.y)
 }
 
-// refundLevel refunds at most what of the take has not drained yet: the level
-// drains in the order it was filled, and the receipt is when that take's last
-// part would have drained. Anything more has drained by now. If no take
-// followed, the level itself says how much that is; else the receipt does, less
-// the nanosecond that it was rounded up by.
+// refundLevel refunds up to n units of a take, but only units that have not drained yet. The
+// level drains in the order in which it was filled, and the receipt is the time at which the
+// last part of the take would have drained. If no take followed, the level itself limits the
+// refund. Otherwise the limit is the receipt, minus the nanosecond by which the receipt was
+// rounded up.
 //
-// units is how many whole ones that is; changed reports whether it is anything.
+// units is the number of whole units that were refunded. changed reports whether the level
+// has changed.
 //
-// Where an earlier take was refunded in between, this one drains sooner than its
-// receipt says, and up to what drained since that take is refunded once more.
+// If an earlier take was refunded in between, the units of this take drain sooner than the
+// receipt indicates. In this case, up to as many units as have drained since the earlier take
+// are refunded a second time.
 func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (units uint64, changed bool) {
 	per, rate := l.per(), l.rate()
 	units, rest := n, uint64(0)
@@ -61,7 +63,8 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (unit
 		if onlyIfLast && !last {
 			return 0, false
 		}
-		// Above one unit a nanosecond, takes can follow within the rounding.
+		// If Rate is more than one unit per nanosecond, the rounding can hide a take that
+		// followed.
 		if rate > 0 && (!last || rate > per) {
 			left := since(c.at, int64(r))
 			if u, f, ok := split(sub(left, 1), rate, per); ok && u < n {
@@ -81,8 +84,8 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (unit
 	return units, true
 }
 
-// split is a·b 1/per units, as whole units and the rest; false if the units do not
-// fit in a uint64.
+// split returns a·b/per as whole units and a remainder in 1/per units. ok is false if the
+// units do not fit in a uint64.
 func split(a, b, per uint64) (units, rest uint64, ok bool) {
 	hi, lo := bits.Mul64(a, b)
 	if hi >= per {
@@ -92,7 +95,8 @@ func split(a, b, per uint64) (units, rest uint64, ok bool) {
 	return units, rest, true
 }
 
-// lower takes units and the rest from the level; false if that leaves none.
+// lower subtracts units and rest from the level, or returns false if the result would be zero
+// or less.
 func lower(c cell, units, rest, per uint64) (cell, bool) {
 	if c.x < units || c.x == units && c.y <= rest {
 		return c, false

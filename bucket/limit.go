@@ -8,89 +8,92 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Algorithm says how a limit counts. The zero value is SlidingWindow.
+// Algorithm is the algorithm of a limit. The zero value is SlidingWindow.
 type Algorithm uint8
 
 const (
-	// SlidingWindow keeps two counters and estimates the units of the last
-	// Per as if those of the window before had come evenly, one by one.
+	// SlidingWindow keeps two counters, and estimates the units of the last Per as if the
+	// units of the previous window had been spent evenly, one by one.
 	SlidingWindow Algorithm = iota
-	// SlidingLog remembers each admission: exact in every window of Per.
+	// SlidingLog records each admission, which is exact in every window of length Per.
 	SlidingLog
-	// FixedWindow counts in windows of Per, the first of which starts at the
-	// key's first ask, or in those of a calendar, which Start names.
+	// FixedWindow counts in windows of length Per. The first window starts at the first ask
+	// of the key. With Start, the windows are those of a calendar.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket
-	// LeakyBucket is TokenBucket's arithmetic as a queue: at most Burst units
-	// wait, and they are served at Rate per Per.
+	// LeakyBucket uses the arithmetic of TokenBucket as a queue: at most Burst units wait,
+	// and they are served at Rate per Per.
 	LeakyBucket
-	// InFlight has at most Rate units held at once. They come back as they are released,
-	// not with time, so that a Store does not count them.
+	// InFlight allows at most Rate units to be held at once. Units return when they are
+	// released, not with time, so a Store does not count them.
 	InFlight
 )
 
-// algorithmNames are those that files, metrics and logs have.
+// algorithmNames are the names in files, metrics and logs.
 var algorithmNames = enum.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight"}}
 
-// String returns the name that rules files have, like "sliding_window".
+// String returns the name that rules files use, like "sliding_window".
 func (a Algorithm) String() string { return algorithmNames.String(a) }
 
 // MarshalText returns the name, and an error for an unknown Algorithm.
 func (a Algorithm) MarshalText() ([]byte, error) { return algorithmNames.MarshalText(a) }
 
-// UnmarshalText reads the name. The error says what to write.
+// UnmarshalText parses the name. If the name is unknown, the error suggests a valid name.
 func (a *Algorithm) UnmarshalText(name []byte) error { return algorithmNames.UnmarshalText(a, name) }
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
 
-// IsBucket reports whether the limit has a level that falls, and a Burst. The others count
-// in windows, and may have a Start.
+// IsBucket reports whether the limit has a level that falls, and a Burst. Other limits count
+// in windows, and some can have a Start.
 func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 
-// Limit is the numbers of a limit, all that the arithmetic needs of it.
+// Limit contains the numbers of a limit. The arithmetic needs no other information about a
+// limit.
 //
-// A share of a limit is a Limit too, and may be of nothing: a Rate of 0 never
-// refills, and a capacity of 0 denies every ask. As a Burst of 0 stands for Rate,
-// a share of a Burst that comes to nothing is written as a Burst below zero. Whole
-// says what it is a share of: debts are held to that, as they may be of all of it.
+// A share of a limit is a Limit too, and can be empty: with a Rate of 0 it never refills, and
+// with a capacity of 0 it denies every ask. Because a Burst of 0 means Rate, an empty share
+// of a Burst is represented by a negative Burst. Whole is the capacity of the limit that the
+// share belongs to. It bounds debts, because a debt may be as large as the whole limit.
 type Limit struct {
 	Algorithm Algorithm
 	Rate      int64         // units ...
 	Per       time.Duration // ... per this long; 0 of InFlight
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
-	Version   uint64        // of the rules it came from; the higher one holds
-	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
-	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. SlidingWindow: when one of its windows does, which follow each other Per by Per. Zero: windows start at the key's first ask
+	Version   uint64        // version of the rules that the limit is from; the higher version judges
+	Whole     int64         // capacity of the limit that this is a share of; zero if it is not a share
+	Start     int64         // FixedWindow: the start of the calendar's window that the ask is for. SlidingWindow: the start of any of its windows, which follow each other by Per. Zero: windows start at the first ask of the key
 
-	// Durable has snapshots hold the counts of this limit. It judges nothing.
+	// Durable makes snapshots contain the counts of this limit. Decisions do not depend on
+	// it.
 	Durable bool
 
-	// Of the limit that this is a Part of, else zero. They judge nothing.
+	// The numbers of the limit that this is a Part of, else zero. They do not affect
+	// decisions.
 	wholeRate int64
 	wholePer  time.Duration
 }
 
-// The ranges that Validate accepts.
+// These are the ranges that Validate accepts.
 const (
-	maxUnits  = 1_000_000_000_000 // of Rate and Burst
-	maxLogged = 100_000           // of a SlidingLog's Rate, which costs memory for each unit
+	maxUnits  = 1_000_000_000_000 // maximum of Rate and Burst
+	maxLogged = 100_000           // maximum Rate of a SlidingLog, which uses memory for each unit
 	minPer    = time.Millisecond
 	maxPer    = 366 * 24 * time.Hour
 	maxStart  = 1 << 62
-	maxRefill = 100 * 365 * 24 * time.Hour // of a whole Burst: twice it, and the year 2026, fit in int64 nanoseconds
+	maxRefill = 100 * 365 * 24 * time.Hour // time to refill a whole Burst: twice this time, added to the year 2026, fits in int64 nanoseconds
 )
 
-// Capacity is the most that the limit has to give at one time: Rate, or for the
-// buckets Burst (Rate if that is zero). It is never below zero.
+// Capacity returns the maximum number of units that the limit grants at one time: Rate, or
+// for the buckets Burst (Rate if Burst is zero). It is never below zero.
 func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 
-// Validate reports everything that is wrong with the limit at once, each with
-// the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
-// SlidingLog, to 100,000), a Per outside 1 ms to 366 days (of InFlight, but 0), a Burst outside 0 to
-// 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
-// years to refill, a Whole outside 0 to 10¹², and a Start for any but FixedWindow and
-// SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
+// Validate reports all invalid fields of the limit at once, each with its value: an unknown
+// Algorithm, a Rate outside 1 to 10¹² (for a SlidingLog, 1 to 100,000), a Per outside 1 ms to
+// 366 days (for InFlight, any Per but 0), a Burst outside 0 to 10¹², a Burst for an algorithm
+// without one, a Burst that takes more than 100 years to refill, a Whole outside 0 to 10¹²,
+// and a Start for an algorithm other than FixedWindow and SlidingWindow, or more than 146
+// years from the epoch. It returns nil if the limit is valid.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {
@@ -134,22 +137,22 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// is reports whether two limits judge the same. It takes a check a nanosecond less than !=,
-// for which the compiler calls a function that compares memory.
+// is reports whether two limits judge in the same way, and is faster than != by a nanosecond
+// per check, because the compiler implements != by a call of a function that compares memory.
 func (l *Limit) is(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole && l.Durable == o.Durable
 }
 
-// DurableFrom is the Per from which limits are Durable unless they state otherwise.
+// DurableFrom is the Per from which on limits are Durable by default.
 const DurableFrom = time.Hour
 
-// DurableByPer reports whether a limit of this Per is Durable if nothing is stated.
+// DurableByPer reports whether a limit with this Per is Durable by default.
 func (l *Limit) DurableByPer() bool { return l.Per >= DurableFrom && l.Algorithm != InFlight }
 
-// otherwise marks the code of a limit whose Durable is not what its Per says.
+// otherwise marks the code of a limit whose Durable differs from the default for its Per.
 const otherwise = 0x80
 
-// Code returns the byte that stands for Algorithm and Durable in messages.
+// Code returns the byte that represents Algorithm and Durable in messages.
 func (l *Limit) Code() byte {
 	if l.Durable != l.DurableByPer() {
 		return byte(l.Algorithm) | otherwise
@@ -157,19 +160,19 @@ func (l *Limit) Code() byte {
 	return byte(l.Algorithm)
 }
 
-// SetCode sets Algorithm and Durable, of a limit that has its Per already.
+// SetCode sets Algorithm and Durable. The Per of the limit must be set.
 func (l *Limit) SetCode(code byte) {
 	l.Algorithm = Algorithm(code &^ otherwise)
 	l.Durable = l.DurableByPer() != (code&otherwise != 0)
 }
 
-// The numbers as the arithmetic wants them, in ranges where nothing overflows
-// also when nobody called Validate.
+// The following methods limit the numbers to ranges in which no arithmetic overflows, even if
+// Validate was not called.
 
 func (l *Limit) rate() uint64 { return uint64(min(max(l.Rate, 0), maxUnits)) }
 func (l *Limit) per() uint64  { return uint64(max(l.Per, 1)) }
 
-// most is what may be used at most, debts included.
+// most returns the maximum number of units that may be used, including debts.
 func (l *Limit) most() uint64 { return 2 * max(l.capacity(), uint64(min(max(l.Whole, 0), maxUnits))) }
 
 func (l *Limit) capacity() uint64 {

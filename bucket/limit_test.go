@@ -12,7 +12,7 @@ func TestValidateReportsEveryProblemAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		limit Limit
-		says  []string // nothing if it is valid
+		says  []string // empty if the limit is valid
 	}{
 		{"the least of all", Limit{Rate: 1, Per: time.Millisecond}, nil},
 		{"the most of all", Limit{Algorithm: TokenBucket, Rate: maxUnits, Per: maxPer, Burst: maxUnits}, nil},

@@ -2,29 +2,30 @@ package bucket
 
 import "encoding/binary"
 
-// log is the entries of a SlidingLog: what was admitted when, oldest first. An
-// entry at t counts while now−t < Per, which is exact in every half-open window.
+// log contains the entries of a SlidingLog, oldest first. An entry records the time and the
+// number of units that were admitted. An entry at t counts while now−t < Per, which is exact
+// in every half-open window.
 //
-// An entry of one unit is one varint, the nanoseconds since the entry before,
-// doubled: 4 bytes up to 134 ms, 5 up to 17 s. Any other is two varints, the
-// time and the units, both doubled plus one, so that entries can be read from
-// either end. The cell beside it holds the units and the times of the first entry,
-// whose own time field means nothing, and of the last.
+// An entry of one unit is one varint: the time since the previous entry in nanoseconds,
+// doubled. It takes 4 bytes up to 134 ms and 5 bytes up to 17 s. Any other entry is two
+// varints, the time and the units, both doubled plus one, so that entries can be read from
+// either end. The cell of the count holds the number of units, and the times of the first and
+// the last entry. The time field of the first entry is meaningless.
 type log struct {
 	buf   []byte
-	head  int    // where the oldest entry starts; what is before has expired
-	net   int64  // units spent since the count was collected
-	edits uint64 // changes other than at the end; no two logs of a shard ever have one number
+	head  int    // start of the oldest entry; the bytes before it have expired
+	net   int64  // number of units spent since the count was last collected
+	edits uint64 // number of changes other than at the end; never the same in two logs of a shard
 }
 
-// maxEntry is the most bytes of one entry.
+// maxEntry is the maximum length of one entry in bytes.
 const maxEntry = 2 * binary.MaxVarintLen64
 
 func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
 	if c.x == 0 || since(c.at, now) >= per {
 		return cell{at: now}, 0
 	}
-	for since(int64(c.y), now) >= per { // the newest one may be ahead of now
+	for since(int64(c.y), now) >= per { // the newest entry may be ahead of now
 		_, units, next := g.next(g.head)
 		if units >= c.x || next == len(g.buf) {
 			return cell{at: now}, 0
@@ -37,7 +38,8 @@ func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
 	return c, c.x
 }
 
-// spend adds an entry; or to the newest one, if the clock has not moved on.
+// spend adds an entry of n units. If now is not after the newest entry, it adds the units to
+// that entry.
 func (g *log) spend(c cell, now int64, n uint64) cell {
 	switch {
 	case n == 0:
@@ -59,7 +61,7 @@ func (g *log) spend(c cell, now int64, n uint64) cell {
 	return c
 }
 
-// forget takes the oldest n units out of the log.
+// forget removes the first n units of the log.
 func (g *log) forget(c cell, n uint64) cell {
 	for n > 0 && c.x > 0 {
 		delta, units, next := g.next(g.head)
@@ -68,7 +70,7 @@ func (g *log) forget(c cell, n uint64) cell {
 	return c
 }
 
-// wait is how long it takes from now until the oldest entries that hold need units
+// wait returns how long it takes from now until the oldest entries with at least need units
 // have expired.
 func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	t, off := int64(c.y), g.head
@@ -85,8 +87,8 @@ func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	return since(now, after(t, per))
 }
 
-// refund takes n units from the entry at r, or without a receipt from the newest, but
-// for so many as it passes over.
+// refund removes up to n units from the entry at r. If r is 0, the newest pass units are
+// skipped, and the units before them are removed.
 func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (refunded uint64) {
 	if c.x == 0 || n == 0 || onlyIfLast && int64(r) != c.at {
 		return 0
@@ -119,8 +121,9 @@ func (g *log) refundAt(c *cell, n uint64, r int64) uint64 {
 	}
 }
 
-// reduce takes up to n units from the entry at buf[start:end], and the entry out
-// of the log if none are left. What it writes is never longer than what was there.
+// reduce removes up to n units from the entry at buf[start:end], and removes the entry from
+// the log if no units are left in it. The new bytes are never longer than the bytes that they
+// replace.
 func (g *log) reduce(c *cell, start, end int, delta, units, n uint64) uint64 {
 	n = min(n, units, c.x)
 	c.x -= n
@@ -146,7 +149,7 @@ func (g *log) reduce(c *cell, start, end int, delta, units, n uint64) uint64 {
 	return n
 }
 
-// replace puts one entry where buf[start:end] is.
+// replace replaces buf[start:end] with one entry.
 func (g *log) replace(start, end int, delta, units uint64) {
 	tail := g.buf[end:]
 	g.buf = g.buf[:start]
@@ -166,8 +169,9 @@ func appendEntry(b []byte, delta, units uint64) []byte {
 	return binary.AppendUvarint(b, units<<1|1)
 }
 
-// after is the first entry that came after m, and its time, and what m has of its
-// units; len(buf) if there is none. It reads back from the end, where m mostly is.
+// after returns the offset and the time of the first entry after m, and the number of its
+// units that m includes. The offset is len(buf) if there is no such entry. The search starts
+// at the end of the log, because m is usually near the end.
 func (g *log) after(c cell, m Mark) (t int64, off int, has uint64) {
 	off, next := len(g.buf), c.at
 	for off > g.head {
@@ -184,8 +188,8 @@ func (g *log) after(c cell, m Mark) (t int64, off int, has uint64) {
 	return t, off, 0
 }
 
-// next reads the entry that starts at off, and returns where the one after it
-// does. What is no entry ends the log.
+// next reads the entry that starts at off, and returns the offset of the next entry. An
+// invalid entry ends the log.
 func (g *log) next(off int) (delta, units uint64, next int) {
 	v, k := binary.Uvarint(g.buf[off:])
 	if k <= 0 {
@@ -202,7 +206,7 @@ func (g *log) next(off int) (delta, units uint64, next int) {
 	return v >> 1, u >> 1, off + k
 }
 
-// last reads the entry that ends at end, and returns where it starts.
+// last reads the entry that ends at end, and returns the offset of the start of the entry.
 func (g *log) last(end int) (start int, delta, units uint64) {
 	v, start := g.varintBefore(end)
 	if v&1 == 0 {
@@ -225,22 +229,23 @@ func (g *log) varintBefore(end int) (v uint64, start int) {
 	return v, start
 }
 
-// compact makes room for an entry where expired ones were, once these are the
-// larger part: each byte is moved once for one that was dropped, at most.
+// compact moves the entries to the front of the buffer if there is no room for another entry
+// and more than half of the buffer has expired. So at most one byte is moved for each byte
+// that is dropped.
 func (g *log) compact() {
 	if cap(g.buf)-len(g.buf) >= maxEntry || g.head <= len(g.buf)/2 {
 		return
 	}
 	live := g.buf[g.head:]
 	g.head = 0
-	if cap(g.buf) > 8*len(live)+smallLog { // a burst has passed: let its memory go
+	if cap(g.buf) > 8*len(live)+smallLog { // a burst has passed: release its memory
 		g.buf = append(make([]byte, 0, 2*len(live)+maxEntry), live...)
 		return
 	}
 	g.buf = g.buf[:copy(g.buf, live)]
 }
 
-// smallLog is how many bytes an empty log keeps.
+// smallLog is the maximum capacity in bytes that an empty log keeps.
 const smallLog = 256
 
 func (g *log) clear() {

@@ -35,8 +35,7 @@ func entries(t require.TestingT, c *cell, g *log) (list []admission) {
 	return list
 }
 
-// logKeepsItsEntries plays long schedules, as many entries as it takes to drop,
-// move and splice them.
+// logKeepsItsEntries plays schedules that are long enough to drop, move and splice entries.
 func logKeepsItsEntries(t *rapid.T) {
 	l := Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 500).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1, int64(maxPer)).Draw(t, "per"))}
 	k, o := newCount(l), &logOracle{l: &l}
@@ -60,7 +59,7 @@ func logKeepsItsEntries(t *rapid.T) {
 			require.LessOrEqual(t, ceil(o.used(now))+units, l.Rate)
 			o.spend(now, units)
 		}
-		var want []admission // entries of one time are one
+		var want []admission // entries with the same time are joined
 		for _, a := range o.live(now) {
 			if i := len(want) - 1; i >= 0 && want[i].t == a.t {
 				want[i].units += a.units
@@ -76,8 +75,8 @@ func logKeepsItsEntries(t *rapid.T) {
 
 func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
 
-// What debits are above a debt's bound, a log denies until it has recovered, too: it
-// decides as one that forgets nothing.
+// Debits above the bound of a debt are denied by a log until it has recovered: it decides
+// like a log that drops no entries.
 func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	steps := testenv.PickFull(t, 80, 200)
@@ -93,7 +92,7 @@ func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
 				s.Debit(id, &l, now, units)
 			case 1:
 				s.SpendElsewhere(id, &l, now, units)
-			case 2: // as it does where a count is replaced by a copy
+			case 2: // as when a count is replaced by a replica
 				var c Count
 				if _, _, held := s.Export(id, now, Mark{}, &c); !held {
 					continue
@@ -121,7 +120,7 @@ func TestALogIsCompact(t *testing.T) {
 	for _, test := range []struct {
 		rate  int64
 		per   time.Duration
-		bytes float64 // an entry, at most
+		bytes float64 // maximum per entry
 	}{
 		{100, time.Second, 4},
 		{100, time.Minute, 5},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// mulDiv is ⌊a·b/d⌋, or the largest uint64 if that is less or d is zero.
+// mulDiv returns ⌊a·b/d⌋. If that does not fit or d is zero, it returns the largest uint64.
 func mulDiv(a, b, d uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi >= d {
@@ -16,7 +16,8 @@ func mulDiv(a, b, d uint64) uint64 {
 	return q
 }
 
-// mulDivUp is ⌈(a·b + c)/d⌉, or the largest uint64 if that is less or d is zero.
+// mulDivUp returns ⌈(a·b + c)/d⌉. If that does not fit or d is zero, it returns the largest
+// uint64.
 func mulDivUp(a, b, c, d uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	lo, carry := bits.Add64(lo, c, 0)
@@ -31,7 +32,7 @@ func mulDivUp(a, b, c, d uint64) uint64 {
 	return q
 }
 
-// add is a + b, or the largest uint64 if that is less.
+// add returns a + b, or the largest uint64 if the sum does not fit.
 func add(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry != 0 {
@@ -40,10 +41,10 @@ func add(a, b uint64) uint64 {
 	return sum
 }
 
-// sub is a − b, or zero if that is more.
+// sub returns a − b, or zero if b is larger than a.
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
-// since is how long now is after at: zero if it is before.
+// since returns the time from at to now, or zero if now is before at.
 func since(at, now int64) uint64 {
 	if now <= at {
 		return 0
@@ -51,7 +52,7 @@ func since(at, now int64) uint64 {
 	return uint64(now) - uint64(at)
 }
 
-// after is at + d, or the end of time if that is sooner.
+// after returns at + d, or the largest int64 if the sum does not fit.
 func after(at int64, d uint64) int64 {
 	if d > since(at, math.MaxInt64) {
 		return math.MaxInt64
@@ -59,7 +60,7 @@ func after(at int64, d uint64) int64 {
 	return int64(uint64(at) + d)
 }
 
-// before is at − d, or the beginning of time if that is later.
+// before returns at − d, or the smallest int64 if the difference does not fit.
 func before(at int64, d uint64) int64 {
 	if d > since(math.MinInt64, at) {
 		return math.MinInt64
@@ -67,8 +68,8 @@ func before(at int64, d uint64) int64 {
 	return int64(uint64(at) - d)
 }
 
-// until is how long it is from now to at + d: zero if that is past, and the
-// longest duration if it is farther.
+// until returns the time from now to at + d. It returns zero if at + d has passed, and the
+// largest Duration if the result does not fit.
 func until(at int64, d uint64, now int64) time.Duration {
 	d = add(sub(d, since(at, now)), since(now, at))
 	return time.Duration(min(d, math.MaxInt64))

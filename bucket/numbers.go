@@ -1,37 +1,38 @@
 package bucket
 
-// numbers are what judges a shard's counts, and whose their totals are: a slot
-// refers to both by one index. Index 0 is none of them. The zero value is ready for
-// use.
+// numbers contains the limits that judge the counts of a shard, and the origins of their
+// totals. A slot refers to both by one index. Index 0 refers to no entry. The zero value is
+// ready for use.
 type numbers struct {
 	at []entry
 }
 
-// entry is the limit that judges a count, and the origin of its total. The two share
-// an index because almost every count of a limit has one of few origins, so that a
-// slot needs no room for the second. A check reads the limit alone.
+// entry contains the limit that judges a count, and the origin of its total. The counts of a
+// limit usually have few different origins. A common index for limit and origin saves a
+// second index in each slot. A check only reads the limit.
 //
-// Evictions rely on judged: in the first entry of a limit it is the number of slots that
-// refer to any entry of that limit. A slot that changes its limit other than by judgeBy,
-// or that enters or leaves the table without judge, breaks that.
+// Evictions rely on judged: in the first entry of a limit, it is the number of slots that
+// refer to any entry of that limit. This breaks if a slot changes its limit without judgeBy,
+// or enters or leaves the table without judge.
 type entry struct {
 	Limit
 	by     originSeries
-	first  uint32 // the first entry of this limit, as far as find finds it
-	judged int32  // in that one: the slots that refer to any of them
+	first  uint32 // the first entry of this limit, as far as find has found it
+	judged int32  // in the first entry: the number of slots that refer to any entry of this limit
 }
 
-// originSeries is whose a total is, and in which series: zero if it is nobody's.
+// originSeries is the origin of a total and its series. The zero value means that the total
+// has no origin.
 type originSeries struct {
 	origin uint64
 	series int64
 }
 
-// nearest is how many of the entries a search looks at. There are seldom more;
-// if there are, one of them can be there twice until prune drops it.
+// nearest is the number of entries that a search examines. There are seldom more entries. If
+// there are, an entry can exist twice until prune removes the duplicate.
 const nearest = 64
 
-// find is the index of l and by, 0 if they are not among the latest.
+// find returns the index of l and by, or 0 if they are not among the latest entries.
 func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.by == by && e.Limit == *l {
@@ -41,7 +42,7 @@ func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	return 0
 }
 
-// first is the first entry of l, 0 if there is none.
+// first returns the first entry of l, or 0 if there is no entry of l.
 func (n *numbers) first(l *Limit) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.Limit == *l {
@@ -51,7 +52,8 @@ func (n *numbers) first(l *Limit) uint32 {
 	return 0
 }
 
-// most is how many counts that limit judges that judges most, as far as find finds it.
+// most returns the number of counts of the limit that judges the most counts, as far as find
+// finds them.
 func (n *numbers) most() (judged int32) {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		judged = max(judged, n.at[i].judged)
@@ -59,10 +61,10 @@ func (n *numbers) most() (judged int32) {
 	return judged
 }
 
-// counts is how many counts the limit of an entry judges.
+// counts returns the number of counts that the limit of an entry judges.
 func (n *numbers) counts(by uint32) int32 { return n.at[n.at[by].first].judged }
 
-// judge takes note that so many more slots refer to an entry.
+// judge adds more to the number of slots that refer to the limit of an entry.
 func (n *numbers) judge(by uint32, more int32) { n.at[n.at[by].first].judged += more }
 
 func (n *numbers) full() bool { return len(n.at) == cap(n.at) }
@@ -80,13 +82,13 @@ func (n *numbers) add(l *Limit, by originSeries) uint32 {
 	return at
 }
 
-// prune drops the entries that no slot refers to, and leaves room for as many
-// again, so that it need not be called soon.
+// prune removes the entries that no slot refers to. There is then room for at least as many
+// new entries, so that prune is not called again soon.
 func (n *numbers) prune(slots []slot) {
 	if len(n.at) == 0 {
 		return
 	}
-	used := make([]uint32, len(n.at)) // how often, and then the new index
+	used := make([]uint32, len(n.at)) // 1 if the entry is used, and then its new index
 	for i := range slots {
 		used[slots[i].judge()] = 1
 	}
@@ -98,7 +100,7 @@ func (n *numbers) prune(slots []slot) {
 		Limit
 		originSeries
 	}
-	var once map[whose]uint32 // only where some may be there twice
+	var once map[whose]uint32 // only if some entries may exist twice
 	if live >= nearest {
 		once = make(map[whose]uint32, live)
 	}
@@ -129,7 +131,7 @@ func (n *numbers) prune(slots []slot) {
 		spare = max(16, live)
 	}
 	if once != nil {
-		spare = max(spare, len(slots)/64) // a search often fails, and each pruning looks at all slots
+		spare = max(spare, len(slots)/64) // searches often fail, and each call of prune reads all slots
 	}
 	used[0] = 0
 	for i := range slots {

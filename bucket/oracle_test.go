@@ -8,16 +8,17 @@ import (
 	"sort"
 )
 
-// The oracles are the algorithms as one would say them: lists of everything that
-// was admitted, or rationals, and no care for time or space.
+// The oracles implement the definitions of the algorithms: they keep lists of all admissions,
+// or rationals, and do not save time or memory.
 
 type oracle interface {
-	// used is what counts at now. It changes nothing.
+	// used returns the units that count at now. It changes nothing.
 	used(now int64) *big.Rat
 	// spend adds n units and returns the receipt.
 	spend(now, n int64) Receipt
 	refund(now, n int64, r Receipt, onlyIfLast bool) bool
-	// debitAt adds n units to those that the receipt is of, and reports whether they count yet.
+	// debitAt adds n units to the units of the receipt, and reports whether these still
+	// count.
 	debitAt(now, n int64, r Receipt) bool
 }
 
@@ -48,7 +49,7 @@ func least(a, b *big.Rat) *big.Rat {
 	return b
 }
 
-// ceil rounds up, and caps at the largest int64.
+// ceil rounds up, and limits the result to the largest int64.
 func ceil(r *big.Rat) int64 {
 	q, m := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
 	if m.Sign() > 0 {
@@ -60,7 +61,7 @@ func ceil(r *big.Rat) int64 {
 	return q.Int64()
 }
 
-// elapsed is now − at without overflow, never below zero.
+// elapsed returns now − at without overflow, and never below zero.
 func elapsed(at, now int64) *big.Rat {
 	if now <= at {
 		return new(big.Rat)
@@ -77,7 +78,7 @@ func sum(list []admission) (units int64) {
 	return units
 }
 
-// fixedOracle: a window and the list of what was admitted in it.
+// fixedOracle keeps a window and the list of its admissions.
 type fixedOracle struct {
 	l     *Limit
 	start int64
@@ -135,8 +136,8 @@ func (o *fixedOracle) debitAt(now, n int64, r Receipt) bool {
 	return true
 }
 
-// slidingOracle: every admission under the start of its window. Those of the window
-// before are taken as having come evenly spread, each at a time of its own.
+// slidingOracle keeps every admission under the start of its window. The units of the
+// previous window are assumed to be evenly spread, each at its own time.
 type slidingOracle struct {
 	l     *Limit
 	start int64
@@ -152,19 +153,19 @@ func (o *slidingOracle) in(start int64) (units int64) {
 	return units
 }
 
-// counting is the units that count at now, if the open window began at start.
+// counting returns the units that count at now, if the open window began at start.
 func (o *slidingOracle) counting(start, now int64) int64 {
 	per, before := int64(o.l.Per), o.in(start-int64(o.l.Per))
 	now = max(now, start)
 	expired := sort.Search(int(before), func(k int) bool {
 		after := new(big.Int).Mul(big.NewInt(int64(k)), big.NewInt(per))
-		t := start - per + after.Div(after, big.NewInt(before)).Int64() // when the k-th came
+		t := start - per + after.Div(after, big.NewInt(before)).Int64() // time of the k-th unit
 		return elapsed(t, now).Cmp(rat(per)) < 0
 	})
 	return before - int64(expired) + o.in(start)
 }
 
-// opens is when a window opens that follows none.
+// opens returns the start of a window that has no previous window.
 func (o *slidingOracle) opens(now int64) int64 {
 	if o.l.Start == 0 {
 		return now
@@ -173,8 +174,8 @@ func (o *slidingOracle) opens(now int64) int64 {
 	return now - into.Mod(into, big.NewInt(int64(o.l.Per))).Int64()
 }
 
-// at is the start of the window that now is in: the one that is open while
-// anything counts that was spent in it or the one before, else a new one.
+// at returns the start of the window at now. The open window continues while any units of it
+// or of the previous window count. Otherwise a new window starts.
 func (o *slidingOracle) at(now int64) int64 {
 	per := int64(o.l.Per)
 	start := o.start
@@ -259,7 +260,7 @@ func (o *slidingOracle) debitAt(now, n int64, r Receipt) bool {
 	return true
 }
 
-// logOracle: every admission.
+// logOracle keeps every admission.
 type logOracle struct {
 	l   *Limit
 	all []admission
@@ -293,7 +294,7 @@ func (o *logOracle) spend(now, n int64) Receipt {
 	return Receipt(now)
 }
 
-// forget drops the oldest units.
+// forget removes the oldest units.
 func (o *logOracle) forget(n int64) {
 	for n > 0 {
 		k := min(n, o.all[0].units)
@@ -341,7 +342,7 @@ func (o *logOracle) debitAt(now, n int64, r Receipt) bool {
 	return true
 }
 
-// levelOracle: a rational level.
+// levelOracle keeps a rational level.
 type levelOracle struct {
 	l     *Limit
 	now   int64

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Part is so many of the limit's units, which recover at the same part of its rate,
-// from 0 to its Capacity. A bucket's Rate is that of a multiple of Per, where it
-// takes one to be exact within a thousandth; it is never above the part.
+// Part returns a limit with the given number of units of l, which recover at the same part of
+// the rate. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
+// multiple of Per if this is necessary for a precision of a thousandth. The rate is never
+// higher than the exact part.
 func (l *Limit) Part(units int64) Limit {
 	p := *l
 	p.Whole, p.wholeRate, p.wholePer = l.Capacity(), l.Rate, l.Per
@@ -33,19 +34,19 @@ func (l *Limit) Part(units int64) Limit {
 	}
 	rate, _ := bits.Div64(hi, lo, uint64(p.Whole))
 	if p.Rate, p.Per = int64(rate), p.Per*time.Duration(times); p.Validate() != nil {
-		p.Burst = -1 // what is spent would not recover in any time that counts
+		p.Burst = -1 // the units would take too long to recover
 	}
 	return p
 }
 
-// partOf reports whether Part made l of whole.
+// partOf reports whether l is a Part of whole.
 func (l *Limit) partOf(whole *Limit) bool {
 	return l.wholeRate == whole.Rate && l.wholePer == whole.Per && l.Whole == whole.Capacity() &&
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
-// partOf is the part of whole that SetPart has set for the count in slot i, nil if it
-// has not, or i is below zero.
+// partOf returns the part of whole that SetPart has set for the count in slot i. It returns
+// nil if no such part is set, or if i is negative.
 func (sh *shard) partOf(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
 		return nil
@@ -56,10 +57,10 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 	return nil
 }
 
-// SetPart lets the part judge a count, of the whole that it is a Part
-// of: from then on TakePart needs no part as an argument. That ends with
-// ClearPart, and whenever another limit judges the count, or another node's count
-// takes its place. Without a count of id it does nothing.
+// SetPart makes part judge a count. Afterwards TakePart takes from this count by the whole of
+// part, without part as an argument. This ends with ClearPart, when another limit judges the
+// count, or when the count of another node replaces the count. SetPart does nothing if there
+// is no count of id, or if the limit that judges it has other numbers.
 func (s *Store) SetPart(id ID, part *Limit) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -76,8 +77,8 @@ func (s *Store) SetPart(id ID, part *Limit) {
 	c.limit |= parted
 }
 
-// ClearPart takes back what SetPart said. TakePart has taken before it returns, or
-// does not take any more.
+// ClearPart ends the effect of SetPart. A concurrent TakePart has either taken before
+// ClearPart returns, or does not take.
 func (s *Store) ClearPart(id ID) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -86,8 +87,8 @@ func (s *Store) ClearPart(id ID) {
 	sh.mu.Unlock()
 }
 
-// TakePart is TakeInto by the part of whole that SetPart has set. It does nothing and
-// returns false if none is set, or one of another whole.
+// TakePart is like TakeInto, with the part of whole that SetPart has set. It returns false
+// and does nothing if no part is set, or if the part belongs to another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, i := s.lockSlot(id)
 	l := sh.partOf(i, whole)

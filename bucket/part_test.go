@@ -14,7 +14,7 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 	id := ID{1, 2}
 	for name, c := range map[string]struct {
 		do     func(s *Store)
-		whole  Limit // that is asked by afterwards
+		whole  Limit // limit of the asks that follow
 		judges bool
 	}{
 		"takes by it":             {func(s *Store) { s.Take(id, &part, origin, 1) }, whole, true},

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// searched are ids that somebody has searched for who knows the hash that makes them:
-// those of a sequence that choose accepts.
+// searched returns IDs found by an attacker who knows the hash function: the IDs of a
+// sequence that choose accepts.
 func searched(n int, choose func(ID) bool) []ID {
 	rng := rand.New(rand.NewPCG(11, 12))
 	found := make([]ID, 0, n)
@@ -25,8 +25,8 @@ func searched(n int, choose func(ID) bool) []ID {
 	return found
 }
 
-// probes is how many slots a check of each of the ids looks at, on average and at most,
-// and how many of them the fullest shard holds.
+// probes returns the average and the maximum number of slots that a check of one of the IDs
+// reads, and the number of IDs in the fullest shard.
 func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	total, shards := 0, map[*shard]int{}
 	for _, id := range ids {
@@ -44,8 +44,8 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	return float64(total) / float64(len(ids)), most, fullest
 }
 
-// TestAFullTableIsProbedForFewSlots looks for ids that are there and for ids that are not,
-// in tables that would grow with the next count.
+// TestAFullTableIsProbedForFewSlots searches for present and absent IDs in tables that would
+// grow with the next count.
 func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	s := newStoreOf(1<<20, 1, Salt{1, 2})
@@ -73,8 +73,8 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 	require.Less(t, float64(looked)/10_000, 5.0)
 }
 
-// TestIDsThatShareBitsLieLikeAnyOthers compares chosen IDs with random IDs. The fullest shard and the
-// longest probe of random IDs differ between salts, by up to tens of percent.
+// TestIDsThatShareBitsLieLikeAnyOthers compares chosen IDs with random IDs. The fullest shard
+// and the longest probe of random IDs differ between salts by up to tens of percent.
 func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	n := testenv.PickFull(t, 12_000, 50_000)
@@ -112,7 +112,7 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 	}
 }
 
-// shaped are ids that somebody has searched for, without the search.
+// shaped returns IDs like those of an attacker, without the search.
 func shaped(n int, as func(ID) ID) []ID {
 	all := ids(n)
 	for i := range all {

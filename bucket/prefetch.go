@@ -2,9 +2,9 @@
 
 package bucket
 
-// Prefetch has the memory of ids that are about to be asked for come nearer, which it
-// does not wait for. Where several are asked for in a row, their misses of the cache
-// then overlap: each costs as much as all the rest of a check.
+// Prefetch loads the memory of the given IDs into the cache, without waiting for it. If
+// several IDs are checked in a row, their cache misses then overlap. A miss costs as much as
+// the rest of a check.
 func (s *Store) Prefetch(ids []ID) {
 	for i := range ids {
 		sh, h := s.locate(ids[i])
@@ -12,9 +12,10 @@ func (s *Store) Prefetch(ids []ID) {
 	}
 }
 
-// prefetchCount prefetches the four slots that the probes for h start at, of whose counts
-// nearly all are there, and what else of the shard a check of it looks at. It takes no lock: it reads where these are, which may be
-// wrong by the next moment, and a prefetch of what is nowhere does nothing.
+// prefetchCount prefetches the four slots at which the probes for h start, which contain
+// nearly all of the counts, and the other memory of the shard that a check reads. It does not
+// take the lock: the addresses that it reads may be outdated a moment later, and a prefetch
+// of an invalid address has no effect.
 //
 //go:noescape
 func prefetchCount(sh *shard, h uint64)

@@ -2,5 +2,5 @@
 
 package bucket
 
-// Prefetch does nothing here: see prefetch.go.
+// Prefetch does nothing on this architecture: see prefetch.go.
 func (s *Store) Prefetch([]ID) {}

@@ -27,7 +27,7 @@ func TestAPrefetchChangesNothingWhateverIsThere(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.Prefetch(ids) }))
 }
 
-// It takes no lock, while tables grow and shrink.
+// Prefetch takes no lock while tables grow and shrink.
 func TestAPrefetchGoesOnWhileTablesMove(t *testing.T) {
 	s := newStoreOf(1<<16, 1, Salt{1, 2})
 	l := Limit{Rate: 10, Per: time.Second}

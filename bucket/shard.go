@@ -5,57 +5,60 @@ import (
 	"sync"
 )
 
-// slot is one id's count in a shard's table. It has no pointers, so the garbage
-// collector does not scan the tables. Ten million counts rely on that: one pointer here
-// makes each collection walk them all.
+// slot is the count of an ID in the table of a shard. A slot has no pointers, so the garbage
+// collector does not scan the tables. With ten million counts, a single pointer in slot would
+// make each garbage collection scan all of them.
 type slot struct {
 	id    ID
 	cell  cell
 	limit uint32 // flags, and the index of the limit that last judged the count; 0 if the slot is empty
-	log   uint32 // index of a SlidingLog's log; else an int32, the units spent since the count was collected
+	log   uint32 // index of the log of a SlidingLog; else an int32, the units spent since the count was collected
 }
 
-// The flags of a slot's limit.
+// These are the flags of slot.limit.
 const (
-	changed   = 1 << 31 // since it was collected: the id is on the shard's list of changes
-	hurries   = 1 << 30 // it has spent so much that the id was put on the list of those that hurry
-	parted    = 1 << 29 // the limit is the one that SetPart has set
+	changed   = 1 << 31 // changed since it was collected: the ID is on the list of changes of the shard
+	hurries   = 1 << 30 // has spent so many units that the ID was added to the list of hurried changes
+	parted    = 1 << 29 // SetPart has set the limit
 	flagsMask = changed | hurries | parted
 )
 
-// judge is the index of the limit that last judged the count.
+// judge returns the index of the limit that last judged the count.
 func (s *slot) judge() uint32 { return s.limit &^ flagsMask }
 
 func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
-// shard is a part of the ids under one lock: a table with open addressing and
-// linear probing. Where probes for an id start is its place (placement.of), scaled to the
-// table's length, which so need not be a power of two: that is what keeps the slack small.
-// Ids stand in the order of where their probes start (Amble and Knuth, "Ordered hash
-// tables", 1974), so that a probe for one that is not there ends as soon as another's. Every
-// search relies on that order: put and remove keep it by moving what follows, and resize
-// builds it anew. What writes a slot's id in another way breaks it.
+// shard contains a part of the IDs under one lock. The counts are in a table with open
+// addressing and linear probing. Probes for an ID start at its place (placement.of), scaled
+// to the length of the table. The length so need not be a power of two, which keeps the
+// number of unused slots small.
+//
+// IDs are ordered by the slot at which their probes start (Amble and Knuth, "Ordered hash
+// tables", 1974). A probe for an absent ID so ends as early as a probe for a present ID.
+// Every search relies on this order. put and remove maintain the order by moving the
+// following slots, and resize rebuilds it. Code that writes the ID of a slot in any other way
+// breaks it.
 type shard struct {
 	mu      sync.Mutex
-	n       int32  // counts in the table
-	hand    uint32 // where the next sample for an eviction starts, and the flag vain
+	n       int32  // number of counts in the table
+	hand    uint32 // start of the next sample for an eviction, and the flag vain
 	slots   []slot
 	numbers numbers
-	// Here the second cache line begins. The first holds all that a hit reads.
+	// The second cache line begins here. The first contains all fields that a hit reads.
 	logs    slab
 	changes *changes // nil before Track
 }
 
-// The tables' sizes. At 28/32 a probe looks at 5 slots on average, whether it finds its
-// id or not; a table that just grew by a fifteenth has 59 bytes for a count, and 64 with
-// the totals that Track adds.
+// minSlots is the minimum size of a table. At a load of 28/32, a probe reads 5 slots on
+// average, whether it finds its ID or not. A table that has just grown by a fifteenth uses 59
+// bytes for each count, and 64 bytes with the totals that Track adds.
 const minSlots = 4
 
-// room is how many counts a table of this many slots may hold. At least one
-// slot stays empty, where probes end.
+// room returns how many counts a table with the given number of slots may contain. At least
+// one slot stays empty, so that probes end.
 func room(slots int) int32 { return int32(uint64(slots) * 28 / 32) }
 
-// home is where the probes for h start: h/2^64 of the way through the table.
+// home returns the slot at which the probes for h start: h/2^64 of the way through the table.
 func (sh *shard) home(h uint64) int {
 	hi, _ := bits.Mul64(h, uint64(len(sh.slots)))
 	return int(hi)
@@ -68,7 +71,8 @@ func (sh *shard) next(i int) int {
 	return 0
 }
 
-// far is how many slots the id in slot i is from where its probes start.
+// far returns the distance from the slot at which probes for the ID in slot i start to slot
+// i.
 func (sh *shard) far(i int, p *placement) int {
 	n := i - sh.home(p.of(sh.slots[i].id))
 	if n < 0 {
@@ -77,7 +81,7 @@ func (sh *shard) far(i int, p *placement) int {
 	return n
 }
 
-// find is the index of id's slot, -1 if there is none.
+// find returns the index of the slot of id, or -1 if the shard does not have id.
 func (sh *shard) find(id ID, h uint64, p *placement) int {
 	if len(sh.slots) == 0 {
 		return -1
@@ -96,8 +100,8 @@ func (sh *shard) find(id ID, h uint64, p *placement) int {
 	}
 }
 
-// held is id's count and the limit that judges it, l or the stored one; nil if
-// there is no count.
+// held returns the count of id and the limit that judges it, which is l or the stored limit.
+// The count is nil if the shard has no count of id.
 func (sh *shard) held(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
 	i := sh.find(id, h, p)
 	if i < 0 {
@@ -110,8 +114,8 @@ func (sh *shard) held(id ID, h uint64, p *placement, l *Limit, now int64) (*slot
 	return s, l
 }
 
-// heldOrFresh returns the held count of id, or first if there is none: isFresh is true then, and
-// first is an empty count.
+// heldOrFresh returns the count of id. If the shard has no count of id, heldOrFresh returns
+// first, which it sets to an empty count, and isFresh is true.
 func (sh *shard) heldOrFresh(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isFresh bool) {
 	if c, l = sh.held(id, h, p, l, now); c != nil {
 		return c, l, false
@@ -120,8 +124,8 @@ func (sh *shard) heldOrFresh(id ID, h uint64, p *placement, l *Limit, now int64,
 	return first, l, true
 }
 
-// fresh is an empty count that is not in the table yet; insert puts it there, or
-// release gives it up.
+// fresh returns an empty count that is not in the table. The caller must pass it to insert or
+// to release.
 func (sh *shard) fresh(id ID, l *Limit) slot {
 	s := slot{id: id}
 	if l.Algorithm == SlidingLog {
@@ -130,7 +134,7 @@ func (sh *shard) fresh(id ID, l *Limit) slot {
 	return s
 }
 
-// release lets go of what the count of a limit l refers to.
+// release frees the log and the uncollected units of a count that l judges.
 func (sh *shard) release(l *Limit, s *slot) {
 	if l.Algorithm == SlidingLog {
 		sh.logs.free(s.log)
@@ -140,8 +144,8 @@ func (sh *shard) release(l *Limit, s *slot) {
 	s.log = 0
 }
 
-// recovered is the index of a slot that a probe for h looks at, whose count has
-// recovered and can go; -1 if there is none.
+// recovered returns the index of a slot on the probe path of h whose count has recovered and
+// can be removed, or -1 if there is no such slot.
 func (sh *shard) recovered(h uint64, p *placement, now int64) int {
 	if len(sh.slots) == 0 {
 		return -1
@@ -154,18 +158,18 @@ func (sh *shard) recovered(h uint64, p *placement, now int64) int {
 	return -1
 }
 
-// spare reports whether the slot's count has recovered and nobody will miss it. A change
-// keeps it until it is collected, or a refund would be lost.
+// spare reports whether the count in the slot has recovered and can be removed. A changed
+// count is kept until it is collected. Otherwise a refund could be lost.
 func (sh *shard) spare(s *slot, now int64) bool {
 	return s.limit&changed == 0 && sh.recovers(s) <= now
 }
 
-// recovers is the instant from which the slot's count equals no count.
+// recovers returns the instant from which on the count in the slot is equivalent to no count.
 func (sh *shard) recovers(s *slot) int64 {
 	return sh.limitOf(s).recovers(&s.cell)
 }
 
-// logOf is the log of a count that l judges, nil if it needs none.
+// logOf returns the log of a count that l judges, or nil if l is not a SlidingLog.
 func (sh *shard) logOf(l *Limit, s *slot) *log {
 	if l.Algorithm != SlidingLog {
 		return nil
@@ -173,8 +177,9 @@ func (sh *shard) logOf(l *Limit, s *slot) *log {
 	return &sh.logs.logs[s.log]
 }
 
-// put stores s in the slot where the order has it, and says which. There is an empty
-// one, and the id is not there. Its total is the caller's to set.
+// put inserts s into the slot that the order of the table requires, and returns the index of
+// the slot. The table must have an empty slot, and must not contain the ID. The caller must
+// set the total of the count.
 func (sh *shard) put(h uint64, s slot, p *placement) int {
 	i := sh.home(h)
 	for n := 0; sh.slots[i].limit != 0 && n <= sh.far(i, p); n++ {
@@ -193,13 +198,13 @@ func (sh *shard) put(h uint64, s slot, p *placement) int {
 	return i
 }
 
-// remove empties slot i and closes the gap, so that probes need no tombstones.
+// remove removes the count in slot i and closes the gap, so that probes need no tombstones.
 func (sh *shard) remove(i int, p *placement) {
 	ch := sh.changes
 	ch.forget(sh.totalOf(i))
 	sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 	sh.numbers.judge(sh.slots[i].judge(), -1)
-	last := i // that is not where its probes start, or i
+	last := i // the last slot with a displaced count, or i
 	for j := sh.next(i); sh.slots[j].limit != 0 && sh.far(j, p) > 0; j = sh.next(j) {
 		last = j
 	}
@@ -212,8 +217,8 @@ func (sh *shard) remove(i int, p *placement) {
 	sh.n--
 }
 
-// makeGap moves what is at i and after it by one, up to end, whose own is lost. Tables
-// go on at their beginning.
+// makeGap moves the elements from i up to, but not including, end by one index. The element
+// at end is overwritten. The table wraps around at its end.
 func makeGap[T any](t []T, i, end int) {
 	if end < i {
 		copy(t[1:end+1], t[:end])
@@ -223,7 +228,8 @@ func makeGap[T any](t []T, i, end int) {
 	copy(t[i+1:end+1], t[i:end])
 }
 
-// closeGap moves what is after i, up to last, back by one, where i's own is lost.
+// closeGap moves the elements after i, up to and including last, back by one index. The
+// element at i is overwritten.
 func closeGap[T any](t []T, i, last int) {
 	if last < i {
 		copy(t[i:], t[i+1:])
@@ -233,13 +239,13 @@ func closeGap[T any](t []T, i, last int) {
 	copy(t[i:last], t[i+1:last+1])
 }
 
-// reclaim removes the counts that have recovered and can go, and says how many.
+// reclaim removes the recovered counts that can be removed, and returns their number.
 func (sh *shard) reclaim(now int64, p *placement) int {
 	if sh.n == 0 {
 		return 0
 	}
-	// Backwards from an empty slot, what removals move has been looked at, and
-	// there is less and less of it.
+	// The loop runs backwards from an empty slot, so a removal only moves slots that were
+	// already examined, and each removal leaves fewer of them.
 	end := 0
 	for sh.slots[end].limit != 0 {
 		end++
@@ -257,10 +263,11 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 	return int(before - sh.n)
 }
 
-// grow makes room for at least one more count: it reclaims what has recovered,
-// and says how many, and takes a larger table if a quarter did not come free. Smaller
-// steps save memory, and have each count moved more often while a node fills up: by a
-// fifth, 1.15 million counts take 75 bytes each, and with this step 68.
+// grow makes room for at least one more count. Recovered counts are reclaimed, and grow
+// returns their number. If less than a quarter of the table became free, the table is
+// resized. Smaller steps save memory, but each count is moved more often while a node fills
+// up. With steps of a fifth, 1.15 million counts use 75 bytes each, and with this step 68
+// bytes.
 func (sh *shard) grow(now int64, p *placement) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
@@ -269,7 +276,8 @@ func (sh *shard) grow(now int64, p *placement) int {
 	return reclaimed
 }
 
-// shrink takes a smaller table if that saves a third, and the like for logs.
+// shrink resizes the table if this saves a third of it. If more than half of the logs are
+// unused, shrink packs them.
 func (sh *shard) shrink(p *placement) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
@@ -287,8 +295,8 @@ func (sh *shard) shrink(p *placement) {
 	}
 }
 
-// resize moves the counts to a table of this many slots, or of the few more
-// that the allocator gives for the same memory.
+// resize moves the counts to a table with the given number of slots, plus the few slots that
+// fit in the same allocation.
 func (sh *shard) resize(slots int, p *placement) {
 	old := sh.slots
 	sh.slots = append([]slot(nil), make([]slot, slots)...)
@@ -299,9 +307,10 @@ func (sh *shard) resize(slots int, p *placement) {
 	if sh.changes != nil {
 		spent, sh.changes.spent = sh.changes.spent, make([]uint32, len(sh.slots))
 	}
-	// Tables have counts in the order of their homes, from after an empty slot on, round. So
-	// nearly each goes to the first empty slot from its home on, with no look at the others:
-	// all but those whose homes were one and are several now, and those at the end.
+	// The counts of a table are in the order of their home slots, starting after an empty
+	// slot and wrapping around. So nearly every count is moved to the first empty slot from
+	// its home slot on, without a comparison with other counts. This does not apply to counts
+	// whose home slots were the same and now differ, or to counts at the end.
 	first, last, free := 0, 0, 0
 	for first < len(old) && old[first].limit != 0 {
 		first++
@@ -332,7 +341,7 @@ func (sh *shard) resize(slots int, p *placement) {
 	}
 }
 
-// intern is the index of the limit's numbers, of a count whose total is by's.
+// intern returns the index of the entry of l for a count whose total has the origin by.
 func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 	if i := sh.numbers.find(l, by); i > 0 {
 		return i
@@ -343,9 +352,9 @@ func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 	return sh.numbers.add(l, by)
 }
 
-// reconcile makes l and the limit that last judged the count agree, and returns
-// the one that judges now. The count's total stays as it is, also of one that has
-// recovered: its origin has spent that.
+// reconcile resolves the difference between l and the limit that last judged the count, and
+// returns the limit that judges now. The total of the count does not change, even if the
+// count has recovered, because its origin has spent these units.
 func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	entry := &sh.numbers.at[s.judge()]
 	stored := &entry.Limit
@@ -353,7 +362,7 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	net := sh.uncollected(stored, s)
 	switch {
 	case sh.recovers(s) <= now:
-		// It equals no count, so there is nothing to agree about.
+		// The count is equivalent to no count, so there is no difference to resolve.
 		judged := s.limit
 		sh.release(stored, s)
 		*s = sh.fresh(s.id, l)
@@ -363,9 +372,8 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
 	case l.Version == stored.Version && !l.Algorithm.isBucket() && l.calendar() == stored.calendar():
-		// Judged by its own numbers over the same times and units. To convert
-		// them whenever another Per asks would make all of it usage of this
-		// instant, again and again.
+		// The limit l judges the same times and units. A conversion for each ask with another
+		// Per would make all of them usage of this instant, again and again.
 	default:
 		if logs && !logged {
 			sh.release(stored, s)
@@ -374,7 +382,7 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 		var g *log
 		if logs || logged {
 			g = &sh.logs.logs[s.log]
-			g.edits++ // under another Per other entries have expired
+			g.edits++ // with another Per, other entries have expired
 		}
 		l.convert(stored, &s.cell, g, now)
 		if logged && !logs {
@@ -391,7 +399,7 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	return sh.limitOf(s)
 }
 
-// judgeBy has another limit, or origin, be the one that a count refers to.
+// judgeBy changes the entry that a count refers to.
 func (sh *shard) judgeBy(s *slot, judge, flags uint32) {
 	sh.numbers.judge(s.judge(), -1)
 	sh.numbers.judge(judge, 1)

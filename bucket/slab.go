@@ -1,14 +1,15 @@
 package bucket
 
-// slab holds the logs of a shard's SlidingLog counts. The zero value is ready
-// for use.
+// slab contains the logs of the SlidingLog counts of a shard. The zero value is ready for
+// use.
 type slab struct {
 	logs   []log
 	unused []uint32
-	edits  uint64 // what the last log's edits began at
+	edits  uint64 // initial edits of the last allocated log
 }
 
-// logEdits are left to each log before its edits come upon those of the next one.
+// logEdits is the number of edits that each log can count before it reaches the initial edits
+// of the next log.
 const logEdits = 1 << 24
 
 // alloc returns the index of an empty log.
@@ -30,8 +31,8 @@ func (s *slab) free(i uint32) {
 	s.unused = append(s.unused, i)
 }
 
-// pack moves the logs that slots refer to together, and forgets the rest, among
-// them any of a count that is not in the table yet.
+// pack compacts the logs that slots refer to. All other logs are dropped, including the log
+// of a count that is not in the table yet.
 func (s *slab) pack(slots []slot, n *numbers) {
 	if len(s.logs) == 0 {
 		return

@@ -5,26 +5,27 @@ import (
 	"time"
 )
 
-// Spent names units that were spent: by the receipt of their take, and by the time that the
-// receipt stands for on this store's clock, as far as that is known. The store that gave the
-// receipt finds the units by it alone. One that has got the count from another store has the
-// same windows and entries at slightly other times, and finds them by Near.
+// Spent identifies spent units by the receipt of their take, and, if known, by the time of
+// the receipt on the clock of this store. The store that returned the receipt needs only the
+// receipt to find the units. A store that has received the count from another store has the
+// same windows and entries at slightly different times, and finds the units by Near.
 type Spent struct {
 	Receipt Receipt
-	Near    int64 // 0 if it is not known
-	// By has the Rate and Per of the receipt, if it is of a bucket; nil if these are the
-	// present ones, or are not known.
+	Near    int64 // 0 if unknown
+	// By contains the Rate and Per of the receipt if the receipt is from a bucket. By is nil
+	// if these are the current numbers, or if they are unknown.
 	By *Limit
 }
 
-// within is how far a receipt of this store may be from Near: as long as messages take. It
-// matters to the buckets alone, whose receipts no count confirms.
+// within is the maximum difference between a receipt of this store and Near: the time that
+// messages take. Only buckets need within, because the count of a bucket cannot confirm a
+// receipt.
 const within = uint64(100 * time.Millisecond)
 
-// RefundSpent is RefundBeside of the units that at names. Where the store did not give the
-// receipt, it takes them of the window that began nearest to at.Near, within half of Per, or
-// of the nearest entry of a log, and then of the newest. It does nothing if that window is
-// over or the entry has expired.
+// RefundSpent is like RefundBeside for the units that at identifies. If the receipt is from
+// another store, RefundSpent refunds units of the window that began nearest to at.Near,
+// within half of Per. In a log it refunds units of the nearest entry, and then of the newest
+// entries. RefundSpent does nothing if the window has ended or the entry has expired.
 func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
 	sh, h := s.lock(id)
 	defer sh.mu.Unlock()
@@ -50,11 +51,12 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 	return changed
 }
 
-// DebitSpent is Debit of units that are spent with those that at names: in the same window of
-// a FixedWindow, the same counter of a SlidingWindow, or at the same time of a log. Where
-// these are over it spends nothing, and the Result is not Allowed. A bucket is debited now,
-// as its level has no place for earlier. RetryAfter is when units have room, which is now, 0,
-// where the window before alone has none for them.
+// DebitSpent is like Debit for units that are spent together with the units that at
+// identifies: in the same window of a FixedWindow, in the same counter of a SlidingWindow, or
+// at the same time of a log. If that window has ended or that entry has expired, DebitSpent
+// spends no units, and the Result is not Allowed. A bucket is debited at now, because its
+// level does not record earlier times. RetryAfter is the time until there is room for a unit.
+// If only the previous window has no room, RetryAfter is 0.
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
 	sh, h := s.lock(id)
 	var first slot
@@ -76,7 +78,8 @@ func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
 	return r
 }
 
-// debitSpent is debit of units with those that at names. counted is what it spent.
+// debitSpent debits units in the window or at the time that at identifies. counted is the
+// number of units spent.
 func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Result, counted int64) {
 	if l.IsBucket() {
 		return l.debit(c, g, now, units)
@@ -95,7 +98,7 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	}
 	v, used = l.advance(*c, &h, now)
 	allowed := counted == max(units, 0) && used <= capacity
-	r.Allowed = allowed || used < capacity // in setTimes: whether there is nothing to wait for
+	r.Allowed = allowed || used < capacity // for setTimes: whether there is no need to wait
 	r.Limit = int64(capacity)
 	r.Remaining = int64(sub(capacity, used))
 	l.setTimes(&r, v, &h, now, 1)
@@ -103,8 +106,9 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	return r, counted
 }
 
-// where returns the count with the window that at names, and the receipt to spend in it by.
-// Of a count of which nothing is used, which keeps no window, it begins that window again.
+// where returns the count with the window that at identifies, and the receipt to spend units
+// in that window. If no units are used, the count has no window, and where begins the window
+// again.
 func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {
@@ -137,7 +141,7 @@ func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell,
 	return cell{at: int64(r)}, r, e < per
 }
 
-// spendAt adds up to n units to a count, at the receipt that where returned.
+// spendAt adds up to n units to a count, at a receipt that where has returned.
 func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spent uint64) {
 	most := l.most()
 	if l.Algorithm == SlidingLog {
@@ -145,7 +149,7 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 		return g.forget(g.insert(v, int64(r), n), min(n, sub(used+n, most))), n
 	}
 	n = min(n, sub(most, used))
-	if int64(r) != v.at { // the window before
+	if int64(r) != v.at { // the previous window
 		n = min(n, sub(most, v.y))
 		v.y += n
 		return v, n
@@ -154,9 +158,10 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 	return v, n
 }
 
-// find returns the receipt of what at names in a count that is up to date: the one that at
-// has, if it is of this store, and else that of what is nearest to at.Near; 0 if there is
-// nothing of it. Where windows have names, all stores give the same receipts.
+// find returns the receipt of the units that at identifies, in a count that is up to date. It
+// returns at.Receipt if this store has returned that receipt, and otherwise the receipt
+// nearest to at.Near, or 0 if there is no such receipt. If windows have names, all stores
+// return the same receipts.
 func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 	per, named := l.per(), l.Start != 0
 	near := func(t int64, within uint64) bool { return at.Near != 0 && !named && apart(t, at.Near) < within }
@@ -186,9 +191,10 @@ func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 	return 0
 }
 
-// convertReceipt returns the receipt, by the numbers of l, of the units that have not drained of
-// a bucket's receipt by other numbers. A count does not record when its numbers changed, so
-// convertReceipt assumes that the units have drained by the older numbers until now.
+// convertReceipt converts the receipt of a bucket with other numbers: it returns the receipt,
+// by the numbers of l, of the units that have not drained. A count does not record when its
+// numbers changed, so convertReceipt assumes that the units have drained by the older numbers
+// until now.
 func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
 	if by == nil || !by.IsBucket() || by.Rate == l.Rate && by.Per == l.Per {
 		return r
@@ -197,7 +203,7 @@ func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
 	return Receipt(after(now, add(left, 1)))
 }
 
-// find is Limit.find of a log.
+// find is Limit.find for a log.
 func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
 	if c.x == 0 {
 		return 0
@@ -222,7 +228,8 @@ func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
 	}
 }
 
-// insert adds n units at t, which is no later than the newest entry or now.
+// insert adds n units at t, which must be at most the later of now and the time of the newest
+// entry.
 func (g *log) insert(c cell, t int64, n uint64) cell {
 	if n == 0 || c.x == 0 || t >= c.at {
 		return g.spend(c, t, n)
@@ -248,11 +255,11 @@ func (g *log) insert(c cell, t int64, n uint64) cell {
 	}
 }
 
-// splice puts entries in the place of what is in buf[start:end].
+// splice replaces buf[start:end] with entries.
 func (g *log) splice(start, end int, entries []byte) {
 	g.edits++
 	g.buf = slices.Replace(g.buf, start, end, entries...)
 }
 
-// apart is how far two times are from each other.
+// apart returns the distance between two times.
 func apart(a, b int64) uint64 { return max(since(a, b), since(b, a)) }

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// A count goes from a store to another one with a clock of its own, and its receipts are
-// good there: what they give back or debit is what it would have been in the first store.
+// A count is sent to another store with a different clock. Its receipts stay valid: refunds
+// and debits have the same results as in the first store.
 func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,7 +33,7 @@ func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
 		}
 		var c Count
 		a.Export(id, now, Mark{}, &c)
-		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // no window of one clock is one of the other
+		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // no window by one clock is a window by the other clock
 		b.Import(id, sent(t, &c), now+ahead, 0)
 		for _, k := range rapid.Permutation(indices(len(takes))).Draw(t, "order") {
 			now += rapid.Int64Range(0, per/8).Draw(t, "later")
@@ -85,15 +85,15 @@ func TestWhatIsOverIsNeitherRefundedNorDebited(t *testing.T) {
 	}
 }
 
-// A log's entries are a moment later in the store that has got it: as many units are given
-// back all the same.
+// The entries of a log are slightly later in the receiving store. A refund returns the same
+// number of units all the same.
 func TestARefundNearALogsEntriesLosesNoUnit(t *testing.T) {
 	l := Limit{Algorithm: SlidingLog, Rate: 100, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}
 	for i := range int64(20) {
 		require.True(t, s.Take(id, &l, origin+1000*i, 2).Allowed)
 	}
-	at := Spent{Receipt: 1, Near: origin + 7100} // no entry is there
+	at := Spent{Receipt: 1, Near: origin + 7100} // there is no entry at this time
 	require.True(t, s.RefundSpent(id, &l, origin+int64(time.Second), 9, at, Lease{}))
 	require.EqualValues(t, 100-40+9, s.Peek(id, &l, origin+int64(time.Second), 1).Remaining)
 	require.EqualValues(t, 100-40+9+2*7, s.Peek(id, &l, origin+int64(time.Minute)+6999, 1).Remaining, "the entries before it are whole")

@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// steadily is when the k-th ask of one that asks at a multiple of the rate comes, in
-// whole nanoseconds: phase is from 0 to Rate·often − 1, in such parts of one.
+// steadily returns the time of the k-th ask of a caller that asks steadily, at a multiple of
+// the rate, in whole nanoseconds. phase is from 0 to Rate·often − 1, in corresponding
+// fractions of a nanosecond.
 func steadily(l *Limit, from, often, phase, k int64) int64 {
 	hi, lo := bits.Mul64(uint64(k), uint64(l.Per))
 	lo, carry := bits.Add64(lo, uint64(phase), 0)
@@ -18,8 +19,8 @@ func steadily(l *Limit, from, often, phase, k int64) int64 {
 	return from + int64(at)
 }
 
-// drawSteady is a limit that grants its rate to whoever asks steadily. A bucket of one
-// unit is full again only where a unit's time is a whole number of nanoseconds.
+// drawSteady returns a limit that grants its rate to any steady caller. A bucket of one unit
+// is full again only if the time of a unit is a whole number of nanoseconds.
 func drawSteady(t *rapid.T) Limit {
 	l := Limit{
 		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
@@ -71,7 +72,7 @@ func TestAWaitingCallerIsGrantedTheRate(t *testing.T) {
 	})
 }
 
-// grantsSteadily reports whether a copy of k grants each unit to whoever asks steadily
+// grantsSteadily reports whether a copy of k grants each unit to a caller that asks steadily
 // from then on.
 func grantsSteadily(k *count, from int64) bool {
 	k = k.clone()
@@ -83,7 +84,7 @@ func grantsSteadily(k *count, from int64) bool {
 	return true
 }
 
-// drawUsed is a count that has been used, maybe with a debt, and the time that it is.
+// drawUsed returns a used count, possibly with a debt, and the current time.
 func drawUsed(t *rapid.T, l Limit) (k *count, now int64) {
 	k, now = newCount(l), origin
 	for range rapid.IntRange(1, 12).Draw(t, "steps") {
@@ -111,8 +112,9 @@ func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
 	})
 }
 
-// A caller that comes back at ResetAfter of a denial is granted what it was denied; and while
-// nothing is left, no earlier moment is one from which a steady asker is granted all.
+// A caller that returns at the ResetAfter of a denial is granted the denied units. While no
+// unit is left, there is no earlier moment from which on a steady caller is granted all
+// units.
 func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawSteady(t)

@@ -5,47 +5,46 @@ import (
 	"unsafe"
 )
 
-// ID names one count: the keyed 128-bit hash of a limit's name and a key.
+// ID identifies a count: the keyed 128-bit hash of the name of a limit and a key.
 type ID struct{ Hi, Lo uint64 }
 
-// Store holds counts by id, at most as many as it was made for. A count that
-// has fully recovered equals no count: it costs nothing to forget, and its place
-// is used again.
+// Store contains counts by ID, up to a maximum number. A count that has fully recovered is
+// equivalent to no count: it can be forgotten without any effect, and its place is reused.
 //
-// Its methods are safe for concurrent use. now is in nanoseconds since any
-// fixed instant, the same for all calls. A call takes the lock of one shard of
-// the keys, once, and allocates nothing if the id is held, save for what a
-// SlidingLog records.
+// Its methods are safe for concurrent use. now is in nanoseconds since a fixed instant, which
+// must be the same for all calls. A call locks the shard of the ID once. It does not allocate
+// if the store has a count of the ID, except for the records of a SlidingLog.
 //
-// Only TakeAllParts holds several of these locks, which it takes in ascending order; every
-// other method releases one before it takes the next, also where it evicts. Two callers
-// would otherwise wait for each other.
+// Only TakeAllParts holds the locks of several shards, and it locks them in ascending order.
+// All other methods unlock a shard before they lock the next, even if they evict. Otherwise
+// two callers could wait for each other.
 type Store struct {
 	shards    []shard
 	placement placement
 	max       int64
 	tracker   atomic.Pointer[tracker] // nil before Track
 	spent     func(ID, int64)         // nil without Observe
-	wasReset  func(ID, uint64)        // likewise
+	wasReset  func(ID, uint64)        // nil without Observe
 
-	_       [64]byte // what follows is written to, what stands above is read by every call
+	_       [64]byte // calls write the fields below; every call reads the fields above
 	total   atomic.Int64
 	evicted atomic.Uint64
-	usedUp  atomic.Uint64 // of those evicted
-	step    atomic.Uint64 // of Compact
+	usedUp  atomic.Uint64 // number of evicted counts without remaining units
+	step    atomic.Uint64 // counts the shards that Compact has visited
 }
 
 const (
 	maxShards    = 1024
-	keysPerShard = 32 // at least, on average in a full store, so that a sample finds candidates
+	keysPerShard = 32 // a full store has at least this average, so that a sample finds candidates
 )
 
-// NewStore makes a store for at most maxKeys counts; fewer than one are one.
-// It takes memory as counts come, 59 bytes each at most, once they are many, and
-// 64 with Track.
+// NewStore returns a store for at most maxKeys counts. A maxKeys below 1 is treated as 1. The
+// store allocates memory as counts are inserted. Once there are many counts, each uses at
+// most 59 bytes, or 64 with Track.
 //
-// Where a count lies follows from its id and the salt, and from nothing else: give each
-// store a random one that nobody learns, or a client that chooses ids makes them lie together.
+// The place of a count depends on its ID and the salt only. The salt of each store must be
+// random and must be kept secret. Otherwise a client that chooses IDs could place many counts
+// next to each other.
 func NewStore(maxKeys int, salt Salt) *Store {
 	shards := 1
 	for shards < maxShards && 2*shards*keysPerShard <= maxKeys {
@@ -54,7 +53,7 @@ func NewStore(maxKeys int, salt Salt) *Store {
 	return newStoreOf(maxKeys, shards, salt)
 }
 
-// newStoreOf takes the number of shards too, a power of two.
+// newStoreOf returns a store with the given number of shards, which must be a power of two.
 func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 	return &Store{
 		shards:    make([]shard, shards),
@@ -65,17 +64,17 @@ func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 
 // Take spends units if there is room for all of them.
 //
-// Where l differs from the limit that the count was last judged by, the higher
-// Version judges. At equal Versions l does, over the same used units, unless
-// its Algorithm is another.
+// If l differs from the limit that last judged the count, the limit with the higher Version
+// judges. If the Versions are equal, l judges the same used units, unless its Algorithm
+// differs.
 func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 	s.TakeInto(id, l, now, units, &r)
 	return r
 }
 
-// TakeInto is Take, and writes the answer to r. It is the way of the hot path: a
-// Result is returned through memory, and each copy on its way up waits for the
-// stores before it, which took a sixth of an owned check.
+// TakeInto is like Take, but writes the result to r. The hot path uses TakeInto, because a
+// returned Result is passed through memory, and each copy waits for the previous stores.
+// These copies took a sixth of the time of an owned check.
 func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh, h := s.locate(id)
 	sh.mu.Lock()
@@ -93,12 +92,12 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh.mu.Unlock()
 }
 
-// Debit spends units without asking, and may leave a debt.
+// Debit spends units even if there is no room for them, and can leave a debt.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 	return s.debit(id, l, now, units, true)
 }
 
-// debit is Debit, of units that were spent here or elsewhere.
+// debit is like Debit. here reports whether the units were spent on this node.
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
@@ -124,8 +123,8 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	return r
 }
 
-// Peek answers what Take would, and spends nothing. An id that is not held is
-// not inserted.
+// Peek returns the result that Take would have, and spends no units. If there is no count of
+// id, Peek does not insert one.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 	sh, h := s.lock(id)
 	r := s.peek(sh, h, id, l, now, units)
@@ -133,21 +132,20 @@ func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 	return r
 }
 
-// Refund returns units that a take with this receipt spent, never more than
-// are used; without a receipt (0), of the newest usage. With onlyIfLast it does
-// so only if nothing was spent since. It reports whether it
-// changed the count.
+// Refund returns units that the take with this receipt has spent, but no more than are used.
+// Without a receipt (0), it returns the newest units. If onlyIfLast is set, it does so only
+// if no units were spent since that take. Refund reports whether the count has changed.
 func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
 	return s.refund(id, l, now, units, r, onlyIfLast, Lease{}, true)
 }
 
-// RefundBeside is Refund, of a count of which so much is lent: what may be spent yet
-// is not refunded.
+// RefundBeside is like Refund for a count with lent units, which may still be spent.
+// RefundBeside does not refund these units.
 func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease) bool {
 	return s.refund(id, l, now, units, r, onlyIfLast, lent, true)
 }
 
-// refund is RefundBeside, of units that were spent here or elsewhere.
+// refund is like RefundBeside. here reports whether the units were spent on this node.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
 	sh, h := s.lock(id)
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
@@ -164,9 +162,10 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 	return changed
 }
 
-// Return is Refund of units that the take with this receipt lent, and that nobody has spent.
-// They count: where a Refund took the entry of a log for usage, which had newer units to
-// take, the rest is refunded of those, but for what else is lent.
+// Return refunds units that were lent with this receipt and were not spent. These units still
+// count. If a Refund has removed units from the log entry of this take, although newer units
+// could be refunded, Return refunds the remaining units from the newest entries, except for
+// other lent units.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
 	sh, h := s.lock(id)
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
@@ -183,9 +182,9 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 	sh.mu.Unlock()
 }
 
-// Reset forgets the id's count, and what of it was not collected. With Track that
-// is a change also if none was held: other nodes may hold one. An observer of the store
-// gets the number.
+// Reset removes the count of id and its uncollected units. With Track, the reset is a change
+// even if there is no count, because other nodes may have one. The observer of the store
+// receives the number.
 func (s *Store) Reset(id ID, number uint64) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -199,13 +198,13 @@ func (s *Store) Reset(id ID, number uint64) {
 	sh.mu.Unlock()
 }
 
-// Len is the number of counts held, those included that have recovered and
-// whose place nothing has used since. It is never above what the store is for
-// (which holds one more for each call that is just making room).
+// Len returns the number of counts, including recovered counts whose place has not been
+// reused. The result never exceeds the maximum of the store, although the store can contain
+// one more count for each call that is making room.
 func (s *Store) Len() int { return int(min(s.total.Load(), s.max)) }
 
-// Bytes is the memory that the tables of counts take, used or not, without the entries of
-// SlidingLogs. It takes each shard's lock for a moment.
+// Bytes returns the memory of the tables of counts, used or unused, without the entries of
+// SlidingLogs. Each shard is locked for a moment.
 func (s *Store) Bytes() (bytes int) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -219,26 +218,26 @@ func (s *Store) Bytes() (bytes int) {
 	return bytes
 }
 
-// Evicted is the number of counts that were forgotten before they had
-// recovered, because the store was full. Of each shard's counts those that have
-// recovered go first; to find all that have in time, call Compact regularly.
+// Evicted returns the number of counts that were forgotten before they had recovered, because
+// the store was full. Recovered counts of a shard are removed first. To find all recovered
+// counts in time, call Compact regularly.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
-// EvictedUsedUp is how many of these had nothing left when they were forgotten: the
-// key was denied, and has begun again. A SlidingLog's units are those that it held
+// EvictedUsedUp returns how many of the evicted counts had no units left: their keys were
+// denied, and begin again with an empty count. The units of a SlidingLog are the units in it
 // when it was last taken from.
 func (s *Store) EvictedUsedUp() uint64 { return s.usedUp.Load() }
 
 const (
-	compactShards = 64   // that one Compact looks at, at most
-	compactSlots  = 4096 // after which it looks at no further shard
+	compactShards = 64   // maximum number of shards in one call of Compact
+	compactSlots  = 4096 // after this number of slots, Compact visits no further shard
 )
 
-// Compact takes one bounded step through the store: it forgets counts that have
-// recovered and gives back memory that few counts are left in. Nothing else
-// needs it: without it a place is used again once a new id comes upon it.
-// A ticker that calls it keeps Len and the memory near what is in use. It returns the number
-// of counts that it forgot, and whether it has come to the last shard.
+// Compact removes recovered counts from a part of the store, and releases memory that
+// contains few counts. The work of one call is bounded. No other method relies on it: without
+// Compact, a place is reused when a new ID reaches it. If Compact is called periodically, Len
+// and the memory stay near the actual usage. Compact returns the number of counts that were
+// forgotten, and whether the last shard was reached.
 func (s *Store) Compact(now int64) (freed int, last bool) {
 	slots := 0
 	for range min(compactShards, len(s.shards)) {
@@ -261,27 +260,27 @@ func (s *Store) Compact(now int64) (freed int, last bool) {
 	return freed, last
 }
 
-// locate returns the shard that id belongs in, and its place there (placement).
+// locate returns the shard of id, and the place of id (see placement).
 func (s *Store) locate(id ID) (sh *shard, h uint64) {
 	h = s.placement.of(id)
 	return &s.shards[s.placement.shard(h)], h
 }
 
-// lock locks the shard of id. It returns the shard, and the place of id there.
+// lock locks the shard of id, and returns the shard and the place of id.
 func (s *Store) lock(id ID) (sh *shard, h uint64) {
 	sh, h = s.locate(id)
 	sh.mu.Lock()
 	return sh, h
 }
 
-// lockSlot locks the shard of id. It returns the shard, and the index of the slot of id, which is below
-// 0 if the shard has none.
+// lockSlot locks the shard of id, and returns the shard and the index of the slot of id. The
+// index is negative if the shard has no count of id.
 func (s *Store) lockSlot(id ID) (sh *shard, i int) {
 	sh, h := s.lock(id)
 	return sh, sh.find(id, h, &s.placement)
 }
 
-// takeFirst is Take of an id that sh, which is locked, does not hold.
+// takeFirst is Take of an ID that sh does not have. sh must be locked.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 	c := sh.fresh(id, l)
 	r := l.take(&c.cell, sh.logOf(l, &c), now, units)
@@ -296,7 +295,7 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 	return r
 }
 
-// peek is Peek in sh, which is locked.
+// peek is Peek in the shard sh, which must be locked.
 func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Result {
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		return l.peek(&c.cell, sh.logOf(l, c), now, units)
@@ -307,8 +306,9 @@ func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Res
 	return r
 }
 
-// insert puts c, which the limit l judged, in sh, which is locked, with a total. Its
-// id is not there yet. The caller calls trim once no shard is locked.
+// insert inserts the count c, which the limit l has judged, into sh with a total. sh must be
+// locked, and must not have a count of this ID. The caller must call trim after all shards
+// are unlocked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
 	h := s.placement.of(c.id)
 	if i := sh.recovered(h, &s.placement, now); i >= 0 {
@@ -324,8 +324,8 @@ func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
 	}
 }
 
-// makeRoom sees to it that sh, which is locked, has a slot for id, which it does not
-// hold.
+// makeRoom ensures that sh has a free slot for id. sh must be locked, and must not have a
+// count of id.
 func (s *Store) makeRoom(sh *shard, id ID, now int64) {
 	if s.total.Add(1) > s.max && sh.n > 0 {
 		s.evict(sh, now, id, sh.hand&vain != 0)

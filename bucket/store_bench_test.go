@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ids are what a keyed hash gives: uniform, and the same in every run.
+// ids returns IDs as a keyed hash would: uniform, and the same in every run.
 func ids(n int) []ID {
 	rng := rand.New(rand.NewPCG(1, 2))
 	ids := make([]ID, n)
@@ -26,8 +26,8 @@ func fill(s *Store, ids []ID, l *Limit) {
 	}
 }
 
-// BenchmarkStoreMemory is what the heap holds for a key, with all slack, at
-// counts that suit the tables well or badly, with Track off and on.
+// BenchmarkStoreMemory measures the memory of the heap for each key, including unused slots,
+// for numbers of counts that fit the tables well or badly, with and without Track.
 func BenchmarkStoreMemory(b *testing.B) {
 	for _, tracked := range []bool{false, true} {
 		for _, keys := range []int{100_000, 1_000_000, 1_150_000, 1_300_000, 8_000_000, 9_000_000, 10_000_000} {

@@ -15,11 +15,11 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// newStore is a store of this many shards, always the same one.
+// newStore returns a store with the given number of shards, always with the same salt.
 func newStore(maxKeys, shards int) *Store { return newStoreOf(maxKeys, shards, Salt{}) }
 
-// model is the store by its definition: a map of counts, each forgotten as soon
-// as it has recovered.
+// model implements the definition of the store: a map of counts, in which a count is
+// forgotten as soon as it has recovered.
 type model map[ID]*modelCount
 
 type modelCount struct {
@@ -35,7 +35,8 @@ func (m *modelCount) entries(l *Limit) *log {
 	return nil
 }
 
-// count is id's count and the limit that judges it; a fresh one if there is none.
+// count returns the count of id and the limit that judges it. If there is no count, it
+// returns a new count.
 func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
 	c := m[id]
 	if c == nil || c.limit.recovers(&c.cell) <= now {
@@ -95,8 +96,9 @@ func (m model) live(now int64) int {
 	return n
 }
 
-// checkStore holds the store against its own invariants. It looks at each slot of many
-// stores: an assertion is called for one that fails alone, as each call walks the stack.
+// checkStore checks the invariants of the store. It examines each slot of many stores, so it
+// calls an assertion only for a failed check, because each call of an assertion walks the
+// stack.
 func checkStore(t require.TestingT, s *Store) {
 	total := 0
 	seen := make(map[ID]struct{}, s.Len())
@@ -149,7 +151,7 @@ func checkStore(t require.TestingT, s *Store) {
 			}
 		}
 		if n == 0 && sh.n == 0 && sh.slots == nil && ch == nil && len(logs)+len(sh.logs.logs)+len(judged) == 0 {
-			continue // as it was made
+			continue // the initial state
 		}
 		for j := range judged[min(1, len(judged)):] {
 			if judged[j+1] != sh.numbers.at[j+1].judged {
@@ -182,8 +184,8 @@ func checkStore(t require.TestingT, s *Store) {
 	require.LessOrEqual(t, int64(total), s.max)
 }
 
-// someLimits are what the properties choose from: all algorithms, and for each
-// other rates, periods and versions.
+// someLimits returns the limits that the properties select from: all algorithms, each with
+// several rates, periods and versions.
 func someLimits() []Limit {
 	var limits []Limit
 	for _, a := range algorithms {
@@ -447,8 +449,8 @@ func TestAChangedLimitJudgesWhatIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		next  Limit
-		left  int64 // by the changed limit
-		after int64 // by the first limit, asked again
+		left  int64 // units left by the changed limit
+		after int64 // units left by the first limit afterwards
 	}{
 		{"the same numbers", base, 4, 4},
 		{"a lower version is judged by the stored limit", with(func(l *Limit) { l.Rate, l.Version = 100, 4 }), 4, 4},

@@ -2,36 +2,38 @@ package bucket
 
 import "math"
 
-// Count is what is held of one id as it travels between stores, with ages in the
-// place of times, so that only the clocks' pace matters; a calendar's window keeps
-// the name that its Limit has. The zero Count is empty.
+// Count is the count of one ID in transit between stores. All times are ages, so only the
+// speed of the clocks matters. The window of a calendar keeps the name in its Limit. The zero
+// Count is empty.
 //
-// Export fills it, Append and Parse carry it, and Import makes it a count again.
-// The time on its way passes for no time: what is imported has never less used
-// than what was exported has by then.
+// Export fills a Count, Append and Parse encode and decode it, and Import stores it. The time
+// in transit does not count as elapsed: the imported count never has fewer used units than
+// the exported count has at the time of the import.
 type Count struct {
-	Limit Limit // that last judged it, which may be a share; zero if there was no count
+	Limit Limit // the limit that last judged the count, which may be a share; zero if there was no count
 
-	// Whose is its total, where the stores that it travels between track. It is not
-	// part of the encoding.
+	// Whose is the total of the count, if the stores are tracked. It is not part of the
+	// encoding.
 	Whose Total
 
 	partial bool
 	changed bool
-	age     uint64 // of the cell's time
-	ahead   uint64 // of a log whose newest entry is ahead of now, by how much; age is 0 then
-	x, y    uint64 // as in a cell; of a log, y is how long before the newest entry the oldest one was
-	entries []byte // of a log, as in a log; the first one's own time is 0
+	age     uint64 // age of the time of the cell
+	ahead   uint64 // how far the newest entry of a log is ahead of now; age is 0 then
+	x, y    uint64 // as in a cell; for a log, y is the time from the oldest to the newest entry
+	entries []byte // entries of a log, as in a log; the time of the first entry is 0
 }
 
-// Partial reports whether c is the end of a SlidingLog alone, what came after a Mark.
+// Partial reports whether c contains only the end of a SlidingLog: the entries after a Mark.
 func (c *Count) Partial() bool { return c.partial }
 
-// Empty reports whether nothing is used; of a Partial one, whether nothing came after.
+// empty reports whether no units are used. For a Partial count, it reports whether there are
+// no entries after the Mark.
 func (c *Count) empty() bool { return c.x|c.y == 0 }
 
-// Used is the whole units of c that are used now. A SlidingLog's are those
-// that were used when it was exported: of c alone, if it is a piece.
+// Used returns the whole units of c that are used at now. For a SlidingLog it returns the
+// units that were used at the time of the Export. If c is a piece of a log, only the units of
+// the piece are included.
 func (c *Count) Used(now int64) int64 {
 	if c.empty() {
 		return 0
@@ -41,45 +43,46 @@ func (c *Count) Used(now int64) int64 {
 	}
 	v := cell{at: before(now, c.age), x: c.x, y: c.y}
 	if c.Limit.calendar() {
-		v.at = c.Limit.Start // whatever this clock says
+		v.at = c.Limit.Start // regardless of this clock
 	}
 	_, used := c.Limit.advance(v, nil, now)
 	return int64(used)
 }
 
-// Changed reports whether c is of a count that has changed since it was collected, so
-// that CollectOne has something to say of it.
+// Changed reports whether the count has changed since it was collected, so that CollectOne
+// would return its change.
 func (c *Count) Changed() bool { return c.changed }
 
 func (c *Count) clear() {
 	*c = Count{entries: c.entries[:0]}
 }
 
-// Mark says up to which entry a receiver has a SlidingLog, as long as that log
-// only grows at its end. The zero Mark is nothing. It means something only to the
-// store that gave it.
+// Mark identifies the last entry of a SlidingLog that a receiver has, as long as the log only
+// grows at its end. The zero Mark identifies no entry. A Mark is valid only for the store
+// that returned it.
 type Mark struct {
 	edits uint64
-	at    int64  // the time of the newest entry that it has
-	units uint64 // of that entry, to which more can come
+	at    int64  // time of the newest entry that the receiver has
+	units uint64 // units of that entry that the receiver has; more units can be added to the entry
 }
 
-// maxExport is the most bytes of a log in one Export.
+// maxExport is the maximum number of bytes of a log in one Export.
 const maxExport = 16 << 10
 
-// Export reads the count of id for a receiver that has it up to after, and
-// changes nothing. c is the whole count; of a SlidingLog with a Mark, it is what
-// came after, and Partial. If that log has changed other than at its end since
-// then (by a refund or a conversion, or as it was begun again), c is whole again.
+// Export reads the count of id into c for a receiver that has the entries up to after. It
+// does not change the store. c is the whole count, or for a SlidingLog with a Mark, only the
+// entries after the Mark, and then c is Partial. If the log has changed other than at its end
+// since the Mark (by a refund or a conversion, or because it was started again), c is the
+// whole count.
 //
-// Of a log, one Export has 16 KiB at most; more reports whether there is more: Export
-// again with the Mark that was returned, and the next piece is Partial. held is
-// false if there is no count, or it has recovered; c is then empty.
+// One Export returns at most 16 KiB of a log. more reports whether there are more entries:
+// call Export again with the returned Mark, and c is the next piece, which is Partial. held
+// is false if there is no count or the count has recovered. c is then empty.
 func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {
 	return s.export(id, now, after, c, maxExport)
 }
 
-// export is Export of pieces of at most this many bytes, but of one entry at least.
+// export is Export with pieces of at most most bytes, but at least one entry.
 func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
 	sh, i := s.lockSlot(id)
@@ -105,7 +108,7 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 	return Mark{}, false, true
 }
 
-// exportLog reads what came after a mark of a log that is up to date.
+// exportLog reads the entries after a Mark from a log that is up to date.
 func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark Mark, more bool) {
 	t, off, sent := int64(v.y), g.head, uint64(0)
 	if after.edits == g.edits {
@@ -138,18 +141,19 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 	return mark, more
 }
 
-// Import makes c the count of id, or appends it if it is Partial, and spends on
-// top of it: extra units (below zero: refunds the newest usage), and where c
-// replaces a count, what that has spent here that nobody has collected yet and
-// that has not recovered. That stays to be collected; nothing is noted as changed.
+// Import stores c as the count of id, or appends it to the count if c is Partial. Then extra
+// units are spent on top (if extra is negative, the newest units are refunded). If c replaces
+// a count, Import also spends the uncollected units of the replaced count that have not
+// recovered. These units remain uncollected. Import records no change.
 //
-// What c says is used is taken as it is, since its Limit may be a share of what
-// it was spent of; units on top are counted as Debit does, by the
-// larger one of c's and the stored limit. An empty count with
-// nothing on top forgets the id. If the limit stored here has a higher Version
-// than c's, it goes on judging, and c is converted to it once.
+// The used units of c are stored as they are, because its Limit may be a share of the limit
+// by which they were spent. Units on top are counted as in Debit, by the larger of the limits
+// of c and of the stored count. If c is empty and there are no units on top, the count of id
+// is removed. If the stored limit has a higher Version than the limit of c, the stored limit
+// continues to judge, and c is converted to it once.
 //
-// c.Whose becomes the count's total, also of a Partial one, as SetWhose would have it.
+// c.Whose becomes the total of the count, even if c is Partial, in the same way as in
+// SetWhose.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	sh, i := s.lockSlot(id)
 	inserted := false
@@ -173,9 +177,9 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	}
 }
 
-// Renew is Import of a later copy: it does so, and reports that it did, if there is no
-// count of id, or one that has not changed since it was collected, whose total is nobody's
-// or an earlier one of c.Whose's origin.
+// Renew imports a newer replica of a count, and reports whether it did. The count is imported
+// if there is no count of id, or if the stored count has not changed since it was collected,
+// and its total has no origin or is an earlier total of the origin of c.Whose.
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	sh, i := s.lockSlot(id)
 	if i < 0 {
@@ -194,8 +198,8 @@ func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	return true
 }
 
-// imported makes a count that is not in the table yet of c, which judge judges,
-// and says what is used of it with the units on top.
+// imported converts c into a count that is not in the table yet and that judge judges. The
+// result is the count, and the used units including the units on top.
 func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
 	n = slot{id: id, cell: cell{at: after(before(now, c.age), c.ahead), x: c.x, y: c.y}}
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
@@ -221,7 +225,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 	return n, judge.onTop(&n.cell, g, now, onTop, most)
 }
 
-// replace puts c in the place of the count in slot i.
+// replace replaces the count in slot i with c.
 func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	old := &sh.slots[i]
 	stored := *sh.limitOf(old)
@@ -233,7 +237,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	most := max(judge.most(), c.Limit.most(), stored.most())
 	h := open(sh.logOf(&stored, old))
 	_, before := stored.advance(old.cell, &h, now)
-	again := min(net, int64(before)) // what has recovered is not spent again
+	again := min(net, int64(before)) // recovered units must not be spent again
 	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), most)
 	flags := old.flags() &^ parted
 	if used == 0 && net == 0 {
@@ -257,13 +261,13 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	sh.setUncollected(&judge, &sh.slots[i], net)
 }
 
-// appends adds the end of a log to the count in slot i, entry by entry.
+// appends adds the entries of a partial log to the count in slot i, one by one.
 func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	s := &sh.slots[i]
 	flags := s.flags() &^ parted
 	most := max(c.Limit.most(), sh.limitOf(s).most())
 	l := sh.reconcile(s, &c.Limit, now)
-	s.limit = s.judge() | flags // which notes no change, though reconcile did
+	s.limit = s.judge() | flags // do not record a change, although reconcile did
 	g := sh.logOf(l, s)
 	v, _ := l.advance(s.cell, g, now)
 	if g == nil {
@@ -281,7 +285,8 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	sh.setTotal(i, c.Whose)
 }
 
-// onTop spends units, or refunds them below zero, and says what is used then.
+// onTop spends units, or refunds them if units is negative. It returns the number of used
+// units.
 func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
 	if units < 0 {
 		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false, Lease{})
@@ -297,9 +302,9 @@ func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint
 	return max(used, min(used+n, most))
 }
 
-// SpendElsewhere counts units that were spent on another node, as Debit does, or
-// below zero that were refunded there, as Refund does without a receipt. That is
-// a change, but of no units of this store.
+// SpendElsewhere records units that were spent on another node, in the same way as Debit.
+// Negative units were refunded on another node, and are recorded in the same way as in Refund
+// without a receipt. The count changes, but the change has no units.
 func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	if units > 0 {
 		s.debit(id, l, now, units, false)
@@ -308,8 +313,8 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	}
 }
 
-// Used is the whole units of id that are used now, and the limit that last
-// judged them; ok is false if no count is held, or it has recovered.
+// Used returns the whole units of id that are used at now, and the limit that last judged
+// them. ok is false if there is no count or the count has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -325,8 +330,8 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	return int64(u), l, true
 }
 
-// Judge is the limit that last judged id's count, and whether one is held: one that has
-// recovered is held until its place is used.
+// Judge returns the limit that last judged the count of id, and whether the store has a
+// count. A recovered count is in the store until its place is reused.
 func (s *Store) Judge(id ID) (l Limit, held bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -336,11 +341,11 @@ func (s *Store) Judge(id ID) (l Limit, held bool) {
 	return *sh.limitOf(&sh.slots[i]), true
 }
 
-// Scan appends the ids of one piece of the store to ids, and returns where the
-// next one begins: it starts at cursor 0, and is over when next is 0. A piece is
-// one shard that holds something, seen as it is at one time: of 1,024 that a large
-// store has. Ids that have recovered can be among them. Those that are inserted
-// meanwhile can be missing; with Track they are noted as changes.
+// Scan appends the IDs in one piece of the store to ids, and returns the cursor of the next
+// piece. The first cursor is 0, and the scan ends when next is 0. A piece is a snapshot of
+// one shard that is not empty. A large store has 1,024 shards. IDs of recovered counts may be
+// included. IDs that are inserted during the scan may be missing; with Track, they are
+// recorded as changes.
 func (s *Store) Scan(cursor uint64, ids []ID) (next uint64, _ []ID) {
 	shards := uint64(len(s.shards))
 	for n := len(ids); cursor < shards && len(ids) == n; cursor++ {

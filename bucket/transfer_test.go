@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// spendAtRandom gives id a count that many operations have made.
+// spendAtRandom creates a count of id with random operations.
 func spendAtRandom(t *rapid.T, s *Store, id ID) (l Limit, now int64) {
 	l, now = drawLimit(t), origin
 	for range rapid.IntRange(1, 20).Draw(t, "steps") {
@@ -32,7 +32,7 @@ func spendAtRandom(t *rapid.T, s *Store, id ID) (l Limit, now int64) {
 	return l, now
 }
 
-// sent is c as it arrives on another node.
+// sent returns c as another node receives it.
 func sent(t require.TestingT, c *Count) *Count {
 	arrived := &Count{Limit: c.Limit}
 	rest, err := arrived.Parse(append(c.Append(nil), 1, 2, 3))
@@ -41,7 +41,7 @@ func sent(t require.TestingT, c *Count) *Count {
 	return arrived
 }
 
-// transfer moves all of id's count, in pieces.
+// transfer moves the whole count of id, in pieces.
 func transfer(t require.TestingT, from, to *Store, id ID, now, later int64, most int) (held bool) {
 	c, mark, more := &Count{}, Mark{}, true
 	for pieces := 0; more; pieces++ {
@@ -59,7 +59,7 @@ func TestACountThatTravelsIsTheSameThere(t *testing.T) {
 		l, now := spendAtRandom(t, here, id)
 		if rapid.Bool().Draw(t, "held there") {
 			spendAtRandom(t, there, id)
-			there.Reset(id, 0) // or its limit may have a higher Version
+			there.Reset(id, 0) // otherwise its limit may have a higher Version
 		}
 		held := transfer(t, here, there, id, now, now, rapid.IntRange(1, 60).Draw(t, "bytes in a piece"))
 		used, _, ok := here.Used(id, now)
@@ -99,14 +99,15 @@ func TestTheTimeOnTheWayRecoversNothing(t *testing.T) {
 	})
 }
 
-// The pieces of a log, exported each after the Mark before, make the same log.
+// If the pieces of a log are exported one after the other, each after the previous Mark, the
+// imported log equals the exported log.
 func TestPiecesOfALogMakeTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		here, there := newStore(10, 1), newStore(10, 1)
 		l := &Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 300).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(10, int64(maxPer)).Draw(t, "per"))}
 		step := max(1, int64(l.Per)/rapid.Int64Range(1, 100).Draw(t, "asks in a Per"))
 		id, now, c, mark := ID{1, 2}, origin, &Count{}, Mark{}
-		whole, fresh := true, 0 // whether the next Export must be, and the takes since the last one
+		whole, fresh := true, 0 // whether the next Export must be whole, and the number of takes since the last Export
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, step)).Draw(t, "step")
 			units := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, l.Rate)).Draw(t, "units")
@@ -145,7 +146,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 				checkStore(t, there)
 			case op == 5:
 				here.Debit(id, l, now, units)
-				whole = whole || used+units > 2*l.Rate // it has forgotten its oldest
+				whole = whole || used+units > 2*l.Rate // the log has dropped its oldest entries
 				fresh++
 			default:
 				if here.Take(id, l, now, units).Allowed {
@@ -156,7 +157,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 	})
 }
 
-// logEntries are those of id that count now.
+// logEntries returns the entries of id that count at now.
 func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 	sh, at := s.locate(id)
 	i := sh.find(id, at, &s.placement)
@@ -206,8 +207,8 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 			}
 			for _, test := range []struct {
 				name                string
-				collected, net      int64 // spent here
-				arrives, extra, now int64 // used there, on top, and used here then
+				collected, net      int64 // units spent on this node
+				arrives, extra, now int64 // units used on the other node, extra units, and units used here afterwards
 			}{
 				{"there is none here", 0, 0, 40, 0, 40},
 				{"units on top", 0, 0, 40, 3, 43},

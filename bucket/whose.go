@@ -2,40 +2,40 @@ package bucket
 
 import "math"
 
-// Total is what one origin has spent of an id in all: the whole of a count's
-// units, if it is that of a count. Of two copies of a count with totals of one origin,
-// the one of the higher Series, and in one Series the one that has more Spent, has
-// all that the other has. That rests on the origin: it alone raises its total, and no
-// two counts that it has had of one id have the same one.
+// Total is the number of units that one origin has spent of an ID. A count has a Total only
+// if all of its units belong to that origin. If two copies of a count have totals of the same
+// origin, the copy with the higher Series, or with the higher Spent in the same Series,
+// includes all units of the other copy. This relies on the origin: only the origin raises its
+// total, and it never uses the same total for two counts of an ID.
 type Total struct {
-	Origin uint64 // the hash of a member's name; 0: several, or unknown, and then the other fields are zero
-	Series int64  // of the origin: rises when it begins again from zero
-	Spent  uint32 // cumulative, since the series began; what was refunded is not taken off
+	Origin uint64 // hash of the name of a member; 0 if there are several origins or the origin is unknown, and then the other fields are zero
+	Series int64  // series of the origin; higher when the origin begins again from zero
+	Spent  uint32 // total number of units spent in the series, without subtracting refunds
 }
 
 func (t Total) by() originSeries { return originSeries{t.Origin, t.Series} }
 
-// totals are what Track adds to a shard to know whose its counts are, under its lock.
-// Whose a count is stands beside the limit that judges it, and Spent here, at the
-// index of its slot; 0 for an empty slot.
+// totals contains the data about origins that Track adds to a shard. The lock of the shard
+// protects it. The entry of a count contains its origin and series. The number of units is in
+// spent, at the index of the slot, and is 0 for an empty slot.
 //
-// A shard forgets the totals of the counts that it forgets. So that none of them is
-// used again, each count that begins here begins above all that this store has had in
-// the shard's series and has forgotten (forget, before a slot is emptied). This floor is one number for all ids of the
-// shard: that some totals rise by more than was spent does no harm, as they are only
-// ever compared.
+// When a shard forgets a count, the total is forgotten too. So that no total is used twice, a
+// new count starts above all totals that this store has had in the series of the shard and
+// has forgotten. forget must be called before a slot is emptied. The floor is one number for
+// all IDs of the shard. Some totals so rise by more than the units spent, which has no
+// effect, because totals are only compared.
 type totals struct {
 	spent  []uint32
 	series int64
 	floor  uint32
 }
 
-// maxFloor is where a shard begins a new series, long before a total has no room for
-// what is spent.
+// maxFloor is the floor at which a shard begins a new series. The remaining range is large
+// enough for the units that are spent.
 const maxFloor = 1 << 31
 
-// Whose returns the total of id's count, as of when it was last collected, and
-// whether a count is held: one that has recovered is held until its place is used.
+// Whose returns the total of the count of id at the time when it was last collected, and
+// whether the store has a count. A recovered count is in the store until its place is reused.
 func (s *Store) Whose(id ID) (t Total, held bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -45,12 +45,12 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 	return sh.totalOf(i), true
 }
 
-// SetWhose makes t the total of id's count. That is no change of it. Without a count
-// of id, or before Track, it does nothing.
+// SetWhose sets the total of the count of id to t. The total is not a change of the count.
+// SetWhose does nothing if there is no count of id, or before Track.
 //
-// Where t is this store's own, and below what it has had of the count or has
-// forgotten in this shard, the count begins again above that, as if it was inserted:
-// Whose returns what became of it.
+// If t belongs to this store, and is below a total that the store has had of the count, or
+// has forgotten in this shard, the count starts again above these totals, as if it was
+// inserted. Whose returns the resulting total.
 func (s *Store) SetWhose(id ID, t Total) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -59,26 +59,28 @@ func (s *Store) SetWhose(id ID, t Total) {
 	sh.mu.Unlock()
 }
 
-// NewTotal is the total that a count of id begins with whose units are spent here: above all
-// that this store has had and forgotten of any id like it. Nobody's before Track.
+// NewTotal returns the initial total of a count of id that starts on this node. The total is
+// above all totals that this store has had and forgotten for IDs in the same shard. Before
+// Track it is the zero Total.
 func (s *Store) NewTotal(id ID) Total {
 	sh, _ := s.lock(id)
 	defer sh.mu.Unlock()
 	return sh.changes.own()
 }
 
-// Forget makes each count of id that begins from now on begin above t, if t is this store's.
-// A caller that keeps the totals of counts with several origins calls it as it forgets one.
+// Forget records that the total t was used for id. If t belongs to this store, later counts
+// of id start above t. A caller that stores the totals of counts with several origins must
+// call Forget for each total that is removed.
 func (s *Store) Forget(id ID, t Total) {
 	sh, _ := s.lock(id)
 	sh.changes.forget(t)
 	sh.mu.Unlock()
 }
 
-// limitOf is the limit that last judged the count in s.
+// limitOf returns the limit that last judged the count in s.
 func (sh *shard) limitOf(s *slot) *Limit { return &sh.numbers.at[s.judge()].Limit }
 
-// totalOf is the total of the count in slot i.
+// totalOf returns the total of the count in slot i.
 func (sh *shard) totalOf(i int) Total {
 	if sh.changes == nil {
 		return Total{}
@@ -87,7 +89,7 @@ func (sh *shard) totalOf(i int) Total {
 	return Total{by.origin, by.series, sh.changes.spent[i]}
 }
 
-// setTotal makes t the total of the count in slot i, as far as succeed lets it.
+// setTotal sets the total of the count in slot i to the total that succeed returns for t.
 func (sh *shard) setTotal(i int, t Total) {
 	if sh.changes == nil {
 		return
@@ -99,8 +101,8 @@ func (sh *shard) setTotal(i int, t Total) {
 	sh.changes.spent[i] = t.Spent
 }
 
-// claim makes all that is used at a time this store's own: nobody else has spent before
-// there was anybody else.
+// claim makes this store the origin of all units that are used at now. Before Track, no other
+// member has spent units.
 func (sh *shard) claim(now int64) {
 	ch := sh.changes
 	for i := 1; i < len(sh.numbers.at); i++ {
@@ -115,8 +117,8 @@ func (sh *shard) claim(now int64) {
 	}
 }
 
-// own is the total that a count begins with whose units are spent here: nobody's
-// before Track.
+// own returns the initial total of a count that starts on this node. Before Track, own
+// returns the zero Total.
 func (ch *changes) own() Total {
 	if ch == nil || ch.tracker.self == 0 {
 		return Total{}
@@ -124,9 +126,9 @@ func (ch *changes) own() Total {
 	return Total{ch.tracker.self, ch.series, ch.floor}
 }
 
-// succeed is what a count's total becomes that was old, and is to be t. A total of
-// this store never falls: where t is less than the count had, or than the shard has
-// forgotten, it is of an older copy, and the count begins again.
+// succeed returns the new total of a count, if the old total is old and the total t is set. A
+// total of this store never falls. If t is below old, or below the floor of the shard, t
+// belongs to an older copy, and the count starts again.
 func (ch *changes) succeed(old, t Total) Total {
 	switch {
 	case ch == nil || t.Origin == 0:
@@ -141,7 +143,7 @@ func (ch *changes) succeed(old, t Total) Total {
 	return t
 }
 
-// forget has no count begin at t or below from now on, if t is this store's.
+// forget ensures that no count starts at t or below from now on, if t belongs to this store.
 func (ch *changes) forget(t Total) {
 	if ch == nil || t.Spent == 0 || t.Origin != ch.tracker.self || t.Series != ch.series || t.Spent < ch.floor {
 		return
@@ -153,8 +155,9 @@ func (ch *changes) forget(t Total) {
 	ch.floor = t.Spent + 1
 }
 
-// fold makes units part of the total of the count in slot i, and reports whether they
-// are: if all of the count is this store's, and nothing was refunded.
+// fold adds units to the total of the count in slot i, and reports whether this was possible.
+// It is possible if all units of the count belong to this store, units is not negative, and
+// the sum does not overflow.
 func (sh *shard) fold(i int, units int64) bool {
 	ch := sh.changes
 	by := sh.numbers.at[sh.slots[i].judge()].by

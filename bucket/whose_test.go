@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The members of these tests, and when the store's own series began.
+// The members in these tests, and the start of the series of the store.
 const (
 	me, another = uint64(7), uint64(8)
 	begun       = int64(1000)
 )
 
-// trackedStore is a store of one shard whose units are mine.
+// trackedStore returns a store with one shard, tracked by the member me.
 func trackedStore(maxKeys int) *Store {
 	s := newStore(maxKeys, 1)
 	s.Track(me, begun, nil)
@@ -46,7 +46,8 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	require.Equal(t, Total{me, begun, 2}, whose(t, s, id))
 }
 
-// What comes back is an older copy of this store's own count, or its own total.
+// The arriving total belongs to an older copy of a count of this store, or is the current
+// total.
 func TestAnOwnTotalNeverFalls(t *testing.T) {
 	l := &Limit{Rate: 100, Per: time.Hour}
 	for name, c := range map[string]struct{ t, held, forgotten Total }{
@@ -91,7 +92,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 
 func (t Total) next() Total { return Total{t.Origin, t.Series, t.Spent + 1} }
 
-// Of limits and origins together there can be more than a search looks at.
+// There can be more pairs of limit and origin than a search examines.
 func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 	s := trackedStore(100_000)
 	const pairs = 5 * 2 * nearest
@@ -115,8 +116,8 @@ func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 	}
 }
 
-// said is a total that was said of an id, and units what it stood for: so many, that were
-// folded in one life of the count.
+// said is a total that was reported for an ID. units describes the units that the total
+// included: the number of units that were folded into it in one life of the count.
 type (
 	said struct {
 		id ID
@@ -128,8 +129,8 @@ type (
 	}
 )
 
-// Whatever a store goes through, a total of its own stands for the same units of an id
-// whenever it is said, rises by just what is folded, and never falls within a series.
+// For any sequence of operations, an own total of an ID always includes the same units. It
+// rises by exactly the folded units, and never falls within a series.
 func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 	limits, all := longLimits(), crowdedIDs()[:8]
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,13 +144,14 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 			lives  int
 			now    = int64(1_000_000)
 			stands = map[said]units{}
-			most   = map[said]uint32{} // of an id in a series
-			is     = map[ID]Total{}    // of those held
-			has    = map[ID]units{}    // of those held whose total is mine
+			most   = map[said]uint32{} // highest total of an ID in a series
+			is     = map[ID]Total{}    // totals of the counts in the store
+			has    = map[ID]units{}    // units of the counts whose origin is me
 			copies = map[ID]copied{}
 		)
 		s.Track(me, begun, nil)
-		// look sees whose counts are by now: of id, which was imported, it may be the copy's.
+		// look compares the totals of all counts. If id was imported, its total may be the
+		// total of the copy.
 		look := func(imported bool, of ID) {
 			for _, id := range all {
 				w, held := s.Whose(id)
@@ -183,7 +185,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				fits := w.Origin == me && c.Units >= 0 && int64(w.Spent)+c.Units <= math.MaxUint32
 				require.Equal(t, c.Units == 0 || fits, c.Folded, "%+v of %+v", c, w)
 				if !c.Folded {
-					s.SetWhose(c.ID, Total{}) // as whoever keeps whose they are does
+					s.SetWhose(c.ID, Total{}) // as a caller that records the origins of units does
 					delete(is, c.ID)
 				} else if c.Units > 0 {
 					w.Spent += uint32(c.Units)
@@ -308,7 +310,7 @@ func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
 			s.Take(id, &first, epoch, 5)
 			s.collectAll(false, nil)
 			part := first.Part(50)
-			unnamed := part // judges the same, and is no Part
+			unnamed := part // judges in the same way, but is not a Part
 			unnamed.wholeRate, unnamed.wholePer = 0, 0
 			s.Peek(id, &unnamed, epoch, 1)
 			s.SetPart(id, &part)

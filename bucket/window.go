@@ -1,8 +1,8 @@
 package bucket
 
-// A FixedWindow runs from the key's first ask until just before start + Per.
-// Then the count is empty, unless a debit left more than Rate in it: the excess,
-// at most one Rate, is what the following window starts with.
+// A FixedWindow runs from the first ask of the key until just before start + Per. After that
+// the count is empty, unless a debit left more than Rate in it. In that case the following
+// window starts with the excess, which is at most one Rate.
 
 func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
 	if l.calendar() {
@@ -19,7 +19,7 @@ func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
 	return cell{at: now}, 0
 }
 
-// excess is what the following window starts with.
+// excess returns the number of units that the following window starts with.
 func (l *Limit) excess(c cell) uint64 {
 	return min(sub(c.x, l.rate()), l.rate())
 }
@@ -41,7 +41,7 @@ func (l *Limit) waitFixed(c cell, n uint64) uint64 {
 	return l.per()
 }
 
-// refundFixed leaves so many units where there is no receipt.
+// refundFixed refunds up to n units. If r is 0, refundFixed leaves pass units in the window.
 func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 	if r != 0 {
 		pass = 0
@@ -54,21 +54,21 @@ func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 	return n
 }
 
-// A SlidingWindow keeps the units of the window that is open, x, and of the one
-// before, y, which are taken as evenly spread over it: the k-th of them, from 0, at
-// ⌊k·Per/y⌋ after its start. Like an entry of a log, a unit at t counts while
-// now − t < Per. With e of the open window past, that is
+// A SlidingWindow keeps x, the units of the open window, and y, the units of the previous
+// window. The y units are assumed to be spread evenly over the previous window: the k-th of
+// them, counted from 0, is at ⌊k·Per/y⌋ after its start. Like an entry of a log, a unit at t
+// counts while now − t < Per. If e is the time since the start of the open window, then
 //
 //	used = ⌊y·(Per − 1 − e)/Per⌋ + x
 //
-// in nanoseconds. A part of a unit is no unit: a caller that asks steadily at the rate
-// finds one free whenever it asks, also of a Rate of 1, and where Per/Rate is no
-// whole number of nanoseconds. x never exceeds Rate but by a Debit or a lower Rate.
+// in nanoseconds. A fraction of a unit does not count as used: a caller that asks steadily at
+// the rate finds one free unit whenever it asks, even if Rate is 1, or if Per/Rate is not a
+// whole number of nanoseconds. x exceeds Rate only after a Debit, or after Rate was lowered.
 //
-// The windows are aligned at the key's first ask, or at Start, and roll by whole
-// Per. A count of which nothing is used equals no count, so the next ask aligns them
-// anew: two windows in which something was admitted begin at least Per apart, and a
-// Rate of 1 is exact.
+// The windows are aligned at the first ask of the key, or at Start, and follow each other by
+// Per. A count without used units is equivalent to no count, so the next ask aligns the
+// windows anew. As a result, two windows in which units were admitted begin at least Per
+// apart, and a Rate of 1 is exact.
 
 func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	per := l.per()
@@ -90,10 +90,10 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	return c, used
 }
 
-// opens is when a window opens that none goes before. Parts of a limit that have the
-// same windows, by its Start, admit no more than the limit in each of them, also where
-// units go from part to part, as long as no part parts with units that it has used: what
-// it has admitted in the window is never more than what it holds.
+// opens returns the start of a window that has no previous window. If a limit has a Start,
+// all of its parts have the same windows. In each window the parts together then admit no
+// more than the limit. This is true even if units move between parts, as long as no part
+// gives away used units: a part never has fewer units than it has admitted in the window.
 func (l *Limit) opens(now int64) int64 {
 	if l.Algorithm != SlidingWindow || l.Start == 0 {
 		return now
@@ -103,7 +103,7 @@ func (l *Limit) opens(now int64) int64 {
 	return before(now, uint64(into))
 }
 
-// spanSliding is when the last of the newest units has slid out.
+// spanSliding returns how long after c.at the last of the newest units has slid out.
 func (l *Limit) spanSliding(c cell) uint64 {
 	switch {
 	case c.x > 0:
@@ -114,17 +114,18 @@ func (l *Limit) spanSliding(c cell) uint64 {
 	return 0
 }
 
-// slides is how long after the start of a window that follows one of y units so many
-// of them, from 1 to y, have slid out.
+// slides returns how long after the start of a window so many units of the previous window
+// have slid out. y is the number of units of the previous window, and units is from 1 to y.
 func (l *Limit) slides(units, y uint64) uint64 {
-	if units == y { // the same, without a product
+	if units == y { // same result without a product
 		return l.per() - (l.per()-1)/y - 1
 	}
 	return mulDiv(units-1, l.per(), y)
 }
 
-// waitSliding is until so many units have slid out that n more have room: in this
-// window, or in the next one if what was admitted in this one is too much already.
+// waitSliding returns how long after c.at enough units have slid out for n more units. This
+// is in the open window, or in the next window if too many units were admitted in the open
+// window.
 func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	y, room, start := c.y, l.rate()-n, uint64(0)
 	if room >= c.x {
@@ -138,7 +139,7 @@ func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	return start + l.slides(y-room, y)
 }
 
-// refundSliding passes over so many of the newest units where there is no receipt.
+// refundSliding refunds up to n units. If r is 0, refundSliding skips the newest pass units.
 func (l *Limit) refundSliding(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) uint64 {
 	current := int64(r) == c.at
 	before := after(int64(r), l.per()) == c.at && !(onlyIfLast && c.x > 0)

@@ -7,15 +7,16 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// absence is a time in which a node that ran was not connected to another node that ran, or did not
-// have it in its roster. It may have come and gone between two looks at Members.
+// absence is a span of time in which a node that ran was not connected to another node
+// that ran, or did not have it in its roster. It may begin and end between two calls of
+// Members.
 type absence struct {
 	By, Of   int16         // indices in Scenario.Nodes
-	Both     time.Duration // since when both processes ran
+	Both     time.Duration // when the later of the two processes began to run
 	From, To time.Duration
 }
 
-// viewed takes note of a member's view.
+// viewed records the view of a member.
 func (s *stage) viewed(_ string, v *cluster.View) {
 	if v.Self < 0 {
 		return // it has left
@@ -31,14 +32,15 @@ func (s *stage) viewed(_ string, v *cluster.View) {
 	}
 }
 
-// listen compares all views with who runs. s.mu is held.
+// listen compares all views with the running nodes. The caller must hold s.mu.
 func (s *stage) listen() {
 	for _, h := range s.hosts {
 		s.listenAt(h)
 	}
 }
 
-// listenAt compares one host's view with who runs. s.mu is held.
+// listenAt compares the view of one host with the running nodes. The caller must hold
+// s.mu.
 func (s *stage) listenAt(h *host) {
 	var v *cluster.View
 	if h.runs != nil {
@@ -50,7 +52,7 @@ func (s *stage) listenAt(h *host) {
 		}
 		pair := [2]int{h.index, other.index}
 		absent := false
-		if v != nil && other.runs != nil && !other.runs.leaves { // a leaver is off the roster before it knows
+		if v != nil && other.runs != nil && !other.runs.leaves { // members remove a leaving node from the roster before it knows
 			at := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == other.runs.name })
 			absent = at < 0 || !v.Direct[at]
 		}
@@ -67,7 +69,7 @@ func (s *stage) listenAt(h *host) {
 	}
 }
 
-// heard is all absences until now.
+// heard ends the current absences and returns all absences.
 func (s *stage) heard() (all []absence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,20 +82,20 @@ func (s *stage) heard() (all []absence) {
 	return all
 }
 
-// present checks the absences of a node to which another node is connected for certain, by the
-// scenario alone: both nodes have run for long enough, and nothing between them was cut, lost,
-// frozen or too slow.
+// present checks the absences of nodes to which another node is connected for certain. It
+// decides this by the scenario alone: both nodes have run for long enough, and no message
+// between them was cut off, lost, held by a freeze or too slow.
 func present(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]
-		since := never // they are connected to each other for certain
+		since := never // when they became connected to each other for certain
 		for i := range c.eras {
 			e := &c.eras[i]
 			switch {
 			case !e.hears[a.By][a.Of]:
 				since = never
-			case i == 0 && !r.Scenario.Gossip: // where nodes have just started
-				since = -c.settle // all do when the run begins
+			case i == 0 && !r.Scenario.Gossip: // with real gossip, the nodes have just started
+				since = -c.settle // at the beginning of a run, all nodes are connected
 			case since == never:
 				since = e.from
 			}
@@ -105,7 +107,7 @@ func present(r *trial, broken func(time.Duration, string, ...any)) {
 				from = max(from, a.Both+c.settle)
 			}
 			if e.unaware > 0 {
-				since = e.to // what one side has forgotten comes back to the others, too
+				since = e.to // a member that one side has forgotten also joins the other sides again
 			}
 			if to := min(e.to, a.To); from < to {
 				broken(from, "%s runs, and %s took it for gone from %v to %v: nothing lies between them but what both have to bear",

@@ -15,27 +15,27 @@ func isBucket(l *weir.Limit) bool {
 	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
 }
 
-// situation is what a window holds, or has shortly before it.
+// situation counts the events in a window, or shortly before it.
 type situation struct {
 	c        int // changes of connectivity
-	kills    int // of members whose counts somebody has a copy of
-	bare     int // of others
-	moves    int // starts and leaves in good order
-	timeouts int // spells in which checks time out though their authority lives
+	kills    int // crashes of members whose counts another member also has
+	bare     int // crashes of other members
+	moves    int // starts, and leaves in order
+	timeouts int // spells in which checks time out although the member with authority lives
 	steps    float64
 	late     int // 1 if nodes are paused for so long that checks time out
-	sides    int // the most at one time that know of each other
-	unaware  int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
-	nodes    int // the most that ran at one time
-	slow     int // the most ends of links at one time on which checks may time out
+	sides    int // the maximum number of sides at one time that know of each other
+	unaware  int // the maximum number of sides at one time that may have the whole limit beside these sides, or beside each other: they do not know of other sides, or have forgotten them
+	nodes    int // the maximum number of nodes that ran at one time
+	slow     int // the maximum number of nodes at one time with a link on which checks may time out
 
-	// Of a Global limit, where all else is of its regions together:
-	regions int     // 0 of others
-	abroad  float64 // their excesses
-	torn    bool    // some region does not reach another one
+	// For a Global limit, the fields above describe its regions together.
+	regions int     // number of regions; 0 for other limits
+	abroad  float64 // sum of the excesses of the regions
+	torn    bool    // a region does not reach another region
 }
 
-// guaranteed is the situation as the guarantees table has it.
+// guaranteed returns the situation in the terms of the guarantees table.
 func (s situation) guaranteed() bounds.Situation {
 	return bounds.Situation{
 		Changes: s.c, Sides: s.sides, Crashes: s.kills, Bare: s.bare, Late: s.timeouts + s.late,
@@ -43,10 +43,11 @@ func (s situation) guaranteed() bounds.Situation {
 	}
 }
 
-// bound is the most units that a window of Per may hold, without what is in flight.
+// bound returns the maximum number of units of a window of Per, without the units in
+// flight.
 func (s situation) bound(l *weir.Limit) int64 { return bounds.Bound(l, s.guaranteed()) }
 
-// row names what a window falls under.
+// row returns the names of the conditions that apply to a window.
 func (s situation) row() string {
 	var rows []string
 	for _, r := range []struct {
@@ -90,10 +91,10 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 			}
 		case moved:
 			s.moves++
-			if e.alone && l.Partition == weir.FailOpen { // else one that leaves has nothing of its own
+			if e.alone && l.Partition == weir.FailOpen { // with other policies, a leaving node has no units of its own
 				alone++
 			}
-			if 8*c.trip(e) >= timeoutOf(c.scenario) { // a check that is passed on and back
+			if 8*c.trip(e) >= timeoutOf(c.scenario) { // passing a check on, and its answer back, takes too long
 				spells[spell{-1, 0}] = true
 			}
 		case timedOut:
@@ -121,23 +122,23 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 			s.nodes = max(s.nodes, e.nodes())
 		}
 		if e.unaware == e.sides {
-			s.unaware = max(s.unaware, e.unaware-1) // L is one's
+			s.unaware = max(s.unaware, e.unaware-1) // L includes one of them
 		} else {
 			s.unaware = max(s.unaware, e.unaware)
 		}
 	}
 	s.sides, s.nodes = s.sides+alone, s.nodes+alone
-	if stop && l.Partition == weir.FailOpen { // each node has the limit for itself until it reaches one that serves
+	if stop && l.Partition == weir.FailOpen { // each node has the whole limit until it reaches a serving node
 		s.unaware = max(s.unaware, len(c.members)-1)
 	}
 	s.timeouts += max(0, s.slow-1)
 	return s
 }
 
-// inFlight is what may be on its way when authority moves or dies: of a key whose
-// admissions the function counts. Each crash: 2a·RTT, which is what is admitted in
-// two round trips around it. Each move: what is admitted in a round trip at the
-// limit's own pace, one unit at least, as units come one by one.
+// inFlight returns the units that may be in flight when authority moves or a node with
+// authority dies. The function admitted counts the admissions of the key. A crash adds
+// 2a·RTT, the units that are admitted in two round trips around it. A move adds the units
+// that the limit grants in a round trip, and one more, because units come one by one.
 func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for i := range c.events {
 		e := &c.events[i]
@@ -154,8 +155,9 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 	return units
 }
 
-// trip is how long a round trip between a node and others takes while its coming and going
-// is felt, the pauses of both ends included: of a crash, when it dies.
+// trip returns the longest round trip between the node of an event and other nodes while
+// the event has effects, including the pauses of both ends. For a crash, it is the round
+// trip when the node dies.
 func (c *course) trip(e *event) (longest time.Duration) {
 	to := e.to
 	if e.kind == killed {

@@ -11,18 +11,19 @@ import (
 	"time"
 )
 
-// The chart has its axes within these bounds, in units of the picture, and its legend on their right,
-// so that the legend covers no curve.
+// The axes of the chart lie within these bounds, in units of the picture. The legend is
+// to the right of the axes, so that it does not cover a curve.
 const (
 	chartWidth, chartHeight = 900, 400
 	chartLeft, chartRight   = 60, 700
 	chartTop, chartBottom   = 34, 352
 	chartSamples            = 600
-	chartNames              = 16 // faults that are named; of more, only the moments are marked
+	chartNames              = 16 // maximum number of faults with names; if there are more, only their times are marked
 )
 
-// Colours that the colour-blind can tell apart (Okabe and Ito), on a white that is
-// painted: a dark page shows the same chart. In print the dashes tell.
+// Colours that colour-blind readers can distinguish (Okabe and Ito). The white background
+// is painted, so that the chart looks the same on a dark page. In print, the dashes
+// distinguish the curves.
 const (
 	ink, faint, shade, verdict = "#222222", "#888888", "#EEE6D8", "#D55E00"
 	firstSide, laterSides      = "#0072B2", "#009E73 #CC79A7 #E69F00"
@@ -30,16 +31,16 @@ const (
 
 var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
 
-// point is a time in seconds, and units.
+// point is a time in seconds, and a number of units.
 type point struct{ x, y float64 }
 
 type curve []point
 
-// picture is an SVG that grows.
+// picture is an SVG image that is being written.
 type picture struct {
 	bytes.Buffer
-	right, top float64 // where the axes end, in seconds and units
-	named      int     // curves in the legend
+	right, top float64 // ends of the axes, in seconds and units
+	named      int     // number of curves in the legend
 }
 
 func (p *picture) x(seconds float64) float64 {
@@ -69,7 +70,8 @@ func (p *picture) line(name, colour string, width float64, dashes string, c curv
 	}
 }
 
-// axes draws the axes and their names. The distance of ticks is 1, 2 or 5 times a power of ten.
+// axes draws the axes and their names. The distance between ticks is 1, 2 or 5 times a
+// power of ten.
 func (p *picture) axes(units string) {
 	step := func(to float64) float64 {
 		power := math.Pow(10, math.Floor(math.Log10(to/4)))
@@ -91,9 +93,9 @@ func (p *picture) axes(units string) {
 	p.text(0, 0, fmt.Sprintf("text-anchor=\"middle\" transform=\"translate(14 %d) rotate(-90)\"", (chartTop+chartBottom)/2), "%s", units)
 }
 
-// draw is the chart of a run as SVG: of the key that was asked most, the units
-// that each side admitted in the Per that ends at each moment, with the limit and
-// the bound as lines, the time of a split shaded, and the faults marked.
+// draw returns the chart of a run as SVG, for the key that was asked for the most units.
+// Curves show the units that each side admitted in the Per that ends at each time. Lines
+// show the limit and the bound, the time of a split is shaded, and the faults are marked.
 func draw(j *Journal) ([]byte, error) {
 	a := newTrial(j).mostAsked()
 	if a == nil {
@@ -149,8 +151,9 @@ func draw(j *Journal) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// called are the names of the sides, by place: their nodes, if these are the same in each
-// split. The first place is that of all nodes while these are whole.
+// called returns the names of the sides, by place. A name lists the nodes of the side if
+// the nodes are the same in each split. The first place is also that of all nodes while
+// there is one side.
 func (a *asks) called(places int, lasts time.Duration) []string {
 	if a.planet != nil {
 		return a.planet.names
@@ -175,8 +178,8 @@ func (a *asks) called(places int, lasts time.Duration) []string {
 	return names
 }
 
-// shaded is when there is more than one side; of a Global limit, when some region
-// does not reach another.
+// shaded returns the spans in which there is more than one side. For a Global limit, it
+// returns the spans in which a region does not reach another region.
 func (a *asks) shaded() (all []span) {
 	if a.planet != nil {
 		return a.planet.torn
@@ -189,12 +192,12 @@ func (a *asks) shaded() (all []span) {
 	return all
 }
 
-// sample is what was admitted in the Per that ends at a moment.
+// sample is the number of units that were admitted in the Per that ends at a time.
 type sample struct {
 	at        time.Duration
 	sides     []int64 // the units of each side in the order of era.rank, or of each region if the limit is Global
 	all       int64   // units, on all sides
-	situation         // of the Per
+	situation         // in that Per
 }
 
 // mostSides is the maximum length of sample.sides. Its last element is the sum of the remaining sides.
@@ -231,7 +234,8 @@ func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 	return samples
 }
 
-// mostAsked is the count that was asked for the most units, nil if none was.
+// mostAsked returns the count that was asked for the most units, or nil if no units were
+// asked for.
 func (r *trial) mostAsked() *asks {
 	var most *asks
 	var units int64
@@ -247,7 +251,7 @@ func (r *trial) mostAsked() *asks {
 	return most
 }
 
-// marked is a fault in a few letters.
+// marked returns a short description of a fault.
 func marked(f Fault) string {
 	f.Sides = slices.Clone(f.Sides)
 	for i, side := range f.Sides {
@@ -273,7 +277,8 @@ func (e *era) names(nodes []Node) []string {
 	return names
 }
 
-// named is a side by its nodes, of many by the first and how many they are.
+// named returns the names of the nodes of a side. For more than five nodes, it returns
+// the first name and the number of the other nodes.
 func named(side []string) string {
 	if len(side) > 5 {
 		return fmt.Sprintf("%s and %d more", side[0], len(side)-1)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The bounds of a scenario, so that none is by mistake a run without end.
+// These bounds prevent a scenario that does not end, by mistake.
 const (
 	maxLasts   = 24 * time.Hour
 	maxNodes   = 64
@@ -22,11 +22,11 @@ const (
 	maxFaults  = 10_000
 	maxRepeats = 10_000
 	maxAsks    = 20_000_000
-	maxClock   = 30 * 24 * time.Hour // that clocks may step in all
+	maxClock   = 30 * 24 * time.Hour // maximum sum of the steps of one clock
 	maxEvery   = time.Minute         // from one pause of a slow node to the next
 )
 
-// validName is one that hosts and metrics may have, and that YAML reads as text.
+// validName matches names that hosts and metrics may have, and that YAML reads as text.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // check reports the errors that depend on more than one field.
@@ -39,7 +39,7 @@ func (r *reader) check() {
 	c.checkFaults()
 }
 
-// checker reports errors at a place of the file.
+// checker reports errors at a place in the file.
 type checker struct {
 	*reader
 	at fields
@@ -47,7 +47,7 @@ type checker struct {
 
 func (c *checker) wrong(field, format string, args ...any) { c.at(field).Errorf(format, args...) }
 
-// library reports an error of the library at a field.
+// library reports an error that the library returned for a field.
 func (c *checker) library(field string, err error) {
 	if err != nil {
 		c.wrong(field, "%v", err)
@@ -146,7 +146,7 @@ func (c *checker) checkLoads() {
 	}
 }
 
-// load checks what a load says of itself.
+// load checks the fields of a load that depend on each other.
 func (c *checker) load(l Load) {
 	kinds, begins := 0, "begins"
 	if l.Burst != 0 {
@@ -171,7 +171,8 @@ func (c *checker) load(l Load) {
 	}
 }
 
-// outcome checks what becomes of the units of a load.
+// outcome checks that the units of a load are spent, held or settled as their limit
+// requires.
 func (c *checker) outcome(l Load, limit weir.Limit) {
 	reserves := c.s.reserves(l.Limit)
 	switch {
@@ -190,7 +191,7 @@ func (c *checker) outcome(l Load, limit weir.Limit) {
 	}
 }
 
-// asks is about how many a load comes to.
+// asks returns the approximate number of checks of a load.
 func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	ends := cmp.Or(l.Ends, s.Lasts)
 	lasts := (ends - l.Begins).Seconds()
@@ -202,7 +203,8 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 		if limit.Partition == weir.FailOpen {
 			granted *= float64(from)
 		}
-		// Each key gives what the limit grants, and then so many denials.
+		// Each key admits the units that the limit grants, and then there are
+		// enoughDenials denials at each node.
 		return moments * float64(max(l.Keys, 1)) * (granted + enoughDenials*float64(from))
 	case l.Burst != 0:
 		return float64(l.Burst)
@@ -210,7 +212,7 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	return l.Rate * lasts
 }
 
-// condition is what a host is like while the faults go by.
+// condition is the state of a host after a number of faults.
 type condition uint8
 
 const (
@@ -221,7 +223,8 @@ const (
 
 func (c condition) String() string { return [...]string{"not running", "running", "frozen"}[c] }
 
-// may says what a fault needs each of its nodes to be, and makes of them.
+// may maps each fault to the conditions that its nodes must have, and to their condition
+// afterwards.
 var may = map[FaultKind]struct {
 	needs []condition
 	makes condition
@@ -233,7 +236,8 @@ var may = map[FaultKind]struct {
 	FaultThaw:   {[]condition{frozen}, running},
 }
 
-// faults are checked in the order of time, which need not be theirs in the list.
+// checkFaults checks the faults in the order of time, which may differ from their order
+// in the list.
 func (c *checker) checkFaults() {
 	c.at = c.top
 	if len(c.s.Faults) > maxFaults {
@@ -253,13 +257,13 @@ func (c *checker) checkFaults() {
 	}
 }
 
-// state is what faults have made of a cluster.
+// state is the state of a cluster after a number of faults.
 type state struct {
 	hosts map[string]condition
-	cut   bool // some link is not as usual
+	cut   bool // a link differs from the usual link
 }
 
-// beginning is the state before any fault.
+// beginning returns the state before all faults.
 func (s *Scenario) beginning() *state {
 	b := &state{hosts: make(map[string]condition)}
 	for _, name := range s.names(func(n Node) bool { return !n.Later }) {
@@ -268,7 +272,7 @@ func (s *Scenario) beginning() *state {
 	return b
 }
 
-// apply changes the state as the faults do.
+// apply changes the state as the faults do, and returns it.
 func (s *state) apply(faults ...Fault) *state {
 	for _, f := range faults {
 		switch m, moves := may[f.Kind]; {
@@ -285,7 +289,7 @@ func (s *state) apply(faults ...Fault) *state {
 	return s
 }
 
-// fault checks one, and has it hit the hosts.
+// fault checks one fault, and applies it to the hosts.
 func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At >= c.s.Lasts {
@@ -310,7 +314,7 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 	c.hits(f, hosts, stepped)
 }
 
-// hits checks a fault of nodes, and has it hit them.
+// hits checks a fault of nodes, and applies it to them.
 func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
@@ -334,7 +338,7 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 			continue
 		}
 		if f.Kind == FaultSlow || f.Kind == FaultLose || f.Kind == FaultRevert {
-			continue // also what does not run yet
+			continue // valid also for nodes that do not run yet
 		}
 		is := hosts[name]
 		if m := may[f.Kind]; !slices.Contains(m.needs, is) {

@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// expiryWithin is how long after its ttl, counted from the answer to the last renewal, members
-	// may still count a hold, beside the time of a round trip.
+	// expiryWithin is how long members may still count a hold after its ttl, in addition
+	// to the time of a round trip. The ttl begins with the answer to the last renewal.
 	expiryWithin = 100 * time.Millisecond
 	// renewals is how often a client renews its hold within the ttl.
 	renewals = 3
-	// abandonsOf clients one neither renews nor releases its hold in the end.
+	// abandonsOf is the number of clients of which one neither renews nor releases its
+	// hold in the end.
 	abandonsOf = 8
 )
 
-// carry renews a client's hold at any node, and releases it at any node, or abandons it.
+// carry renews the hold of a client at random nodes, and then releases or abandons it.
 func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
 	ttl := q.ttl
 	random := rand.New(rand.NewPCG(uint64(q.keeps), uint64(o.Asked)))
 	abandons := random.IntN(abandonsOf) == 0
 	end := min(o.From+q.keeps, s.Lasts)
-	due := o.Asked + ttl // the client has the units until then
+	due := o.Asked + ttl // the client has the units until this time
 	for next := o.From + ttl/renewals; ; next = s.now() + ttl/renewals {
 		time.Sleep(min(next, end, due) - s.now())
 		if s.now() >= end || s.now() >= due {
@@ -55,16 +56,16 @@ func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
 		return
 	}
 	err, heard := s.carried(ctx, q, random, func(l *weir.Limiter, key string) error { return l.ReleaseHold(ctx, key, text) })
-	if o.End = holdExpired; heard && err == nil { // else it may end by its ttl alone
+	if o.End = holdExpired; heard && err == nil { // otherwise the hold may end only by its ttl
 		o.End = holdReleased
 	}
 }
 
-// errNobody is the error where no node can be asked.
+// errNobody means that no node can be asked.
 var errNobody = errors.New("no node runs")
 
-// carried has a node of the region carry out a request about a client's hold, and reports whether
-// the client hears the answer.
+// carried sends a request about a client's hold to a node of the region, and reports
+// whether the client receives the answer.
 func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do func(l *weir.Limiter, key string) error) (err error, heard bool) {
 	s.mu.Lock()
 	h := anyOf(s.hosts, random, func(h *host) bool { return h.region == q.host.region && h.asks() })
@@ -80,10 +81,11 @@ func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do f
 	return err, !p.killed && !h.frozen && !errors.Is(err, weir.ErrClosed)
 }
 
-// notLost looks at the holds that a client was told have expired within their ttl.
+// notLost checks that no client learnt within the ttl of its hold that the hold has
+// expired. In an undisturbed run, renewals must not return other errors either.
 func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.evicts() {
-		return // a node knows of so many holds at most
+		return // a node has room for a bounded number of holds
 	}
 	for _, h := range r.flights {
 		for _, o := range h.holds {
@@ -102,8 +104,9 @@ func notLost(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayLose reports whether a hold may be lost in a time: there is a split, or several members
-// crash or freeze, which may be all that have it.
+// mayLose reports whether a hold may be lost between two times. This is the case in a
+// split, or if several members crash or freeze that may be the only members with the
+// hold.
 func (h *asks) mayLose(from, to time.Duration) bool {
 	c := h.course
 	for i := range c.eras {

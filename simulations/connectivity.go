@@ -11,74 +11,75 @@ import (
 )
 
 const (
-	// settling is how long a change of connectivity has effects: other members notice a member that is
-	// disconnected for a second, and pass the news on.
+	// settling is how long a change of connectivity has effects: members find within a
+	// second that a member is disconnected, and pass the news on.
 	settling = 2 * time.Second
-	// gossipSettling is how long after a heal real memberlist and real
-	// connections need until all nodes are connected again.
+	// gossipSettling is how long real memberlist and real connections need after a heal
+	// until all nodes are connected again.
 	gossipSettling = 10 * time.Second
-	// moving is how long a start or a leave in good order may take until
-	// authority has moved: a hand-over has 10 s, and a member that waits for it 5 more.
+	// moving is the maximum time until authority has moved after a start or an orderly
+	// leave: a hand-over has 10 s, and a member that waits for it has 5 s more.
 	moving = 15 * time.Second
-	// copying is how long it takes until what a dead member held is copied again:
-	// a second until it is away, and a scan.
+	// copying is the time until the counts of a dead member are copied again: a second
+	// until the member is missing, and a scan.
 	copying = 3 * time.Second
 )
 
-// course is who could hear whom in one region, from the scenario alone: nothing
-// in it was read off the nodes that are judged.
+// course is the history of the connections in one region. It is computed from the
+// scenario alone, and not from the nodes that are judged.
 type course struct {
 	scenario *Scenario
-	members  []int // indices in Scenario.Nodes of the region's nodes
-	eras     []era // one after the other, from 0 to the end
+	members  []int // indices in Scenario.Nodes of the nodes of the region
+	eras     []era // consecutive, from 0 to the end
 	events   []event
 	torn     []span        // when two regions are separated: see world.apart
-	settle   time.Duration // after a heal
+	settle   time.Duration // how long a heal has effects
 }
 
-// era is a time in which nobody comes or goes and no link changes.
+// era is the time between two faults: no node starts or ends, and no link changes.
 type era struct {
 	from, to  time.Duration
-	side      []int // of each node of the scenario: the side it is on, -1 if it is on none
+	side      []int // side of each node of the scenario, or -1 if it is on no side
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
-	leftApart bool // a member has left while not all was calm: a side that has not heard of it counts it
+	leftApart bool // a member left while the region was not calm: a side that has not heard of it still counts it
 	missing   bool // a member of the roster is on no side
-	mute      bool // and one of these lives: what it admitted, or admits, it tells nobody
-	// unaware is how many sides may think themselves whole though others live:
-	// they have not met any of them, or may forget some before the era ends.
+	mute      bool // such a member runs, but cannot report its present and earlier admissions
+	// unaware is how many sides may assume that they are whole although other members
+	// live. They have not met any of these members, or may forget some of them before the
+	// era ends.
 	unaware  int
-	weighs   []bool          // nodes that surely have points
-	partial  bool            // some that run are not connected to each other directly, or may not have their counts
+	weighs   []bool          // whether each node has points for certain
+	partial  bool            // some running nodes are not directly connected to each other, or may not have their counts
 	slow     int             // nodes with a link on which checks may time out
 	hears    [][]bool        // the nodes to which each node is connected for certain
-	pauses   []time.Duration // of each node, as long as they are
-	trips    []time.Duration // the longest round trip between each node and another, without pauses
+	pauses   []time.Duration // length of each node's pauses
+	trips    []time.Duration // longest round trip between each node and another node, without pauses
 	late     bool            // pauses are so long that checks may time out
-	strained bool            // they may where one that was asked before was waited for in vain
+	strained bool            // pauses are so long that checks may time out after they have waited in vain for another member
 }
 
-// kind is a row of the guarantees table that an event puts a window under.
+// kind is the condition of the guarantees table that an event causes.
 type kind uint8
 
 const (
-	changed  kind = iota // links, and members that were the only way between others: what c counts
-	killed               // the owner crashes
-	moved                // nodes join, leave in order
-	timedOut             // a check times out though its authority lives
+	changed  kind = iota // a link, or a member that was the only way between other members; c counts these
+	killed               // an owner crashes
+	moved                // a node joins, or leaves in order
+	timedOut             // a check times out although the member with authority lives
 	stepped              // a clock steps forward
 )
 
-// event is felt by every window that overlaps from to to, both included.
+// event affects every window that overlaps the time between from and to, both included.
 type event struct {
 	kind     kind
 	from, to time.Duration
-	node     int           // -1 if it is about links
-	by       time.Duration // of a step
-	fresh    bool          // of a kill: nobody has a copy of what it held
-	alone    bool          // of a leave: it may reach nobody to hand over to, and decide on its own
-	spell    int           // events of one freeze have one number
-	region   bool          // it is of all of the region: they end, or start where nobody is
+	node     int           // -1 for an event of links
+	by       time.Duration // length of a step
+	fresh    bool          // for a kill: no other member may have the counts of the node
+	alone    bool          // for a leave: the node may not reach a member to hand over to, and may decide alone
+	spell    int           // number of the freeze: events of one freeze have the same number
+	region   bool          // it ends all nodes of the region, or starts nodes while no node of the region runs
 }
 
 func (e *event) overlaps(from, to time.Duration) bool { return e.from < to && e.to >= from }
@@ -89,16 +90,16 @@ type world struct {
 	runs, frozen, left, begun []bool
 	cut                       [][]bool
 	link                      [][]weirtest.Link
-	known                     [][]bool          // whom each node has met
-	leftApart                 bool              // a member has left while not all was calm, and not all have met since
-	weighs                    []bool            // they surely have points
-	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
-	spells                    []int             // freezes so far
-	pauses                    []time.Duration   // how long each node's are
-	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
+	known                     [][]bool          // the nodes that each node has met
+	leftApart                 bool              // a member has left while the region was not calm, and since then not all members have met
+	weighs                    []bool            // whether each node has points for certain
+	lost                      [][]time.Duration // since when a node is not on the side of another node, -1 if it is
+	spells                    []int             // number of freezes of each node
+	pauses                    []time.Duration   // length of each node's pauses
+	leftAt                    []time.Duration   // when each node began to leave, 0 if it did not
 }
 
-// courseOf replays the faults for one region. end is the end of what was asked.
+// courseOf computes the course of one region from the faults. The course ends after end.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
 	c := &course{scenario: s, settle: settling}
 	if s.Gossip {
@@ -150,8 +151,8 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 	return c
 }
 
-// unnoticed bounds how much longer than others a node that is paused for so long at a time takes
-// until it finds a silent member missing.
+// unnoticed bounds the additional time that a paused node needs to find a silent member
+// missing. The argument is the maximum length of its pauses.
 func (s *Scenario) unnoticed(pause time.Duration) (longest time.Duration) {
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 && f.Pauses <= pause {
@@ -161,10 +162,11 @@ func (s *Scenario) unnoticed(pause time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// noticedIn bounds the time in which a node that is paused periodically finds a silent member missing.
-// Of the time between two looks, which are 100 ms and the pauses between them apart, the node counts 120 ms:
-// it was not there for the rest. It counts up to 800 ms and, for each millisecond of a pause, one more, at
-// most a second. The last look must not be late.
+// noticedIn bounds the time in which a node that is paused periodically finds a silent
+// member missing. Two looks are 100 ms apart, plus the pauses between them. Of this time
+// the node counts 120 ms, because it did not run in the rest. The member is missing after
+// 800 ms, and one more millisecond for each millisecond of a pause, at most a second
+// more. The last look must not be late.
 func noticedIn(pause, every time.Duration) time.Duration {
 	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
 	if pause < detect.DelayTolerance {
@@ -172,7 +174,7 @@ func noticedIn(pause, every time.Duration) time.Duration {
 	}
 	limit := silent + min(pause, time.Second)
 	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and one more
-	most := looks * (plan + pause)                  // a pause between each two
+	most := looks * (plan + pause)                  // a pause between two looks
 	in := limit + 2*plan + pause
 	for pauses := time.Duration(1); in < most && in > pauses*every; pauses++ {
 		in += pause
@@ -184,7 +186,7 @@ func roundTrip(there, back weirtest.Link) time.Duration {
 	return there.Latency + there.Jitter + back.Latency + back.Jitter + 2*time.Microsecond
 }
 
-// indices are those of the nodes of this region that have these names.
+// indices returns the indices of the nodes of this region that have these names.
 func (w *world) indices(names []string) (in []int) {
 	for _, name := range names {
 		i := slices.IndexFunc(w.scenario.Nodes, func(n Node) bool { return n.Name == name })
@@ -229,7 +231,8 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		if heals {
 			settle = w.settle
 		}
-		// Until they have noticed, each of the sides that there are more or fewer of has it all.
+		// Each side that appears or disappears has the whole limit until the members have
+		// noticed it.
 		_, was := sidesOf(before)
 		_, is := sidesOf(w.edges())
 		for range max(1, is-was, was-is) {
@@ -243,7 +246,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			w.apply(at, f, i, calm)
 		}
 		if f.Kind == FaultLeave {
-			lasts = moving // it goes once it has handed over
+			lasts = moving // the node ends after its hand-over
 		}
 	}
 	for range w.parted(linked) {
@@ -256,9 +259,9 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// parted returns how many more sides there are than in before, the connections of an earlier time, because
-// members ended or froze that were the only way between others. A node that comes, or is slower, does
-// not count.
+// parted returns the number of additional sides since before because members ended or
+// froze that were the only way between other members. The argument is the result of edges
+// at an earlier time. A node that starts, or is slower, does not count.
 func (w *world) parted(before [][]bool) int {
 	now := w.edges()
 	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })
@@ -273,8 +276,9 @@ func (w *world) parted(before [][]bool) int {
 	return sides - len(stay)
 }
 
-// apply applies a fault to one node. Where it is not calm, a node that comes or goes
-// changes connectivity too: nobody is there to hand over to, or to be told by.
+// apply applies a fault to one node. If the region is not calm, a node that starts or
+// leaves also changes connectivity, because no member may be there to send it counts or
+// to take over from it.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
@@ -308,7 +312,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		if !w.runs[i] {
 			return
 		}
-		// A node that reaches nobody to hand over to says no goodbye.
+		// A node that reaches no member to hand over to does not announce that it leaves.
 		side, _ := sidesOf(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
 		w.runs[i], w.leftAt[i] = false, at
@@ -352,8 +356,8 @@ func (w *world) bare(at time.Duration, i int) bool {
 		})
 }
 
-// calm reports whether all members of the roster are on one side, and were for as long
-// as a change is felt.
+// calm reports whether all members of the roster are on one side, and no earlier event
+// still has effects.
 func (w *world) calm(at time.Duration) bool {
 	side, sides := sidesOf(w.edges())
 	isFelt := func(e event) bool { return e.kind != moved && e.kind != stepped && e.to >= at }
@@ -361,14 +365,15 @@ func (w *world) calm(at time.Duration) bool {
 	return sides <= 1 && !slices.ContainsFunc(w.events, isFelt) && !slices.ContainsFunc(w.members, isMissing)
 }
 
-// heard is how long a round trip may take, pauses included, and its ends still hear
-// each other: the next ping goes 330 ms after the last one at most, and 800 ms without
-// an answer make its target disconnected.
+// heard is the round-trip time, pauses included, below which two nodes stay connected:
+// the next ping is sent at most 330 ms after the last one, and a member is disconnected
+// after 800 ms without an answer.
 const heard = 450 * time.Millisecond
 
-// pausing is how much longer a round trip takes because its ends are paused. What is
-// due in a pause of its own a simulated member notices after it, as a process does,
-// with all that has come meanwhile; the timers of real frames run on.
+// pausing returns how much longer a round trip takes because its ends are paused. Like a
+// process, a simulated member handles after its pause the timers that were due in the
+// pause, together with all messages that arrived meanwhile. The timers of real frames
+// continue in a pause.
 func (w *world) pausing(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]
@@ -376,7 +381,7 @@ func (w *world) pausing(i, j int) time.Duration {
 	return max(w.pauses[i], w.pauses[j])
 }
 
-// pauses is the longest pause that any of these nodes had in a time.
+// pauses returns the longest pause of these nodes between two times.
 func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Duration) {
 	for i := range c.eras {
 		if e := &c.eras[i]; e.from < to && e.to > from {
@@ -388,8 +393,9 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 	return longest
 }
 
-// edges reports for each pair of nodes whether they are connected to each other: both nodes run, neither is
-// frozen, and the link between them is up in both directions.
+// edges reports for each pair of nodes whether they are connected to each other: both
+// nodes run, neither is frozen, the link between them is up in both directions, and a
+// round trip takes less than heard.
 func (w *world) edges() [][]bool {
 	return relation(len(w.runs), func(i, j int) bool {
 		return w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
@@ -411,7 +417,7 @@ func (w *world) apart() bool {
 	return slices.Contains(slices.Collect(maps.Values(up)), false)
 }
 
-// relation returns what holds between each two of n.
+// relation returns the matrix of a relation between n elements.
 func relation(n int, holds func(i, j int) bool) [][]bool {
 	all := make([][]bool, n)
 	for i := range all {
@@ -423,8 +429,8 @@ func relation(n int, holds func(i, j int) bool) [][]bool {
 	return all
 }
 
-// sidesOf returns the component of each node by what edges has, -1 for one that is not connected to
-// itself, and how many there are.
+// sidesOf returns the component of each node in the graph of edges, and the number of
+// components. The component of a node that is not connected to itself is -1.
 func sidesOf(edges [][]bool) (side []int, sides int) {
 	side = slices.Repeat([]int{-1}, len(edges))
 	for i := range edges {
@@ -441,7 +447,7 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 	return side, sides
 }
 
-// era adds the time between two faults.
+// era adds the era between two faults.
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
@@ -484,8 +490,9 @@ func (w *world) era(from, to time.Duration) {
 	w.eras = append(w.eras, e)
 }
 
-// forget sets e.unaware to the number of sides that may forget a living member of another side during this era.
-// Such a member has no points for certain, because it joins again when it returns.
+// forget sets e.unaware to the number of sides that may forget a living member of another
+// side during this era. Whether such a member has points is then uncertain, because it
+// joins again when it returns.
 func (w *world) forget(e *era) {
 	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)
 	for _, i := range w.members {
@@ -513,10 +520,10 @@ func (w *world) forget(e *era) {
 	}
 }
 
-// knows reports whether somebody on the side of i has met one that lives elsewhere. Then
-// it knows that a member is missing: it has its share, and a node that joins it weighs
-// nothing. A node that it has not met has joined others meanwhile, and weighs nothing
-// there either, unless they are all alike.
+// knows reports whether a node on the side of i has met a running node that is elsewhere.
+// In that case the side knows that a member is missing: it has only its share, and a node
+// that joins it has no weight. A node that the side has not met has joined other members
+// meanwhile, and has no weight there either, unless all these are alike.
 func (w *world) knows(side []int, i int) bool {
 	return slices.ContainsFunc(w.members, func(k int) bool {
 		return side[k] == side[i] && slices.ContainsFunc(w.members, func(j int) bool {
@@ -525,7 +532,7 @@ func (w *world) knows(side []int, i int) bool {
 	})
 }
 
-// meet has all on a side know of whom any of them knows.
+// meet makes all nodes of a side know each node that one of them knows.
 func (w *world) meet(side []int) {
 	for _, i := range w.members {
 		for _, j := range w.members {
@@ -543,8 +550,9 @@ func (w *world) meet(side []int) {
 // measureLinks computes the longest round trip of each node, and where checks may time out: on links that
 // lose packets or take too much of Timeout, and beside members that are paused for too long.
 func (w *world) measureLinks(e *era, edges [][]bool) {
-	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
-	// a member that is asked after another one for the quarter that is left then.
+	// A check waits for an owner for three quarters of Timeout, and for a stand-in for
+	// half of it. For a member that is asked after another one, it waits for the
+	// remaining quarter.
 	hops, quarters := time.Duration(max(1, longest(edges))), time.Duration(3)
 	if e.sides > 1 || e.missing {
 		quarters = 2
@@ -582,7 +590,7 @@ func timeoutOf(s *Scenario) time.Duration {
 // nodes returns how many nodes are on some side.
 func (e *era) nodes() int { return e.count(func(i int) bool { return e.side[i] >= 0 }) }
 
-// count returns how many nodes are wanted.
+// count returns the number of nodes for which wanted is true.
 func (e *era) count(wanted func(i int) bool) (n int) {
 	for i := range e.side {
 		if wanted(i) {
@@ -609,7 +617,8 @@ func (c *course) disturbed() (spans []span) {
 	return spans
 }
 
-// slowest is the longest that a node waits for another that it is connected to.
+// slowest returns the longest time that a node waits for another node to which it is
+// connected.
 func (c *course) slowest(e *era) (longest time.Duration) {
 	for _, i := range c.members {
 		longest = max(longest, e.trips[i]+2*c.pauses(e.from, e.to, c.members...))
@@ -617,8 +626,7 @@ func (c *course) slowest(e *era) (longest time.Duration) {
 	return longest
 }
 
-// longest is the length of the longest of the shortest ways between two that hear
-// each other.
+// longest returns the maximum length of the shortest paths between connected nodes.
 func longest(edges [][]bool) (hops int) {
 	for i := range edges {
 		hops = max(hops, slices.Max(ways(edges, i)))
@@ -626,7 +634,8 @@ func longest(edges [][]bool) (hops int) {
 	return hops
 }
 
-// ways returns the length of the shortest way from one to each, -1 where there is none.
+// ways returns the length of the shortest path from one node to each node, or -1 if there
+// is no path.
 func ways(edges [][]bool, from int) []int {
 	hops := slices.Repeat([]int{-1}, len(edges))
 	hops[from] = 0
@@ -641,7 +650,7 @@ func ways(edges [][]bool, from int) []int {
 	return hops
 }
 
-// at is the era of a moment.
+// at returns the era at a time.
 func (c *course) at(t time.Duration) *era {
 	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return cmp.Compare(e.from, t) })
 	if !found {

@@ -9,37 +9,38 @@ import (
 	"time"
 )
 
-// generations are how many snapshots of a node are kept, as by snapshot.OpenDir.
+// generations is how many snapshots of a node are kept, as by snapshot.OpenDir.
 const generations = 2
 
-// disks keep the snapshots of all hosts, over all restarts.
+// disks keeps the snapshots of all hosts across restarts.
 type disks struct {
 	stage *stage
-	of    map[string][]kept // by host, the newest last; stage.mu guards it
-	loads []load            // the same
+	of    map[string][]kept // by host, the newest last; guarded by stage.mu
+	loads []load            // guarded by stage.mu
 }
 
-// kept is a snapshot.
+// kept is a stored snapshot.
 type kept struct {
-	began time.Duration // of its writing
+	began time.Duration // when its writing began
 	text  []byte
 }
 
-// load is a snapshot that a node has loaded.
+// load records that a node has loaded a snapshot.
 type load struct {
 	of    string        // the node that wrote it
-	began time.Duration // of its writing
+	began time.Duration // when its writing began
 	by    string        // the node that loaded it
-	ran   time.Duration // when that node ran; never if it has not
+	ran   time.Duration // when that node ran; never if it has not run
 }
 
-// disk is what one host sees of them: all if they are shared, else its own.
+// disk is the part of the disks that one host sees: all snapshots if they are shared,
+// otherwise only its own.
 type disk struct {
 	*disks
 	host string
 }
 
-// Save is of snapshot.Store.
+// Save implements snapshot.Store.
 func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) error {
 	began := d.stage.now()
 	var b bytes.Buffer
@@ -53,7 +54,7 @@ func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) 
 	return nil
 }
 
-// Load is of snapshot.Store.
+// Load implements snapshot.Store.
 func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, io.Reader) error) error {
 	var errs []error
 	for _, h := range d.stage.hosts {
@@ -62,13 +63,13 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 		}
 		d.stage.mu.Lock()
 		all := slices.Clone(d.of[h.name])
-		d.record(load{of: h.name, by: d.host, ran: never}) // also where there is none
+		d.record(load{of: h.name, by: d.host, ran: never}) // also for a host without snapshots
 		d.stage.mu.Unlock()
 		for _, k := range slices.Backward(all) {
 			from := bytes.NewReader(k.text)
 			err := read(h.name, from)
 			if err == nil {
-				if from.Len() == 0 { // and not its header alone
+				if from.Len() == 0 { // the whole snapshot was read, not only its header
 					d.stage.mu.Lock()
 					d.record(load{h.name, k.began, d.host, never})
 					d.stage.mu.Unlock()
@@ -81,14 +82,15 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 	return errors.Join(errs...)
 }
 
-// record adds a load once. stage.mu is held.
+// record adds a load unless it is present. The caller must hold stage.mu.
 func (d *disks) record(l load) {
 	if !slices.Contains(d.loads, l) {
 		d.loads = append(d.loads, l)
 	}
 }
 
-// runs notes that a node runs, which has loaded what it loads. stage.mu is held.
+// runs records that a node runs, so its loads are complete. The caller must hold
+// stage.mu.
 func (d *disks) runs(host string, now time.Duration) {
 	if d == nil {
 		return
@@ -100,7 +102,7 @@ func (d *disks) runs(host string, now time.Duration) {
 	}
 }
 
-// drop drops a host's newest snapshot, or all.
+// drop deletes the newest snapshot of a host, or all its snapshots.
 func (d *disks) drop(host string, all bool) {
 	d.stage.mu.Lock()
 	defer d.stage.mu.Unlock()

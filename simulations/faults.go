@@ -8,12 +8,11 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// leaveWithin bounds a leave. It equals moving, the time for which the judge allows a node that
-// leaves to decide alone.
+// leaveWithin is the maximum time of a leave. It equals moving, the time for which the
+// judge allows a leaving node to decide alone.
 const leaveWithin = moving
 
-// strike has a fault happen. Starting and leaving take their time; all else is
-// done when it returns.
+// strike applies a fault. Starts and leaves continue after it returns.
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
@@ -79,14 +78,14 @@ func (s *stage) breakOff(f *Fault) {
 	}
 }
 
-// move records the start or the end of nodes. s.mu is held.
+// move records that nodes started or ended. The caller must hold s.mu.
 func (s *stage) move(hosts ...int) {
 	for _, h := range hosts {
 		s.witness.moves = append(s.witness.moves, move{h, s.now()})
 	}
 }
 
-// kill ends nodes, and the callers that ask there.
+// kill ends nodes and their callers.
 func (s *stage) kill(names []string) {
 	var died []int
 	s.mu.Lock()
@@ -96,7 +95,7 @@ func (s *stage) kill(names []string) {
 			h.runs.killed = true
 			died = append(died, h.index)
 		}
-		h.up, h.frozen = false, false // what runs next on the machine does not hang
+		h.up, h.frozen = false, false // the next process on the host is not frozen
 		h.kills++
 	}
 	if len(died) > 0 {
@@ -108,8 +107,8 @@ func (s *stage) kill(names []string) {
 	}
 }
 
-// recordEnd records the end of nodes at this moment. If it is orderly, they have handed over since began, as far
-// as a member was there to receive. The caller must hold mu.
+// recordEnd records that nodes end now. If the end is orderly, the nodes have handed over
+// since began, as far as there was a member to receive. The caller must hold mu.
 func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 	for _, i := range hosts {
 		h := s.hosts[i]
@@ -123,8 +122,8 @@ func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 	s.stopped(hosts...)
 }
 
-// start starts a node as soon as the one before it is gone. It is asked from
-// then on that it answers.
+// start starts a node as soon as the previous node on the host has ended. The node
+// receives checks once it answers.
 func (s *stage) start(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {
 		s.mu.Lock()
@@ -137,7 +136,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.witness.starts(h.index)
 		n, err := s.cluster.Start(ctx, h.name)
 		if err != nil {
-			return // killed as it started, or at the end
+			return // it was killed while it started, or the run ended
 		}
 		p, err := s.process(n)
 		if err != nil {
@@ -154,9 +153,9 @@ func (s *stage) start(ctx context.Context, h *host) {
 	})
 }
 
-// leave asks a node to leave until it has said goodbye, for leaveWithin at most, and stops it once
-// its callers have their answers. A node that has not said goodbye by then ends as if it were
-// killed.
+// leave asks a node to leave until it has left, for at most leaveWithin, and stops the
+// node after its callers have their answers. A node that has not left by then ends as if
+// it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {
 		s.mu.Lock()
@@ -187,11 +186,11 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		if err == nil {
 			time.Sleep(time.Second)
 		}
-		_ = s.cluster.Leave(ctx, h.name) // it has left, or has no time to: this stops it
+		_ = s.cluster.Leave(ctx, h.name) // the node has left, or has no more time to leave: this stops it
 	})
 }
 
-// next has a host do something when it has done what it was told before.
+// next runs a function when the previous action on the host has ended.
 func (s *stage) next(h *host, do func(kills int)) {
 	before, done := h.busy, make(chan struct{})
 	h.busy = done

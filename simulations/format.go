@@ -20,10 +20,10 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The names that scenario files have beside those of limits, which are the types' own.
+// The names in scenario files beside those of limits, whose types have their own names.
 var (
 	memberships = []string{"simulated", "gossip"}
-	// faultNames start at FaultSplit.
+	// faultNames begins at FaultSplit.
 	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew", "slow", "lose", "revert"}
 )
 
@@ -34,22 +34,22 @@ func (k FaultKind) String() string {
 	return faultNames[k-FaultSplit]
 }
 
-// What a file has where it says nothing.
+// The defaults of fields that a file omits.
 const (
 	defaultSeed    = 1
 	defaultLatency = 500 * time.Microsecond
 	defaultJitter  = 200 * time.Microsecond
-	// weirtest's: a round trip takes 80 to 150 ms.
+	// The defaults of weirtest: a round trip takes 80 to 150 ms.
 	defaultWANLatency = 40 * time.Millisecond
 	defaultWANJitter  = 35 * time.Millisecond
-	// A CPU quota is shared out so often, on Linux.
+	// Linux distributes a CPU quota at this interval.
 	defaultEvery = 100 * time.Millisecond
 )
 
 //go:embed scenarios/*.yaml
 var scenarioFiles embed.FS
 
-// bundled are the scenarios that come with the project, by name.
+// bundled returns the scenarios that come with the project, sorted by name.
 func bundled() ([]*Scenario, error) {
 	files, err := fs.Glob(scenarioFiles, "scenarios/*.yaml") // sorted
 	if err != nil {
@@ -70,9 +70,9 @@ func bundled() ([]*Scenario, error) {
 	return all, nil
 }
 
-// parse reads a scenario's file. The name is the file's; without its directory
-// and ending it is the scenario's. The error tells everything that is wrong, with
-// line and column.
+// parse reads the file of a scenario. The argument name is the name of the file; without
+// its directory and ending, it is the name of the scenario. The error reports all
+// problems, with line and column.
 func parse(name string, text []byte) (*Scenario, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
@@ -82,7 +82,7 @@ func parse(name string, text []byte) (*Scenario, error) {
 	r := &reader{s: &Scenario{Name: strings.TrimSuffix(strings.TrimSuffix(base, ".yaml"), ".yml")}}
 	r.scenario(file.Root())
 	if err := file.Err(); err != nil {
-		return nil, err // what does not fit where it stands would be reported again below
+		return nil, err // a value that does not fit would be reported again below
 	}
 	r.check()
 	if err := file.Err(); err != nil {
@@ -92,17 +92,17 @@ func parse(name string, text []byte) (*Scenario, error) {
 	return r.s, nil
 }
 
-// reader makes a Scenario of what a file says, and remembers where it says it.
+// reader creates a Scenario from a file, and remembers the place of each part.
 type reader struct {
 	s             *Scenario
 	top           fields
-	nodes         []strictyaml.Value // of the names, as the scenario's
-	limits        []fields           // the same of other lists
+	nodes         []strictyaml.Value // of the names of the nodes, in the order of Scenario.Nodes
+	limits        []fields           // in the order of Scenario.Limits; loads and faults likewise
 	loads, faults []fields
-	names         struct{ nodes, regions, limits []string } // that are known so far
+	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }
 
-// fields finds the field of a place that an error is about.
+// fields returns the field of an entry, so that an error names its place.
 type fields func(name string) strictyaml.Value
 
 func (r *reader) scenario(root strictyaml.Value) {
@@ -140,8 +140,8 @@ func (r *reader) scenario(root strictyaml.Value) {
 	}
 }
 
-// ranges are those of fields, and of all other fields of a type. A frame of 64 bytes has room for something
-// beside its header.
+// ranges has the ranges of fields by the name of the field, or by the name of the type
+// for its other fields. A frame of 64 bytes has room for data beside its header.
 var ranges = map[string][2]int64{
 	"Link":  {0, int64(time.Minute)},
 	"Caps":  {1, math.MaxInt32},
@@ -153,13 +153,14 @@ var ranges = map[string][2]int64{
 	"TTL": {int64(time.Second), int64(time.Hour)},
 }
 
-// fill reads the fields of a struct that a map has, by the names that files have for them.
+// fill sets the fields of a struct that a map has. The keys of the map are the names of
+// fields in files.
 func (r *reader) fill(m strictyaml.Map, into any) {
 	of := reflect.ValueOf(into).Elem()
 	for field, value := range of.Fields() {
 		v := m.Get(fileName(field.Name))
 		if !v.Present() {
-			continue // it stays as usual
+			continue // the default stays
 		}
 		low, high := int64(math.MinInt64), int64(math.MaxInt64)
 		for _, name := range []string{of.Type().Name(), field.Name, of.Type().Name() + "." + field.Name} {
@@ -206,7 +207,7 @@ func (r *reader) fill(m strictyaml.Map, into any) {
 	}
 }
 
-// readNodes reads a list of names, or one for each region.
+// readNodes reads a list of names, or a list for each region.
 func (r *reader) readNodes(v strictyaml.Value, later bool) {
 	add := func(region string, v strictyaml.Value) {
 		for _, name := range v.List() {
@@ -256,8 +257,8 @@ func (r *reader) readLoad(v strictyaml.Value) {
 	}
 }
 
-// readFaults reads one entry, which may be of several faults: what it does, what
-// undoes that, and both again for each time that it is repeated.
+// readFaults reads one entry, which may describe several faults: a fault, the fault that
+// undoes it, and both again for each repetition.
 func (r *reader) readFaults(v strictyaml.Value) {
 	m := v.Map(append([]string{"at", "breaks", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
 	m.Get("at").Required()
@@ -325,7 +326,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 	}
 }
 
-// undo is the fault that ends one.
+// undo returns the fault that ends f, and whether there is one.
 func (f *Fault) undo() (Fault, bool) {
 	switch f.Kind {
 	case FaultSplit, FaultCut, FaultLink:
@@ -342,7 +343,8 @@ func (f *Fault) undo() (Fault, bool) {
 	return Fault{}, false
 }
 
-// repeated is at, and then every so often until.
+// repeated yields the time at, and then further times at the interval every, until the
+// time until.
 func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at
@@ -361,7 +363,7 @@ func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func
 	}
 }
 
-// node is a node's name, or a region's.
+// node reads the name of a node or a region.
 func (r *reader) node(v strictyaml.Value) string {
 	what := "node"
 	if len(r.names.regions) > 0 {
@@ -370,7 +372,7 @@ func (r *reader) node(v strictyaml.Value) string {
 	return v.OneOf(what, slices.Concat(r.names.nodes, r.names.regions))
 }
 
-// list is names of nodes; a region's stands for all of its nodes.
+// list reads names of nodes. The name of a region stands for all its nodes.
 func (r *reader) list(v strictyaml.Value) (names []string) {
 	for _, v := range v.OneOrMore() {
 		name := r.node(v)
@@ -383,7 +385,7 @@ func (r *reader) list(v strictyaml.Value) (names []string) {
 	return names
 }
 
-// sort puts faults in the order of time; those of one instant stay as they are.
+// sort sorts the faults by time. Faults at the same time keep their order.
 func (s *Scenario) sort() {
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }

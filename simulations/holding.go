@@ -9,35 +9,35 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// backWithin is how long after the end of its holder a unit is held at most: the term, the
-// second in which a node looks, and as long again on its way.
+// backWithin is the maximum time for which a unit is held after the end of its holder:
+// the term, the second between two looks of a node, and as long again for the messages.
 const backWithin = weir.HoldTerm + 2*time.Second
 
-// confirmedWithin is how long after its release a unit is held at most by a member that did not
-// hear of it: until a renewal is missing for a second and a half, the second in which a node
-// looks, and half a second on its way.
+// confirmedWithin is the maximum time for which a member that did not hear of a release
+// still counts the units: a renewal is missing for a second and a half, the node looks
+// once a second, and half a second is for the messages.
 const confirmedWithin = 3 * time.Second
 
-// holdEnd is how a hold ended.
+// holdEnd is the reason for the end of a hold.
 type holdEnd uint8
 
 const (
 	holdReleased     holdEnd = iota
-	holdLost                 // its caller was told so
-	holdDied                 // its caller, with the process
-	holdLeft                 // the node was closed in good order
-	holdDisconnected         // it was not granted in time, so that no caller has it
+	holdLost                 // its caller was notified
+	holdDied                 // its caller ended with the process
+	holdLeft                 // the node was closed in order
+	holdDisconnected         // it was not granted in time, so no caller has it
 	holdExpired              // its client did not renew it, or could not
 )
 
-// Held is units of an in-flight limit that were asked for, and may be held.
+// Held is a request for units of an in-flight limit, which may be held.
 type Held struct {
 	Asked    time.Duration
-	From, To time.Duration // while a caller has them; equal if none has
+	From, To time.Duration // while a caller has the units; equal if no caller has them
 	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process. The units
 	// of the hold are free again at most expiryWithin after Expires, plus the time of a round trip.
 	Expires time.Duration
-	Wrong   string // the first error of a renewal but weir.ErrExpired
+	Wrong   string // the first error of a renewal, except weir.ErrExpired
 	Units   int64
 	Key     int32
 	Limit   int16
@@ -52,19 +52,20 @@ type Held struct {
 // at all, each request is denied.
 const probeTries = 5
 
-// Probe is an ask for all units of an in-flight limit after the run, once all that was held
-// has to be back.
+// Probe is a request for all units of an in-flight limit after the run, when all units
+// that were held must be back.
 type Probe struct {
 	Key     int32
 	Limit   int16
 	Node    int16
 	Allowed bool
-	Left    int64 // units that were not held, as the node says
+	Left    int64 // free units, as the node reports
 	Err     string
 }
 
-// hold takes units for a caller, or for a client in another process. The caller releases the units after the
-// time in the question, unless the hold is lost or the node ends first.
+// hold takes units for a caller, or for a client in another process. The caller releases
+// the units after the time in the question, unless the hold is lost or the node ends
+// first.
 func (s *stage) hold(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -109,10 +110,10 @@ func (s *stage) hold(ctx context.Context, q question) {
 	s.holds = append(s.holds, o)
 }
 
-// keep waits until a hold ends, at the end of the run at the latest, and returns why. The callers
-// of a frozen node are frozen as well.
+// keep waits until a hold ends, but not beyond the end of the run, and returns the
+// reason. The callers of a frozen node are frozen as well.
 func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) holdEnd {
-	due := time.NewTimer(min(keeps, s.Lasts-s.now())) // no run is longer because of it
+	due := time.NewTimer(min(keeps, s.Lasts-s.now())) // a hold does not extend the run
 	defer due.Stop()
 	for {
 		select {
@@ -132,7 +133,7 @@ func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) ho
 	}
 }
 
-// end notes that callers have gone with a process. s.mu is held.
+// end records that the callers of a process have ended. The caller must hold s.mu.
 func (p *process) end(now time.Duration) {
 	if p.ended == 0 {
 		p.ended = now
@@ -184,8 +185,8 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 
 func inFlightLimit(l weir.Limit) bool { return l.Algorithm == weir.InFlight }
 
-// countHeld is the limit whose windows have the bounds that what is held at once has: units
-// that were granted since a moment and are not back yet.
+// countHeld returns a limit whose window has the bound of the units held at once: those
+// that were granted since a time and are not back yet.
 func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
 }
@@ -193,8 +194,8 @@ func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 // has reports whether a caller has the units.
 func (o *Held) has() bool { return o.To > o.From }
 
-// whole returns the quiet that a span lies in, in which all nodes are connected to each other; nil if
-// there is none.
+// whole returns the quiet that contains a span and in which all nodes are connected to
+// each other. It returns nil if there is none.
 func (h *asks) whole(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {
 		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreads(q) <= from && to < q.to {
@@ -204,13 +205,13 @@ func (h *asks) whole(quiets []quiet, from, to time.Duration) *quiet {
 	return nil
 }
 
-// spreads is how long it takes at most, in a quiet, until the member that answers knows what
-// a holder does.
+// spreads returns the maximum time, in a quiet, until the answering member knows the
+// action of a holder.
 func (h *asks) spreads(q *quiet) time.Duration {
 	return spreading + spreads*h.course.pauses(q.from, q.to, h.course.members...)
 }
 
-// heldAtOnce holds what is granted to what is held then.
+// heldAtOnce checks each grant against the units that are held at that time.
 func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, h := range r.flights {
 		quiets := h.course.quiets()
@@ -242,7 +243,7 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			l := countHeld(h.l, g.From-since)
 			s := h.course.situation(l, since, g.From)
-			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // no owner has what a crash takes, and no clock is asked
+			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // a crash takes no counts of an owner here, and clocks have no effect
 			if allowed := s.bound(l) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
 				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.row())
@@ -267,8 +268,8 @@ func (h *asks) granted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// still returns the quiets in which no authority moves: nodes that started while members were
-// missing join when these are back.
+// still returns the quiets in which no authority moves. Nodes that started while members
+// were missing join when these members return.
 func (h *asks) still() []quiet {
 	quiets := h.course.quiets()
 	for i := range quiets {
@@ -280,7 +281,7 @@ func (h *asks) still() []quiet {
 	return quiets
 }
 
-// back is when the units of a hold are back at the latest.
+// back returns the time at which the units of a hold are back at the latest.
 func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
 	switch {
 	case o.Expires > 0:
@@ -297,8 +298,9 @@ func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
 	return o.To + backWithin
 }
 
-// givenBack looks at denials: so many units must be held, or may not be back yet. And in the
-// end nothing is held.
+// givenBack checks that the units of a denied request did not have room: the other units
+// were held, or may not have been back yet. After the end of all holds, no units may be
+// held.
 func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, p := range r.Probes {
 		eras := r.courses[r.Scenario.Nodes[p.Node].Region].eras
@@ -308,7 +310,7 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 	}
 	if r.evicts() {
-		return // a node knows of so many holds at most
+		return // a node has room for a bounded number of holds
 	}
 	for _, h := range r.flights {
 		quiets, still := h.course.quiets(), h.still()

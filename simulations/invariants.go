@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// invariant is something that holds in every run, whatever happened.
+// invariant is a condition that holds in every run, whatever happens.
 type invariant struct {
 	name  string
 	means string
@@ -58,17 +58,17 @@ var invariants = []invariant{
 	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
 }
 
-// trial is a journal in the order in which it is judged.
+// trial is a journal, sorted and grouped for the judge.
 type trial struct {
 	*Journal
 	courses map[string]*course
 	planet  *planet // nil without a Global limit
-	asks    []*asks // by limit, key and region, but those of in-flight limits: what is held at once has no window
-	flights []*asks // of in-flight limits, by the same
+	asks    []*asks // by limit, key and region, without those of in-flight limits: units that are held at once have no window
+	flights []*asks // those of in-flight limits, grouped alike
 }
 
-// judge says what does not hold. The first of each kind of breach in each count is
-// what it says; the others follow from the same cause.
+// judge returns the invariants that do not hold. For each count it reports one violation
+// of a kind, because other violations follow from the same cause.
 func judge(j *Journal) []Broken { return newTrial(j).judge() }
 
 func (r *trial) judge() (all []Broken) {
@@ -172,13 +172,13 @@ func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// quiet is a time in which nothing happens and nothing that happened is felt.
+// quiet is a span of time without events and without effects of earlier events.
 type quiet struct {
 	from, to time.Duration
-	*era     // of the whole of it
+	*era     // the era that contains it
 }
 
-// quiets finds them.
+// quiets returns the quiets of all eras.
 func (c *course) quiets() (all []quiet) {
 	for i := range c.eras {
 		e := &c.eras[i]
@@ -207,7 +207,8 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 			if q.sides != 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
 				continue
 			}
-			// What was admitted first is in the span with certainty only if it was asked in it.
+			// The first admission lies in the span for certain only if its check was
+			// asked in it.
 			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
 				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
 					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
@@ -216,12 +217,12 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// spreading is how long after a heal, once everyone is connected again, what all
-// sides admitted may be missing from the owner's count.
+// spreading is how long after a heal, once all nodes are connected again, the owner's
+// count may lack admissions of the sides.
 const spreading = 200 * time.Millisecond
 
-// spreads is how many pauses a spend may meet on its way, and what it waits for: it
-// is sent, and the one before it acknowledged.
+// spreads is the number of pauses that may delay a spend: the spend itself is sent, and
+// the spend before it is acknowledged.
 const spreads = 4
 
 // exacts checks that the owner decides each check before the first fault other than slowness.
@@ -264,12 +265,12 @@ func (c *course) isWhole(from, to time.Duration) bool {
 	})
 }
 
-// scheduling is what goroutines cost that share an instant of virtual time.
+// scheduling is the time of goroutines that share an instant of virtual time.
 const scheduling = time.Millisecond
 
-// prompt judges how long checks took. The guarantee is Timeout, and up to one Timeout more while
-// a member that is asked reports a scheduling delay, besides the time in which the asker was
-// paused.
+// prompt checks how long checks took. The guarantee is Timeout, and up to one Timeout
+// more while a member that is asked reports a scheduling delay, in addition to the time
+// in which the asking node was paused.
 func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 	timeout, delays := timeoutOf(r.Scenario), r.Scenario.delays()
 	var slowest *Check
@@ -367,8 +368,8 @@ func replicas(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// evicts reports whether nodes may evict the witness's counts, of which next to nothing is
-// used: they begin again.
+// evicts reports whether nodes may evict the counts of the witness. They use almost
+// nothing of its limit, and begin again after an eviction.
 func (r *trial) evicts() bool { return r.Scenario.MaxKeys > 0 }
 
 func accounts(r *trial, broken func(time.Duration, string, ...any)) {
@@ -386,12 +387,13 @@ func accounts(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// demand is what was asked of a count in a span, by those that a function picks.
+// demand is the sum of the checks of a count in a span, at the nodes that a function
+// selects.
 type demand struct {
 	offered, granted int64
-	gap              time.Duration // the longest without an ask, the span's ends included
-	largest          int64         // ask
-	scarcest         int64         // units offered in the scarcest slot of the span, of so many slots in Per
+	gap              time.Duration // longest time without a check, including the ends of the span
+	largest          int64         // units of the largest check
+	scarcest         int64         // units that were asked for in the slot with the fewest; a Per has slotsInPer slots
 }
 
 const slotsInPer = 10
@@ -427,17 +429,17 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 	return d
 }
 
-// due is what a limit of this rate grants at least in a span, to asks of one size that are more than
-// it can grant. Whichever the algorithm, units come back once in a Per and the longest gap between
-// asks. Of the first and the last round a part may lie outside the span, and in each less than an ask
-// may be left.
+// due returns the number of units that a limit of this rate grants at least in a span, if
+// checks of one size ask for more than it can grant. With any algorithm, units come back
+// once in a Per and the longest gap between checks. A part of the first and of the last
+// round may lie outside the span, and each round may leave less than a check.
 func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rounds := float64(span) / float64(l.Per)
 	return float64(rate)*((1-float64(d.gap)/float64(l.Per))*rounds-2) - float64(d.largest)*rounds
 }
 
-// recovered is how long after an event a count can still be full of what was
-// admitted before it, where this part of the limit is all that flows back.
+// recovered returns how long after an event a count may still be full of earlier
+// admissions, if only this part of the limit flows back.
 func recovered(l *weir.Limit, part int64) time.Duration {
 	if isBucket(l) && part > 0 {
 		return time.Duration(2 * float64(capacity(l)) / float64(part) * float64(l.Per))
@@ -445,8 +447,8 @@ func recovered(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// saturated reports whether more was asked than this part of a limit can grant, at all
-// times, and often enough that a bucket never runs over meanwhile.
+// saturated reports whether the checks asked, at all times, for more than this part of a
+// limit can grant, and often enough that a bucket never overflows meanwhile.
 func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
 	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
 		return false
@@ -454,23 +456,25 @@ func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
 	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
 }
 
-// below reports whether the roster is below Expect: then nobody has the whole limit.
+// below reports whether fewer nodes are on a side than the roster, or Expect, has: then
+// no node has the whole limit.
 func (c *course) below(q *quiet) bool {
 	return q.roster > q.nodes()
 }
 
-// joins reports whether the roster is below Expect until the nodes have joined that started
-// while members were missing: none joins while ranges are abandoned.
+// joins reports whether the roster is below Expect until nodes have joined that started
+// while members were missing. No node joins while ranges are abandoned.
 func (c *course) joins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
-// shareGrants looks at the sides of each time in which nothing changes while a member is missing, and
-// at the end of the run, when all nodes that are in the roster run and are connected to each other.
+// shareGrants checks the sides of each quiet in which a member is missing. It also checks
+// the quiet at the end of the run, if all nodes of the roster run and are connected to
+// each other.
 func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		if a.planet != nil {
-			continue // TestSaturatedRegionsAreGrantedNearlyAll of package sync
+			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
 		if stepsBack(r.Scenario) || r.Scenario.reserves(a.l.Name) {
 			continue // units do not recover until the clock reaches its old time again
@@ -507,9 +511,9 @@ func stepsBack(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 }
 
-// share is what a side of k members of n may spend at least, of Rate and of what
-// the limit has at one time: by the table, and for FairShare the least that ring
-// order can give to k. A share of a bucket that has nothing of either grants nothing.
+// share returns the units of Rate and of the capacity that a side of k of n members may
+// spend at least. It uses the guarantees table, and for FairShare the least that ring
+// order can give to k members. A share without capacity grants nothing.
 func share(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {

@@ -6,74 +6,74 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Journal is what came of a run: what the invariants are judged by, and what is
-// printed and drawn.
+// Journal is the record of a run. The judge, the report and the chart read it.
 type Journal struct {
 	Scenario *Scenario
-	Checks   []Check  // ascending by Asked
-	Ends     []Ending // what was found once everything was healed and quiet
-	// Unsettled says what was not as it should be when all links had been whole
-	// and all nodes thawed for two minutes; empty if every node saw exactly those
-	// that ran, and had told them everything.
+	Checks   []Check  // sorted by Asked
+	Ends     []Ending // the state after everything was healed and quiet
+	// Unsettled describes the state that was wrong after all links had been whole and all
+	// nodes thawed for two minutes. It is empty if every node saw exactly the running
+	// nodes, and had sent them all its counts.
 	Unsettled string
-	Took      time.Duration // of real time
+	Took      time.Duration // real time
 
-	// Absences are all times in which a node that ran was not connected to another node that ran.
+	// Absences contains all times in which a running node was not connected to another
+	// running node.
 	Absences []absence
 	WAN      WAN
 
 	Holds    []Held     // of in-flight limits
-	Probes   []Probe    // the same
-	Reserved []Reserved // the checks of these are in Checks, of so many units as count in any case
+	Probes   []Probe    // of in-flight limits
+	Reserved []Reserved // Checks contains their checks, with the units that count in any case
 	Spends   []Spend
 }
 
-// WAN is what all nodes have sent to other regions about Global limits, until they
-// ended or the run did.
+// WAN is the traffic of all nodes to other regions about Global limits, until the node or
+// the run ended.
 type WAN struct {
 	Statements, Disputed uint64
 	Bytes                uint64 // of statements and answers
 }
 
-// Check is one ask and its answer. Times are virtual, since the beginning.
+// Check is one request and its answer. Times are virtual, since the beginning.
 type Check struct {
 	Asked, Answered time.Duration
 	Units           int64
-	Key             int32 // of the limit's keys
-	Limit           int16 // index in Scenario.Limits; witness for the run's own
+	Key             int32 // index among the keys of the limit
+	Limit           int16 // index in Scenario.Limits, or witness
 	Node            int16 // index in Scenario.Nodes
 	Allowed         bool
 	Source          weir.Source
-	Err             string // empty if there is none
+	Err             string // empty if there is no error
 }
 
-// witness is the Check.Limit of the limit that every run adds: it is so large
-// that it denies nothing, its Per outlasts the run and it is FailOpen, so that at
-// the end each key's count must be what was admitted of it, to the unit.
+// witness is the Check.Limit of the limit that every run adds. This limit is so large
+// that it denies nothing, its Per is longer than the run, and it is FailOpen. So at the
+// end, the count of each key must be the number of admitted units.
 const witness = -1
 
-// Ending is the end of one key of the witness.
+// Ending is the final state of one key of the witness.
 type Ending struct {
 	Key       int32
-	Reset     uint64  // the number of the last reset that the owner knows of, 0 of none
-	Known     uint64  // the highest number that a node knew, and no crash can have taken
+	Reset     uint64  // the number of the last reset that the owner knows, 0 if it knows none
+	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
 	Total     int64   // units that nodes spent in the run, minus the units that they returned
-	Spent     int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
+	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner
 	Granted   int64   // units that callers were granted
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go
-	Used      int64   // units that the owner counts, after the last heal
-	Owners    []int16 // the nodes that answer for the key themselves; one, if all is well
-	// Replica is what its stand-in counts once the owner has been killed after
-	// the run; -1 where the owner was not.
+	Used      int64   // units that the owner counts after the last heal
+	Owners    []int16 // the nodes that answer for the key themselves; there must be one
+	// Replica is the count of the stand-in after the run, once the owner was killed. It
+	// is -1 if the owner was not killed.
 	Replica  int64
-	Lost     int64 // of what was spent, what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
-	Regained int64 // of what was given back, the same
-	Stale    int64 // units that callers gave back after the reset: they may have had them before it, and nodes that were apart may have taken the same ones off
+	Lost     int64 // spent units that crashes may have taken, by the rules of losses.go; all spent units if more nodes crashed than there were replicas
+	Regained int64 // returned units whose news crashes may have taken, by the same rules
+	Stale    int64 // units that callers gave back after the reset: the units may be from before it, and separated nodes may have returned the same units
 }
 
 // Broken is an invariant that does not hold.
 type Broken struct {
-	Invariant string        // its name, as invariants.go lists them
-	At        time.Duration // where in the run; the window's end, for one about a window
-	Says      string        // what was found, what was allowed, and of which limit and key
+	Invariant string        // name of the invariant
+	At        time.Duration // time in the run; for a window, its end
+	Says      string        // the finding, the allowed value, the limit and the key
 }

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// An adversary's asks at one node are so far apart, and it gives up after so
-	// many denials: it has what there is.
+	// adversaryPace is the time between two checks of an adversary at one node. After
+	// enoughDenials denials the adversary stops, because it has all units.
 	adversaryPace   = 10 * time.Microsecond
-	adversaryBefore = 5 * time.Millisecond // that it begins before a fault
-	adversaryMost   = 10_000               // asks at one node and moment
+	adversaryBefore = 5 * time.Millisecond // how long before a fault it begins
+	adversaryMost   = 10_000               // checks at one node and time
 	enoughDenials   = 16
 )
 
-// rand is the randomness of what is named, which depends on nothing else that
-// is played.
+// rand returns the random source of a name. The source is independent of all other parts
+// of the run.
 func (s *stage) rand(name ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, name...)
 	return rand.New(rand.NewPCG(s.Seed, h.Sum64()))
 }
 
-// deed is what a node is asked to do.
+// deed is the kind of a request.
 type deed uint8
 
 const (
@@ -43,28 +43,30 @@ const (
 	reserve
 )
 
-// waitsOf takes are asked for by Wait instead, one each. They are drawn by themselves, so
-// that the other deeds are what a seed made before.
+// waitsOf is the number of takes of which one uses Wait. They are drawn separately, so
+// that a seed still results in the same other deeds.
 const waitsOf = 5
 
-// deeds are what the witness is asked, each as often, but for resets.
+// deeds are the requests for the witness, all equally likely. Resets are drawn
+// separately.
 var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
 
-// asker is a load as it is asked.
+// asker sends the checks of a load.
 type asker struct {
 	load   Load
 	limit  int // index in stage.limits
 	from   []*host
 	rng    *rand.Rand
 	zipf   *rand.Zipf
-	deeds  *rand.Rand // of the witness alone
+	deeds  *rand.Rand // for the witness only
 	resets bool
-	next   time.Duration // when it asks next
+	next   time.Duration // time of the next check
 	asked  int
 }
 
-// load asks what all loads ask, until the scenario ends. A caller that has had an answer
-// asks what comes next: a goroutine's stack need not grow anew for every check.
+// load sends the checks of all loads until the scenario ends. A goroutine that has
+// received an answer takes the next question, so that no new stack must grow for every
+// check.
 func (s *stage) load(ctx context.Context) {
 	questions := make(chan question)
 	defer close(questions)
@@ -85,7 +87,7 @@ func (s *stage) load(ctx context.Context) {
 			Limit: witnessName, Keys: witnessForgets, Rate: float64(s.Hot), Ends: s.Lasts - witnessRests,
 		}))
 	}
-	// Resets end at any time, as each makes up for what went wrong with those before it.
+	// The last reset is at any time, because each reset corrects the errors before it.
 	last := s.Lasts/6 + time.Duration(s.rand("last reset").Int64N(int64(s.Lasts)*5/6))
 	resets := s.asker("resets", Load{
 		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: min(last, s.Lasts-witnessRests),
@@ -159,11 +161,11 @@ func (s *stage) asker(name string, l Load) *asker {
 	return a
 }
 
-// never is after every end.
+// never is later than every end.
 const never = time.Duration(1<<63 - 1)
 
-// advance draws when it asks next: all of a burst within a millisecond, and
-// evenly from then on.
+// advance draws the time of the next check. The checks of a burst lie within a
+// millisecond, and later checks are distributed evenly.
 func (a *asker) advance() {
 	i := a.asked
 	a.asked++
@@ -184,7 +186,7 @@ func (a *asker) advance() {
 // asks reports whether callers on the host can ask. The caller must hold stage.mu.
 func (h *host) asks() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
 
-// anyOf returns one of the hosts that are able, or nil if none is.
+// anyOf returns one of the hosts for which able is true, or nil if there is none.
 func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
 	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *host) bool { return !able(h) })
 	if len(hosts) == 0 {
@@ -193,7 +195,7 @@ func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
 	return hosts[random.IntN(len(hosts))]
 }
 
-// draw is the key of the next ask, and its units.
+// draw returns the key of the next check, and its units.
 func (a *asker) draw(h *host) (key int, units int64) {
 	if a.zipf != nil {
 		key = int(a.zipf.Uint64())
@@ -208,17 +210,17 @@ func (a *asker) draw(h *host) (key int, units int64) {
 	return key, units
 }
 
-// question is a check that is to be made at a host.
+// question is a request for a host.
 type question struct {
 	host       *host
 	limit, key int
 	units      int64
 	deed       deed
-	keeps, ttl time.Duration // of units that are held
-	plan       *plan         // of a reservation
+	keeps, ttl time.Duration // for units that are held
+	plan       *plan         // for a reservation
 }
 
-// put asks a question.
+// put sends a question.
 func (s *stage) put(ctx context.Context, q question) {
 	switch {
 	case q.deed == refund && s.witness.beginRefund(q.key, q.units):
@@ -237,8 +239,8 @@ func (s *stage) put(ctx context.Context, q question) {
 	}
 }
 
-// begin returns the process that a question goes to, nil if none runs, and the check that begins
-// now.
+// begin returns the process that a question goes to, or nil if none runs, and the check,
+// which begins now.
 func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Check) {
 	s.mu.Lock()
 	if p = q.host.runs; p != nil {
@@ -252,7 +254,8 @@ func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Ch
 	return p, l, s.keys[q.limit][q.key], c
 }
 
-// failure is the text of an error, which a journal has in place of the error.
+// failure returns the text of an error. A journal contains the text in place of the
+// error.
 func failure(err error) string {
 	if err == nil {
 		return ""
@@ -265,24 +268,25 @@ func (s *stage) answer(c *Check, d weir.Decision, err error) {
 	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, failure(err)
 }
 
-// tell has a node give back units of the witness, whichever node admitted them, or reset it. What
-// an error leaves undone nobody observes.
+// tell refunds units of the witness at a node, whichever node admitted them, or resets a
+// key. It ignores the error.
 func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
 	if p, l, key, _ := s.begin(q); p != nil {
 		_ = do(l, key)
 	}
 }
 
-// waitFor takes of the witness by Wait. As there is always room it sleeps for nothing, and is
-// held to what any check is.
+// waitFor takes units of the witness with Wait. Wait does not sleep, because there is
+// always room. So the invariants of other checks apply.
 func waitFor(ctx context.Context, l *weir.Limiter, key string, units int64) (last weir.Decision, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // or a denial would have it sleep for Per
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // after a denial, Wait would sleep for Per
 	defer cancel()
 	err = l.Wait(context.WithValue(ctx, lastDecision{}, &last), key, units)
 	return last, err
 }
 
-// record notes what a process answered. Callers that asked one that was killed have died with it.
+// record adds the answers of a process to the journal. The callers of a killed process
+// have ended with it.
 func (s *stage) record(p *process, checks ...Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,8 +301,8 @@ func (s *stage) record(p *process, checks ...Check) {
 	}
 }
 
-// lastDecision is what a context has a *weir.Decision under, if its caller asks for what
-// Wait does not return.
+// lastDecision is the context key of a *weir.Decision, for a caller that needs more than
+// Wait returns.
 type lastDecision struct{}
 
 func (lastDecision) Decided(ctx context.Context, e weir.DecisionEvent) {
@@ -309,7 +313,7 @@ func (lastDecision) Decided(ctx context.Context, e weir.DecisionEvent) {
 
 func (lastDecision) Hopped(context.Context, weir.HopEvent) {}
 
-// takeAll takes of two keys of the witness at once.
+// takeAll takes units of two keys of the witness at once.
 func (s *stage) takeAll(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -329,7 +333,7 @@ func (s *stage) takeAll(ctx context.Context, q question) {
 	s.record(p, checks...)
 }
 
-// check asks a host, and records its answer.
+// check sends a check to a host, and records the answer.
 func (s *stage) check(ctx context.Context, q question) (allowed bool) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -352,8 +356,8 @@ func (s *stage) check(ctx context.Context, q question) (allowed bool) {
 	return d.Allowed
 }
 
-// attack asks at the worst moments: a burst at every node around every fault,
-// and whenever a window may begin.
+// attack sends checks at the worst times: a burst at every node around every fault, and
+// whenever a window may begin.
 func (s *stage) attack(ctx context.Context, a *asker) {
 	var moments []time.Duration
 	for _, f := range s.Faults {
@@ -375,8 +379,8 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 	}
 }
 
-// burst asks one node for the whole limit on every key, or as often as it takes to
-// be denied a few times, whichever is more.
+// burst asks one node for the whole limit of every key, by at least enoughDenials checks.
+// It stops after enoughDenials denials.
 func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	l := s.limits[a.limit]
 	units := max(1, a.load.Units)

@@ -18,33 +18,34 @@ import (
 // A node asks several members in turn when the first does not answer in time, and each may grant.
 // The surplus grants are refunded as they arrive, unless a fault prevents the refund.
 const (
-	replicaAge = 100 * time.Millisecond // the most, of an acknowledged count
-	recopied   = 3 * time.Second        // after a crash there are Replicas again
+	replicaAge = 100 * time.Millisecond // maximum, for an acknowledged count
+	recopied   = 3 * time.Second        // after a crash, Replicas copies exist again
 	resends    = 3 * 200 * time.Millisecond
 	pingPace   = 300 * time.Millisecond
 )
 
-// ledger is what is known of the witness's units.
+// ledger records the units of the witness.
 type ledger struct {
-	mu      sync.Mutex // guards spends, which nodes tell of under locks of their own
+	mu      sync.Mutex // guards spends, which nodes report under their own locks
 	keys    map[[16]byte]int
-	spends  [][]spent         // of each key, as they were
-	granted []int64           // units of each key, to callers
+	spends  [][]spent         // of each key, in order
+	granted []int64           // units of each key that callers were granted
 	resets  []uint64          // of each key, the highest number that a node has known
-	knows   map[knower]uint64 // the number that each host's node has known last
+	knows   map[knower]uint64 // the number that the node of each host knew last
 	refunds [][]refunded      // of each key
 	crashes []crash
 	moves   []move
 }
 
-// spent is units that a host's node has spent, or below zero given back.
+// spent is the number of units that the node of a host has spent, or has returned if it
+// is negative.
 type spent struct {
 	units int64
 	at    time.Duration
 	by    int
 	alone bool // the node spent from its own share for its caller, because no member answered
-	// reset is the number of the last reset that it knew of. Where no units are spent it
-	// is one that it has just heard of.
+	// reset is the number of the last reset that the node knew. A record of 0 units means
+	// that the node has heard of this reset now.
 	reset uint64
 }
 
@@ -63,7 +64,8 @@ func newLedger(keys int) ledger {
 	}
 }
 
-// observe takes down what a node has spent of a count, and under which reset.
+// observe records the units that a node has spent of a count, and the last reset that the
+// node knows.
 func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duration, by int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,13 +78,14 @@ func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duratio
 	l.resets[k] = max(l.resets[k], reset)
 }
 
-// move is a start or an end of a host's node.
+// move is the start or the end of a node.
 type move struct {
 	host int
 	at   time.Duration
 }
 
-// starts has a host's next node know of no reset.
+// starts deletes the resets that the node of a host knows, because its next node knows of
+// none.
 func (l *ledger) starts(host int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,15 +94,15 @@ func (l *ledger) starts(host int) {
 	}
 }
 
-// crash is nodes that ended at one moment with what they knew.
+// crash is the end of nodes at one time, with the counts that they had.
 type crash struct {
 	at      time.Duration
 	hosts   []int
-	orderly bool          // it has handed over, as far as there was anybody
-	began   time.Duration // when it began to, at if it did not
+	orderly bool          // they have handed over, as far as there was a member
+	began   time.Duration // when the hand-over began; equal to at if there was none
 }
 
-// recordGrant adds the units of a check of the witness that a caller was granted.
+// recordGrant adds the units of a witness check to those that callers were granted.
 func (l *ledger) recordGrant(c Check) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +121,8 @@ func (l *ledger) recordGrant(c Check) {
 	}
 }
 
-// beginRefund reports whether callers were granted so many units of a key, and takes them from
-// what they have. A node that has not heard of all of these gives back less.
+// beginRefund reports whether callers have so many units of a key, and subtracts these. A
+// node that has not heard of all of them returns fewer.
 func (l *ledger) beginRefund(key int, units int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,14 +133,14 @@ func (l *ledger) beginRefund(key int, units int64) bool {
 	return true
 }
 
-// endRefund records a refund, whatever came of it.
+// endRefund records a refund, even if it failed.
 func (l *ledger) endRefund(key int, units int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
-// gone reports of each spend of each key whether crashes may have taken it.
+// gone reports for each spend of each key whether crashes may have taken it.
 func (s *stage) gone() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +160,8 @@ func (s *stage) gone() (gone [][]bool) {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					// A check may outlast the goodbye of its node. If the node then decides alone, no
-					// member is told.
+					// A check may last longer than the leave of its node. If the node
+					// then decides alone, it sends the units to no member.
 					late := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
 					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
@@ -170,7 +173,8 @@ func (s *stage) gone() (gone [][]bool) {
 	return gone
 }
 
-// endedAt returns the hosts of a region whose nodes ended, or started, at a moment: several faults may share it.
+// endedAt returns the hosts of a region whose nodes ended, or started, at a time. Several
+// faults may share it.
 func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	for _, m := range s.witness.moves {
 		if m.at == at && s.hosts[m.host].region == region {
@@ -180,16 +184,16 @@ func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	return ended
 }
 
-// quiet reports whether a region was whole from one moment to another, and none of its nodes started
-// or ended between them.
+// quiet reports whether a region was whole between two times, and no node of the region
+// started or ended meanwhile.
 func (s *stage) quiet(region int, from, to time.Duration) bool {
 	isMove := func(m move) bool { return s.hosts[m.host].region == region && m.at > from && m.at < to }
 	isPartial := func(e era) bool { return e.from < to && e.to > from && e.partial }
 	return !slices.ContainsFunc(s.witness.moves, isMove) && !slices.ContainsFunc(s.courses[region].eras, isPartial)
 }
 
-// copied returns the time after which a region that is whole has all copies of each count. A node that
-// has started takes over its counts first.
+// copied returns the time after which a whole region has all copies of each count. A node
+// that has started takes over its counts first.
 func (s *stage) copied() time.Duration {
 	if s.Gossip {
 		return 2*recopied + gossipSettling
@@ -197,8 +201,8 @@ func (s *stage) copied() time.Duration {
 	return 2*recopied + 2*(pingPace+2*s.way())
 }
 
-// copiesBefore is how many members have each count beside its owner before a crash. A member that
-// leaves hands over to any other.
+// copiesBefore returns how many members have each count beside its owner before a crash.
+// A member that leaves in order hands over to any other member.
 func (s *stage) copiesBefore(region int, c crash) int {
 	others := s.courses[region].at(c.began-1).nodes() - 1
 	if c.orderly {
@@ -207,8 +211,8 @@ func (s *stage) copiesBefore(region int, c crash) int {
 	return min(s.copies(), others)
 }
 
-// close adds up what was spent of a key, where these of its spends may be gone, and the
-// owner counts under e.Reset.
+// close adds up the spends of a key. The argument gone reports which of them may be lost,
+// and e.Reset is the reset that the owner knows.
 func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,9 +261,9 @@ func (s *Scenario) lossy() bool {
 	return s.Network.Loss > 0 || slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Link.Loss > 0 && s.usual(&f) == s.Network })
 }
 
-// untold returns the maximum time between a spend and its first copy in a whole region, if copies go
-// over so many hops. If packets are lost, all members may assume that a successor is disconnected
-// until its next pong.
+// untold returns the maximum time between a spend and its first copy in a whole region,
+// if copies pass so many hops. If packets are lost, all members may assume that a
+// successor is disconnected until its next pong.
 func (s *Scenario) untold(hops int) time.Duration {
 	each := 2 * s.way()
 	if s.lossy() {
@@ -271,15 +275,16 @@ func (s *Scenario) untold(hops int) time.Duration {
 // copies returns the number of copies of each count.
 func (s *stage) copies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 
-// leaseLasts is longer than the time in which callers may receive units of a lease, and its node may
-// return the other units, even on the slowest link without loss.
+// leaseLasts is longer than the time in which callers may receive units of a lease, and
+// its node may return the other units. This holds on the slowest link without loss.
 const leaseLasts = time.Second
 
-// unanswered returns an upper bound for the units of one key that nodes spent and no caller was granted:
-// the spends near a time that is disturbed, and the refunds that no node applied.
+// unanswered returns an upper bound for the units of one key that nodes spent and no
+// caller was granted: spends near a disturbed time, and refunds that no node applied.
 //
-// Callers are granted all units of a lease within leaseLasts, or the rest comes back. So a lease
-// adds nothing to the sum of the spends, unless it is lost: by a reset, or in a disturbed time.
+// Within leaseLasts, callers are granted all units of a lease, or the rest comes back. So
+// a lease adds nothing to the sum of the spends, unless it is lost by a reset or in a
+// disturbed time.
 func unanswered(refunds []refunded, spends []spent, disturbed []span) (units int64) {
 	unreturned := int64(0)
 	for _, r := range refunds {
@@ -287,7 +292,7 @@ func unanswered(refunds []refunded, spends []spent, disturbed []span) (units int
 	}
 	for _, s := range spends {
 		unreturned += min(0, s.units)
-		if s.units == 0 { // it has heard of a reset
+		if s.units == 0 { // the node has heard of a reset
 			disturbed = append(slices.Clip(disturbed), span{s.at, s.at})
 		}
 	}

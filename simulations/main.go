@@ -1,15 +1,15 @@
-// Simulations plays whole clusters in virtual time, on a network that can be
-// cut, and holds what their callers were granted against what Weir promises.
+// Simulations plays whole clusters in virtual time, on a network with faults, and
+// compares the units that callers were granted with the guarantees of Weir.
 //
 //	simulations                            lists the scenarios
 //	simulations clean-split                plays one, second by second
 //	simulations -svg split.svg clean-split draws it as well
 //	simulations my-topology.yaml           plays a file of your own
 //	simulations -seed 7 clean-split        plays it with other randomness
-//	simulations -n 100 -seed 7             plays the 100 random ones from this seed on
+//	simulations -n 100 -seed 7             plays 100 random scenarios, the first with this seed
 //	simulations -regions -n 100            the same, of regions that share limits
 //
-// The exit status is 1 if an invariant is broken, 2 if the question is.
+// The exit status is 1 if an invariant is broken, and 2 if the arguments are wrong.
 package main
 
 import (
@@ -48,12 +48,12 @@ func main() {
 		})
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, restore) // the next one ends it at once
+	context.AfterFunc(ctx, restore) // the next signal ends the process at once
 	bubbles(func(t *testing.T) int { return entry(ctx, t, args, os.Stdout, os.Stderr) })
 }
 
-// bubbles calls f with a test, which is what a bubble can be made of, and exits
-// with what it returns. Nothing of the testing package shows.
+// bubbles calls f with a test, which a bubble requires, and exits with the result of f.
+// No output of the testing package appears.
 func bubbles(f func(t *testing.T) int) {
 	os.Args = os.Args[:1]
 	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
@@ -63,18 +63,18 @@ func bubbles(f func(t *testing.T) int) {
 		nil, nil)
 }
 
-// options is what the command line says.
+// options are the arguments of the command.
 type options struct {
-	what    string // a scenario's name or a file; empty for none
+	what    string // name or file of a scenario, or empty
 	svg     string
 	seed    uint64
 	seeded  bool
-	count   int // of random scenarios
+	count   int // number of random scenarios
 	regions bool
 	stops   bool
 }
 
-// entry is the command, and returns the exit status.
+// entry runs the command, and returns the exit status.
 func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Writer) int {
 	o, err := parseArgs(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -159,7 +159,7 @@ func list(out io.Writer) error {
 	return nil
 }
 
-// find is the scenario of that name, or in that file.
+// find returns the scenario with this name, or in this file.
 func find(what string) (*Scenario, error) {
 	if strings.ContainsRune(what, os.PathSeparator) || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
 		text, err := os.ReadFile(what)
@@ -182,7 +182,7 @@ func find(what string) (*Scenario, error) {
 	return nil, fmt.Errorf("no scenario is called %q: it is a .yaml file, or one of %s", what, strings.Join(names, ", "))
 }
 
-// one plays a scenario and reports.
+// one plays a scenario, and reports the result.
 func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) (status int, err error) {
 	s, err := find(o.what)
 	if err != nil {
@@ -191,7 +191,7 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 	if o.seeded {
 		s.Seed = o.seed
 	}
-	stop := context.AfterFunc(ctx, func() { os.Exit(exitInterrupted) }) // there is nothing to tell yet
+	stop := context.AfterFunc(ctx, func() { os.Exit(exitInterrupted) }) // there is nothing to report yet
 	j, err := run(t, s)
 	if !stop() {
 		return exitInterrupted, nil
@@ -217,7 +217,7 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 	return exitFine, nil
 }
 
-// again introduces the command that plays a scenario again.
+// again returns the words before the command that replays a scenario.
 func (s *Scenario) again() string {
 	if s.Gossip {
 		return "Its runs differ, as its membership is gossip, and it may take several until it breaks again"
@@ -225,7 +225,7 @@ func (s *Scenario) again() string {
 	return "Replay it with"
 }
 
-// command is how this program was called.
+// command returns the command that started this program.
 func command() string {
 	if path, err := os.Executable(); err != nil || strings.Contains(path, "go-build") {
 		return "go run ./simulations"

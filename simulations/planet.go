@@ -8,20 +8,21 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// granted is how long a region may go on with units that another grants anew, because a crash
-// lost the memory of the grant: the term of a grant, and the allowed difference between clocks.
+// granted is how long a region may continue to use units that another region grants anew
+// because a crash lost the memory of the grant: the term of a grant, and the allowed
+// difference between clocks.
 const granted = 11250 * time.Millisecond
 
-// planet is what happened to all regions together, from the scenario alone: Global
-// limits are judged by it.
+// planet is the history of all regions together, from the scenario alone. Global limits
+// are judged by it.
 type planet struct {
 	scenario *Scenario
 	names    []string
 	courses  []*course // of each region
-	torn     []span    // when some region could not reach another, one way at least
+	torn     []span    // when a region did not reach another region, in one direction at least
 }
 
-// span is a time.
+// span is the time between two moments.
 type span struct{ from, to time.Duration }
 
 func planetOf(s *Scenario, courses map[string]*course) *planet {
@@ -39,8 +40,8 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// situation adds up those of all regions. What a crash has cost of the memory of
-// grants is felt for as long as a grant is.
+// situation adds up the situations of all regions. Memory of grants that a crash has lost
+// has effects for the term of a grant.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
@@ -48,7 +49,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 		torn := c.alone(&s, from-granted, to)
 		e := bounds.Excess(l.Partition, s.guaranteed())
 		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
-			e++ // what it has granted, or was granted, since others had a copy
+			e++ // units that it has granted, or was granted, since other members had a copy
 		}
 		all.abroad += e
 		all.c += s.c
@@ -68,11 +69,11 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 	return all
 }
 
-// alone makes of a region's situation in a span that of what it has of a Global
-// limit. Those of its members that die together die once. Where all do, what the
-// region has granted the others remember: it may admit once more what it had, and
-// that is all. inside says that some members died without a copy, and others did
-// not.
+// alone reduces the situation of a region in a span to the events that affect a Global
+// limit. Members that die together count once. If all members of a region die, the other
+// regions remember the grants of the region: it may admit once more the units that it
+// had, and no others. inside reports that members died without a copy while other members
+// of the region lived.
 func (c *course) alone(s *situation, from, to time.Duration) (inside bool) {
 	s.bare = 0
 	last := time.Duration(-1)
@@ -95,7 +96,7 @@ func (c *course) alone(s *situation, from, to time.Duration) (inside bool) {
 	return inside
 }
 
-// inFlight is course.inFlight of all regions together.
+// inFlight returns the sum of course.inFlight of all regions.
 func (p *planet) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for _, c := range p.courses {
 		units += c.inFlight(l, from, to, admitted)

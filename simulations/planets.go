@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// randomPlanet is a scenario of two or three regions and 60 s that nobody thought
-// of: Global limits of all kinds, demand that moves, and regions that are cut from
-// each other, both ways or one; in one of four a region has faults of its own
-// as well. It is a function of the seed alone.
+// randomPlanet returns a random scenario of two or three regions and 60 s. It has Global
+// limits of all kinds, demand that moves, and regions that are cut off from each other in
+// one or both directions. In one of four scenarios, a region has faults inside as well.
+// The seed alone determines the scenario.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	d.regional = true
@@ -32,7 +32,8 @@ func randomPlanet(seed uint64) *Scenario {
 	return d.s
 }
 
-// regions have so many nodes that one can crash, where that is to happen.
+// regions draws regions. If there are faults inside, each region has enough nodes that
+// one can crash.
 func (d *dice) regions(inside bool) {
 	names := []string{"ap", "eu", "us"}[:2+d.IntN(2)]
 	shares := make(map[string]int64)
@@ -58,7 +59,7 @@ func (d *dice) regions(inside bool) {
 	}
 }
 
-// cuts are the faults between regions, which end again.
+// cuts draws the faults between regions, which end again.
 func (d *dice) cuts(inside bool) {
 	moves := []func(time.Duration){d.split, d.split, d.oneWay, d.oneWay, d.flap, d.slow, d.heal}
 	restart := inside && d.one(2)
@@ -66,7 +67,7 @@ func (d *dice) cuts(inside bool) {
 		in := &dice{Rand: d.Rand, s: d.s}
 		moves = slices.Concat(moves, in.crashes(), []func(time.Duration){in.freeze, in.split, in.oneWay})
 	}
-	d.happen(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // beyond a grant's term
+	d.happen(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // longer than the term of a grant
 	if restart {
 		d.hit(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.of(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
 		d.s.sort()
@@ -74,8 +75,8 @@ func (d *dice) cuts(inside bool) {
 	d.mend()
 }
 
-// demand asks each limit for more than it grants, in all regions or in one after
-// the other, and keeps the sum of all asks in bounds.
+// demand draws loads for each limit, in all regions or in one region after another, and
+// keeps the sum of all checks in bounds.
 func (d *dice) demand() {
 	regions := d.s.regions()
 	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {

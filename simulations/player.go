@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// playerEnv is set in a process that plays scenarios for another one. A run that replays needs its
-// process to itself, and uses one core of it.
+// playerEnv is set in a process that plays scenarios for another process. A run that
+// replays needs its own process, and uses one core.
 const playerEnv = "WEIR_SIMULATIONS_PLAYER"
 
 const (
@@ -20,7 +20,7 @@ const (
 	endWait    = time.Minute
 )
 
-// Player is the service of such a process.
+// Player is the RPC service of such a process.
 type Player struct{ t *testing.T }
 
 // Play plays a scenario. It returns the journal without the scenario.
@@ -48,8 +48,8 @@ func startPlayer() (*lab.Service, error) {
 	return lab.StartService(cmd)
 }
 
-// playIn plays a scenario in another process. After any other error than errUnplayable the process
-// has ended.
+// playIn plays a scenario in another process. After any error except errUnplayable, that
+// process has ended.
 func playIn(player *lab.Service, s *Scenario) (*Journal, error) {
 	j := new(Journal)
 	err := player.Call("Player.Play", s, j)

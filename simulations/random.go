@@ -13,24 +13,24 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// What random scenarios are made of.
+// The parameters of random scenarios.
 const (
 	randomLasts = 60 * time.Second
-	stopsTake   = 35 * time.Second // of all nodes, with the rest that shows recovery
+	stopsTake   = 35 * time.Second // time for a stop of all nodes, and for the rest that shows recovery
 	mayhemFrom  = 2 * time.Second
-	mayhemUntil = 33 * time.Second // all is whole again within 2 s of it, and the rest shows recovery
+	mayhemUntil = 33 * time.Second // all faults have ended within 2 s after it, and the rest shows recovery
 	maxMoves    = 10
-	randomAsks  = 20_000 // about, in all
-	mostAsks    = 24_000 // with what adversaries ask for because nodes are slow
-	leastBurst  = 20     // asks, also of a limit that grants fewer
-	manyAsks    = 25_000 // beside these, for some 20,000 keys
+	randomAsks  = 20_000 // approximate number of checks
+	mostAsks    = 24_000 // including checks that adversaries add because nodes are slow
+	leastBurst  = 20     // checks, also if a limit grants fewer
+	manyAsks    = 25_000 // further checks, for about 20,000 keys
 	manyName    = "many"
-	mostHolding = 40 // asks a second for what is held, and for what is reserved
+	mostHolding = 40 // checks a second for units that are held, and for units that are reserved
 )
 
-// random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
-// all kinds, loads, and faults close to each other, from which all that was cut
-// has healed by about 35 s. It is a function of the seed alone.
+// random returns a random scenario of 3 to 9 nodes and 60 s. It has limits of all kinds,
+// loads, and faults close to each other. All cut links have healed by about 35 s. The
+// seed alone determines the scenario.
 func random(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-%d", seed), seed, "weir")
 	d.nodes()
@@ -56,7 +56,7 @@ var (
 	slow = extra{"slow", 3, (*dice).slowness}
 	bare = extra{"bare", 12, func(d *dice) { d.s.Replicas = -1 }}
 	many = extra{"many", 9, (*dice).manyKeys}
-	// gossip runs memberlist and real frames. These runs do not replay.
+	// gossip uses memberlist and real frames. These runs do not replay.
 	gossip    = extra{"goss", 50, func(d *dice) { d.s.Gossip = true }}
 	breaks    = extra{"brek", 4, (*dice).breaks}
 	capped    = extra{"caps", 6, (*dice).caps}
@@ -83,7 +83,7 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun)
 }
 
-// dice draw a scenario.
+// dice draws a scenario.
 type dice struct {
 	*rand.Rand
 	s        *Scenario
@@ -105,14 +105,15 @@ func (d *dice) seeded(word string) *dice {
 	return &dice{Rand: rand.New(rand.NewPCG(d.s.Seed, name)), s: d.s}
 }
 
-// one in n times it is true.
+// one returns true in one of n cases.
 func (d *dice) one(n int) bool { return d.IntN(n) == 0 }
 
 func (d *dice) between(low, high time.Duration) time.Duration {
 	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(time.Millisecond)
 }
 
-// logarithmic is from low to high, each order of magnitude as often.
+// logarithmic returns a number from low to high. Each order of magnitude is equally
+// likely.
 func (d *dice) logarithmic(low, high float64) float64 {
 	return low * math.Pow(high/low, d.Float64())
 }
@@ -122,7 +123,8 @@ func (d *dice) logarithm(low, high float64) time.Duration {
 	return time.Duration(d.logarithmic(low, high)).Truncate(time.Millisecond)
 }
 
-// policy is how a limit is shared out in a split: FairShare and MajorityShare have the sharpest bounds.
+// policy draws the partition policy of a limit. FairShare and MajorityShare are drawn
+// most often, because their bounds are the sharpest.
 func (d *dice) policy() weir.PartitionPolicy {
 	return pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 }
@@ -173,10 +175,10 @@ func (d *dice) settings() {
 	}
 }
 
-// initial are the nodes that are there from the beginning.
+// initial returns the names of the nodes that run from the beginning.
 func (d *dice) initial() []string { return d.s.names(func(n Node) bool { return !n.Later }) }
 
-// shuffled are some of the names, n at most.
+// shuffled returns at most n of the names, in random order.
 func (d *dice) shuffled(names []string, n int) []string {
 	names = slices.Clone(names)
 	d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
@@ -195,7 +197,7 @@ func (d *dice) limits() {
 			Per:       per,
 			Partition: d.policy(),
 		}
-		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // one unit as often as hundreds: what is rounded shows there
+		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // low rates are as likely as high rates, because rounding shows there
 		if isBucket(&l) && d.one(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
@@ -203,8 +205,8 @@ func (d *dice) limits() {
 	}
 }
 
-// loads ask each limit for more than it grants, by most of the ways there are,
-// and keep the sum of all asks in bounds.
+// loads draws loads for each limit, most of them above its rate, and keeps the sum of all
+// checks in bounds.
 func (d *dice) loads() {
 	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
 		if d.one(10) {
@@ -260,8 +262,8 @@ func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))
 	}
 }
 
-// adversary is one of a limit that asks for so many units at a time that its asks are few
-// enough.
+// adversary returns an adversary of a limit. It doubles the units of each check until the
+// number of checks is at most the argument most, or the units reach the capacity.
 func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
 	l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
 	for l.Units < capacity(&limit) && s.asks(l, limit) > most {
@@ -273,16 +275,15 @@ func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
 	return l
 }
 
-// round keeps a rate readable.
+// round rounds a rate, so that it is readable.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
-// mayhem begins faults, then ends them all. Moves are drawn
-// without a look at each other, so that they meet as they may; of their faults
-// those are dropped that hit nothing by then.
+// mayhem begins faults, and then ends them all. Moves are drawn independently of each
+// other, so they may overlap. Faults that have no effect at that time are dropped.
 func (d *dice) mayhem() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
-	if d.one(3) { // one split that outlasts a window or two, and little else
+	if d.one(3) { // one split that is longer than a window or two, and few other faults
 		d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
 		at += d.between(time.Second, 20*time.Second)
 		moves, n = d.crashes(), d.IntN(3)
@@ -291,8 +292,8 @@ func (d *dice) mayhem() {
 	d.mend()
 }
 
-// happen begins n moves, each drawn from these. Most follow within 3 s of the one before, and the
-// others within rest. It drops the faults that hit nothing.
+// happen begins n random moves. Most begin within 3 s of the move before, and the others
+// within rest. Faults that have no effect are dropped.
 func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
@@ -307,8 +308,8 @@ func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, r
 	}
 }
 
-// moves are what may happen. Each scenario has its own few kinds, most of them
-// several times, because the same again in another order is what breaks things.
+// moves returns the moves of a scenario. Each scenario has few kinds of moves, and most
+// moves several times, because repetitions in another order find faults.
 func (d *dice) moves() (moves []func(at time.Duration)) {
 	type several = []func(at time.Duration)
 	splits := several{d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
@@ -332,10 +333,11 @@ func (d *dice) fault(at time.Duration, f Fault) {
 	}
 }
 
-// victim is one of all nodes, whether it runs by then or not.
+// victim draws one of all nodes, whether or not it runs at that time.
 func (d *dice) victim() []string { return d.shuffled(d.s.all(), 1) }
 
-// hit strikes nodes, and undoes that after a time; never if it is 0.
+// hit adds a fault of nodes, and the fault that ends it after a time. If lasts is 0, the
+// fault does not end.
 func (d *dice) hit(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.fault(at, f)
@@ -400,7 +402,7 @@ func (d *dice) split(at time.Duration) {
 
 func (d *dice) heal(at time.Duration) { d.fault(at, Fault{Kind: FaultHeal}) }
 
-// mayHeal heals every second time, after a while.
+// mayHeal adds a heal after a while, in half of the cases.
 func (d *dice) mayHeal(at time.Duration) {
 	if d.one(2) {
 		d.heal(at + d.while())
@@ -465,7 +467,8 @@ func (d *dice) restart(at time.Duration) {
 	d.hit(at, FaultKill, d.victim(), d.between(50*time.Millisecond, 3*time.Second))
 }
 
-// join starts a node that was not there yet, or one that has died.
+// join starts a node that does not run from the beginning, or any node if there are no
+// such nodes.
 func (d *dice) join(at time.Duration) {
 	names := d.s.all()
 	if later := names[len(d.initial()):]; len(later) > 0 {
@@ -492,8 +495,9 @@ func (d *dice) step(at time.Duration) {
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
 }
 
-// manyKeys begins with the counts of some 20,000 keys, in half of the scenarios where a node has room for
-// a few thousand: the others' limits hold all the same.
+// manyKeys adds a burst for about 20,000 keys at the beginning. In half of the scenarios
+// with it, a node has room for a few thousand counts. The other limits must hold
+// nevertheless.
 func (d *dice) manyKeys() {
 	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 	l.Algorithm = weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1))
@@ -517,8 +521,9 @@ func (d *dice) breaks() {
 	}
 }
 
-// caps has nodes meet the caps of the stream, which are for millions of counts: frames of a few items,
-// queues of which a scan brings the rest. What is asked for by thousands of keys would take all of the time.
+// caps lowers the caps of the stream, which are for millions of counts: frames have few
+// items, and a scan adds the rest of a queue. It does not do so with thousands of keys,
+// because their checks would need all of the time.
 func (d *dice) caps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
@@ -533,14 +538,15 @@ func (d *dice) caps() {
 	}
 }
 
-// holds has callers hold units of a limit, or clients in other processes if there is a ttl.
+// holds adds a limit whose units are held by callers, or by clients in other processes if
+// there is a ttl.
 func (d *dice) holds(name string, keeps, ttl time.Duration) {
 	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.policy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
 	if d.one(2) {
 		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
 	}
-	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // at once, if more is asked
+	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // holds at one time, if more is asked for
 	load.Rate = round(min(mostHolding, d.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
 	if ttl > 0 {
 		load.Rate = min(load.Rate, math.Floor((mostAsks-d.asks())/d.s.Lasts.Seconds()))
@@ -570,8 +576,8 @@ func (d *dice) reserves() {
 	d.ask(l, load)
 }
 
-// snapshots has nodes write them, and stops all nodes at once when the mayhem is over, once or twice, or
-// instead of it.
+// snapshots makes nodes write snapshots. It stops all nodes at once after the mayhem, or
+// instead of it, once or twice.
 func (d *dice) snapshots() {
 	s := d.s
 	s.Lasts += stopsTake
@@ -595,7 +601,8 @@ func (d *dice) snapshots() {
 	}
 }
 
-// stop stops all nodes, and starts them again, or others. It returns when.
+// stop stops all running nodes, and starts these or other nodes. It returns the time
+// after the start.
 func (d *dice) stop(at time.Duration) time.Duration {
 	hosts := d.s.beginning().apply(d.s.Faults...).hosts
 	dead := make(map[string]bool)
@@ -613,7 +620,8 @@ func (d *dice) stop(at time.Duration) time.Duration {
 	kind := pick(d, FaultKill, FaultLeave)
 	add(Fault{Kind: kind, Nodes: runs})
 	if kind == FaultLeave && slices.Contains(slices.Collect(maps.Values(dead)), true) {
-		// What the last ones hold may be a dead member's to take: they try for so long.
+		// Ranges of the last nodes may belong to a dead member. These nodes try to leave
+		// for so long.
 		at += leaveWithin
 		d.s.Lasts += leaveWithin
 	}
@@ -635,7 +643,7 @@ func (d *dice) stop(at time.Duration) time.Duration {
 	return at
 }
 
-// slowness has nodes be slow for a while, and in one scenario of three a link beside.
+// slowness makes nodes slow for a while, and in some scenarios a link as well.
 func (d *dice) slowness() {
 	before := slices.Clone(d.s.Faults)
 	if d.one(3) && d.s.Nodes[0].Region == "" {
@@ -652,8 +660,9 @@ func (d *dice) slowness() {
 	}
 }
 
-// pauses come at one node, some or all, and end before the rest of the mayhem does, or
-// never: where no check times out because of them, all is as healthy.
+// pauses adds pauses of one node, of some nodes or of all. They end before the rest of
+// the mayhem, or never. If no check times out because of them, the bounds are those of a
+// healthy cluster.
 func (d *dice) pauses(at time.Duration) {
 	names := d.s.all()
 	switch {
@@ -669,8 +678,8 @@ func (d *dice) pauses(at time.Duration) {
 	}
 }
 
-// paused are pauses of a few milliseconds to 300, of 100 as of a CPU quota or of up to
-// a second.
+// paused returns a fault with pauses of a few milliseconds to 300 ms. They recur every
+// 100 ms, as those of a CPU quota, or at an interval of up to a second.
 func (d *dice) paused(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
 	if d.one(2) {
@@ -680,8 +689,8 @@ func (d *dice) paused(names []string) Fault {
 	return f
 }
 
-// far are two members far apart for a while, yet not so far that they are not connected to each
-// other.
+// far makes the link between two members slow for a while, but not so slow that they are
+// not connected.
 func (d *dice) far(at time.Duration) {
 	ends := d.shuffled(d.s.all(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
@@ -693,7 +702,7 @@ func (d *dice) far(at time.Duration) {
 	d.fault(min(at+d.while(), mayhemUntil), Fault{Kind: FaultHeal})
 }
 
-// asks is about how many all loads come to.
+// asks returns the approximate number of checks of all loads.
 func (d *dice) asks() (asks float64) {
 	for _, l := range d.s.Loads {
 		for _, limit := range d.s.Limits {
@@ -705,7 +714,7 @@ func (d *dice) asks() (asks float64) {
 	return asks
 }
 
-// apart sorts the faults, none of which then share an instant.
+// apart sorts the faults, and delays faults so that no two are at the same time.
 func (d *dice) apart() {
 	d.s.sort()
 	for i := 1; i < len(d.s.Faults); i++ {
@@ -713,8 +722,8 @@ func (d *dice) apart() {
 	}
 }
 
-// feasible are those faults that hit something, and leave each region
-// two nodes that run.
+// feasible returns the faults that have an effect and leave at least two running nodes in
+// each region.
 func feasible(s *Scenario) (faults []Fault) {
 	s.sort()
 	now := s.beginning()
@@ -741,14 +750,14 @@ func feasible(s *Scenario) (faults []Fault) {
 	return faults
 }
 
-// lonely reports whether fewer than two others run in a node's region.
+// lonely reports whether fewer than two other nodes run in the region of a node.
 func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
 	region := s.Nodes[slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == name })].Region
 	return len(s.names(func(n Node) bool { return n.Region == region && n.Name != name && hosts[n.Name] == running })) < 2
 }
 
-// mend ends what still goes on: nodes thaw, most of those that are down start
-// again, and links heal, in any order.
+// mend ends the faults that last, in random order: nodes thaw, most nodes that are down
+// start again, and links heal.
 func (d *dice) mend() {
 	now := d.s.beginning().apply(d.s.Faults...)
 	until := mayhemUntil + time.Second

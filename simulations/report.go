@@ -11,10 +11,10 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-const columns = 96 // that reports keep to
+const columns = 96 // maximum width of a report
 
-// report prints a run second by second, with the faults between, and a verdict
-// for each invariant.
+// report prints the windows of a run second by second, the faults between them, and a
+// verdict for each invariant.
 func report(w io.Writer, j *Journal, broken []Broken) {
 	heading(w, j.Scenario)
 	r := newTrial(j)
@@ -37,8 +37,8 @@ func heading(w io.Writer, s *Scenario) {
 	}
 }
 
-// table is the windows that end with each second, and the faults where they fall, of the count that was
-// asked most.
+// table prints the window that ends at each second, for the count that was asked for the
+// most units, and the faults at their times.
 func table(w io.Writer, s *Scenario, a *asks) {
 	samples := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second))
 	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", enum.Duration(a.l.Per), "second")
@@ -67,7 +67,7 @@ func table(w io.Writer, s *Scenario, a *asks) {
 	}
 }
 
-// says is a fault in words.
+// says returns the description of a fault.
 func (f *Fault) says() string {
 	b := new(strings.Builder)
 	b.WriteString(f.Kind.String())
@@ -101,7 +101,7 @@ func (f *Fault) says() string {
 	return b.String()
 }
 
-// verdicts is a line for each invariant, and what broke it.
+// verdicts prints a line for each invariant that holds, and a line for each violation.
 func verdicts(w io.Writer, broken []Broken) {
 	fmt.Fprintln(w)
 	for _, i := range invariants {
@@ -118,13 +118,13 @@ func verdicts(w io.Writer, broken []Broken) {
 	}
 }
 
-// tell prints what is broken.
+// tell prints the violation.
 func (b *Broken) tell(w io.Writer) {
 	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Says))
 }
 
-// wrap prints text in lines of no more than the columns, after first and then
-// after indents.
+// wrap prints text in lines of at most columns characters. The first line begins with
+// first, and the other lines with indent.
 func wrap(w io.Writer, first, indent, text string) {
 	line, begun := first, false
 	for word := range strings.FieldsSeq(text) {

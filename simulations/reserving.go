@@ -9,29 +9,29 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// plan is how a reservation is settled. It is drawn when the estimate is asked for.
+// plan is how a reservation is settled. It is drawn when the estimate is requested.
 type plan struct {
-	after   time.Duration // it is settled so long later
-	actuals []int64       // by each who settles it; by nobody if there is none
-	at      []*host       // where; nil is where it was reserved
+	after   time.Duration // time from the reservation to its settlement
+	actuals []int64       // costs, one for each caller that settles; empty if no caller settles
+	at      []*host       // where each caller settles; nil for the node of the reservation
 }
 
-// Reserved is an estimate, and what it came to.
+// Reserved is an estimate, and its settlements.
 type Reserved struct {
-	Check             // the ask for the estimate
-	Settled []Settled // each Settle that returned no error
-	Open    []int64   // what others were to settle, whose callers died meanwhile
-	Tried   bool      // somebody who was not killed tried
-	Wrong   string    // the first error that a Settle has no reason for
+	Check             // the request for the estimate
+	Settled []Settled // one for each Settle that returned no error
+	Open    []int64   // costs of callers that died while they settled
+	Tried   bool      // a caller that was not killed tried to settle it
+	Wrong   string    // the first error of a Settle that is unexpected
 }
 
-// Settled is that a caller was told that it has settled a reservation.
+// Settled records that Settle returned no error to a caller.
 type Settled struct {
 	Asked, Answered time.Duration
 	Actual          int64
 }
 
-// least is the fewest units that are spent of it.
+// least returns the minimum number of units that are spent for the reservation.
 func (v *Reserved) least() int64 {
 	least := v.Units
 	for _, actual := range v.Open {
@@ -43,20 +43,22 @@ func (v *Reserved) least() int64 {
 	return least
 }
 
-// Spend is the units of a key that count in the end, over all regions, where units are reserved.
+// Spend is the final number of units of a key over all regions, for limits with
+// reservations.
 type Spend struct {
 	Limit int16
 	Key   int32
 	Units int64
 }
 
-// carriedOf reservations one is settled at another node, as a text.
+// carriedOf is the number of reservations of which one is settled at another node, from a
+// text.
 const carriedOf = 3
 
-// settling is how a reservation of a load is settled: one in eight never, one in three at
-// other nodes, one in four twice.
+// settling draws the plan of a reservation: one in eight is never settled, one in three
+// is settled at other nodes, and one in four twice.
 func (a *asker) settling(s *stage, made *host, units int64) *plan {
-	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // another region opens no text
+	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // other regions cannot open the text
 	p := &plan{after: time.Duration(a.rng.Int64N(int64(a.load.Settles)))}
 	how, carried, twice := a.rng.IntN(8), a.rng.IntN(carriedOf) == 0, a.rng.IntN(4) == 0
 	settles := 1
@@ -77,7 +79,7 @@ func (a *asker) settling(s *stage, made *host, units int64) *plan {
 	return p
 }
 
-// reserve spends an estimate, and settles it as is planned.
+// reserve spends an estimate, and settles it as planned.
 func (s *stage) reserve(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -90,7 +92,7 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	killed := p.killed
 	s.mu.Unlock()
 	if killed {
-		return // with its caller
+		return // its caller was killed with it
 	}
 	text := ""
 	if v.Allowed && q.plan.at[0] != nil {
@@ -109,13 +111,13 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	}
 }
 
-// settleOne has one settle a reservation. What another node settles was carried there as a text.
+// settleOne settles a reservation for one caller. Another node opens it from its text.
 func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int64, p *process, v *weir.Reservation, text string) {
 	h := q.host
 	if text != "" {
 		h = q.plan.at[i]
 	}
-	for pause := h.machine.Paused(); pause > 0; pause = h.machine.Paused() { // a process that is paused asks nothing
+	for pause := h.machine.Paused(); pause > 0; pause = h.machine.Paused() { // a paused process sends no request
 		time.Sleep(pause)
 	}
 	s.mu.Lock()
@@ -175,7 +177,7 @@ func (s *stage) spent(ctx context.Context) (all []Spend) {
 	return all
 }
 
-// settledOnce looks at each reservation, and at the sum of all of a key.
+// settledOnce checks each reservation, and the sum of the spends of each key.
 func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	exact, whole := make(map[subject]int64), r.undisturbed()
 	for i := range r.Reserved {
@@ -207,8 +209,8 @@ func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// settlesOf is how often a reservation may be settled: what stands for it is one unit of a
-// limit that is FailClosed.
+// settlesOf returns how often a reservation may be settled: as often as a FailClosed
+// limit of one unit may admit.
 func (r *trial) settlesOf(v *Reserved) int64 {
 	if len(v.Settled) < 2 {
 		return 1
@@ -230,8 +232,9 @@ func (r *trial) settlesOf(v *Reserved) int64 {
 	})
 }
 
-// undisturbed reports whether nodes start and leave in order at most, are connected to each other, and are as
-// many as are expected: else none of them may settle what was carried.
+// undisturbed reports whether nodes at most start and leave in order, all are connected
+// to each other, and there are as many as expected. Otherwise no node may be able to
+// settle a carried reservation.
 func (r *trial) undisturbed() bool {
 	if r.Scenario.Network.Loss > 0 || r.evicts() {
 		return false

@@ -20,31 +20,33 @@ import (
 
 const (
 	witnessKeys    = 24 // of each region
-	witnessRate    = 40 // asks a second, over all nodes
+	witnessRate    = 40 // checks a second, over all nodes
 	witnessRests   = 3 * time.Second
 	witnessUnits   = 3
 	witnessResets  = 0.4 // a second, of the keys that are reset
 	witnessForgets = 4   // keys of each region, which are reset now and then
 	settleWithin   = 2 * time.Minute
-	quietFor       = 2 * time.Second        // that all has been told before the counts are read
-	forgetAfter    = 10 * time.Second       // healed, before anybody is forgotten by hand: by then counts have come together
-	stoodInWithin  = 2 * time.Second        // of a crash
-	acquaintedIn   = 15 * time.Second       // regions that have started are, if they are connected to each other
-	defaultTimeout = 100 * time.Millisecond // weir.Config's
+	quietFor       = 2 * time.Second        // without unsent counts, before the counts are read
+	forgetAfter    = 10 * time.Second       // after a heal, before members are forgotten: by then counts have been exchanged
+	stoodInWithin  = 2 * time.Second        // after a crash
+	acquaintedIn   = 15 * time.Second       // regions that have started know each other, if they are connected
+	defaultTimeout = 100 * time.Millisecond // default of weir.Config
 	defaultForget  = 5 * time.Minute
 )
 
-const roomier = 8 // than a node's keys its store is, so that it evicts none; and no larger, as it is looked through all the time
+const roomier = 8 // how many times more keys than it needs a node's store has room for, so that it evicts none; small, because the store is scanned all the time
 
-const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
+const collectAbove = 1 << 30 // bytes; below this, a run leaves its garbage
 
-// mostHolds is how many holds of a key a node has room for that one side may grant.
+// mostHolds is the number of holds of a key that one side may grant and for which a node
+// has room.
 const mostHolds = 1000
 
 const witnessName = "witness"
 
-// witnessLimit denies nothing and recovers from nothing while a run lasts. Its algorithm
-// is drawn: a bucket would drain by parts of a unit.
+// witnessLimit returns a limit that denies nothing, and whose units do not recover during
+// a run. Its algorithm is drawn, but it is no bucket: a bucket would drain by parts of a
+// unit.
 func (s *stage) witnessLimit() weir.Limit {
 	algorithms := []weir.Algorithm{weir.SlidingWindow, weir.FixedWindow, weir.SlidingLog}
 	return weir.Limit{
@@ -53,10 +55,10 @@ func (s *stage) witnessLimit() weir.Limit {
 	}
 }
 
-// run plays a scenario in a bubble of its own, in virtual time. With simulated
-// membership all of it comes from the scenario's seed, as long as the process
-// does nothing else meanwhile. The error is of a scenario that cannot be played;
-// what the cluster does wrong is in the journal.
+// run plays a scenario in its own bubble, in virtual time. With simulated membership, the
+// seed of the scenario determines the run, as long as the process does nothing else
+// meanwhile. The error is that of a scenario that cannot be played; faults of the cluster
+// are in the journal.
 func run(t *testing.T, s *Scenario) (j *Journal, err error) {
 	begun := time.Now()
 	if !s.Gossip {
@@ -71,8 +73,8 @@ func run(t *testing.T, s *Scenario) (j *Journal, err error) {
 }
 
 // inOrder lets one goroutine run at a time, and keeps the garbage collector from
-// coming between: which of two goroutines is first in an instant depends on the
-// run alone.
+// interrupting it. The order of two goroutines within an instant then depends on the run
+// alone.
 func inOrder() (undo func()) {
 	runtime.GC()
 	procs, percent, limit := runtime.GOMAXPROCS(1), debug.SetGCPercent(-1), debug.SetMemoryLimit(collectAbove)
@@ -88,30 +90,29 @@ type stage struct {
 	*Scenario
 	cluster *weirtest.Cluster
 	began   time.Time
-	limits  []weir.Limit // the scenario's, and the witness
+	limits  []weir.Limit // those of the scenario, and the witness
 	keys    [][]string   // of each limit
 	regions []string
-	hosts   []*host // as Scenario.Nodes
+	hosts   []*host // in the order of Scenario.Nodes
 	named   map[string]*host
-	asking  sync.WaitGroup // checks, and who asks them
+	asking  sync.WaitGroup // checks, and their callers
 	moving  sync.WaitGroup // nodes that start or leave
 
-	mu       sync.Mutex // guards what follows and what of a host changes; never held while waiting
+	mu       sync.Mutex // guards the fields below and the changing fields of hosts; never held while waiting
 	checks   []Check
 	holds    []Held
 	reserved []Reserved
 	witness  ledger
-	ended    WAN                      // of nodes that run no more
-	courses  []*course                // of each region, once all has been asked
-	views    map[string]*cluster.View // the last that each member had
-	deaf     map[[2]int]*absence      // of whom each host is not connected to now
+	ended    WAN                      // of nodes that have ended
+	courses  []*course                // of each region, once all checks have ended
+	views    map[string]*cluster.View // the last view of each member
+	deaf     map[[2]int]*absence      // the current absence of the second host from the view of the first
 	absences []*absence
 	outages  []outage
 	disks    *disks // nil without Snapshots
 }
 
-// host is one of the scenario's nodes. A node that starts again on it is
-// another process.
+// host is a host of the scenario. A node that starts on it again is another process.
 type host struct {
 	name    string
 	index   int
@@ -127,16 +128,16 @@ type host struct {
 // process is one node, from its start to its end.
 type process struct {
 	node     *weir.Node
-	name     string // as a member
+	name     string // name of the member
 	since    time.Duration
 	limiters []*weir.Limiter // as stage.limits
-	killed   bool            // with it the callers that asked there
-	leaves   bool            // it says goodbye, or has
-	over     chan struct{}   // closed once its callers have gone with it
-	ended    time.Duration   // when they have; 0 before
+	killed   bool            // it was killed, together with the callers of the node
+	leaves   bool            // it is leaving, or has left
+	over     chan struct{}   // closed when its callers have ended
+	ended    time.Duration   // when its callers have ended, 0 before
 }
 
-// now is the virtual time since the beginning.
+// now returns the virtual time since the beginning.
 func (s *stage) now() time.Duration { return time.Since(s.began) }
 
 func play(scenario *Scenario) (*Journal, error) {
@@ -165,14 +166,14 @@ func play(scenario *Scenario) (*Journal, error) {
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check
-		c.Units = v.least() // what comes back may be granted again
+		c.Units = v.least() // units that come back may be granted again
 		s.checks = append(s.checks, c)
 	}
 	j.Checks = s.checks
 	slices.SortFunc(j.Checks, func(a, b Check) int {
 		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 	})
-	slices.SortFunc(j.Holds, func(a, b Held) int { // many end with the run, in an instant
+	slices.SortFunc(j.Holds, func(a, b Held) int { // many holds end with the run, at the same time
 		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Key, b.Key))
 	})
 	stop()
@@ -180,7 +181,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	return j, s.cluster.Close()
 }
 
-// newStage starts those nodes that are there from the beginning.
+// newStage starts the nodes that run from the beginning.
 func newStage(scenario *Scenario) (*stage, error) {
 	s := &stage{
 		Scenario: scenario,
@@ -207,7 +208,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		},
 	}
 	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 || l.TTL > 0 }) {
-		o.Config.Seed = []byte("it seals what is reserved") // so that every node opens it, and what clients hold
+		o.Config.Seed = []byte("it seals what is reserved") // every node can then open reservations, and the holds of clients
 	}
 	if scenario.Snapshots > 0 {
 		s.disks = &disks{stage: s, of: make(map[string][]kept)}
@@ -231,7 +232,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 			break
 		}
 		o.Config.MaxKeys += roomier * s.keysOf(i)
-		if s.limits[i].Scope == weir.Global { // what was spent elsewhere is counted beside
+		if s.limits[i].Scope == weir.Global { // spends of other regions are counted separately
 			o.Config.MaxKeys += roomier * s.keysOf(i)
 		}
 		if inFlightLimit(s.limits[i]) { // each node may be a side
@@ -286,7 +287,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	return s, nil
 }
 
-// keysOf is how many keys the loads draw from, of a limit.
+// keysOf returns the number of keys of a limit from which the loads draw.
 func (s *stage) keysOf(limit int) int {
 	if limit == len(s.Limits) {
 		return witnessKeys * len(s.regions)
@@ -317,9 +318,10 @@ func (s *stage) process(n *weir.Node) (*process, error) {
 	return p, nil
 }
 
-// settle makes everything whole, and waits until every node sees exactly those
-// that run and has told them everything. The dead are forgotten, as by an operator that
-// knows that they will not come back. It returns what is still not so after two minutes.
+// settle heals and thaws everything, and waits until every node sees exactly the running
+// nodes and has sent them all counts. Dead members are forgotten, as by an operator that
+// knows that they will not return. settle returns the state that is still wrong after two
+// minutes.
 func (s *stage) settle(ctx context.Context) string {
 	s.cluster.Heal()
 	for _, h := range s.hosts {
@@ -353,8 +355,8 @@ func (s *stage) settle(ctx context.Context) string {
 }
 
 // owned reports whether each key of the witness has a node that answers for it itself.
-// What a node that was forgotten had is waited for, for some seconds: another member
-// may have it that was out of sight.
+// After a node was forgotten, other nodes wait some seconds before they take its ranges,
+// because a member that was out of sight may have these.
 func (s *stage) owned(ctx context.Context) bool {
 	for k := range s.witness.spends {
 		if s.running(k/witnessKeys, nil) != nil && !slices.ContainsFunc(s.hosts, func(h *host) bool {
@@ -367,7 +369,7 @@ func (s *stage) owned(ctx context.Context) bool {
 	return true
 }
 
-// unsent names a node that has something to tell.
+// unsent returns a node that has unsent counts, or an empty text.
 func (s *stage) unsent() string {
 	for _, name := range s.cluster.Names() {
 		if n := s.cluster.Node(name).Stats().Stream.Unsent; n > 0 {
@@ -377,35 +379,35 @@ func (s *stage) unsent() string {
 	return ""
 }
 
-// forget takes those off the rosters that run no more.
+// forget removes members that no longer run from the rosters.
 func (s *stage) forget() {
 	for _, name := range s.cluster.Names() {
 		n := s.cluster.Node(name)
 		for _, m := range n.Members() {
 			runs := func(h *host) bool { return h.runs != nil && h.runs.name == m.Name }
 			if m.State == weir.Dead && !slices.ContainsFunc(s.hosts, runs) {
-				_ = n.Forget(m.Name) // another has just done it, if it fails
+				_ = n.Forget(m.Name) // on an error, another member has just done it
 			}
 		}
 	}
 }
 
-// endings is what all nodes say of the witness, and what those say that stand in
-// once one of them is killed.
+// endings returns the counts of the witness on all nodes. It then kills a node, and adds
+// the counts of the stand-in.
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
 	gone := s.gone()
 	var disturbed [][]span // of each region
 	for _, c := range s.courses {
 		spans := c.disturbed()
-		if s.MaxKeys > 0 { // leases end with the counts that are evicted
+		if s.MaxKeys > 0 { // leases end when their counts are evicted
 			spans = []span{{0, never}}
 		}
 		disturbed = append(disturbed, spans)
 	}
 	for k := range gone {
 		if s.running(k/witnessKeys, nil) == nil {
-			continue // nobody is left to ask
+			continue // no node is left to ask
 		}
 		e := Ending{Key: int32(k), Replica: -1}
 		for _, h := range s.hosts {
@@ -422,8 +424,8 @@ func (s *stage) endings(ctx context.Context) []Ending {
 	return ends
 }
 
-// used is what a node says that is used of a key of the witness, and whether it
-// says so itself.
+// used returns the used units of a key of the witness, as a node reports them. owner
+// reports whether the node answers for the key itself.
 func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner bool) {
 	if key/witnessKeys != h.region {
 		return 0, false
@@ -449,7 +451,8 @@ func (s *stage) peek(ctx context.Context, h *host, limit, key int) (units int64,
 	return d.Limit - d.Remaining, owner
 }
 
-// killAnOwner kills a node, where another has its counts.
+// killAnOwner kills a node in a region that has another node, and records the counts of
+// the other node.
 func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	candidates := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool {
 		return s.cluster.Node(h.name) == nil || s.running(h.region, h) == nil
@@ -457,7 +460,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	if s.Replicas < 0 || len(candidates) == 0 {
 		return
 	}
-	// A question that is lost, or late, would be answered from a copy of another.
+	// A request that is lost or late would be answered from the copy of another member.
 	s.relink(&Fault{Kind: FaultLink, Link: weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}})
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
@@ -470,7 +473,8 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	}
 }
 
-// running returns the first host of a region, but for one, on which a node runs, or nil.
+// running returns the first host of a region on which a node runs, except the given host.
+// It returns nil if there is none.
 func (s *stage) running(region int, but *host) *host {
 	for _, h := range s.hosts {
 		if h != but && h.region == region && s.cluster.Node(h.name) != nil {
@@ -480,8 +484,8 @@ func (s *stage) running(region int, but *host) *host {
 	return nil
 }
 
-// wanUse is what the nodes that run have sent to other regions, those that ended
-// beside.
+// wanUse returns the traffic of all nodes to other regions, including nodes that have
+// ended.
 func (s *stage) wanUse() WAN {
 	s.mu.Lock()
 	defer s.mu.Unlock()

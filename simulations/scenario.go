@@ -10,103 +10,103 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Scenario is what happens to a cluster, and what it is asked meanwhile. Its file
-// form is in format.go.
+// Scenario describes the faults of a cluster, and the checks that it receives meanwhile.
+// format.go has its file format.
 type Scenario struct {
-	Name  string // of the file, without its ending
-	About string // what it shows, in a sentence or two
+	Name  string // name of the file, without its ending
+	About string // purpose of the scenario, in a sentence or two
 	Seed  uint64
-	Lasts time.Duration // of virtual time, without what the checker appends
+	Lasts time.Duration // in virtual time, without the time that the run adds to settle
 
-	Gossip  bool          // real memberlist and real frames; else membership is simulated, and a run replays exactly
-	Network weirtest.Link // what all links are like
-	WAN     weirtest.Link // what those between regions are like instead; weirtest's own if zero
+	Gossip  bool          // real memberlist and real frames; otherwise membership is simulated, and a run replays exactly
+	Network weirtest.Link // all links
+	WAN     weirtest.Link // links between regions; the default of weirtest if zero
 	Nodes   []Node
 
 	Settings
 
 	Limits []weir.Limit
 	Loads  []Load
-	Faults []Fault // ascending by At
+	Faults []Fault // sorted by At
 }
 
-// Settings are those of every node, as in weir.Config unless a comment differs.
+// Settings are the settings of every node, as in weir.Config unless a comment differs.
 type Settings struct {
 	Replicas     int
 	Expect       int
 	Timeout      time.Duration
 	Forget       time.Duration
-	MaxKeys      int // so many that no count is evicted if zero
+	MaxKeys      int // if zero, so many that no count is evicted
 	RegionShares map[string]int64
-	Hot          int            // asks a second more of the witness' keys that are reset now and then, so that they are lent
-	Snapshots    time.Duration  // as weir.Config's SnapshotEvery; 0 if no node writes any
+	Hot          int            // additional checks a second of the witness' keys that are reset now and then, so that they are lent
+	Snapshots    time.Duration  // as SnapshotEvery of weir.Config; 0 if nodes write no snapshots
 	Shared       bool           // all hosts of a region keep their snapshots in one place
-	Caps         countsync.Caps // of every node's stream
+	Caps         countsync.Caps // of the stream of every node
 }
 
 // Node is a host of the scenario, and the node on it.
 type Node struct {
 	Name   string
 	Region string
-	Later  bool // its first start is a fault's (FaultStart), not the beginning's
+	Later  bool // it does not run at the beginning; a fault (FaultStart) starts it
 }
 
-// Load is who asks for what. A load with a Rate asks evenly (each instant drawn
-// within its slot), one with a Burst all at once, and an Adversary at the worst
-// moments: a burst of the whole limit at every node right before and after every fault, 1 s
-// and 2 s after it, and at every multiple of the limit's Per.
+// Load describes checks. A load with a Rate sends them evenly, each at a random time
+// within its slot, and a load with a Burst sends all at once. An Adversary checks at the
+// worst times: a burst of the whole limit at every node right before and after every
+// fault, 1 s and 2 s after it, and at every multiple of the limit's Per.
 type Load struct {
-	Limit     string   // its name
-	Keys      int      // how many keys it draws from; 1 if zero
-	Zipf      float64  // the exponent of their popularity, above 1; all alike if zero
-	From      []string // the nodes that ask; all that run if empty
-	Units     int64    // each ask; 1 if zero
-	Rate      float64  // asks a second, over all of From together
-	Burst     int      // asks at Begins, over all of From together
+	Limit     string   // name of the limit
+	Keys      int      // number of keys; 1 if zero
+	Zipf      float64  // exponent of the popularity of keys, above 1; if zero, all are equally popular
+	From      []string // the nodes that receive checks; all running nodes if empty
+	Units     int64    // units of each check; 1 if zero
+	Rate      float64  // checks a second, over all nodes of From together
+	Burst     int      // checks at Begins, over all nodes of From together
 	Adversary bool
-	Keeps     time.Duration // of an InFlight limit: what is held is released within it
-	TTL       time.Duration // of an InFlight limit: clients hold its units, renew each hold in time, and release most of them
-	Settles   time.Duration // units are reserved, and most of that is settled within it; 0 if they are spent
+	Keeps     time.Duration // for an InFlight limit: units are released within this time
+	TTL       time.Duration // for an InFlight limit: clients hold the units, renew each hold in time, and release most of them
+	Settles   time.Duration // units are reserved, and most reservations are settled within this time; if 0, units are spent
 	Begins    time.Duration
-	Ends      time.Duration // the scenario's end if zero
+	Ends      time.Duration // the end of the scenario if zero
 }
 
-// FaultKind is what a fault does.
+// FaultKind is the effect of a fault.
 type FaultKind uint8
 
 const (
-	FaultSplit  FaultKind = iota + 1 // Sides: every link between nodes of different sides goes down; those on no side keep theirs
-	FaultHeal                        // every link is up and as Network again
+	FaultSplit  FaultKind = iota + 1 // Sides: every link between nodes of different sides goes down; nodes on no side keep their links
+	FaultHeal                        // every link is up again, and as Network
 	FaultCut                         // From, To: one direction goes down
-	FaultLink                        // From, To: one direction is as Link from now on
+	FaultLink                        // From, To: one direction becomes Link
 	FaultKill                        // Nodes: as kill -9
-	FaultStart                       // Nodes: a node starts on the host, as a new incarnation
+	FaultStart                       // Nodes: a node starts on the host, with a new incarnation
 	FaultLeave                       // Nodes: Leave, then Close
-	FaultFreeze                      // Nodes: their network is held both ways, and they are asked nothing
+	FaultFreeze                      // Nodes: their network is held in both directions, and they receive no checks
 	FaultThaw                        // Nodes
 	FaultSkew                        // Nodes: their clocks step By
-	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; no more if Pauses is 0
-	FaultLose                        // Nodes: their snapshots are gone
-	FaultRevert                      // Nodes: the snapshot before the newest is the newest
+	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; Pauses of 0 ends this
+	FaultLose                        // Nodes: their snapshots are lost
+	FaultRevert                      // Nodes: their newest snapshot is lost
 )
 
-// Fault is something that happens at a moment.
+// Fault is an event at one time.
 type Fault struct {
 	At       time.Duration
 	Kind     FaultKind
 	Nodes    []string
 	Sides    [][]string
-	From, To string // nodes or regions; empty stands for all
-	Breaks   bool   // of a split or a cut: connections across it end at once, and do not fall silent
+	From, To string // nodes or regions; all if empty
+	Breaks   bool   // for a split or a cut: connections across it break at once, instead of falling silent
 	Link     weirtest.Link
 	By       time.Duration
 	Pauses   time.Duration
 	Every    time.Duration // zero if Pauses is
 }
 
-// covers reports whether a fault with From and To is about what is sent from one node to
-// another. A region is all of its nodes towards those of others: what is within it
-// stays as it is.
+// covers reports whether a fault with From and To affects messages from one node to
+// another. A region stands for the links of its nodes with nodes of other regions. Links
+// within the region are not affected.
 func (f *Fault) covers(from, to *Node) bool {
 	end := func(name string, n, other *Node) bool {
 		return name == "" || name == n.Name || name == n.Region && n.Region != other.Region
@@ -114,8 +114,8 @@ func (f *Fault) covers(from, to *Node) bool {
 	return from.Name != to.Name && end(f.From, from, to) && end(f.To, to, from)
 }
 
-// between yields each direction between two nodes that a split, a cut or a link is about, by
-// their indices in Nodes.
+// between yields each direction between two nodes that a split, a cut or a link affects,
+// as their indices in Nodes.
 func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
 	side := make(map[string]int)
 	for i, names := range f.Sides {
@@ -136,8 +136,8 @@ func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
 	}
 }
 
-// regions are the names of the regions, in the order of the nodes; one that is
-// empty, if there are none.
+// regions returns the names of the regions, in the order of the nodes. If there are no
+// regions, it returns one empty name.
 func (s *Scenario) regions() (names []string) {
 	for _, n := range s.Nodes {
 		if !slices.Contains(names, n.Region) {
@@ -147,7 +147,7 @@ func (s *Scenario) regions() (names []string) {
 	return names
 }
 
-// names returns the names of the nodes that are wanted.
+// names returns the names of the nodes for which wanted is true.
 func (s *Scenario) names(wanted func(Node) bool) (names []string) {
 	for _, n := range s.Nodes {
 		if wanted(n) {
@@ -164,7 +164,7 @@ func (s *Scenario) of(region string) []string {
 	return s.names(func(n Node) bool { return n.Region == region })
 }
 
-// wan is what links between regions are like.
+// wan returns the link between regions.
 func (s *Scenario) wan() weirtest.Link {
 	if s.WAN == (weirtest.Link{}) {
 		return weirtest.Link{Latency: defaultWANLatency, Jitter: defaultWANJitter}
@@ -172,7 +172,7 @@ func (s *Scenario) wan() weirtest.Link {
 	return s.WAN
 }
 
-// usual is what the links that a FaultLink covers are like without faults.
+// usual returns the link, without faults, of the directions that a FaultLink covers.
 func (s *Scenario) usual(f *Fault) weirtest.Link {
 	for i, j := range s.between(f) {
 		if s.Nodes[i].Region == s.Nodes[j].Region {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	enoughFound = 10 // broken scenarios; one of them is shrunk
+	enoughFound = 10 // number of broken scenarios that end the search; one of them is shrunk
 	shrinkFor   = 10 * time.Minute
 )
 
-// unplayed is the invariant of a scenario that ends before it is over.
+// unplayed is the invariant of a scenario whose process ended before the scenario.
 const unplayed = "played"
 
-// errUnplayable is the error of a scenario that cannot be played, after which its process goes on.
+// errUnplayable means that a scenario cannot be played, and that its process continues.
 var errUnplayable = errors.New("it cannot be played")
 
 // result is the outcome of a random scenario.
@@ -38,7 +38,7 @@ type searching struct {
 	options
 	out io.Writer
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	begun   int
 	played  int
 	faults  int
@@ -47,7 +47,7 @@ type searching struct {
 	found   []result
 }
 
-// search plays random scenarios, one on each core, and shrinks the first that
+// search plays random scenarios, one on each core, and shrinks the first scenario that
 // breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
@@ -84,8 +84,8 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	return exitBroken
 }
 
-// employ has one process play scenarios until there are enough. The process is
-// replaced when a scenario ends it.
+// employ plays scenarios in another process until there are enough. It replaces the
+// process if a scenario has ended it.
 func (f *searching) employ() (err error) {
 	var player *lab.Service
 	for seed, more := f.take(); more; seed, more = f.take() {
@@ -151,8 +151,8 @@ func (f *searching) note(r result) {
 	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", s.Seed, len(s.Nodes), len(s.Faults), s.Lasts, verdict)
 }
 
-// simplify makes of a finding the least scenario that breaks the same invariant,
-// and keeps it in a file.
+// simplify shrinks a scenario to a small one that breaks the same invariant, and writes
+// it to a file.
 func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 	wanted := found.broken[0]
 	if wanted.Invariant == unplayed {

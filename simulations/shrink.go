@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// maxTries bounds how often shrink has a scenario run.
+// maxTries is the maximum number of runs of one call of shrink.
 const maxTries = 300
 
-// reductions makes a scenario simpler. The nth way of each is the one that n names; it returns false if
-// it has no more ways. It empties lists from the end, because a fault may need an earlier one: a start
-// needs a kill.
+// reductions make a scenario simpler. The argument n selects one of the ways of a
+// reduction; the reduction returns false if it has no more ways. Lists are emptied from
+// the end, because a fault may need an earlier fault: a start needs a kill.
 var reductions = []func(s *Scenario, n int) bool{
 	func(s *Scenario, n int) bool { return drop(&s.Faults, n) },
 	dropPair,
@@ -32,15 +32,15 @@ var reductions = []func(s *Scenario, n int) bool{
 		units := []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond}
 		if n < len(units)*len(s.Faults) {
 			f := &s.Faults[n/len(units)]
-			f.At = f.At.Truncate(units[n%len(units)]) // not up, which may be beyond the end
+			f.At = f.At.Truncate(units[n%len(units)]) // rounding up may go beyond the end
 		}
 		return n < len(units)*len(s.Faults)
 	},
 }
 
-// shrink removes the parts of a scenario that a failure does not need. The result is valid and breaks,
-// if s does; with real gossip it broke once, and may not do so again. It calls breaks at most maxTries
-// times.
+// shrink removes the parts of a scenario that a failure does not need. The result is
+// valid and breaks if s does. With real gossip it broke once, and may not do so again.
+// shrink calls breaks at most maxTries times.
 func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 	best, tries := s.clone(), 0
 	for better := true; better; {
@@ -139,7 +139,8 @@ func dropName(names *[]string, name string) {
 	*names = slices.DeleteFunc(*names, func(other string) bool { return other == name })
 }
 
-// makePlain sets a field to what is usual. Gossip is the first: a run without it replays.
+// makePlain sets a field to its zero value. Gossip is the first field, because a run
+// without it replays.
 func makePlain(s *Scenario, n int) bool {
 	fields := []any{&s.Gossip, &s.WAN, &s.Network.Jitter, &s.Network.Loss, &s.Network.Duplicates}
 	for _, setting := range reflect.ValueOf(&s.Settings).Elem().Fields() {
@@ -158,11 +159,11 @@ func makePlain(s *Scenario, n int) bool {
 	return n < len(fields)
 }
 
-// clone shares nothing with s.
+// clone returns a copy that shares nothing with s.
 func (s *Scenario) clone() *Scenario {
 	c, text := new(Scenario), new(bytes.Buffer)
 	if err := errors.Join(json.NewEncoder(text).Encode(s), json.NewDecoder(text).Decode(c)); err != nil {
-		panic(err) // it has what JSON has
+		panic(err) // all its types have a JSON form
 	}
 	return c
 }

@@ -6,21 +6,23 @@ import (
 	"time"
 )
 
-// What survives a stop of all nodes of a region. Each node that ended had a last snapshot, of
-// those that were loaded later. All that was counted before the oldest of these is in one of
-// them: the node that counted it has it, and so has the one that took it over. Where nothing else moved
-// for so long, as many of them may be missing as there are copies of each count. Where all have left in
-// order, and the snapshots of each were loaded, and none was lost, nothing is missing: it does not
-// matter whether the product has written what it should have.
+// This file computes which counts survive a stop of all nodes of a region. Each node that
+// ended had a last snapshot among those that were loaded later. Every unit that was
+// counted before the oldest of these last snapshots is in one of them: the node that
+// counted it has it, and so has the node that took it over. If nothing else moved for so
+// long, as many of these snapshots may be missing as there are copies of each count. If
+// all nodes left in order, the snapshots of each were loaded and none was lost, then no
+// count is missing. The judge requires this even if the product has not written a
+// snapshot that it should have written.
 
-// outage begins as the last node of a region ends.
+// outage begins when the last node of a region ends.
 type outage struct {
 	region int
 	at     time.Duration
 }
 
-// stopped takes note of the regions in which no node runs any more, as some of these nodes have
-// ended. What starts meanwhile has met nobody. s.mu is held.
+// stopped records the regions in which no node runs any more, because some of their nodes
+// have ended. A node that starts meanwhile has met no member. The caller must hold s.mu.
 func (s *stage) stopped(ended ...int) {
 	for region := range s.regions {
 		of := func(h *host) bool { return h.region == region }
@@ -31,10 +33,10 @@ func (s *stage) stopped(ended ...int) {
 	}
 }
 
-// savedOf is saved of the outage that a host's end was part of, below zero if it was of none, or
-// nodes write no snapshots. refunds is the same of what the host gave back, and of resets:
-// a node that leaves last does what it is asked to until it has ended, also once it has written
-// its snapshot.
+// savedOf returns the result of saved for the outage that included the end of a host. It
+// is below zero if there was no such outage, or if nodes write no snapshots. refunds is
+// the same for refunds by the host and for resets: a node that leaves last executes
+// requests until it has ended, even after it has written its snapshot.
 func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving
@@ -45,8 +47,8 @@ func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
 	return s.saved(s.outages[i]), s.loaded(s.hosts[host].name, c.at, s.outages[i].at)
 }
 
-// saved is until when all that was counted in the region is in snapshots that were loaded
-// since. s.mu is held.
+// saved returns the time until which all counts of the region are in snapshots that were
+// loaded after the outage. The caller must hold s.mu.
 func (s *stage) saved(o outage) time.Duration {
 	var last []time.Duration
 	orderly, alone, led := true, true, never
@@ -61,13 +63,13 @@ func (s *stage) saved(o outage) time.Duration {
 			at := s.loaded(s.hosts[h].name, c.at, o.at)
 			whole := at >= 0 && !s.damaged(s.hosts[h].name, c.at-2*s.Snapshots)
 			if due := c.at - 2*s.Snapshots; whole && !c.orderly && s.unmoved(o) {
-				at = max(at, due) // what is due is there, or it is the product's fault
+				at = max(at, due) // a snapshot that was due exists, or the product is at fault
 			}
 			last = append(last, at)
 			orderly = orderly && c.orderly && whole
 			alone = alone && c.at == o.at
 			if c.began < c.at {
-				led = min(led, c.began) // from then on, a leaver without a receiver sends its units to no member
+				led = min(led, c.began) // from then on, a leaving node without a receiver sends its units to no member
 			}
 		}
 	}
@@ -80,21 +82,22 @@ func (s *stage) saved(o outage) time.Duration {
 		missing = min(s.copies(), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
-		return max(last[0], min(led, last[missing]-s.untold(len(s.hosts)))) // a copy is so old
+		return max(last[0], min(led, last[missing]-s.untold(len(s.hosts)))) // copies may be so old
 	}
 	return max(last[0], min(led, last[missing]))
 }
 
-// damaged reports whether a fault hits a host's snapshots from a moment on.
+// damaged reports whether a fault hits the snapshots of a host at or after a time.
 func (s *stage) damaged(host string, from time.Duration) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return f.At >= from && (f.Kind == FaultLose || f.Kind == FaultRevert) && slices.Contains(f.Nodes, host)
 	})
 }
 
-// loaded is when the newest snapshot of a host began that it had written by its end, of those
-// that were loaded after an outage; below zero if there was none. One that the host has written
-// since it started again has no more than was loaded.
+// loaded returns when the writing of the newest snapshot of a host began, among the
+// snapshots that it wrote by its end and that were loaded after an outage. It is below
+// zero if there was none. A snapshot that the host has written since it started again has
+// no more than was loaded.
 func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 	newest, next := time.Duration(math.MinInt64), never
 	for _, o := range s.outages {
@@ -110,6 +113,6 @@ func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 	return newest
 }
 
-// unmoved reports whether nothing happened to the nodes of a region for so long before an outage that
-// each count was at its owner and at those that have copies, and in what they wrote last.
+// unmoved reports whether a region was quiet for so long before an outage that each count
+// was at its owner and at the members with copies, and in their last snapshots.
 func (s *stage) unmoved(o outage) bool { return s.quiet(o.region, o.at-moving-s.Snapshots, o.at) }

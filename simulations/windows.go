@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// subject is what one count decides: a key of a limit in one region.
+// subject identifies a count: a key of a limit in one region.
 type subject struct {
 	limit  int16
 	key    int32
@@ -18,17 +18,17 @@ type subject struct {
 // everywhere stands for the region of a Global limit.
 const everywhere = "in all regions"
 
-// asks is all checks of one subject, ascending by Asked.
+// asks has all checks of one subject, sorted by Asked.
 type asks struct {
 	subject
 	l      *weir.Limit
-	course *course // of the region; of the first, if the limit is Global
-	planet *planet // nil unless it is
+	course *course // of the region; for a Global limit, of the region of its first check
+	planet *planet // nil unless the limit is Global
 	checks []Check // of the whole journal
 	of     []int32 // indices in checks
-	admits []int32 // those of them that were admitted, ascending by Asked
-	ends   []int32 // the same, ascending by Answered
-	holds  []Held  // of an in-flight limit, ascending by From
+	admits []int32 // indices of the admitted checks, sorted by Asked
+	ends   []int32 // the same, sorted by Answered
+	holds  []Held  // of an in-flight limit, sorted by From
 }
 
 // situation returns the situation of a window of Per that begins at from, or at 0 if from is below.
@@ -40,7 +40,8 @@ func (a *asks) situation(from time.Duration) situation {
 	return a.course.situation(a.l, from, from+a.l.Per)
 }
 
-// inFlight is what may be on its way in a span, when authority moves or dies.
+// inFlight returns the units that may be in flight in a span, when authority moves or a
+// node with authority dies.
 func (a *asks) inFlight(from, to time.Duration) int64 {
 	if a.planet != nil {
 		return a.planet.inFlight(a.l, from, to, a.admitted)
@@ -48,9 +49,9 @@ func (a *asks) inFlight(from, to time.Duration) int64 {
 	return a.course.inFlight(a.l, from, to, a.admitted)
 }
 
-// places is how many places there are at a time for what is admitted, and place
-// is that of a node: the sides of a region, those of most nodes first; of a Global
-// limit, the regions.
+// places returns the number of places that units may be admitted at, at a time, and place
+// returns the place of a node. Places are the sides of a region, the largest side first.
+// For a Global limit, they are the regions.
 func (a *asks) places(at time.Duration) int {
 	if a.planet != nil {
 		return len(a.planet.names)
@@ -65,21 +66,21 @@ func (a *asks) place(at time.Duration, node int16) int {
 	return a.course.at(at).rank(int(node))
 }
 
-// window is units admitted in a span of time. All of them were admitted in it for
-// certain: a unit is admitted somewhere between Asked and Answered, and counts
-// where both lie in the span. So what is found is never above the truth, and falls
-// short of it by what is under way at the span's ends.
+// window is the number of units that were admitted in a span for certain. A unit is
+// admitted at a time between Asked and Answered, and counts if both lie in the span. So
+// the number is never above the truth, and below it by the units that were under way at
+// the ends of the span.
 type window struct {
 	from, to time.Duration
 	units    int64
 }
 
-// windows calls yield for each window of this length that begins where an
-// admitted check was asked: no other can hold more.
+// windows calls yield for each window of this length that begins when an admitted check
+// was asked. No other window can hold more units.
 func (a *asks) windows(per time.Duration, yield func(w window)) {
 	var units int64
 	next := 0
-	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // else no window holds it
+	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // otherwise no window holds it
 	for _, i := range a.admits {
 		first := &a.checks[i]
 		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < first.Asked+per; next++ {
@@ -94,15 +95,16 @@ func (a *asks) windows(per time.Duration, yield func(w window)) {
 	}
 }
 
-// since returns those of some checks, ascending by Asked, that were asked from a moment on.
+// since returns the checks of a list that were asked at or after a time. The list must be
+// sorted by Asked.
 func (a *asks) since(of []int32, from time.Duration) []int32 {
 	i, _ := slices.BinarySearchFunc(of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	return of[i:]
 }
 
-// admitted is how many units were admitted in a span at most.
+// admitted returns the maximum number of units that were admitted in a span.
 func (a *asks) admitted(from, to time.Duration) (units int64) {
-	// Nothing is under way for longer than a check may take.
+	// No check is under way for longer than this.
 	longest := 2*timeoutOf(a.course.scenario) + time.Second
 	for _, at := range a.since(a.admits, from-longest) {
 		check := &a.checks[at]
@@ -116,9 +118,9 @@ func (a *asks) admitted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// densest is the span with the most units above what flows in at rate units a
-// Per, among the admissions that lie between two moments: for the buckets, of
-// which the healthy row speaks for any time.
+// densest returns the span with the most units above the inflow of rate units in a Per,
+// among the admissions between two times. It is for buckets, whose healthy row holds for
+// any span.
 func (a *asks) densest(from, to time.Duration) (most window, above float64) {
 	var (
 		units  int64
@@ -132,7 +134,7 @@ func (a *asks) densest(from, to time.Duration) (most window, above float64) {
 		if check.Asked < from || check.Answered >= to {
 			continue
 		}
-		// The span reaches to the latest answer so far, as if all were admitted then.
+		// The span ends at the latest answer so far, as if all units were admitted then.
 		end := max(last, check.Answered)
 		sum -= float64(end-last) * pace
 		last = end

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// yaml is the scenario as a file, which parse reads as an equal Scenario.
+// yaml returns the scenario as a file, which parse reads as an equal Scenario.
 func (s *Scenario) yaml() []byte {
 	membership, wan := "", (*yaml.Node)(nil)
 	if s.Gossip {
@@ -41,12 +41,12 @@ func (s *Scenario) yaml() []byte {
 	top.Style = 0
 	written, err := yaml.Marshal(top)
 	if err != nil {
-		panic(err) // it is a tree of scalars, which are always marshalled
+		panic(err) // a tree of scalars can always be marshalled
 	}
 	return written
 }
 
-// nodesEntry is the names of the nodes, or of each region's.
+// nodesEntry returns the names of the nodes, or the names of the nodes of each region.
 func (s *Scenario) nodesEntry(later bool) *yaml.Node {
 	of := make(map[string][]string)
 	for _, n := range s.Nodes {
@@ -64,7 +64,8 @@ func (s *Scenario) nodesEntry(later bool) *yaml.Node {
 	return mapping(fields...)
 }
 
-// linkFields leaves out parts that are as usual.
+// linkFields returns the fields of a link. It omits loss and duplicates that are as
+// usual.
 func linkFields(l, usual weirtest.Link) []any {
 	fields := []any{"latency", node(l.Latency), "jitter", node(l.Jitter)}
 	if l.Loss != usual.Loss {
@@ -89,7 +90,7 @@ func loadEntry(l Load) *yaml.Node {
 	return mapping(fields...)
 }
 
-// fieldsOf is the fields of a struct and their values, by the names that files have for them.
+// fieldsOf returns the names of the fields of a struct in files, and their values.
 func fieldsOf(v any) (fields []any) {
 	for at, value := range reflect.ValueOf(v).Fields() {
 		fields = append(fields, fileName(at.Name), value.Interface())
@@ -97,7 +98,7 @@ func fieldsOf(v any) (fields []any) {
 	return fields
 }
 
-// fieldNames is the names that files have for the fields of a struct.
+// fieldNames returns the names of the fields of a struct in files.
 func fieldNames(v any) (names []string) {
 	for field := range reflect.TypeOf(v).Fields() {
 		names = append(names, fileName(field.Name))
@@ -105,7 +106,7 @@ func fieldNames(v any) (names []string) {
 	return names
 }
 
-// fileName is what a file calls a field: MaxKeys is max_keys, and TTL is ttl.
+// fileName returns the name of a field in files: max_keys for MaxKeys, and ttl for TTL.
 func fileName(field string) string {
 	var b strings.Builder
 	for i, r := range field {
@@ -143,8 +144,8 @@ func faultEntry(f Fault, usual weirtest.Link) *yaml.Node {
 	return mapping(append(fields, "breaks", f.Breaks, "by", f.By)...)
 }
 
-// mapping is a YAML map of fields and their values, without those that are zero or empty; nil if
-// it has none.
+// mapping returns a YAML map of fields and values, without values that are zero or empty.
+// It returns nil if there are no others.
 func mapping(fields ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for i := 0; i < len(fields); i += 2 {
@@ -171,7 +172,7 @@ func node(value any) *yaml.Node {
 	}
 	n := new(yaml.Node)
 	if err := n.Encode(value); err != nil {
-		panic(err) // it is a text, a number, or names
+		panic(err) // it is a text, a number, or a list of names
 	}
 	if n.Kind != yaml.ScalarNode {
 		n.Style = yaml.FlowStyle
@@ -181,7 +182,7 @@ func node(value any) *yaml.Node {
 
 func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
-// sequence is nil if it is empty.
+// sequence returns nil if there are no items.
 func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {
 	if len(items) == 0 {
 		return nil
@@ -191,7 +192,8 @@ func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// percent is the decimal of x with its point moved by two places, and so exact.
+// percent returns x in percent. It moves the point of the decimal by two places, so the
+// result is exact.
 func percent(x float64) string {
 	whole, part, _ := strings.Cut(decimal(x), ".")
 	for len(part) < 2 {

@@ -22,9 +22,8 @@ import (
 
 var costsOf = flag.String("costs", "3", "of clusters of how many nodes TestWhatNodesCostEachOther tells the costs, separated by commas")
 
-// What it costs nodes that they are there, while nothing is asked, and how long it takes
-// them to agree. With -costs 3,10,30,100 it makes the table of docs/deploy.md, in some
-// minutes.
+// It measures the costs of idle nodes, and how long nodes need to agree. With -costs
+// 3,10,30,100 it prints the table of docs/deploy.md, in some minutes.
 func TestWhatNodesCostEachOther(t *testing.T) {
 	t.Log("| nodes | bytes a second | messages a second | a join | a crash is noticed | is dead for all | a restart of each in turn |")
 	for text := range strings.SplitSeq(*costsOf, ",") {
@@ -55,7 +54,7 @@ func measureCosts(t *testing.T, size int) {
 		_, err := c.Start(t.Context(), name)
 		require.NoError(t, err)
 	}
-	// until returns how long it takes from a moment on until something is so.
+	// until returns the time from since until the condition is true.
 	until := func(since time.Time, is func() bool) time.Duration {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()

@@ -17,17 +17,19 @@ import (
 var deploys = flag.Int("deploys", 0, "play so many deploys, joins and leaves; as many as the run has by itself if 0")
 
 const (
-	deployRate  = 10 // units of a key, which last for the whole run
+	deployRate  = 10
 	deployKeys  = 12 // new keys of each limit
 	deployTakes = 10 * time.Second
-	// deploysOfOne is how many one cluster has: a node that starts is sent all counts of before.
+	// deploysOfOne is the maximum number of changes of one cluster: a node that starts
+	// receives all earlier counts.
 	deploysOfOne = 25
 	fewestNodes  = 3
 	mostNodes    = 7
 )
 
-// deploysOf is a scenario in which nodes come, go and are replaced, one or two at a time, while all are
-// asked for keys whose limits are used up meanwhile. It returns what happens in each change.
+// deploysOf returns a scenario in which nodes start, leave and are replaced, one or two
+// at a time, while all receive checks for keys whose limits are used up meanwhile. It
+// also returns a description of each change.
 func deploysOf(changes int, seed uint64) (s *Scenario, what []string) {
 	s = &Scenario{
 		Name: "deploys", Seed: seed, Lasts: time.Duration(changes+1) * deployTakes,

@@ -22,7 +22,7 @@ func TestEachBundledScenarioReadsBackFromWhatItIsWrittenAs(t *testing.T) {
 	}
 }
 
-// whole is a scenario file with all that one may have.
+// whole is a scenario file with every field.
 const whole = `
 about: Everything
   at once.
@@ -114,7 +114,7 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 	require.Equal(t, s, again)
 }
 
-// small is a file that is right, in which the tests below change one thing.
+// small is a valid file, of which the tests below change one part.
 const small = `about: A test.
 lasts: 1m
 nodes: [alpha, beta, gamma]

@@ -89,7 +89,7 @@ func TestAPlanetThatCannotBeMeantIsRefused(t *testing.T) {
 	}
 }
 
-// global is told, of two regions and a Global limit.
+// global returns the scenario of told with two regions and a Global limit.
 func global(l weir.Limit, faults ...Fault) *Scenario {
 	l.Name, l.Scope = "l", weir.Global
 	s := told(l, faults...)
@@ -100,8 +100,7 @@ func global(l weir.Limit, faults ...Fault) *Scenario {
 	return s
 }
 
-// Each row admits just so many units in a window, in two regions together, and
-// not one more.
+// Two regions together admit exactly this many units in a window of each row.
 func TestRegionsTogetherHaveOneBound(t *testing.T) {
 	log := weir.Limit{Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second}
 	sliding, fixed, bucket := log, log, log
@@ -146,7 +145,8 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 	}
 }
 
-// costlyScenarios are those whose promises another test shows as well, and that test.
+// costlyScenarios names, for each of these scenarios, the test that also checks its
+// promises.
 var costlyScenarios = map[string]string{
 	"follow-the-user":    "region-restart, whose other regions take what a region has, and TestHoldingsFollowDemandThatMoves of package sync",
 	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",
@@ -239,7 +239,7 @@ func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
 	requireReplays(t, s, playAside(t, s))
 }
 
-// A unit is not passed on between regions for as long as all of them ask.
+// A unit is not passed on between regions while all of them ask for it.
 func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
 	t.Parallel()
 	for i, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {

@@ -10,14 +10,15 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// flight is a scenario of an in-flight limit of ten units and five nodes.
+// flight returns a scenario of five nodes and an in-flight limit of ten units.
 func flight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
 	s := told(weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: p}, faults...)
 	s.Loads = []Load{{Limit: "streams", Rate: 1, Keeps: time.Second}}
 	return s
 }
 
-// holder is a caller at a node that has units from one second to another.
+// holder returns the hold of a caller at a node that has the units from one second to
+// another.
 func holder(node int16, units int64, from, to float64) Held {
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return Held{Asked: at(from) - time.Millisecond, From: at(from), To: at(to), Units: units, Node: node}

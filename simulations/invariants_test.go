@@ -15,8 +15,8 @@ import (
 
 const ms = time.Millisecond
 
-// told is a scenario of five nodes and one limit that nobody plays: a test tells
-// what came of it.
+// told returns a scenario of five nodes and one limit. It is not played: a test supplies
+// the results.
 func told(l weir.Limit, faults ...Fault) *Scenario {
 	s := &Scenario{
 		Name: "told", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Settings: Settings{Forget: 5 * time.Minute},
@@ -28,8 +28,8 @@ func told(l weir.Limit, faults ...Fault) *Scenario {
 	return s
 }
 
-// spread is so many admissions of a unit, evenly from one time on to before
-// another, by the nodes in turn.
+// spread returns this number of admissions of one unit. They are spread evenly from one
+// time until before another, over the nodes in turn.
 func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) {
 	if len(nodes) == 0 {
 		nodes = []int16{0}
@@ -41,7 +41,7 @@ func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) 
 	return checks
 }
 
-// asked is the same where all but one of so many are denied.
+// asked returns the same checks, of which it allows one in among.
 func asked(every, among int, from, to time.Duration, node int16) []Check {
 	checks := spread(every, from, to, node)
 	for i := range checks {
@@ -70,7 +70,7 @@ var (
 	healAt25  = Fault{At: 25 * time.Second, Kind: FaultHeal}
 )
 
-// Each row admits just so many units in a window, and not one more.
+// Each row admits exactly this many units in a window.
 func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	log := func(p weir.PartitionPolicy) weir.Limit {
 		return weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: p}
@@ -225,7 +225,7 @@ func TestAWholeClusterGrantsTheLimit(t *testing.T) {
 }
 
 func TestASideGrantsItsShare(t *testing.T) {
-	for policy, parts := range map[weir.PartitionPolicy][2]int{ // of 200, what a side of two and one of three grant
+	for policy, parts := range map[weir.PartitionPolicy][2]int{ // shares of 200 that a side of two members and a side of three grant
 		weir.FairShare: {80, 120}, weir.MajorityShare: {80, 200}, weir.FailClosed: {0, 200}, weir.FailOpen: {200, 200},
 	} {
 		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: policy}, splitAt10)
@@ -258,12 +258,12 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.Len(t, brokenOf(journal(s, []Check{check}), promptInvariant), 1)
 	s.Timeout = 200 * ms
 	require.Empty(t, judge(journal(s, []Check{check})))
-	// A node that is paused when its Timeout has passed answers after that.
+	// A node that is paused when its Timeout has passed answers after the pause.
 	check.Answered += 100 * ms
 	require.NotEmpty(t, brokenOf(journal(s, []Check{check}), promptInvariant))
 	s.Faults = []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 100 * ms, Every: time.Second}}
 	require.Empty(t, judge(journal(s, []Check{check})))
-	// Beside members that report delays, it may wait for twice its Timeout, and be paused once.
+	// While members report delays, it may wait for twice its Timeout, and be paused once.
 	check.Answered = time.Second + 501*ms
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Answered++
@@ -394,7 +394,7 @@ func TestTheEndIsInOrder(t *testing.T) {
 	}
 }
 
-// The slow way to count what lies in windows, and in spans.
+// It counts the units in windows and spans in a simple, slow way.
 func TestWindowsAreCountedAsTheSlowWayDoes(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -498,8 +498,8 @@ func TestALeaverThatNobodyHearsIsMissing(t *testing.T) {
 	}
 }
 
-// A node that leaves in a split is a member as before to nodes that do not hear of it, and
-// their share is so much smaller.
+// Nodes that do not hear of a leave in a split still count the node that left, and their
+// share is smaller by its part.
 func TestSharesOfASplitAreNotJudgedAfterALeave(t *testing.T) {
 	for name, faults := range map[string][]Fault{"none": nil, "leave": {{At: 12 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}}}} {
 		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: weir.MajorityShare}, append([]Fault{splitAt10}, faults...)...)

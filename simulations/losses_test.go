@@ -10,7 +10,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// lossesOf is what crashes may have taken of each key, and of what was given back.
+// lossesOf returns the spent and the returned units of each key that crashes may have
+// taken.
 func lossesOf(s *stage) (lost, regained []int64) {
 	l := newLedger(len(s.witness.spends))
 	l.spends = s.witness.spends
@@ -22,8 +23,8 @@ func lossesOf(s *stage) (lost, regained []int64) {
 	return lost, regained
 }
 
-// A crash in a whole region takes spends without a copy. Another one takes all spends, and so does one
-// of more nodes than there are copies.
+// A crash in a whole region takes the spends without a copy. A crash in another region
+// takes all spends, and so does a crash of more nodes than there are copies.
 func TestWhatCrashesMayTake(t *testing.T) {
 	const a, b, c, s = 0, 1, 2, time.Second
 	split := func(at time.Duration) Fault {
@@ -38,7 +39,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		replicas int
-		faults   []Fault // before that of the last crash
+		faults   []Fault // before the fault of the last crash
 		crashes  []crash
 		lost     int64
 	}{
@@ -96,7 +97,7 @@ func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
 	for source, marks := range map[weir.Source]bool{weir.Owner: false, weir.Forwarded: false, weir.Budget: true, weir.FailedOpen: true} {
 		l := newLedger(1)
 		l.spends[0] = []spent{{units: 2, at: 10 * ms}, {units: 2, at: 19 * ms}, {units: 2, at: 20 * ms}, {units: 1, at: 21 * ms}, {units: 2, at: 22 * ms, by: 1}}
-		for range 2 { // each check marks a spend of its own
+		for range 2 { // each check marks its own spend
 			l.recordGrant(Check{Asked: 15 * ms, Units: 2, Allowed: true, Source: source})
 		}
 		for n, s := range l.spends[0] {
@@ -129,7 +130,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A spend counts with the reset that its node knew of, wherever others were by then.
+// A spend counts with the reset that its node knew, whichever reset other nodes knew.
 func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	const ms = time.Millisecond
 	id := [16]byte{1}
@@ -142,11 +143,11 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	grant(0, 3, 10*ms, 0)
 	l.observe(id, 7, 0, 20*ms, 0) // reset here
 	grant(7, 2, 30*ms, 0)
-	grant(0, 1, 40*ms, 1) // cut off: it has not heard of the reset
+	grant(0, 1, 40*ms, 1) // cut off: the node has not heard of the reset
 	ending := func(reset uint64, gone ...bool) Ending {
 		e := Ending{Reset: reset}
 		l.close(&e, append(gone, make([]bool, len(l.spends[0])-len(gone))...), nil)
-		e.Ungranted = 0 // as a reset ends leases
+		e.Ungranted = 0 // the reset ends leases
 		return e
 	}
 	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))

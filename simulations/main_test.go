@@ -82,7 +82,7 @@ func TestARandomSearchPrintsItsSeeds(t *testing.T) {
 	require.Contains(t, out, "2 scenarios, ")
 }
 
-// cancelling calls cancel once a text is written to it.
+// cancelling calls cancel when a text is written to it.
 type cancelling struct {
 	bytes.Buffer
 	text   string

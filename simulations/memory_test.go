@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// What a region keeps while another one is cut off must not grow with the length
-// of the cut, though it is asked for other keys all the time.
+// The memory that a region needs while another region is cut off must not grow with the
+// length of the cut, although the region receives checks for other keys all the time.
 func TestALongCutBetweenRegionsTakesNoMoreMemory(t *testing.T) {
 	const asksEvery = 500 * time.Millisecond
 	late := time.Duration(testenv.PickFull(t, 20, 60)) * time.Minute
@@ -62,6 +62,6 @@ func TestALongCutBetweenRegionsTakesNoMoreMemory(t *testing.T) {
 		}
 	})
 	t.Logf("%d KiB after %v, %d KiB after %v", heap[0]>>10, early, heap[1]>>10, late)
-	// 50 bytes of each count that was asked for since would be more than a third.
+	// 50 bytes for each count that was asked for since would be more than a third.
 	require.Less(t, heap[1], heap[0]+heap[0]/3)
 }

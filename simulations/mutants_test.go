@@ -23,27 +23,28 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// mutant is a fault made in the product on purpose: the checker must find it, and
-// does not find what is not there.
+// mutant is a fault made in the product on purpose. The checker must find it, and must
+// not find faults that are not there.
 type mutant struct {
 	name     string
-	scenario string // that shows it, of shows
+	scenario string // name of the scenario, in shows, that shows it
 	breaks   string // the invariant
 	edits    []edit
 }
 
-// edit replaces a text that must be in the file once. In new, MUTANT is true while this
-// mutant is played. While it is false, new must do what old does.
+// edit replaces a text that the file must contain once. In new, MUTANT is true while this
+// mutant is played. While it is false, new must have the effect of old.
 type edit struct {
-	file     string // from the module's root
+	file     string // path from the root of the module
 	old, new string
 }
 
-// One program has all mutants, because to build the product for each took longer than all the rest
-// of this test. mutantEnv names the one that is played in a process, counted from one.
+// One program contains all mutants, because building the product for each took longer
+// than the rest of this test. mutantEnv contains the number of the mutant that a process
+// plays, counted from one.
 const (
 	mutantEnv   = "WEIR_SIMULATIONS_MUTANT"
-	switchFile  = "internal/mutant/mutant.go" // which no commit has
+	switchFile  = "internal/mutant/mutant.go" // no commit has this file
 	switchesFor = `package mutant
 
 import "os"
@@ -177,7 +178,8 @@ var mutants = []mutant{
 	}}},
 }
 
-// shows are the scenarios in which mutants show; without one, nothing is broken.
+// shows returns the scenarios in which mutants show. Without a mutant, no invariant is
+// broken.
 func shows() map[string]*Scenario {
 	split := scene(5,
 		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
@@ -199,7 +201,7 @@ func shows() map[string]*Scenario {
 		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
 	}
 	scaled.Faults = slices.Insert(scaled.Faults, 1, Fault{At: 7 * time.Second, Kind: FaultStart, Nodes: later})
-	// What east has of west's when they are cut apart is west's again 11 s later.
+	// East returns the units of west 11 s after the regions are cut apart.
 	apart := scene(4, Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	for i := range apart.Nodes {
@@ -237,7 +239,7 @@ func shows() map[string]*Scenario {
 	for _, s := range []*Scenario{flight, cut} {
 		s.Limits = append(s.Limits, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: weir.FairShare})
 		s.Loads = append(s.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
-		s.Network.Latency = 4 * time.Millisecond // for as long nobody has said what is held
+		s.Network.Latency = 4 * time.Millisecond // for so long, no member has reported its holds
 	}
 	budget := scene(3)
 	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
@@ -248,8 +250,8 @@ func shows() map[string]*Scenario {
 	stopped.Seed, stopped.Snapshots = 3, time.Minute
 	stopped.Limits = append(stopped.Limits, weir.Limit{Name: "quota", Algorithm: weir.FixedWindow, Rate: 300, Per: 24 * time.Hour})
 	stopped.Loads = append(stopped.Loads, Load{Limit: "quota", Keys: 3, Rate: 30})
-	// With this seed a key is reset just before the stop, and not asked for until then. The
-	// snapshot that is put back has the count from before.
+	// With this seed, a key is reset just before the stop, and is not checked between
+	// these. The restored snapshot has the count from before the reset.
 	reverted := scene(5,
 		Fault{At: 24 * time.Second, Kind: FaultKill, Nodes: everyone},
 		Fault{At: 25 * time.Second, Kind: FaultRevert, Nodes: everyone[:1]},
@@ -262,8 +264,8 @@ func shows() map[string]*Scenario {
 	return all
 }
 
-// mutated returns the files that differ where some of the mutants are built in, by path, as they
-// are then.
+// mutated returns the files that some of the mutants change, by path, with the changed
+// text.
 func mutated(t *testing.T, some ...int) map[string][]byte {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -288,10 +290,11 @@ func mutated(t *testing.T, some ...int) map[string][]byte {
 	return files
 }
 
-// number is what mutantEnv has for a mutant, and "" for none.
+// number returns the value of mutantEnv for a mutant. It is "" if no mutant is played.
 func number(mutant int) string { return strconv.Itoa(mutant + 1) }
 
-// What a mutant replaces must be found in the default run already, as the full run alone builds it.
+// The default run must find that an edit no longer applies, because only the full run
+// builds the mutants.
 func TestEachMutantStillFitsTheProduct(t *testing.T) {
 	scenarios := shows()
 	for i, m := range mutants {
@@ -307,8 +310,8 @@ func TestEachMutantStillFitsTheProduct(t *testing.T) {
 	}
 }
 
-// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants, plays each
-// scenario while none is switched on, and each mutant in the scenario that shows it.
+// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants. It
+// plays each scenario without a mutant, and each mutant in the scenario that shows it.
 func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
 	testenv.SkipUnlessFull(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
 	t.Parallel()
@@ -356,7 +359,8 @@ func buildMutants(t *testing.T, dir string) (program string) {
 	return program
 }
 
-// playWith plays a scenario with a program of buildMutants, while a mutant, or none, is switched on.
+// playWith plays a scenario with a program of buildMutants. It switches on the given
+// mutant, or none if mutant is empty.
 func playWith(t *testing.T, program, mutant, scenario string) (status int, out string) {
 	cmd := exec.CommandContext(t.Context(), program, scenario)
 	cmd.Env = append(os.Environ(), mutantEnv+"="+mutant)

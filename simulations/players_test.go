@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// idle has an element for each core: a process that waits for a scenario, or nil for one that
-// has not been started.
+// idle has an element for each core: a process that waits for a scenario, or nil if that
+// process has not been started.
 var idle = make(chan *lab.Service, runtime.NumCPU())
 
 func init() {
@@ -22,8 +22,8 @@ func init() {
 	}
 }
 
-// playAside plays the scenario in another process. Tests that call it are parallel, so that each
-// core plays one.
+// playAside plays the scenario in another process. Tests that call it are parallel, so
+// that each core plays one scenario.
 func playAside(t *testing.T, s *Scenario) *Journal {
 	t.Helper()
 	player := <-idle
@@ -77,9 +77,9 @@ func TestPlayersPlayWhatThisProcessDoes(t *testing.T) {
 	require.Error(t, player.End(endWait))
 }
 
-// requireReplays requires that s plays as it did in first. The runtime preempts a goroutine
-// after 10 ms of wall time, so a run differs in which the system gave its core to another
-// process for as long: of twenty, two are alike.
+// requireReplays requires that two of twenty runs of s are alike. The runtime preempts a
+// goroutine after 10 ms of wall time, so a run differs if the system gave its core to
+// another process for that long.
 func requireReplays(t *testing.T, s *Scenario, first *Journal) {
 	t.Helper()
 	runs := []*Journal{first}
@@ -96,7 +96,7 @@ func requireReplays(t *testing.T, s *Scenario, first *Journal) {
 	require.Empty(t, differs, "of twenty runs no two are alike")
 }
 
-// difference returns what differs between two runs, or nothing.
+// difference returns a difference between two runs, or an empty text.
 func difference(a, b *Journal) string {
 	if len(a.Checks) != len(b.Checks) {
 		return fmt.Sprintf("%d checks and %d", len(a.Checks), len(b.Checks))

@@ -25,7 +25,8 @@ func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
 	}
 }
 
-// thousand are the random scenarios of the first thousand seeds, which no test may change.
+// thousand returns the random scenarios of the first thousand seeds. Tests must not
+// change them.
 var thousand = sync.OnceValue(func() (all []*Scenario) {
 	for seed := range uint64(1000) {
 		all = append(all, random(seed))
@@ -40,7 +41,7 @@ func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
 			lasts += stopsTake
 		}
 		if more := s.Lasts - lasts; s.Snapshots > 0 && (more == leaveWithin || more == 2*leaveWithin) {
-			lasts = s.Lasts // leaves that take their time
+			lasts = s.Lasts // leaves that last long
 		}
 		require.Equal(t, lasts, s.Lasts, "seed %d", seed)
 		require.True(t, len(s.Nodes) >= 3 && len(s.Nodes) <= 9, "seed %d", seed)
@@ -153,8 +154,8 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.InDelta(t, 56, full, 20)
 }
 
-// Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most
-// of a limit of few units.
+// Rounding of a share, of a sixteenth, or of a unit in the estimate of a window affects
+// limits of few units most.
 func TestAThirdOfRandomLimitsHaveFewUnits(t *testing.T) {
 	limits, few := 0, 0
 	ones := make(map[weir.Algorithm]map[weir.PartitionPolicy]int)

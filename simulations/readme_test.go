@@ -45,7 +45,7 @@ func TestEveryRunInTheDocumentsIsUnderstood(t *testing.T) {
 	for _, c := range calls {
 		o, err := parseArgs(c.Words, io.Discard)
 		require.NoError(t, err, "%s: %q", c.At(), c.Words)
-		if o.what == "" || o.what == strings.ToUpper(o.what) { // a NAME or FILE of the reader's
+		if o.what == "" || o.what == strings.ToUpper(o.what) { // a placeholder such as NAME or FILE
 			continue
 		}
 		if strings.HasSuffix(o.what, ".yaml") {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// scene is a scenario of so many nodes "a", "b" ..., a limit of 200 a sec,
-// and callers that ask for twice as much.
+// scene returns a scenario of this number of nodes "a", "b" ..., with a limit of 200 a
+// second and callers that ask for twice as much.
 func scene(nodes int, faults ...Fault) *Scenario {
 	s := &Scenario{
 		Name: "scene", Seed: 1, Lasts: 30 * time.Second,
@@ -29,7 +29,7 @@ func scene(nodes int, faults ...Fault) *Scenario {
 	return s
 }
 
-// scenes are runs with everything that may happen to a cluster.
+// scenes returns runs with every kind of event in a cluster.
 func scenes() map[string]*Scenario {
 	healthy := scene(3)
 	split := scene(5,
@@ -69,15 +69,15 @@ func scenes() map[string]*Scenario {
 		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
 		Fault{At: 14 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "c"}, Pauses: 200 * time.Millisecond, Every: 700 * time.Millisecond},
 		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: []string{"c", "d"}})
-	hasty := scene(5) // a round trip can take longer than an owner is waited for
+	hasty := scene(5) // a round trip can take longer than the wait for an owner
 	hasty.Timeout, hasty.Network = 10*time.Millisecond, weirtest.Link{Latency: 1900 * time.Microsecond, Jitter: 900 * time.Microsecond}
 	return map[string]*Scenario{
 		"hasty": hasty, "healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions, "slow": slow,
 	}
 }
 
-// requireAccounted requires that each key of the witness ended with one owner, and with the units
-// that were spent of it.
+// requireAccounted requires that each key of the witness ended with one owner, and with
+// the units that were spent.
 func requireAccounted(t *testing.T, j *Journal) {
 	t.Helper()
 	t.Log(j.Took, len(j.Checks))
@@ -127,7 +127,7 @@ func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
 	}
 }
 
-// What Wait decides reaches the one that asks for it, and nobody else.
+// A decision of Wait reaches the caller that asks for it, and no other caller.
 func TestTheLastDecisionOfAWaitIsTold(t *testing.T) {
 	var last weir.Decision
 	ctx := context.WithValue(t.Context(), lastDecision{}, &last)

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of shares into docs/partitions.md")
 
-// smallSplits are those of the table in docs/partitions.md.
+// smallSplits are the splits of the table in docs/partitions.md.
 var smallSplits = []struct {
 	name  string
 	sides [][]string
@@ -35,17 +35,17 @@ var smallSplits = []struct {
 
 const (
 	mostOfSmall   = 10               // units
-	sharePer      = 10 * time.Second // a round of it takes longer than a denial is remembered for
-	roundsPer     = 8                // in which each node asks until it is denied
+	sharePer      = 10 * time.Second // a round takes longer than a denial is cached
+	roundsPer     = 8                // in each round, a node checks until it is denied
 	rounds        = 3 * roundsPer
 	keysOfASplit  = 24
 	splitIsSteady = settling + time.Second
 )
 
-// inASplit has real nodes fall into sides, waits until nobody notices anything any
-// more, and has each node ask for all that it can get of fresh keys, some owned by
-// each node, for three Per. It returns the most units of one key that all sides
-// together granted in a Per, of each limit.
+// inASplit splits real nodes into sides, and waits until all nodes have noticed. Each
+// node then asks for all units that it can get of new keys, for three Per; every node
+// owns some of the keys. It returns for each limit the maximum number of units of one key
+// that all sides together granted in a Per.
 func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (most []int64) {
 	most = make([]int64, len(limits))
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (mo
 				for round := range rounds {
 					time.Sleep(time.Duration(round)*sharePer/roundsPer - time.Since(began))
 					for i := range limits {
-						for from := range nodes { // another is first in each round
+						for from := range nodes { // another node is first in each round
 							granted[i][round] += drain(t.Context(), nodes[(from+round)%len(nodes)][i], fmt.Sprint("key ", key))
 						}
 					}
@@ -103,7 +103,7 @@ func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (mo
 	return most
 }
 
-// drain asks until it is denied.
+// drain sends checks until it is denied, and returns the number of grants.
 func drain(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
 	for {
 		d, err := l.Allow(ctx, key)
@@ -114,7 +114,8 @@ func drain(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
 	}
 }
 
-// inEachSplit is inASplit for each of smallSplits. No side may grant more than its bound.
+// inEachSplit calls inASplit for each of smallSplits, and requires that the sides
+// together grant at most their bound.
 func inEachSplit(t *testing.T, limits []weir.Limit, keys int) [][]int64 {
 	most := make([][]int64, len(smallSplits))
 	t.Run("split", func(t *testing.T) {
@@ -132,8 +133,8 @@ func inEachSplit(t *testing.T, limits []weir.Limit, keys int) [][]int64 {
 	return most
 }
 
-// The log is exact in every window, so that L is the Rate, and what comes on top is
-// the sides'.
+// The log is exact in every window, so L is the Rate, and units above L come from the
+// sides.
 func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	columns := mostOfSmall
@@ -163,7 +164,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 			}
 		}
 		for k, l := range limits {
-			switch l.Partition { // the document states these in words
+			switch l.Partition { // the document states these shares in words
 			case weir.MajorityShare:
 				row += fmt.Sprintf(" %d |", most[i][k])
 			case weir.FairShare:
@@ -189,7 +190,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	}
 	written := strings.Split(strings.TrimSuffix(was, "\n"), "\n")
 	require.Len(t, written, len(rows))
-	for i, row := range rows { // which has the columns that were played
+	for i, row := range rows { // it has the columns that were played
 		require.True(t, strings.HasPrefix(written[i], row),
 			"%s\nis what was played; %s has\n%s\nwrite it anew with: go test ./simulations -run SharesOfFewUnits -update", row, file, written[i])
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// shrunk shrinks a scenario, and holds what shrink promises on the way.
+// shrunk shrinks a scenario, and requires that shrink keeps its promises.
 func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scenario, tries int) {
 	before := s.clone()
 	least = shrink(s, func(s *Scenario) bool {
@@ -27,7 +27,7 @@ func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scen
 	return least, tries
 }
 
-// has reports whether a fault of a kind hits a node, or any if that is empty.
+// has reports whether a fault of a kind hits a node, or any node if the name is empty.
 func has(s *Scenario, kind FaultKind, node string) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return f.Kind == kind && (node == "" || slices.Contains(f.Nodes, node))
@@ -46,7 +46,7 @@ func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
 		}
 		found++
 		least, _ := shrunk(t, s, breaks)
-		require.LessOrEqual(t, len(least.Faults), 3, "seed %d\n%s", seed, least.yaml()) // the start needs a kill or a leave before it
+		require.LessOrEqual(t, len(least.Faults), 3, "seed %d\n%s", seed, least.yaml()) // the start needs an earlier kill or leave
 		require.Len(t, least.Nodes, 2, "seed %d\n%s", seed, least.yaml())
 		require.Len(t, least.Limits, 1, "seed %d\n%s", seed, least.yaml())
 		require.Len(t, least.Loads, 1, "seed %d\n%s", seed, least.yaml())

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// lossesOverAStop plays a scenario of a stop after 9 s of 30, and returns the part of the witness' units
-// that may be lost in each region.
+// lossesOverAStop plays a scenario in which all nodes stop after 9 s of 30 s. It returns
+// the part of the units of the witness that may be lost in each region.
 func lossesOverAStop(t *testing.T, nodes []Node, faults ...Fault) (lost []float64) {
 	s := scene(3, faults...)
 	s.Snapshots = time.Second
@@ -44,7 +44,7 @@ func TestAStopOfAllNodesIsHeldToWhatWasInTheirSnapshots(t *testing.T) {
 		"a crash":                           {[]Fault{stop, start}, 0.01, 0.1},
 		"in order, and all is lost":         {[]Fault{leave, {At: 11 * time.Second, Kind: FaultLose, Nodes: all}, start}, 0.2, 0.5},
 		"in order, and two of three revert": {[]Fault{leave, {At: 11 * time.Second, Kind: FaultRevert, Nodes: all[:2]}, start}, 0, 0.1},
-		// A node that is starting as the last one ends has met nobody.
+		// A node that is starting when the last node ends has met no member.
 		"a crash where one is starting": {[]Fault{
 			{At: 9 * time.Second, Kind: FaultKill, Nodes: all[:1]}, {At: 9 * time.Second, Kind: FaultStart, Nodes: all[:1]},
 			{At: 9*time.Second + time.Millisecond, Kind: FaultKill, Nodes: all[1:]}, {At: 12 * time.Second, Kind: FaultStart, Nodes: all[1:]},
@@ -58,7 +58,8 @@ func TestAStopOfAllNodesIsHeldToWhatWasInTheirSnapshots(t *testing.T) {
 	}
 }
 
-// Regions stop by themselves, though one fault ends the nodes of several.
+// Each region is judged by its own snapshots, even if one fault ends the nodes of several
+// regions.
 func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	nodes := []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west"}}
@@ -70,8 +71,8 @@ func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
 	require.Greater(t, lost[1], 0.2, "west lost all")
 }
 
-// A node that leaves last does what it is asked to until it has ended: what it gives back and
-// resets once its snapshot is written is nowhere else. It grants nothing then.
+// A node that leaves last executes requests until it has ended. Its refunds and resets
+// after its snapshot are on no other node. It grants no units at that time.
 func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 	const a, ms = 0, time.Millisecond
 	const end, written = 12 * time.Second, 11 * time.Second
@@ -94,8 +95,8 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 	require.Equal(t, [][]bool{{false, false, false, true, true}}, s.gone())
 }
 
-// A node that stops again while others run loads what it has written meanwhile. That
-// does not bring back what a crash of all nodes before has taken.
+// A node that stops again while other nodes run loads the snapshots that it has written
+// meanwhile. They do not restore the counts that an earlier crash of all nodes has taken.
 func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}
@@ -109,7 +110,8 @@ func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
 	require.Equal(t, written, s.saved(outage{0, end}))
 }
 
-// A node that starts or leaves reaches no other that serves, and FailOpen denies nothing for that.
+// A node that starts or leaves reaches no serving node, and FailOpen does not deny in
+// that case.
 func TestEachNodeHasAFailOpenLimitForItselfInAStopOfAllNodes(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	s := scene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// shownElsewhere are the scenarios of testdata/broke that cost most and whose fault another
-// test shows as well, and that test.
+// shownElsewhere names, for the most expensive scenarios of testdata/broke, the test that
+// also shows their fault.
 var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestNewStoreHasAPlaceForASampleInEachShard of package bucket",
 	"given-back-at-two-places.yaml": "TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop of package sync",
@@ -22,8 +22,8 @@ var shownElsewhere = map[string]string{
 // shortFile is the longest virtual time of a file that the default run plays.
 const shortFile = 7 * time.Second
 
-// What random scenarios once broke is kept as files: of a seed another scenario
-// comes as soon as something else is drawn.
+// Random scenarios that once broke an invariant are kept as files, because a seed results
+// in another scenario when the draws change.
 func TestWhatRandomScenariosOnceBrokeHolds(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/[bh]*/*.yaml")

@@ -16,8 +16,8 @@ type absence struct {
 	From, To time.Duration
 }
 
-// viewed records the view of a member.
-func (s *stage) viewed(_ string, v *cluster.View) {
+// recordView records the view of a member.
+func (s *stage) recordView(_ string, v *cluster.View) {
 	if v.Self < 0 {
 		return // it has left
 	}
@@ -27,21 +27,21 @@ func (s *stage) viewed(_ string, v *cluster.View) {
 	s.views[name] = v
 	for _, h := range s.hosts {
 		if h.runs != nil && h.runs.name == name {
-			s.listenAt(h)
+			s.trackAbsencesOf(h)
 		}
 	}
 }
 
-// listen compares all views with the running nodes. The caller must hold s.mu.
-func (s *stage) listen() {
+// trackAbsences compares all views with the running nodes. The caller must hold s.mu.
+func (s *stage) trackAbsences() {
 	for _, h := range s.hosts {
-		s.listenAt(h)
+		s.trackAbsencesOf(h)
 	}
 }
 
-// listenAt compares the view of one host with the running nodes. The caller must hold
-// s.mu.
-func (s *stage) listenAt(h *host) {
+// trackAbsencesOf compares the view of one host with the running nodes. The caller must
+// hold s.mu.
+func (s *stage) trackAbsencesOf(h *host) {
 	var v *cluster.View
 	if h.runs != nil {
 		v = s.views[h.runs.name]
@@ -56,36 +56,36 @@ func (s *stage) listenAt(h *host) {
 			at := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == other.runs.name })
 			absent = at < 0 || !v.Direct[at]
 		}
-		was := s.deaf[pair]
+		was := s.current[pair]
 		switch {
 		case absent && was == nil:
-			a := &absence{By: int16(h.index), Of: int16(other.index), Both: max(h.runs.since, other.runs.since), From: s.now()}
-			s.deaf[pair] = a
+			a := &absence{By: int16(h.index), Of: int16(other.index), Both: max(h.runs.since, other.runs.since), From: s.elapsed()}
+			s.current[pair] = a
 			s.absences = append(s.absences, a)
 		case !absent && was != nil:
-			was.To = s.now()
-			delete(s.deaf, pair)
+			was.To = s.elapsed()
+			delete(s.current, pair)
 		}
 	}
 }
 
-// heard ends the current absences and returns all absences.
-func (s *stage) heard() (all []absence) {
+// endAbsences ends the current absences and returns all absences.
+func (s *stage) endAbsences() (all []absence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.absences {
 		if a.To == 0 {
-			a.To = s.now()
+			a.To = s.elapsed()
 		}
 		all = append(all, *a)
 	}
 	return all
 }
 
-// present checks the absences of nodes to which another node is connected for certain. It
-// decides this by the scenario alone: both nodes have run for long enough, and no message
-// between them was cut off, lost, held by a freeze or too slow.
-func present(r *trial, broken func(time.Duration, string, ...any)) {
+// checkAbsences checks the absences of nodes to which another node is connected for
+// certain. It decides this by the scenario alone: both nodes have run for long enough,
+// and no message between them was cut off, lost, held by a freeze or too slow.
+func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]
 		since := never // when they became connected to each other for certain
@@ -110,7 +110,7 @@ func present(r *trial, broken func(time.Duration, string, ...any)) {
 				since = e.to // a member that one side has forgotten also joins the other sides again
 			}
 			if to := min(e.to, a.To); from < to {
-				broken(from, "%s runs, and %s took it for gone from %v to %v: nothing lies between them but what both have to bear",
+				broken(from, "%s ran, but %s was not connected to it from %v to %v: no fault separated them",
 					r.Scenario.Nodes[a.Of].Name, r.Scenario.Nodes[a.By].Name, a.From, a.To)
 				break
 			}

@@ -35,8 +35,8 @@ type situation struct {
 	torn    bool    // a region does not reach another region
 }
 
-// guaranteed returns the situation in the terms of the guarantees table.
-func (s situation) guaranteed() bounds.Situation {
+// toBounds returns the situation in the terms of the guarantees table.
+func (s situation) toBounds() bounds.Situation {
 	return bounds.Situation{
 		Changes: s.c, Sides: s.sides, Crashes: s.kills, Bare: s.bare, Late: s.timeouts + s.late,
 		Strangers: s.unaware, Nodes: s.nodes, Stepped: s.steps, Global: s.regions > 0, Regional: s.abroad,
@@ -45,10 +45,10 @@ func (s situation) guaranteed() bounds.Situation {
 
 // bound returns the maximum number of units of a window of Per, without the units in
 // flight.
-func (s situation) bound(l *weir.Limit) int64 { return bounds.Bound(l, s.guaranteed()) }
+func (s situation) bound(l *weir.Limit) int64 { return bounds.Bound(l, s.toBounds()) }
 
-// row returns the names of the conditions that apply to a window.
-func (s situation) row() string {
+// rowName returns the names of the conditions that apply to a window.
+func (s situation) rowName() string {
 	var rows []string
 	for _, r := range []struct {
 		name  string
@@ -94,7 +94,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 			if e.alone && l.Partition == weir.FailOpen { // with other policies, a leaving node has no units of its own
 				alone++
 			}
-			if 8*c.trip(e) >= timeoutOf(c.scenario) { // passing a check on, and its answer back, takes too long
+			if 8*c.longestTrip(e) >= timeoutOf(c.scenario) { // passing a check on, and its answer back, takes too long
 				spells[spell{-1, 0}] = true
 			}
 		case timedOut:
@@ -147,18 +147,18 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 		}
 		switch e.kind {
 		case killed:
-			units += admitted(e.from-c.trip(e), e.from+c.trip(e))
+			units += admitted(e.from-c.longestTrip(e), e.from+c.longestTrip(e))
 		case moved:
-			units += 1 + int64(float64(l.Rate)*float64(c.trip(e))/float64(l.Per))
+			units += 1 + int64(float64(l.Rate)*float64(c.longestTrip(e))/float64(l.Per))
 		}
 	}
 	return units
 }
 
-// trip returns the longest round trip between the node of an event and other nodes while
-// the event has effects, including the pauses of both ends. For a crash, it is the round
-// trip when the node dies.
-func (c *course) trip(e *event) (longest time.Duration) {
+// longestTrip returns the longest round trip between the node of an event and other nodes
+// while the event has effects, including the pauses of both ends. For a crash, it is the
+// round trip when the node dies.
+func (c *course) longestTrip(e *event) (longest time.Duration) {
 	to := e.to
 	if e.kind == killed {
 		to = e.from
@@ -168,5 +168,5 @@ func (c *course) trip(e *event) (longest time.Duration) {
 			longest = max(longest, era.trips[e.node])
 		}
 	}
-	return longest + 2*c.pauses(e.from-settling, e.to, c.members...)
+	return longest + 2*c.longestPause(e.from-settling, e.to, c.members...)
 }

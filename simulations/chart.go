@@ -120,7 +120,7 @@ func draw(j *Journal) ([]byte, error) {
 	p.top *= 1.25 // room for the names of faults
 	fmt.Fprintf(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"Liberation Sans,Arial,Helvetica,sans-serif\" font-size=\"12\" fill=\"%s\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#FFFFFF\"/>\n",
 		chartWidth, chartHeight, ink)
-	for _, t := range a.shaded() {
+	for _, t := range a.shadedSpans() {
 		if from, to := p.x(t.from.Seconds()), p.x(min(t.to, s.Lasts).Seconds()); from < to {
 			fmt.Fprintf(p, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", from, chartTop, to-from, chartBottom-chartTop, shade)
 		}
@@ -131,7 +131,7 @@ func draw(j *Journal) ([]byte, error) {
 		at := f.At.Seconds()
 		p.line("", faint, 0.5, "1 2", curve{{at, 0}, {at, p.top}})
 		if len(s.Faults) <= chartNames {
-			p.text(p.x(at)+3, p.y(p.top*(0.97-0.05*float64(i%4))), "font-size=\"9\"", "%s", marked(f))
+			p.text(p.x(at)+3, p.y(p.top*(0.97-0.05*float64(i%4))), "font-size=\"9\"", "%s", faultLabel(f))
 		}
 	}
 	p.line("bound", verdict, 1, "2 2", bound)
@@ -143,7 +143,7 @@ func draw(j *Journal) ([]byte, error) {
 	if n > 1 {
 		p.line("all "+places, faint, 1, "6 2", all)
 	}
-	names, colours := a.called(n, s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
+	names, colours := a.placeNames(n, s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
 	for i, c := range sides[:n] {
 		p.line(names[i], colours[i], 1.5, []string{"", "6 2", "4 2", "2 2"}[i], c)
 	}
@@ -151,10 +151,10 @@ func draw(j *Journal) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// called returns the names of the sides, by place. A name lists the nodes of the side if
-// the nodes are the same in each split. The first place is also that of all nodes while
-// there is one side.
-func (a *asks) called(places int, lasts time.Duration) []string {
+// placeNames returns the names of the sides, by place. A name lists the nodes of the side
+// if the nodes are the same in each split. The first place is also that of all nodes
+// while there is one side.
+func (a *asks) placeNames(places int, lasts time.Duration) []string {
 	if a.planet != nil {
 		return a.planet.names
 	}
@@ -167,7 +167,7 @@ func (a *asks) called(places int, lasts time.Duration) []string {
 	}
 	var splits [][]string
 	for _, e := range a.course.eras {
-		if split := e.names(a.course.scenario.Nodes); len(split) > 1 && e.from < lasts && !slices.ContainsFunc(splits, func(s []string) bool { return slices.Equal(s, split) }) {
+		if split := e.sideNames(a.course.scenario.Nodes); len(split) > 1 && e.from < lasts && !slices.ContainsFunc(splits, func(s []string) bool { return slices.Equal(s, split) }) {
 			splits = append(splits, split)
 		}
 	}
@@ -178,9 +178,9 @@ func (a *asks) called(places int, lasts time.Duration) []string {
 	return names
 }
 
-// shaded returns the spans in which there is more than one side. For a Global limit, it
-// returns the spans in which a region does not reach another region.
-func (a *asks) shaded() (all []span) {
+// shadedSpans returns the spans in which there is more than one side. For a Global limit,
+// it returns the spans in which a region does not reach another region.
+func (a *asks) shadedSpans() (all []span) {
 	if a.planet != nil {
 		return a.planet.torn
 	}
@@ -200,7 +200,8 @@ type sample struct {
 	situation         // in that Per
 }
 
-// mostSides is the maximum length of sample.sides. Its last element is the sum of the remaining sides.
+// mostSides is the maximum length of sample.sides. Its last element is the sum of the
+// remaining sides.
 const mostSides = 4
 
 // samples returns n+1 samples at equal intervals from the start of the scenario to its end.
@@ -251,18 +252,18 @@ func (r *trial) mostAsked() *asks {
 	return most
 }
 
-// marked returns a short description of a fault.
-func marked(f Fault) string {
+// faultLabel returns a short description of a fault.
+func faultLabel(f Fault) string {
 	f.Sides = slices.Clone(f.Sides)
 	for i, side := range f.Sides {
-		f.Sides[i] = []string{named(side)}
+		f.Sides[i] = []string{sideLabel(side)}
 	}
-	short, _, _ := strings.Cut(f.says(), ":")
+	short, _, _ := strings.Cut(f.describe(), ":")
 	return strings.ReplaceAll(short, " → ", "→")
 }
 
-// names returns a name for each side, which lists its nodes. The largest side is first.
-func (e *era) names(nodes []Node) []string {
+// sideNames returns a name for each side, which lists its nodes. The largest side is first.
+func (e *era) sideNames(nodes []Node) []string {
 	of := make([][]string, e.sides)
 	for node, side := range e.side {
 		if side >= 0 {
@@ -272,14 +273,14 @@ func (e *era) names(nodes []Node) []string {
 	}
 	names := make([]string, e.sides)
 	for i, side := range of {
-		names[i] = named(side)
+		names[i] = sideLabel(side)
 	}
 	return names
 }
 
-// named returns the names of the nodes of a side. For more than five nodes, it returns
+// sideLabel returns the names of the nodes of a side. For more than five nodes, it returns
 // the first name and the number of the other nodes.
-func named(side []string) string {
+func sideLabel(side []string) string {
 	if len(side) > 5 {
 		return fmt.Sprintf("%s and %d more", side[0], len(side)-1)
 	}

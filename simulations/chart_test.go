@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// curvesOf returns the curves of a chart by colour, and requires that they stay within the axes.
+// curvesOf returns the curves of a chart by colour, and requires that they stay within
+// the axes.
 func curvesOf(t *testing.T, svg []byte) map[string]curve {
 	require.NoError(t, xml.Unmarshal(svg, new(struct{})))
 	curves := make(map[string]curve)
@@ -30,14 +31,14 @@ func curvesOf(t *testing.T, svg []byte) map[string]curve {
 	return curves
 }
 
-func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
+func TestChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	l := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}
-	s := told(l, splitAt10, healAt25)
+	s := newFixture(l, splitAt10, healAt25)
 	j := journal(s, spread(64*40, 0, s.Lasts, 0), spread(90*40, 0, s.Lasts, 3))
 	svg, err := draw(j)
 	require.NoError(t, err)
 	for _, text := range []string{
-		"told: calls, key 0 (sliding_log, 160 per 1s, fair_share), seed 0",
+		"fixture: calls, key 0 (sliding_log, 160 per 1s, fair_share), seed 0",
 		"seconds", "units in 1s", "limit", "bound", "whole, or c d e", "a b", "all sides", "split a b | c d e", "heal", "0", "10", "200",
 	} {
 		require.Contains(t, string(svg), ">"+text+"</text>")
@@ -55,18 +56,18 @@ func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, svg, again)
 
-	whole, err := draw(journal(told(l), spread(100, 0, 20*time.Second, 0)))
+	whole, err := draw(journal(newFixture(l), spread(100, 0, 20*time.Second, 0)))
 	require.NoError(t, err)
 	require.Contains(t, string(whole), ">admitted</text>")
 	require.NotContains(t, string(whole), shade)
 
-	_, err = draw(journal(told(l)))
+	_, err = draw(journal(newFixture(l)))
 	require.ErrorIs(t, err, errNothingToDraw)
 }
 
 func TestSamplesSumUp(t *testing.T) {
-	s := told(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
-	j := journal(s, spread(64*40, 0, s.Lasts, 0), asked(90*40, 2, 0, s.Lasts, 3))
+	s := newFixture(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
+	j := journal(s, spread(64*40, 0, s.Lasts, 0), spreadDenied(90*40, 2, 0, s.Lasts, 3))
 	samples := newTrial(j).mostAsked().samples(s.Lasts, 40)
 	require.Len(t, samples, 41)
 	for i, at := range samples[1:] {

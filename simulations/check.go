@@ -61,7 +61,8 @@ func (c *checker) checkSettings() {
 	if s.Snapshots != 0 {
 		config.Snapshots, config.SnapshotEvery = disk{}, s.Snapshots
 	}
-	// Each region's nodes have the same shares, so the library checks those of the first region.
+	// Each region's nodes have the same shares, so the library checks those of the first
+	// region.
 	if names := s.regions(); s.RegionShares != nil && len(names) > 0 {
 		config.Bind, config.Region, config.Regions, config.RegionShares = "localhost:0", names[0], make(map[string][]string), s.RegionShares
 		for _, name := range names[1:] {
@@ -94,7 +95,7 @@ func (c *checker) checkNodes() {
 			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
 			c.wrong("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
-		case n.Region != "" && slices.Contains(c.names.nodes, n.Region) && n.Name == c.s.of(n.Region)[0]:
+		case n.Region != "" && slices.Contains(c.names.nodes, n.Region) && n.Name == c.s.nodesOf(n.Region)[0]:
 			c.wrong("name", "region %q has the name of a node: give it another", n.Region)
 		}
 	}
@@ -135,7 +136,7 @@ func (c *checker) checkLoads() {
 		}
 		c.load(l)
 		c.outcome(l, limit)
-		if asks += c.s.asks(l, limit); asks > maxAsks {
+		if asks += c.s.countChecks(l, limit); asks > maxAsks {
 			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
 			return
 		}
@@ -174,7 +175,7 @@ func (c *checker) load(l Load) {
 // outcome checks that the units of a load are spent, held or settled as their limit
 // requires.
 func (c *checker) outcome(l Load, limit weir.Limit) {
-	reserves := c.s.reserves(l.Limit)
+	reserves := c.s.hasReservations(l.Limit)
 	switch {
 	case l.Adversary && (l.Keeps > 0 || reserves || inFlightLimit(limit)):
 		c.wrong("adversary", "an adversary spends units: it neither holds nor reserves any")
@@ -191,8 +192,8 @@ func (c *checker) outcome(l Load, limit weir.Limit) {
 	}
 }
 
-// asks returns the approximate number of checks of a load.
-func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
+// countChecks returns the approximate number of checks of a load.
+func (s *Scenario) countChecks(l Load, limit weir.Limit) float64 {
 	ends := cmp.Or(l.Ends, s.Lasts)
 	lasts := (ends - l.Begins).Seconds()
 	switch {
@@ -223,9 +224,9 @@ const (
 
 func (c condition) String() string { return [...]string{"not running", "running", "frozen"}[c] }
 
-// may maps each fault to the conditions that its nodes must have, and to their condition
-// afterwards.
-var may = map[FaultKind]struct {
+// transitions maps each fault to the conditions that its nodes must have, and to their
+// condition afterwards.
+var transitions = map[FaultKind]struct {
 	needs []condition
 	makes condition
 }{
@@ -266,7 +267,7 @@ type state struct {
 // beginning returns the state before all faults.
 func (s *Scenario) beginning() *state {
 	b := &state{hosts: make(map[string]condition)}
-	for _, name := range s.names(func(n Node) bool { return !n.Later }) {
+	for _, name := range s.nodeNames(func(n Node) bool { return !n.Later }) {
 		b.hosts[name] = running
 	}
 	return b
@@ -275,7 +276,7 @@ func (s *Scenario) beginning() *state {
 // apply changes the state as the faults do, and returns it.
 func (s *state) apply(faults ...Fault) *state {
 	for _, f := range faults {
-		switch m, moves := may[f.Kind]; {
+		switch m, moves := transitions[f.Kind]; {
 		case f.Kind == FaultSplit || f.Kind == FaultCut || f.Kind == FaultLink:
 			s.cut = true
 		case f.Kind == FaultHeal:
@@ -341,11 +342,11 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 			continue // valid also for nodes that do not run yet
 		}
 		is := hosts[name]
-		if m := may[f.Kind]; !slices.Contains(m.needs, is) {
+		if m := transitions[f.Kind]; !slices.Contains(m.needs, is) {
 			c.wrong(field, "%s of %q at %s: it is %v then", field, name, enum.Duration(f.At), is)
 			continue
 		}
-		hosts[name] = may[f.Kind].makes
+		hosts[name] = transitions[f.Kind].makes
 	}
 }
 

@@ -20,24 +20,24 @@ const (
 	abandonsOf = 8
 )
 
-// carry renews the hold of a client at random nodes, and then releases or abandons it.
-func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
+// runClient renews the hold of a client at random nodes, and then releases or abandons it.
+func (s *stage) runClient(ctx context.Context, q question, text string, o *Held) {
 	ttl := q.ttl
 	random := rand.New(rand.NewPCG(uint64(q.keeps), uint64(o.Asked)))
 	abandons := random.IntN(abandonsOf) == 0
 	end := min(o.From+q.keeps, s.Lasts)
 	due := o.Asked + ttl // the client has the units until this time
-	for next := o.From + ttl/renewals; ; next = s.now() + ttl/renewals {
-		time.Sleep(min(next, end, due) - s.now())
-		if s.now() >= end || s.now() >= due {
+	for next := o.From + ttl/renewals; ; next = s.elapsed() + ttl/renewals {
+		time.Sleep(min(next, end, due) - s.elapsed())
+		if s.elapsed() >= end || s.elapsed() >= due {
 			break
 		}
-		sent := s.now()
-		err, heard := s.carried(ctx, q, random, func(l *weir.Limiter, key string) error { return l.RenewHold(ctx, key, text, ttl) })
+		sent := s.elapsed()
+		err, heard := s.askForClient(ctx, q, random, func(l *weir.Limiter, key string) error { return l.RenewHold(ctx, key, text, ttl) })
 		switch {
 		case heard && errors.Is(err, weir.ErrExpired):
-			o.To, o.End = min(s.now(), due), holdLost
-			if s.now() >= due {
+			o.To, o.End = min(s.elapsed(), due), holdLost
+			if s.elapsed() >= due {
 				o.End = holdExpired
 			}
 			return
@@ -46,32 +46,32 @@ func (s *stage) carry(ctx context.Context, q question, text string, o *Held) {
 		case heard && o.Wrong == "":
 			o.Wrong = failure(err)
 		}
-		if !heard || err == nil || !errors.Is(err, errNobody) {
-			o.Expires = s.now() + ttl
+		if !heard || err == nil || !errors.Is(err, errNoNode) {
+			o.Expires = s.elapsed() + ttl
 		}
 	}
-	o.To = min(s.now(), due)
-	if abandons || s.now() >= due {
+	o.To = min(s.elapsed(), due)
+	if abandons || s.elapsed() >= due {
 		o.To, o.End = due, holdExpired
 		return
 	}
-	err, heard := s.carried(ctx, q, random, func(l *weir.Limiter, key string) error { return l.ReleaseHold(ctx, key, text) })
+	err, heard := s.askForClient(ctx, q, random, func(l *weir.Limiter, key string) error { return l.ReleaseHold(ctx, key, text) })
 	if o.End = holdExpired; heard && err == nil { // otherwise the hold may end only by its ttl
 		o.End = holdReleased
 	}
 }
 
-// errNobody means that no node can be asked.
-var errNobody = errors.New("no node runs")
+// errNoNode means that no node can be asked.
+var errNoNode = errors.New("no node runs")
 
-// carried sends a request about a client's hold to a node of the region, and reports
+// askForClient sends a request about a client's hold to a node of the region, and reports
 // whether the client receives the answer.
-func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do func(l *weir.Limiter, key string) error) (err error, heard bool) {
+func (s *stage) askForClient(ctx context.Context, q question, random *rand.Rand, do func(l *weir.Limiter, key string) error) (err error, heard bool) {
 	s.mu.Lock()
-	h := anyOf(s.hosts, random, func(h *host) bool { return h.region == q.host.region && h.asks() })
+	h := anyOf(s.hosts, random, func(h *host) bool { return h.region == q.host.region && h.canAsk() })
 	if h == nil {
 		s.mu.Unlock()
-		return errNobody, true
+		return errNoNode, true
 	}
 	p := h.runs
 	s.mu.Unlock()
@@ -81,23 +81,23 @@ func (s *stage) carried(ctx context.Context, q question, random *rand.Rand, do f
 	return err, !p.killed && !h.frozen && !errors.Is(err, weir.ErrClosed)
 }
 
-// notLost checks that no client learnt within the ttl of its hold that the hold has
+// checkNotLost checks that no client learnt within the ttl of its hold that the hold has
 // expired. In an undisturbed run, renewals must not return other errors either.
-func notLost(r *trial, broken func(time.Duration, string, ...any)) {
-	if r.evicts() {
+func checkNotLost(r *trial, broken func(time.Duration, string, ...any)) {
+	if r.mayEvict() {
 		return // a node has room for a bounded number of holds
 	}
 	for _, h := range r.flights {
 		for _, o := range h.holds {
-			if o.Expires == 0 || !o.has() {
+			if o.Expires == 0 || !o.isHeld() {
 				continue
 			}
 			if o.End == holdLost && !h.mayLose(o.Asked, o.To) {
 				broken(o.To, "%v: a hold of %d units, granted at %s at %v, is lost", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From)
 				break
 			}
-			if o.Wrong != "" && r.undisturbed() {
-				broken(o.To, "%v: to renew a hold of %d units, granted at %s at %v, is an error: %v", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From, o.Wrong)
+			if o.Wrong != "" && r.isUndisturbed() {
+				broken(o.To, "%v: renewing a hold of %d units, granted at %s at %v, returned an error: %v", h, o.Units, r.Scenario.Nodes[o.Node].Name, o.From, o.Wrong)
 				break
 			}
 		}

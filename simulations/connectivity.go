@@ -136,38 +136,38 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 			next++
 		}
 		if faults[i].At > at {
-			w.era(at, faults[i].At)
+			w.addEra(at, faults[i].At)
 			at = faults[i].At
 		}
 		w.strike(at, faults[i:next])
 		i = next
 	}
-	w.era(at, max(end, at)+1)
+	w.addEra(at, max(end, at)+1)
 	for i := range c.events {
 		if e := &c.events[i]; e.kind == changed {
-			e.to += s.unnoticed(c.pauses(e.from, e.to, c.members...))
+			e.to += s.extraNoticeTime(c.longestPause(e.from, e.to, c.members...))
 		}
 	}
 	return c
 }
 
-// unnoticed bounds the additional time that a paused node needs to find a silent member
-// missing. The argument is the maximum length of its pauses.
-func (s *Scenario) unnoticed(pause time.Duration) (longest time.Duration) {
+// extraNoticeTime bounds the additional time that a paused node needs to find a silent
+// member missing. The argument is the maximum length of its pauses.
+func (s *Scenario) extraNoticeTime(pause time.Duration) (longest time.Duration) {
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 && f.Pauses <= pause {
-			longest = max(longest, noticedIn(f.Pauses, f.Every)-time.Second)
+			longest = max(longest, noticeTime(f.Pauses, f.Every)-time.Second)
 		}
 	}
 	return longest
 }
 
-// noticedIn bounds the time in which a node that is paused periodically finds a silent
+// noticeTime bounds the time in which a node that is paused periodically finds a silent
 // member missing. Two looks are 100 ms apart, plus the pauses between them. Of this time
 // the node counts 120 ms, because it did not run in the rest. The member is missing after
 // 800 ms, and one more millisecond for each millisecond of a pause, at most a second
 // more. The last look must not be late.
-func noticedIn(pause, every time.Duration) time.Duration {
+func noticeTime(pause, every time.Duration) time.Duration {
 	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
 	if pause < detect.DelayTolerance {
 		return time.Second
@@ -200,7 +200,7 @@ func (w *world) indices(names []string) (in []int) {
 // strike applies the faults of one moment.
 func (w *world) strike(at time.Duration, faults []Fault) {
 	before := w.edges()
-	calm := w.calm(at)
+	calm := w.isCalm(at)
 	heals, cuts := false, false
 	for _, f := range faults {
 		switch f.Kind {
@@ -249,7 +249,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			lasts = moving // the node ends after its hand-over
 		}
 	}
-	for range w.parted(linked) {
+	for range w.addedSides(linked) {
 		w.events = append(w.events, event{kind: changed, from: at, to: at + lasts, node: -1})
 	}
 	if nobody || !slices.Contains(w.runs, true) {
@@ -259,10 +259,10 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// parted returns the number of additional sides since before because members ended or
+// addedSides returns the number of additional sides since before because members ended or
 // froze that were the only way between other members. The argument is the result of edges
 // at an earlier time. A node that starts, or is slower, does not count.
-func (w *world) parted(before [][]bool) int {
+func (w *world) addedSides(before [][]bool) int {
 	now := w.edges()
 	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })
 	was, _ := sidesOf(before)
@@ -290,7 +290,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 			w.frozen[i] = false
 			return
 		}
-		add(killed, settling).fresh = w.bare(at, i)
+		add(killed, settling).fresh = w.losesCounts(at, i)
 		w.runs[i], w.frozen[i] = false, false
 		w.leftAt[i] = 0
 	case FaultStart:
@@ -343,10 +343,11 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare reports whether the counts of a member are lost if it dies now. This is the case if the member is
-// frozen or alone on its side. It is also the case if the copies may be incomplete, because another node
-// ended or froze or a link changed shortly before.
-func (w *world) bare(at time.Duration, i int) bool {
+// losesCounts reports whether the counts of a member are lost if it dies now. This is the
+// case if the member is frozen or alone on its side. It is also the case if the copies
+// may be incomplete, because another node ended or froze or a link changed shortly
+// before.
+func (w *world) losesCounts(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||
 		!slices.ContainsFunc(w.members, func(j int) bool { return j != i && edges[i][j] }) ||
@@ -356,33 +357,33 @@ func (w *world) bare(at time.Duration, i int) bool {
 		})
 }
 
-// calm reports whether all members of the roster are on one side, and no earlier event
+// isCalm reports whether all members of the roster are on one side, and no earlier event
 // still has effects.
-func (w *world) calm(at time.Duration) bool {
+func (w *world) isCalm(at time.Duration) bool {
 	side, sides := sidesOf(w.edges())
 	isFelt := func(e event) bool { return e.kind != moved && e.kind != stepped && e.to >= at }
 	isMissing := func(i int) bool { return w.begun[i] && !w.left[i] && side[i] < 0 }
 	return sides <= 1 && !slices.ContainsFunc(w.events, isFelt) && !slices.ContainsFunc(w.members, isMissing)
 }
 
-// heard is the round-trip time, pauses included, below which two nodes stay connected:
-// the next ping is sent at most 330 ms after the last one, and a member is disconnected
-// after 800 ms without an answer.
-const heard = 450 * time.Millisecond
+// disconnectingTrip is the round-trip time, pauses included, at which two nodes become
+// disconnected: the next ping is sent at most 330 ms after the last one, and a member is
+// disconnected after 800 ms without an answer.
+const disconnectingTrip = 450 * time.Millisecond
 
-// pausing returns how much longer a round trip takes because its ends are paused. Like a
+// pauseDelay returns how much longer a round trip takes because its ends are paused. Like a
 // process, a simulated member handles after its pause the timers that were due in the
 // pause, together with all messages that arrived meanwhile. The timers of real frames
 // continue in a pause.
-func (w *world) pausing(i, j int) time.Duration {
+func (w *world) pauseDelay(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]
 	}
 	return max(w.pauses[i], w.pauses[j])
 }
 
-// pauses returns the longest pause of these nodes between two times.
-func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Duration) {
+// longestPause returns the longest pause of these nodes between two times.
+func (c *course) longestPause(from, to time.Duration, nodes ...int) (longest time.Duration) {
 	for i := range c.eras {
 		if e := &c.eras[i]; e.from < to && e.to > from {
 			for _, n := range nodes {
@@ -395,17 +396,17 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 
 // edges reports for each pair of nodes whether they are connected to each other: both
 // nodes run, neither is frozen, the link between them is up in both directions, and a
-// round trip takes less than heard.
+// round trip takes less than disconnectingTrip.
 func (w *world) edges() [][]bool {
 	return relation(len(w.runs), func(i, j int) bool {
 		return w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
-			(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i])+w.pausing(i, j) < heard)
+			(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i])+w.pauseDelay(i, j) < disconnectingTrip)
 	})
 }
 
-// apart reports whether there are two regions such that no node of the first can send to a node of the
-// second.
-func (w *world) apart() bool {
+// areRegionsApart reports whether there are two regions such that no node of the first
+// can send to a node of the second.
+func (w *world) areRegionsApart() bool {
 	up := make(map[[2]string]bool)
 	for i, a := range w.scenario.Nodes {
 		for j, b := range w.scenario.Nodes {
@@ -437,7 +438,7 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 		if !edges[i][i] || side[i] >= 0 {
 			continue
 		}
-		for j, hops := range ways(edges, i) {
+		for j, hops := range pathLengths(edges, i) {
 			if hops >= 0 {
 				side[j] = sides
 			}
@@ -447,8 +448,8 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 	return side, sides
 }
 
-// era adds the era between two faults.
-func (w *world) era(from, to time.Duration) {
+// addEra adds the era between two faults.
+func (w *world) addEra(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
 		from: from, to: to, weighs: slices.Clone(w.weighs),
@@ -456,7 +457,7 @@ func (w *world) era(from, to time.Duration) {
 		hears: relation(len(edges), func(i, j int) bool { return edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0 }),
 	}
 	e.side, e.sides = sidesOf(edges)
-	if w.apart() {
+	if w.areRegionsApart() {
 		w.torn = append(w.torn, span{from, to})
 	}
 	for _, i := range w.members {
@@ -507,7 +508,7 @@ func (w *world) forget(e *era) {
 			if w.lost[i][j] < 0 {
 				w.lost[i][j] = e.from
 			}
-			if w.lost[i][j]+forget < e.to || !w.knows(e.side, i) {
+			if w.lost[i][j]+forget < e.to || !w.knowsMissing(e.side, i) {
 				w.weighs[j] = false
 				ignorant[e.side[i]] = ignorant[e.side[i]] || !w.frozen[j]
 			}
@@ -520,11 +521,11 @@ func (w *world) forget(e *era) {
 	}
 }
 
-// knows reports whether a node on the side of i has met a running node that is elsewhere.
-// In that case the side knows that a member is missing: it has only its share, and a node
-// that joins it has no weight. A node that the side has not met has joined other members
-// meanwhile, and has no weight there either, unless all these are alike.
-func (w *world) knows(side []int, i int) bool {
+// knowsMissing reports whether a node on the side of i has met a running node that is
+// elsewhere. In that case the side knows that a member is missing: it has only its share,
+// and a node that joins it has no weight. A node that the side has not met has joined
+// other members meanwhile, and has no weight there either, unless all these are alike.
+func (w *world) knowsMissing(side []int, i int) bool {
 	return slices.ContainsFunc(w.members, func(k int) bool {
 		return side[k] == side[i] && slices.ContainsFunc(w.members, func(j int) bool {
 			return side[j] != side[i] && w.runs[j] && w.known[k][j]
@@ -547,13 +548,14 @@ func (w *world) meet(side []int) {
 	}
 }
 
-// measureLinks computes the longest round trip of each node, and where checks may time out: on links that
-// lose packets or take too much of Timeout, and beside members that are paused for too long.
+// measureLinks computes the longest round trip of each node, and where checks may time
+// out: on links that lose packets or take too much of Timeout, and beside members that
+// are paused for too long.
 func (w *world) measureLinks(e *era, edges [][]bool) {
 	// A check waits for an owner for three quarters of Timeout, and for a stand-in for
 	// half of it. For a member that is asked after another one, it waits for the
 	// remaining quarter.
-	hops, quarters := time.Duration(max(1, longest(edges))), time.Duration(3)
+	hops, quarters := time.Duration(max(1, diameter(edges))), time.Duration(3)
 	if e.sides > 1 || e.missing {
 		quarters = 2
 	}
@@ -568,7 +570,7 @@ func (w *world) measureLinks(e *era, edges [][]bool) {
 				continue
 			}
 			there, back := w.link[i][j], w.link[j][i]
-			trip, pause := roundTrip(there, back), w.pausing(i, j)
+			trip, pause := roundTrip(there, back), w.pauseDelay(i, j)
 			e.trips[i] = max(e.trips[i], trip)
 			isSlow = isSlow || w.runs[i] && (there.Loss > 0 || back.Loss > 0 || 4*hops*trip >= timeout)
 			if edges[i][j] && pause > 0 {
@@ -600,9 +602,9 @@ func (e *era) count(wanted func(i int) bool) (n int) {
 	return n
 }
 
-// disturbed returns the spans in which messages may be lost or late, or in which a node that ends may
-// have spent units without a grant.
-func (c *course) disturbed() (spans []span) {
+// disturbedSpans returns the spans in which messages may be lost or late, or in which a
+// node that ends may have spent units without a grant.
+func (c *course) disturbedSpans() (spans []span) {
 	for _, e := range c.events {
 		if e.kind != moved && e.kind != stepped {
 			spans = append(spans, span{e.from, e.to})
@@ -617,26 +619,26 @@ func (c *course) disturbed() (spans []span) {
 	return spans
 }
 
-// slowest returns the longest time that a node waits for another node to which it is
+// longestWait returns the longest time that a node waits for another node to which it is
 // connected.
-func (c *course) slowest(e *era) (longest time.Duration) {
+func (c *course) longestWait(e *era) (longest time.Duration) {
 	for _, i := range c.members {
-		longest = max(longest, e.trips[i]+2*c.pauses(e.from, e.to, c.members...))
+		longest = max(longest, e.trips[i]+2*c.longestPause(e.from, e.to, c.members...))
 	}
 	return longest
 }
 
-// longest returns the maximum length of the shortest paths between connected nodes.
-func longest(edges [][]bool) (hops int) {
+// diameter returns the maximum length of the shortest paths between connected nodes.
+func diameter(edges [][]bool) (hops int) {
 	for i := range edges {
-		hops = max(hops, slices.Max(ways(edges, i)))
+		hops = max(hops, slices.Max(pathLengths(edges, i)))
 	}
 	return hops
 }
 
-// ways returns the length of the shortest path from one node to each node, or -1 if there
-// is no path.
-func ways(edges [][]bool, from int) []int {
+// pathLengths returns the length of the shortest path from one node to each node, or -1
+// if there is no path.
+func pathLengths(edges [][]bool, from int) []int {
 	hops := slices.Repeat([]int{-1}, len(edges))
 	hops[from] = 0
 	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
@@ -650,8 +652,8 @@ func ways(edges [][]bool, from int) []int {
 	return hops
 }
 
-// at returns the era at a time.
-func (c *course) at(t time.Duration) *era {
+// eraAt returns the era at a time.
+func (c *course) eraAt(t time.Duration) *era {
 	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return cmp.Compare(e.from, t) })
 	if !found {
 		i--
@@ -659,9 +661,9 @@ func (c *course) at(t time.Duration) *era {
 	return &c.eras[min(max(i, 0), len(c.eras)-1)]
 }
 
-// rank returns the index of the side of a node if the sides are sorted by the number of their nodes, the
-// largest first. Sides of equal size are sorted by their first node. The rank of a node on no side, which is
-// about to leave or freeze, is 0.
+// rank returns the index of the side of a node if the sides are sorted by the number of
+// their nodes, the largest first. Sides of equal size are sorted by their first node. The
+// rank of a node on no side, which is about to leave or freeze, is 0.
 func (e *era) rank(node int) int {
 	if e.side[node] < 0 {
 		return 0

@@ -15,6 +15,6 @@ func TestPausedNodeNoticesAMissingMemberLater(t *testing.T) {
 		{264 * ms, 319 * ms, 3640 * ms},
 		{500 * ms, 10 * time.Second, 2 * time.Second},
 	} {
-		require.Equal(t, c.want, noticedIn(c.pause, c.every), "%v of %v", c.pause, c.every)
+		require.Equal(t, c.want, noticeTime(c.pause, c.every), "%v of %v", c.pause, c.every)
 	}
 }

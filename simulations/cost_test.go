@@ -20,11 +20,11 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var costsOf = flag.String("costs", "3", "of clusters of how many nodes TestWhatNodesCostEachOther tells the costs, separated by commas")
+var costsOf = flag.String("costs", "3", "`numbers` of nodes for which TestCostsOfIdleNodes measures the costs, separated by commas")
 
 // It measures the costs of idle nodes, and how long nodes need to agree. With -costs
 // 3,10,30,100 it prints the table of docs/deploy.md, in some minutes.
-func TestWhatNodesCostEachOther(t *testing.T) {
+func TestCostsOfIdleNodes(t *testing.T) {
 	t.Log("| nodes | bytes a second | messages a second | a join | a crash is noticed | is dead for all | a restart of each in turn |")
 	for text := range strings.SplitSeq(*costsOf, ",") {
 		size, err := strconv.Atoi(text)

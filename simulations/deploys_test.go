@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var deploys = flag.Int("deploys", 0, "play so many deploys, joins and leaves; as many as the run has by itself if 0")
+var deploys = flag.Int("deploys", 0, "play this `number` of deploys, joins and leaves; if 0, the number of the run")
 
 const (
 	deployRate  = 10
@@ -70,7 +70,7 @@ func deploysOf(changes int, seed uint64) (s *Scenario, what []string) {
 }
 
 // Run it with -deploys 1000 for the figure of docs/guarantees.md.
-func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
+func TestDeployAdmitsAtMostOneUnitTooMany(t *testing.T) {
 	t.Parallel()
 	left := *deploys
 	if left == 0 {

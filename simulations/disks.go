@@ -14,23 +14,23 @@ const generations = 2
 
 // disks keeps the snapshots of all hosts across restarts.
 type disks struct {
-	stage *stage
-	of    map[string][]kept // by host, the newest last; guarded by stage.mu
-	loads []load            // guarded by stage.mu
+	stage     *stage
+	snapshots map[string][]keptSnapshot // by host, the newest last; guarded by stage.mu
+	loads     []snapshotLoad            // guarded by stage.mu
 }
 
-// kept is a stored snapshot.
-type kept struct {
+// keptSnapshot is a stored snapshot.
+type keptSnapshot struct {
 	began time.Duration // when its writing began
 	text  []byte
 }
 
-// load records that a node has loaded a snapshot.
-type load struct {
-	of    string        // the node that wrote it
-	began time.Duration // when its writing began
-	by    string        // the node that loaded it
-	ran   time.Duration // when that node ran; never if it has not run
+// snapshotLoad records that a node has loaded a snapshot.
+type snapshotLoad struct {
+	writer string        // the node that wrote it
+	began  time.Duration // when its writing began
+	reader string        // the node that loaded it
+	ran    time.Duration // when that node ran; never if it has not run
 }
 
 // disk is the part of the disks that one host sees: all snapshots if they are shared,
@@ -42,15 +42,15 @@ type disk struct {
 
 // Save implements snapshot.Store.
 func (d disk) Save(_ context.Context, node string, write func(io.Writer) error) error {
-	began := d.stage.now()
+	began := d.stage.elapsed()
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
 		return err
 	}
 	d.stage.mu.Lock()
 	defer d.stage.mu.Unlock()
-	all := append(d.of[node], kept{began, b.Bytes()})
-	d.of[node] = all[max(0, len(all)-generations):]
+	all := append(d.snapshots[node], keptSnapshot{began, b.Bytes()})
+	d.snapshots[node] = all[max(0, len(all)-generations):]
 	return nil
 }
 
@@ -62,8 +62,8 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 			continue
 		}
 		d.stage.mu.Lock()
-		all := slices.Clone(d.of[h.name])
-		d.record(load{of: h.name, by: d.host, ran: never}) // also for a host without snapshots
+		all := slices.Clone(d.snapshots[h.name])
+		d.record(snapshotLoad{writer: h.name, reader: d.host, ran: never}) // also for a host without snapshots
 		d.stage.mu.Unlock()
 		for _, k := range slices.Backward(all) {
 			from := bytes.NewReader(k.text)
@@ -71,7 +71,7 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 			if err == nil {
 				if from.Len() == 0 { // the whole snapshot was read, not only its header
 					d.stage.mu.Lock()
-					d.record(load{h.name, k.began, d.host, never})
+					d.record(snapshotLoad{h.name, k.began, d.host, never})
 					d.stage.mu.Unlock()
 				}
 				break
@@ -83,20 +83,20 @@ func (d disk) Load(_ context.Context, mine func(string) bool, read func(string, 
 }
 
 // record adds a load unless it is present. The caller must hold stage.mu.
-func (d *disks) record(l load) {
+func (d *disks) record(l snapshotLoad) {
 	if !slices.Contains(d.loads, l) {
 		d.loads = append(d.loads, l)
 	}
 }
 
-// runs records that a node runs, so its loads are complete. The caller must hold
+// recordRun records that a node runs, so its loads are complete. The caller must hold
 // stage.mu.
-func (d *disks) runs(host string, now time.Duration) {
+func (d *disks) recordRun(host string, now time.Duration) {
 	if d == nil {
 		return
 	}
 	for i := range d.loads {
-		if l := &d.loads[i]; l.by == host && l.ran == never {
+		if l := &d.loads[i]; l.reader == host && l.ran == never {
 			l.ran = now
 		}
 	}
@@ -106,9 +106,9 @@ func (d *disks) runs(host string, now time.Duration) {
 func (d *disks) drop(host string, all bool) {
 	d.stage.mu.Lock()
 	defer d.stage.mu.Unlock()
-	n := len(d.of[host])
+	n := len(d.snapshots[host])
 	if !all {
 		n = min(n, 1)
 	}
-	d.of[host] = d.of[host][:len(d.of[host])-n]
+	d.snapshots[host] = d.snapshots[host][:len(d.snapshots[host])-n]
 }

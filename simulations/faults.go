@@ -81,7 +81,7 @@ func (s *stage) breakOff(f *Fault) {
 // move records that nodes started or ended. The caller must hold s.mu.
 func (s *stage) move(hosts ...int) {
 	for _, h := range hosts {
-		s.witness.moves = append(s.witness.moves, move{h, s.now()})
+		s.witness.moves = append(s.witness.moves, move{h, s.elapsed()})
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *stage) kill(names []string) {
 		h.kills++
 	}
 	if len(died) > 0 {
-		s.recordEnd(s.now(), false, died...)
+		s.recordEnd(s.elapsed(), false, died...)
 	}
 	s.mu.Unlock()
 	for _, name := range names {
@@ -112,20 +112,20 @@ func (s *stage) kill(names []string) {
 func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 	for _, i := range hosts {
 		h := s.hosts[i]
-		h.runs.end(s.now())
+		h.runs.endCallers(s.elapsed())
 		s.ended.add(h.runs.node)
 		h.runs, h.up = nil, false
 	}
-	s.listen()
+	s.trackAbsences()
 	s.move(hosts...)
-	s.witness.crashes = append(s.witness.crashes, crash{s.now(), hosts, orderly, began})
-	s.stopped(hosts...)
+	s.witness.crashes = append(s.witness.crashes, crash{s.elapsed(), hosts, orderly, began})
+	s.recordOutages(hosts...)
 }
 
 // start starts a node as soon as the previous node on the host has ended. The node
 // receives checks once it answers.
 func (s *stage) start(ctx context.Context, h *host) {
-	s.next(h, func(kills int) {
+	s.schedule(h, func(kills int) {
 		s.mu.Lock()
 		h.up = h.kills == kills
 		up := h.up
@@ -133,7 +133,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if !up {
 			return
 		}
-		s.witness.starts(h.index)
+		s.witness.forgetResets(h.index)
 		n, err := s.cluster.Start(ctx, h.name)
 		if err != nil {
 			return // it was killed while it started, or the run ended
@@ -145,9 +145,9 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.kills == kills {
 			h.runs = p
-			s.disks.runs(h.name, s.now())
+			s.disks.recordRun(h.name, s.elapsed())
 			s.move(h.index)
-			s.listen()
+			s.trackAbsences()
 		}
 		s.mu.Unlock()
 	})
@@ -157,7 +157,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 // node after its callers have their answers. A node that has not left by then ends as if
 // it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
-	s.next(h, func(kills int) {
+	s.schedule(h, func(kills int) {
 		s.mu.Lock()
 		p := h.runs
 		if p != nil {
@@ -169,7 +169,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 		defer cancel()
-		began := s.now()
+		began := s.elapsed()
 		err := p.node.Leave(ctx)
 		for err != nil && !errors.Is(err, weir.ErrClosed) && ctx.Err() == nil {
 			select {
@@ -190,8 +190,8 @@ func (s *stage) leave(ctx context.Context, h *host) {
 	})
 }
 
-// next runs a function when the previous action on the host has ended.
-func (s *stage) next(h *host, do func(kills int)) {
+// schedule runs a function when the previous action on the host has ended.
+func (s *stage) schedule(h *host, do func(kills int)) {
 	before, done := h.busy, make(chan struct{})
 	h.busy = done
 	s.mu.Lock()

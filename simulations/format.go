@@ -49,8 +49,8 @@ const (
 //go:embed scenarios/*.yaml
 var scenarioFiles embed.FS
 
-// bundled returns the scenarios that come with the project, sorted by name.
-func bundled() ([]*Scenario, error) {
+// bundledScenarios returns the scenarios that come with the project, sorted by name.
+func bundledScenarios() ([]*Scenario, error) {
 	files, err := fs.Glob(scenarioFiles, "scenarios/*.yaml") // sorted
 	if err != nil {
 		return nil, err
@@ -119,10 +119,10 @@ func (r *reader) scenario(root strictyaml.Value) {
 	}
 	r.readNodes(top.Get("nodes").Required(), false)
 	r.readNodes(top.Get("later"), true)
-	r.names.nodes = s.all()
+	r.names.nodes = s.allNodes()
 	r.names.regions = slices.DeleteFunc(s.regions(), func(name string) bool { return name == "" })
 	if v := top.Get("wan"); v.Present() {
-		s.WAN = s.wan()
+		s.WAN = s.wanLink()
 		r.fill(v.Map(fieldNames(s.WAN)...), &s.WAN)
 		if s.WAN == (weirtest.Link{}) {
 			v.Errorf("wan takes no time: give it a latency")
@@ -289,7 +289,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 		case FaultLink:
 			link := v.Map(append(fieldNames(f.Link), "from", "to")...)
 			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
-			f.Link = r.s.usual(&f)
+			f.Link = r.s.usualLink(&f)
 			r.fill(link, &f.Link)
 		default:
 			f.Nodes = r.list(v)
@@ -377,7 +377,7 @@ func (r *reader) list(v strictyaml.Value) (names []string) {
 	for _, v := range v.OneOrMore() {
 		name := r.node(v)
 		if slices.Contains(r.names.regions, name) {
-			names = append(names, r.s.of(name)...)
+			names = append(names, r.s.nodesOf(name)...)
 		} else {
 			names = append(names, name)
 		}
@@ -390,8 +390,8 @@ func (s *Scenario) sort() {
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
 
-// readRate reads a number of checks in a time, like 50/s, 3000/m or 5/100ms. It returns the number in a
-// second.
+// readRate reads a number of checks in a time, like 50/s, 3000/m or 5/100ms. It returns
+// the number in a second.
 func readRate(v strictyaml.Value) float64 {
 	const low, high = 0.001, 100_000
 	text := v.Literal()

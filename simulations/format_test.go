@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-func TestEachBundledScenarioReadsBackFromWhatItIsWrittenAs(t *testing.T) {
-	all, err := bundled()
+func TestBundledScenariosReadBackAsWritten(t *testing.T) {
+	all, err := bundledScenarios()
 	require.NoError(t, err)
 	for _, s := range all {
 		again, err := parse(s.Name, s.yaml())
@@ -59,7 +59,7 @@ faults:
   - {at: 69s, slow: west, pauses: 250ms, every: 800ms}
 `
 
-func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
+func TestFileHasEveryScenarioField(t *testing.T) {
 	s, err := parse("some/where/whole.yaml", []byte(whole))
 	require.NoError(t, err)
 	network := weirtest.Link{Latency: time.Millisecond, Jitter: 500 * time.Microsecond, Loss: 0.001, Duplicates: 0.0025}
@@ -124,7 +124,7 @@ load: [{limit: api, rate: 5/s}]
 faults: []
 `
 
-func TestASmallFileIsEnough(t *testing.T) {
+func TestSmallFileIsValid(t *testing.T) {
 	s, err := parse("small.yaml", []byte(small))
 	require.NoError(t, err)
 	require.Equal(t, &Scenario{
@@ -136,7 +136,7 @@ func TestASmallFileIsEnough(t *testing.T) {
 	}, s)
 }
 
-func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T) {
+func TestInvalidFileIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	for _, c := range []struct{ about, old, new, want string }{
 		{"an unknown field", "lasts:", "last:", "x.yaml:1:1: lasts is missing\nx.yaml:2:1: unknown field \"last\": did you mean \"lasts\"?"},
 		{"no end", "lasts: 1m", "lasts: 10ms", `x.yaml:2:8: lasts is 10ms: use 1s to 24h0m0s`},
@@ -230,12 +230,12 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 	}
 }
 
-func TestAFrozenNodeMayBeKilled(t *testing.T) {
+func TestFrozenNodeCanBeKilled(t *testing.T) {
 	_, err := parse("x.yaml", []byte(strings.Replace(small, "faults: []", "faults: [{at: 5s, freeze: beta}, {at: 6s, kill: beta, for: 1s}]", 1)))
 	require.NoError(t, err)
 }
 
-func FuzzNoScenarioFilePanicsAndEachThatIsReadReadsBack(f *testing.F) {
+func FuzzScenarioFileReadsBack(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(small))
 	f.Add(random(1).yaml())

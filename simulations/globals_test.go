@@ -24,7 +24,7 @@ load: [{limit: api, from: eu, rate: 5/s}]
 faults: []
 `
 
-func TestARegionIsNamedWhereItsNodesAre(t *testing.T) {
+func TestRegionNameStandsForItsNodes(t *testing.T) {
 	text := strings.Replace(planetFile, "faults: []", `faults:
   - {at: 5s, split: [eu, us], for: 1s}
   - {at: 10s, cut: {from: eu, to: us}}
@@ -70,7 +70,7 @@ func TestARegionIsNamedWhereItsNodesAre(t *testing.T) {
 	require.Len(t, covers(Fault{}), 6)
 }
 
-func TestAPlanetThatCannotBeMeantIsRefused(t *testing.T) {
+func TestInvalidPlanetIsRefused(t *testing.T) {
 	for _, c := range []struct{ about, old, new, want string }{
 		{"an unknown scope", "scope: global", "scope: globe", `x.yaml:6:48: unknown scope "globe": did you mean "global"?`},
 		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:11: weir: invalid Config: RegionShares has no share of \"\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"eu\", which is neither Region nor one of Regions: remove it, or add the region\nweir: invalid Config: RegionShares names \"us\", which is neither Region nor one of Regions: remove it, or add the region\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
@@ -89,10 +89,10 @@ func TestAPlanetThatCannotBeMeantIsRefused(t *testing.T) {
 	}
 }
 
-// global returns the scenario of told with two regions and a Global limit.
+// global returns a fixture with two regions and a Global limit.
 func global(l weir.Limit, faults ...Fault) *Scenario {
 	l.Name, l.Scope = "l", weir.Global
-	s := told(l, faults...)
+	s := newFixture(l, faults...)
 	s.Nodes = nil
 	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		s.Nodes = append(s.Nodes, Node{Name: name, Region: []string{"east", "west"}[i/3]})
@@ -151,17 +151,17 @@ var costlyScenarios = map[string]string{
 	"follow-the-user":    "region-restart, whose other regions take what a region has, and TestHoldingsFollowDemandThatMoves of package sync",
 	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",
 	"region-one-way":     "region-isolated, and TestHoldingsSumToTheLimitInRandomSchedules of package sync, which cuts one way and loses messages",
-	"region-hours-apart": "region-isolated, and TestALongCutBetweenRegionsTakesNoMoreMemory",
+	"region-hours-apart": "region-isolated, and TestLongRegionCutNeedsNoMoreMemory",
 }
 
-func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
+func TestRegionScenariosKeepEveryPromise(t *testing.T) {
 	t.Parallel()
-	all, err := bundled()
+	all, err := bundledScenarios()
 	require.NoError(t, err)
 	algorithms := make(map[weir.Algorithm]bool)
 	rates := make(map[string]bool)
 	for _, s := range all {
-		if !s.global() {
+		if !s.hasGlobal() {
 			continue
 		}
 		for _, l := range s.Limits {
@@ -192,13 +192,13 @@ func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
 	require.Contains(t, rates, "1000 per 1s")
 }
 
-func TestRandomScenariosOfRegionsHaveEverythingThatMayGoWrong(t *testing.T) {
+func TestRandomRegionScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
 	algorithms := make(map[weir.Algorithm]int)
 	regions, restarts, inside := make(map[int]int), 0, 0
 	for seed := range uint64(300) {
 		s := randomPlanet(seed)
-		require.True(t, s.global(), "seed %d", seed)
+		require.True(t, s.hasGlobal(), "seed %d", seed)
 		regions[len(s.regions())]++
 		cut, hit := false, false
 		for _, f := range s.Faults {
@@ -227,7 +227,7 @@ func TestRandomScenariosOfRegionsHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.True(t, inside > 30 && inside < 120, "%d", inside)
 }
 
-func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
+func TestRegionRunReplaysFromItsSeed(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector has the scheduler pick at random")
 	}
@@ -240,7 +240,7 @@ func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
 }
 
 // A unit is not passed on between regions while all of them ask for it.
-func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
+func TestSmallLimitIsGrantedToContendingRegions(t *testing.T) {
 	t.Parallel()
 	for i, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
 		for j, rate := range []int64{1, 5} {

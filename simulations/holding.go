@@ -34,8 +34,9 @@ const (
 type Held struct {
 	Asked    time.Duration
 	From, To time.Duration // while a caller has the units; equal if no caller has them
-	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process. The units
-	// of the hold are free again at most expiryWithin after Expires, plus the time of a round trip.
+	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process.
+	// The units of the hold are free again at most expiryWithin after Expires, plus the
+	// time of a round trip.
 	Expires time.Duration
 	Wrong   string // the first error of a renewal, except weir.ErrExpired
 	Units   int64
@@ -45,11 +46,11 @@ type Held struct {
 	End     holdEnd
 }
 
-// probeTries is the maximum number of requests of a probe. After a denial by the owner, the probe
-// waits for RetryAfter, at most 1 s, because the owner may not know yet which units other members
-// hold. After a denial by another member, it waits for confirmedWithin, because an answer of the
-// owner may have been lost, and the owner still has to return the units. If a hold is not released
-// at all, each request is denied.
+// probeTries is the maximum number of requests of a probe. After a denial by the owner,
+// the probe waits for RetryAfter, at most 1 s, because the owner may not know yet which
+// units other members hold. After a denial by another member, it waits for
+// confirmedWithin, because an answer of the owner may have been lost, and the owner still
+// has to return the units. If a hold is not released at all, each request is denied.
 const probeTries = 5
 
 // Probe is a request for all units of an in-flight limit after the run, when all units
@@ -93,11 +94,11 @@ func (s *stage) hold(ctx context.Context, q question) {
 	case q.ttl > 0:
 		o.Expires = c.Answered + q.ttl
 		if heard && c.Allowed {
-			s.carry(ctx, q, text, &o)
+			s.runClient(ctx, q, text, &o)
 		}
 	case c.Allowed:
 		o.End = s.keep(p, q.host, h, q.keeps)
-		if o.To = s.now(); o.End == holdReleased {
+		if o.To = s.elapsed(); o.End == holdReleased {
 			h.Release()
 		}
 	}
@@ -113,7 +114,7 @@ func (s *stage) hold(ctx context.Context, q question) {
 // keep waits until a hold ends, but not beyond the end of the run, and returns the
 // reason. The callers of a frozen node are frozen as well.
 func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) holdEnd {
-	due := time.NewTimer(min(keeps, s.Lasts-s.now())) // a hold does not extend the run
+	due := time.NewTimer(min(keeps, s.Lasts-s.elapsed())) // a hold does not extend the run
 	defer due.Stop()
 	for {
 		select {
@@ -124,7 +125,7 @@ func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) ho
 		case <-due.C:
 		}
 		s.mu.Lock()
-		waits := at.runs == p && at.frozen && s.now() < s.Lasts
+		waits := at.runs == p && at.frozen && s.elapsed() < s.Lasts
 		s.mu.Unlock()
 		if !waits {
 			return holdReleased
@@ -133,8 +134,8 @@ func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) ho
 	}
 }
 
-// end records that the callers of a process have ended. The caller must hold s.mu.
-func (p *process) end(now time.Duration) {
+// endCallers records that the callers of a process have ended. The caller must hold s.mu.
+func (p *process) endCallers(now time.Duration) {
 	if p.ended == 0 {
 		p.ended = now
 		close(p.over)
@@ -146,11 +147,11 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 	if !slices.ContainsFunc(s.Limits, inFlightLimit) {
 		return nil
 	}
-	back := s.now() + backWithin
+	back := s.elapsed() + backWithin
 	for _, o := range s.holds {
 		back = max(back, o.Expires+expiryWithin)
 	}
-	time.Sleep(back - s.now())
+	time.Sleep(back - s.elapsed())
 	for i := range s.Limits {
 		if !inFlightLimit(s.limits[i]) {
 			continue
@@ -191,37 +192,37 @@ func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
 }
 
-// has reports whether a caller has the units.
-func (o *Held) has() bool { return o.To > o.From }
+// isHeld reports whether a caller has the units.
+func (o *Held) isHeld() bool { return o.To > o.From }
 
-// whole returns the quiet that contains a span and in which all nodes are connected to
+// wholeQuiet returns the quiet that contains a span and in which all nodes are connected to
 // each other. It returns nil if there is none.
-func (h *asks) whole(quiets []quiet, from, to time.Duration) *quiet {
+func (h *asks) wholeQuiet(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {
-		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreads(q) <= from && to < q.to {
+		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreadTime(q) <= from && to < q.to {
 			return q
 		}
 	}
 	return nil
 }
 
-// spreads returns the maximum time, in a quiet, until the answering member knows the
+// spreadTime returns the maximum time, in a quiet, until the answering member knows the
 // action of a holder.
-func (h *asks) spreads(q *quiet) time.Duration {
-	return spreading + spreads*h.course.pauses(q.from, q.to, h.course.members...)
+func (h *asks) spreadTime(q *quiet) time.Duration {
+	return spreading + spreads*h.course.longestPause(q.from, q.to, h.course.members...)
 }
 
-// heldAtOnce checks each grant against the units that are held at that time.
-func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
+// checkHeld checks each grant against the units that are held at that time.
+func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, h := range r.flights {
 		quiets := h.course.quiets()
 		var active []Held
 		told, toldWhole := false, false
 		for _, g := range h.holds {
-			if !g.has() {
+			if !g.isHeld() {
 				continue
 			}
-			active = slices.DeleteFunc(active, func(o Held) bool { return o.To <= g.Asked || h.stopped(o.Asked, g.From) })
+			active = slices.DeleteFunc(active, func(o Held) bool { return o.To <= g.Asked || h.hasStop(o.Asked, g.From) })
 			active = append(active, g)
 			since, now, before := g.Asked, int64(0), g.Units
 			for _, o := range active {
@@ -233,9 +234,9 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 					before += o.Units
 				}
 			}
-			if before > h.l.Rate && !toldWhole && h.whole(quiets, g.Asked, g.From) != nil {
+			if before > h.l.Rate && !toldWhole && h.wholeQuiet(quiets, g.Asked, g.From) != nil {
 				toldWhole = true
-				broken(g.From, "%v: %d units were granted at %s, asked at %v, and %d are held then: all nodes hear each other",
+				broken(g.From, "%v: %d units were granted at %s, asked at %v, and %d are held then: all nodes are connected to each other",
 					h, g.Units, r.Scenario.Nodes[g.Node].Name, g.Asked, before)
 			}
 			if now <= h.l.Rate || told {
@@ -246,31 +247,31 @@ func heldAtOnce(r *trial, broken func(time.Duration, string, ...any)) {
 			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // a crash takes no counts of an owner here, and clocks have no effect
 			if allowed := s.bound(l) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
-				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.row())
+				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.rowName())
 			}
 		}
 	}
 }
 
-// stopped reports whether all nodes of the region stopped in a time. In that case the holds
+// hasStop reports whether all nodes of the region stopped in a time. In that case the holds
 // of clients are lost.
-func (h *asks) stopped(from, to time.Duration) bool {
+func (h *asks) hasStop(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
 
 // granted returns the number of units that were granted between two times.
 func (h *asks) granted(from, to time.Duration) (units int64) {
 	for _, o := range h.holds {
-		if o.has() && o.From >= from && o.From <= to {
+		if o.isHeld() && o.From >= from && o.From <= to {
 			units += o.Units
 		}
 	}
 	return units
 }
 
-// still returns the quiets in which no authority moves. Nodes that started while members
-// were missing join when these members return.
-func (h *asks) still() []quiet {
+// stillQuiets returns the quiets in which no authority moves. Nodes that started while
+// members were missing join when these members return.
+func (h *asks) stillQuiets() []quiet {
 	quiets := h.course.quiets()
 	for i := range quiets {
 		q := &quiets[i]
@@ -281,16 +282,16 @@ func (h *asks) still() []quiet {
 	return quiets
 }
 
-// back returns the time at which the units of a hold are back at the latest.
-func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
+// backBy returns the time at which the units of a hold are back at the latest.
+func (h *asks) backBy(o *Held, still []quiet, lossy bool) time.Duration {
 	switch {
 	case o.Expires > 0:
-		return o.Expires + expiryWithin + h.course.slowest(h.course.at(o.Expires))
+		return o.Expires + expiryWithin + h.course.longestWait(h.course.eraAt(o.Expires))
 	case o.End == holdLeft:
 		return o.To + leaveWithin + backWithin
 	case o.End == holdReleased && !lossy:
-		if q := h.whole(still, o.Asked, o.To); q != nil && h.course.pauses(q.from, q.to, h.course.members...) == 0 {
-			if by := o.To + h.course.slowest(q.era) + scheduling; by < q.to {
+		if q := h.wholeQuiet(still, o.Asked, o.To); q != nil && h.course.longestPause(q.from, q.to, h.course.members...) == 0 {
+			if by := o.To + h.course.longestWait(q.era) + scheduling; by < q.to {
 				return by
 			}
 		}
@@ -298,10 +299,10 @@ func (h *asks) back(o *Held, still []quiet, lossy bool) time.Duration {
 	return o.To + backWithin
 }
 
-// givenBack checks that the units of a denied request did not have room: the other units
-// were held, or may not have been back yet. After the end of all holds, no units may be
-// held.
-func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
+// checkGivenBack checks that the units of a denied request did not have room: the other
+// units were held, or may not have been back yet. After the end of all holds, no units
+// may be held.
+func checkGivenBack(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, p := range r.Probes {
 		eras := r.courses[r.Scenario.Nodes[p.Node].Region].eras
 		if l := &r.Scenario.Limits[p.Limit]; r.Unsettled == "" && !p.Allowed && eras[len(eras)-1].nodes() >= r.Scenario.Expect {
@@ -309,11 +310,11 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 				l.Name, p.Key, p.Left, l.Rate, r.Scenario.Nodes[p.Node].Name, backWithin, p.Err)
 		}
 	}
-	if r.evicts() {
+	if r.mayEvict() {
 		return // a node has room for a bounded number of holds
 	}
 	for _, h := range r.flights {
-		quiets, still := h.course.quiets(), h.still()
+		quiets, still := h.course.quiets(), h.stillQuiets()
 		lossy := h.course.scenario.Network.Loss > 0
 		at, active := 0, []Held(nil)
 		slices.SortStableFunc(h.holds, func(a, b Held) int { return cmp.Compare(a.Asked, b.Asked) })
@@ -325,10 +326,10 @@ func givenBack(r *trial, broken func(time.Duration, string, ...any)) {
 			for ; at < len(h.holds) && h.holds[at].Asked <= c.Answered; at++ {
 				active = append(active, h.holds[at])
 			}
-			active = slices.DeleteFunc(active, func(o Held) bool { return h.back(&o, still, lossy) < c.Asked })
-			q := h.whole(quiets, c.Asked, c.Answered)
-			if q == nil || q.missing || h.course.below(q) || h.course.pauses(q.from, q.to, h.course.members...) > 0 ||
-				h.course.joins(q) && c.Asked < q.from+moving+settling {
+			active = slices.DeleteFunc(active, func(o Held) bool { return h.backBy(&o, still, lossy) < c.Asked })
+			q := h.wholeQuiet(quiets, c.Asked, c.Answered)
+			if q == nil || q.missing || h.course.isBelowRoster(q) || h.course.longestPause(q.from, q.to, h.course.members...) > 0 ||
+				h.course.awaitsJoins(q) && c.Asked < q.from+moving+settling {
 				continue
 			}
 			units := int64(0)

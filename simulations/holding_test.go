@@ -12,7 +12,7 @@ import (
 
 // flight returns a scenario of five nodes and an in-flight limit of ten units.
 func flight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
-	s := told(weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: p}, faults...)
+	s := newFixture(weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: p}, faults...)
 	s.Loads = []Load{{Limit: "streams", Rate: 1, Keeps: time.Second}}
 	return s
 }
@@ -24,7 +24,7 @@ func holder(node int16, units int64, from, to float64) Held {
 	return Held{Asked: at(from) - time.Millisecond, From: at(from), To: at(to), Units: units, Node: node}
 }
 
-func TestHoldsAreJudgedByWhatIsHeldThen(t *testing.T) {
+func TestHoldsAreJudgedByUnitsHeldAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy weir.PartitionPolicy
@@ -84,9 +84,9 @@ func TestUnitsAreBackInTime(t *testing.T) {
 	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that never comes back")
 }
 
-func TestReservationsAreJudgedByWhatTheyCameTo(t *testing.T) {
+func TestReservationsAreJudgedByTheirSettlements(t *testing.T) {
 	budget := func(faults ...Fault) *Scenario {
-		s := told(weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FairShare}, faults...)
+		s := newFixture(weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FairShare}, faults...)
 		s.Loads = []Load{{Limit: "tokens", Rate: 1, Units: 10, Settles: time.Second}}
 		return s
 	}
@@ -119,12 +119,12 @@ func TestReservationsAreJudgedByWhatTheyCameTo(t *testing.T) {
 	}
 }
 
-func TestTheScenariosOfHoldsAndReservationsBreakNothing(t *testing.T) {
+func TestHoldAndReservationScenariosKeepEveryPromise(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"requests-in-flight", "token-budget"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := find(name)
+			s, err := findScenario(name)
 			require.NoError(t, err)
 			if name == "token-budget" {
 				s.Lasts = time.Duration(testenv.PickFull(t, 40, 60)) * time.Second // the only fault begins at 20 s

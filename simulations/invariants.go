@@ -31,7 +31,7 @@ const (
 	equalReplicas        = "equal replicas"
 	accounted            = "accounted"
 	shareGrant           = "share"
-	nobodyGone           = "nobody gone"
+	absenceInvariant     = "no absence"
 	exactInvariant       = "exact"
 	heldInvariant        = "held"
 	lostInvariant        = "not lost"
@@ -41,21 +41,21 @@ const (
 
 // invariants are in the order in which verdicts are printed.
 var invariants = []invariant{
-	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounded},
-	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
-	{promptInvariant, "no check takes longer than Timeout, or twice that beside members that report delays", prompt},
-	{noErrors, "no check has an error for an answer", errorless},
-	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
-	{oneAuthority, "one node has authority over a key in the end", authorities},
-	{equalReplicas, "the stand-in's copy is what the owner counted, or was given back of", replicas},
-	{accounted, "in the end the owner counts what was admitted since the last reset, each unit once", accounts},
-	{shareGrant, "a cluster grants a limit, and a side its share, less 5 %, where more is asked of it", shareGrants},
-	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits; with real gossip from 15 s on", exacts},
-	{nobodyGone, "a node that runs, and is not cut off or frozen, is connected to all others, however slow it is", present},
-	{heldInvariant, "no more of an in_flight limit is granted than is left, and in an outage no more is held at once than the guarantees table allows", heldAtOnce},
-	{lostInvariant, "a client's hold is not lost within its ttl, whatever nodes are deployed, crash or freeze one at a time", notLost},
-	{backInvariant, "units of an in_flight limit are back as they are released, 12 s after that or their holder's end if authority moves", givenBack},
-	{settledOnceInvariant, "a reservation is settled once, and where nothing fails what is spent is what was settled, to the unit", settledOnce},
+	{boundInvariant, "no window of a limit's Per holds more units than the guarantees table allows", checkBounds},
+	{anyTime, "while nothing changes, a bucket admits at most its Burst and the inflow, in any time", checkAnyTime},
+	{promptInvariant, "no check takes longer than Timeout, or than twice Timeout while members report delays", checkPrompt},
+	{noErrors, "no check returns an error", checkErrors},
+	{settledInvariant, "after all faults have ended, the nodes see each other and have sent all counts", checkSettled},
+	{oneAuthority, "at the end, one node has authority over each key", checkAuthorities},
+	{equalReplicas, "the copy of the stand-in equals the count of the owner, or lacks refunds that a crash may have taken", checkReplicas},
+	{accounted, "at the end, the owner counts the units that were admitted since the last reset, each unit once", checkAccounts},
+	{shareGrant, "a cluster grants a limit, and a side its share, less 5 %, if checks ask for more", checkShares},
+	{exactInvariant, "until the first fault other than slowness, the owner of a key decides all checks if pauses are shorter than waits; with real gossip from 15 s on", checkExact},
+	{absenceInvariant, "a running node that is not cut off or frozen is connected to all other nodes, however slow it is", checkAbsences},
+	{heldInvariant, "no more units of an in_flight limit are granted than are free, and during an outage no more are held at once than the guarantees table allows", checkHeld},
+	{lostInvariant, "the hold of a client is not lost within its ttl while nodes are deployed, crash or freeze one at a time", checkNotLost},
+	{backInvariant, "units of an in_flight limit are free when they are released; if authority moves, 12 s after that or after the end of their holder", checkGivenBack},
+	{settledOnceInvariant, "a reservation is settled once, and without faults the spent units are exactly the settled units", checkSettledOnce},
 }
 
 // trial is a journal, sorted and grouped for the judge.
@@ -91,7 +91,7 @@ func newTrial(j *Journal) *trial {
 			r.courses[n.Region] = courseOf(j.Scenario, n.Region, end)
 		}
 	}
-	if j.Scenario.global() {
+	if j.Scenario.hasGlobal() {
 		r.planet = planetOf(j.Scenario, r.courses)
 	}
 	of := make(map[subject]*asks)
@@ -148,9 +148,9 @@ func (a *asks) String() string {
 	return s
 }
 
-// bounded checks that the units in each window of Per do not exceed the bound of its situation. A healthy cluster
-// has the lowest bound.
-func bounded(r *trial, broken func(time.Duration, string, ...any)) {
+// checkBounds checks that the units in each window of Per do not exceed the bound of its
+// situation. A healthy cluster has the lowest bound.
+func checkBounds(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		var worst window
 		var worstAllowed int64
@@ -167,7 +167,7 @@ func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.c, row.row())
+				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.c, row.rowName())
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (c *course) quiets() (all []quiet) {
 	return all
 }
 
-func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
+func checkAnyTime(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		if !isBucket(a.l) || a.planet != nil {
 			continue
@@ -211,7 +211,7 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 			// asked in it.
 			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
 				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
-					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
+					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.rowName())
 			}
 		}
 	}
@@ -225,10 +225,10 @@ const spreading = 200 * time.Millisecond
 // the spend before it is acknowledged.
 const spreads = 4
 
-// exacts checks that the owner decides each check before the first fault other than slowness.
-// With real gossip it ignores the first seconds of a run, because the nodes have just started and the
-// connections may report a member later than gossip.
-func exacts(r *trial, broken func(time.Duration, string, ...any)) {
+// checkExact checks that the owner decides each check before the first fault other than
+// slowness. With real gossip it ignores the first seconds of a run, because the nodes
+// have just started and the connections may report a member later than gossip.
+func checkExact(r *trial, broken func(time.Duration, string, ...any)) {
 	begin, end := time.Duration(0), never
 	if r.Scenario.Gossip {
 		begin = moving
@@ -253,7 +253,7 @@ func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 	}
 	if first != nil {
-		broken(first.Answered, "%d checks were not decided by who has authority; the first at %s, asked at %v, as %v",
+		broken(first.Answered, "%d checks were not decided by the member with authority; the first at %s, asked at %v, as %v",
 			others, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
 	}
 }
@@ -261,24 +261,24 @@ func exacts(r *trial, broken func(time.Duration, string, ...any)) {
 // isWhole reports whether a time lies in a quiet in which no member is missing.
 func (c *course) isWhole(from, to time.Duration) bool {
 	return slices.ContainsFunc(c.quiets(), func(q quiet) bool {
-		return from >= q.from && to < q.to && q.sides == 1 && !q.missing && !c.below(&q)
+		return from >= q.from && to < q.to && q.sides == 1 && !q.missing && !c.isBelowRoster(&q)
 	})
 }
 
 // scheduling is the time of goroutines that share an instant of virtual time.
 const scheduling = time.Millisecond
 
-// prompt checks how long checks took. The guarantee is Timeout, and up to one Timeout
+// checkPrompt checks how long checks took. The guarantee is Timeout, and up to one Timeout
 // more while a member that is asked reports a scheduling delay, in addition to the time
 // in which the asking node was paused.
-func prompt(r *trial, broken func(time.Duration, string, ...any)) {
-	timeout, delays := timeoutOf(r.Scenario), r.Scenario.delays()
+func checkPrompt(r *trial, broken func(time.Duration, string, ...any)) {
+	timeout, delays := timeoutOf(r.Scenario), r.Scenario.mayDelay()
 	var slowest *Check
 	slow := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		most := timeout
-		if delays || r.Scenario.connects(c.Asked) {
+		if delays || r.Scenario.isConnecting(c.Asked) {
 			most *= 2
 		}
 		took := c.Answered - c.Asked - scheduling
@@ -295,10 +295,11 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// pausesDuring bounds how long the node of a check was paused while it ran for the given time.
+// pausesDuring bounds how long the node of a check was paused while it ran for the given
+// time.
 func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Duration) {
 	node := r.Scenario.Nodes[c.Node]
-	if r.courses[node.Region].pauses(c.Asked, c.Answered, int(c.Node)) == 0 {
+	if r.courses[node.Region].longestPause(c.Asked, c.Answered, int(c.Node)) == 0 {
 		return 0
 	}
 	for i := range r.Scenario.Faults {
@@ -309,24 +310,25 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// delays reports whether a node of the scenario may be delayed at any time: it is paused or frozen,
-// or the network is slow. With real gossip, each new connection may be slow.
-func (s *Scenario) delays() bool {
+// mayDelay reports whether a node of the scenario may be delayed at any time: it is
+// paused or frozen, or the network is slow. With real gossip, each new connection may be
+// slow.
+func (s *Scenario) mayDelay() bool {
 	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
 	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= detect.DelayTolerance
 }
 
-// connects reports whether a node has started or a split has healed less than 2 s before at. Members
-// then open connections. The first round trip on a connection counts as a delay, and it is long if
-// a packet is lost or a link is slow.
-func (s *Scenario) connects(at time.Duration) bool {
+// isConnecting reports whether a node has started or a split has healed less than 2 s
+// before at. Members then open connections. The first round trip on a connection counts
+// as a delay, and it is long if a packet is lost or a link is slow.
+func (s *Scenario) isConnecting(at time.Duration) bool {
 	const fresh = 2 * time.Second
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return (f.Kind == FaultStart || f.Kind == FaultHeal) && f.At <= at && at < f.At+fresh
 	})
 }
 
-func errorless(r *trial, broken func(time.Duration, string, ...any)) {
+func checkErrors(r *trial, broken func(time.Duration, string, ...any)) {
 	var first *Check
 	errs := 0
 	for i := range r.Checks {
@@ -341,13 +343,13 @@ func errorless(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-func settled(r *trial, broken func(time.Duration, string, ...any)) {
+func checkSettled(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.Unsettled != "" {
-		broken(r.Scenario.Lasts, "two minutes after everything was made whole: %s", r.Unsettled)
+		broken(r.Scenario.Lasts, "two minutes after all faults ended: %s", r.Unsettled)
 	}
 }
 
-func authorities(r *trial, broken func(time.Duration, string, ...any)) {
+func checkAuthorities(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, e := range r.Ends {
 		if len(e.Owners) == 1 {
 			continue
@@ -360,29 +362,29 @@ func authorities(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-func replicas(r *trial, broken func(time.Duration, string, ...any)) {
+func checkReplicas(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, e := range r.Ends {
-		if e.Replica >= 0 && !r.evicts() && (e.Replica < e.Used || e.Replica > e.Used+e.Regained) {
-			broken(r.Scenario.Lasts, "key %d of the witness: the owner counted %d units, who stood in for it %d; the word that %d were given back may be lost", e.Key, e.Used, e.Replica, e.Regained)
+		if e.Replica >= 0 && !r.mayEvict() && (e.Replica < e.Used || e.Replica > e.Used+e.Regained) {
+			broken(r.Scenario.Lasts, "key %d of the witness: the owner counted %d units, and its stand-in %d; a crash may have taken refunds of %d", e.Key, e.Used, e.Replica, e.Regained)
 		}
 	}
 }
 
-// evicts reports whether nodes may evict the counts of the witness. They use almost
+// mayEvict reports whether nodes may evict the counts of the witness. They use almost
 // nothing of its limit, and begin again after an eviction.
-func (r *trial) evicts() bool { return r.Scenario.MaxKeys > 0 }
+func (r *trial) mayEvict() bool { return r.Scenario.MaxKeys > 0 }
 
-func accounts(r *trial, broken func(time.Duration, string, ...any)) {
+func checkAccounts(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, e := range r.Ends {
 		if e.Reset < e.Known {
-			broken(r.Scenario.Lasts, "key %d of the witness: the owner knows of the reset %d, where one that lives knew of %d", e.Key, e.Reset, e.Known)
+			broken(r.Scenario.Lasts, "key %d of the witness: the owner knows of reset %d, but a living node knew of reset %d", e.Key, e.Reset, e.Known)
 			continue
 		}
-		if least, most := e.Spent-e.Lost, e.Spent+e.Regained+e.Stale; !r.evicts() && (e.Used < least || e.Used > most) {
+		if least, most := e.Spent-e.Lost, e.Spent+e.Regained+e.Stale; !r.mayEvict() && (e.Used < least || e.Used > most) {
 			broken(r.Scenario.Lasts, "key %d of the witness: %d units spent since reset %d, %d counted in the end, %d to %d allowed", e.Key, e.Spent, e.Reset, e.Used, least, most)
 		}
 		if e.Total < e.Granted || e.Total > e.Granted+e.Ungranted {
-			broken(r.Scenario.Lasts, "key %d of the witness: %d units granted, %d spent, where %d may have been that nobody was granted", e.Key, e.Granted, e.Total, e.Ungranted)
+			broken(r.Scenario.Lasts, "key %d of the witness: %d units granted, %d spent; %d may have been spent without a grant", e.Key, e.Granted, e.Total, e.Ungranted)
 		}
 	}
 }
@@ -402,7 +404,7 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 	last := from
 	slot := a.l.Per / slotsInPer
 	slots := make([]int64, (to-from)/slot)
-	for _, at := range a.since(a.of, from) {
+	for _, at := range a.askedSince(a.of, from) {
 		c := &a.checks[at]
 		if c.Asked >= to {
 			break
@@ -429,58 +431,58 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 	return d
 }
 
-// due returns the number of units that a limit of this rate grants at least in a span, if
-// checks of one size ask for more than it can grant. With any algorithm, units come back
-// once in a Per and the longest gap between checks. A part of the first and of the last
-// round may lie outside the span, and each round may leave less than a check.
-func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
+// minGrants returns the number of units that a limit of this rate grants at least in a
+// span, if checks of one size ask for more than it can grant. With any algorithm, units
+// come back once in a Per and the longest gap between checks. A part of the first and of
+// the last round may lie outside the span, and each round may leave less than a check.
+func minGrants(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rounds := float64(span) / float64(l.Per)
 	return float64(rate)*((1-float64(d.gap)/float64(l.Per))*rounds-2) - float64(d.largest)*rounds
 }
 
-// recovered returns how long after an event a count may still be full of earlier
+// recoveryTime returns how long after an event a count may still be full of earlier
 // admissions, if only this part of the limit flows back.
-func recovered(l *weir.Limit, part int64) time.Duration {
+func recoveryTime(l *weir.Limit, part int64) time.Duration {
 	if isBucket(l) && part > 0 {
 		return time.Duration(2 * float64(capacity(l)) / float64(part) * float64(l.Per))
 	}
 	return 2 * l.Per
 }
 
-// saturated reports whether the checks asked, at all times, for more than this part of a
+// isSaturated reports whether the checks asked, at all times, for more than this part of a
 // limit can grant, and often enough that a bucket never overflows meanwhile.
-func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
+func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
 	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
 		return false
 	}
 	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
 }
 
-// below reports whether fewer nodes are on a side than the roster, or Expect, has: then
-// no node has the whole limit.
-func (c *course) below(q *quiet) bool {
+// isBelowRoster reports whether fewer nodes are on a side than the roster, or Expect,
+// has: then no node has the whole limit.
+func (c *course) isBelowRoster(q *quiet) bool {
 	return q.roster > q.nodes()
 }
 
-// joins reports whether the roster is below Expect until nodes have joined that started
-// while members were missing. No node joins while ranges are abandoned.
-func (c *course) joins(q *quiet) bool {
+// awaitsJoins reports whether the roster is below Expect until nodes have joined that
+// started while members were missing. No node joins while ranges are abandoned.
+func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
-// shareGrants checks the sides of each quiet in which a member is missing. It also checks
+// checkShares checks the sides of each quiet in which a member is missing. It also checks
 // the quiet at the end of the run, if all nodes of the roster run and are connected to
 // each other.
-func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
+func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		if a.planet != nil {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
-		if stepsBack(r.Scenario) || r.Scenario.reserves(a.l.Name) {
+		if stepsBack(r.Scenario) || r.Scenario.hasReservations(a.l.Name) {
 			continue // units do not recover until the clock reaches its old time again
 		}
 		for _, q := range a.course.quiets() {
-			whole := q.sides == 1 && !q.missing && !a.course.below(&q)
+			whole := q.sides == 1 && !q.missing && !a.course.isBelowRoster(&q)
 			if whole && q.to != a.course.end() || !whole && q.leftApart {
 				continue
 			}
@@ -488,18 +490,18 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				k := q.count(func(i int) bool { return q.side[i] == side && q.weighs[i] })
 				from, part, depth := q.from, a.l.Rate, capacity(a.l)
 				if !whole {
-					part, depth = share(a.l, k, q.roster)
-				} else if a.course.joins(&q) {
+					part, depth = minShare(a.l, k, q.roster)
+				} else if a.course.awaitsJoins(&q) {
 					from += moving + settling
 				}
-				from, to := from+recovered(a.l, part), min(q.to, r.Scenario.Lasts)
+				from, to := from+recoveryTime(a.l, part), min(q.to, r.Scenario.Lasts)
 				if part <= 0 || to-from < 2*a.l.Per {
 					continue
 				}
 				d := a.demand(from, to, func(node int16) bool { return q.side[node] == side })
-				least := 0.95*due(a.l, part, to-from, d) - float64(k)
-				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
-					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
+				least := 0.95*minGrants(a.l, part, to-from, d) - float64(k)
+				if d.isSaturated(a.l, part, depth) && float64(d.granted) < least {
+					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked for and %.0f are due: its share is %d",
 						a, d.granted, from, to, k, q.roster, d.offered, least, part)
 				}
 			}
@@ -511,10 +513,10 @@ func stepsBack(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 }
 
-// share returns the units of Rate and of the capacity that a side of k of n members may
+// minShare returns the units of Rate and of the capacity that a side of k of n members may
 // spend at least. It uses the guarantees table, and for FairShare the least that ring
 // order can give to k members. A share without capacity grants nothing.
-func share(l *weir.Limit, k, n int) (rate, most int64) {
+func minShare(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {
 		case l.Partition == weir.FailOpen || l.Partition != weir.FairShare && 2*k > n:

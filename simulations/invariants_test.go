@@ -15,11 +15,11 @@ import (
 
 const ms = time.Millisecond
 
-// told returns a scenario of five nodes and one limit. It is not played: a test supplies
-// the results.
-func told(l weir.Limit, faults ...Fault) *Scenario {
+// newFixture returns a scenario of five nodes and one limit. It is not played: a test
+// supplies the results.
+func newFixture(l weir.Limit, faults ...Fault) *Scenario {
 	s := &Scenario{
-		Name: "told", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Settings: Settings{Forget: 5 * time.Minute},
+		Name: "fixture", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Settings: Settings{Forget: 5 * time.Minute},
 		Limits: []weir.Limit{l}, Faults: faults,
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -41,8 +41,8 @@ func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) 
 	return checks
 }
 
-// asked returns the same checks, of which it allows one in among.
-func asked(every, among int, from, to time.Duration, node int16) []Check {
+// spreadDenied returns the same checks, of which it allows one in among.
+func spreadDenied(every, among int, from, to time.Duration, node int16) []Check {
 	checks := spread(every, from, to, node)
 	for i := range checks {
 		checks[i].Allowed = i%among == 0
@@ -59,7 +59,7 @@ func journal(s *Scenario, checks ...[]Check) *Journal {
 func brokenOf(j *Journal, invariant string) (says []string) {
 	for _, b := range judge(j) {
 		if b.Invariant == invariant {
-			says = append(says, b.Says)
+			says = append(says, b.Finding)
 		}
 	}
 	return says
@@ -175,7 +175,7 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		}, begins, 160},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := told(row.l, row.faults...)
+			s := newFixture(row.l, row.faults...)
 			if row.change != nil {
 				row.change(s)
 			}
@@ -193,16 +193,16 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	}
 }
 
-func TestWhatIsInFlightAtACrashIsAllowed(t *testing.T) {
+func TestUnitsInFlightAtCrashAreAllowed(t *testing.T) {
 	l := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second}
-	s := told(l, Fault{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"a"}})
+	s := newFixture(l, Fault{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"a"}})
 	before := spread(170, 9100*ms, 9900*ms)
 	require.Empty(t, brokenOf(journal(s, before, spread(30, 10*time.Second-100*time.Microsecond, 10*time.Second)), boundInvariant))
 	require.NotEmpty(t, brokenOf(journal(s, before, spread(30, 9950*ms, 9951*ms)), boundInvariant))
 }
 
-func TestABucketIsHeldToAnyTime(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
+func TestBucketIsJudgedInAnyTime(t *testing.T) {
+	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
 	paced := spread(100, 2100*ms, 12100*ms)
 	require.Empty(t, judge(journal(s, spread(20, 2*time.Second, 2*time.Second), paced)))
 	require.NotEmpty(t, brokenOf(journal(s, spread(21, 2*time.Second, 2*time.Second), paced), anyTime))
@@ -211,24 +211,24 @@ func TestABucketIsHeldToAnyTime(t *testing.T) {
 	require.Empty(t, brokenOf(extra, boundInvariant), "a window of Per alone does not show it")
 }
 
-func TestAWholeClusterGrantsTheLimit(t *testing.T) {
+func TestWholeClusterGrantsTheLimit(t *testing.T) {
 	for _, algorithm := range []weir.Algorithm{weir.SlidingLog, weir.SlidingWindow, weir.FixedWindow, weir.TokenBucket} {
 		for _, faults := range [][]Fault{nil, {splitAt10, healAt25}} {
-			s := told(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
-			require.Empty(t, brokenOf(journal(s, asked(40*800, 4, 0, s.Lasts, 0)), shareGrant), algorithm)
-			require.NotEmpty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), shareGrant), algorithm)
+			s := newFixture(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
+			require.Empty(t, brokenOf(journal(s, spreadDenied(40*800, 4, 0, s.Lasts, 0)), shareGrant), algorithm)
+			require.NotEmpty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), algorithm)
 			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "no more is asked than that")
 		}
 	}
-	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
-	require.Empty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "it is not whole again")
+	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
+	require.Empty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "it is not whole again")
 }
 
-func TestASideGrantsItsShare(t *testing.T) {
+func TestSideGrantsItsShare(t *testing.T) {
 	for policy, parts := range map[weir.PartitionPolicy][2]int{ // shares of 200 that a side of two members and a side of three grant
 		weir.FairShare: {80, 120}, weir.MajorityShare: {80, 200}, weir.FailClosed: {0, 200}, weir.FailOpen: {200, 200},
 	} {
-		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: policy}, splitAt10)
+		s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: policy}, splitAt10)
 		for side, part := range parts {
 			granted := func(part int) *Journal {
 				other := spread(parts[1-side]*40, 0, s.Lasts, int16(3-3*side))
@@ -251,7 +251,7 @@ func TestASideGrantsItsShare(t *testing.T) {
 }
 
 func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+	s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
 	check := Check{Asked: time.Second, Answered: time.Second + 101*ms, Units: 1}
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Answered++
@@ -273,7 +273,7 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.Len(t, brokenOf(journal(s, []Check{check}), noErrors), 1)
 }
 
-func TestANodeThatRunsIsHeardByAllOthers(t *testing.T) {
+func TestRunningNodeIsConnectedToAllNodes(t *testing.T) {
 	slow := func(pauses time.Duration) Fault {
 		return Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "b", "c", "d", "e"}, Pauses: pauses, Every: time.Second}
 	}
@@ -302,15 +302,15 @@ func TestANodeThatRunsIsHeardByAllOthers(t *testing.T) {
 		{"it has just started", nil, absence{By: 0, Of: 1, Both: 11 * time.Second, From: from, To: to}, true},
 		{"it has started", nil, absence{By: 0, Of: 1, Both: 9 * time.Second, From: from, To: to}, false},
 	} {
-		j := journal(told(weir.Limit{Name: "l", Rate: 10, Per: time.Second}, c.faults...))
+		j := journal(newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second}, c.faults...))
 		require.Empty(t, judge(j), c.name)
 		j.Absences = []absence{c.absence}
-		require.Equal(t, c.holds, len(brokenOf(j, nobodyGone)) == 0, c.name)
+		require.Equal(t, c.holds, len(brokenOf(j, absenceInvariant)) == 0, c.name)
 	}
 }
 
-func TestAnOwnerDecidesWhereNodesAreSlowAtMost(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+func TestOwnerDecidesWhileNodesAreOnlySlow(t *testing.T) {
+	s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
 		Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 60 * ms, Every: 100 * ms},
 		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 80 * ms, Every: 100 * ms},
 		Fault{At: 30 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}},
@@ -326,13 +326,13 @@ func TestAnOwnerDecidesWhereNodesAreSlowAtMost(t *testing.T) {
 	}
 }
 
-func TestWithRealGossipNodesHaveJustStartedWhenARunBegins(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+func TestGossipRunBeginsWithJustStartedNodes(t *testing.T) {
+	s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
 	s.Gossip = true
 	for at, holds := range map[time.Duration]bool{0: true, 9 * time.Second: true, 11 * time.Second: false} {
 		j := journal(s, nil)
 		j.Absences = []absence{{By: 0, Of: 1, From: at, To: at + ms}}
-		require.Equal(t, holds, len(brokenOf(j, nobodyGone)) == 0, at)
+		require.Equal(t, holds, len(brokenOf(j, absenceInvariant)) == 0, at)
 	}
 	for at, holds := range map[time.Duration]bool{0: true, 14 * time.Second: true, 16 * time.Second: false} {
 		check := Check{Asked: at, Answered: at + ms, Units: 1, Allowed: true, Source: weir.StandIn}
@@ -340,12 +340,12 @@ func TestWithRealGossipNodesHaveJustStartedWhenARunBegins(t *testing.T) {
 	}
 }
 
-func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {
+func TestJudgeHasTheDefaultTimeout(t *testing.T) {
 	require.ErrorContains(t, weir.Config{Timeout: -1}.Validate(), fmt.Sprintf("use 0 for %v,", timeoutOf(&Scenario{})))
 }
 
-func TestTheEndIsInOrder(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+func TestEndingsAreJudged(t *testing.T) {
+	s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
 	fine := Ending{Key: 3, Spent: 100, Total: 100, Granted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
 	for _, c := range []struct {
 		name   string
@@ -395,11 +395,11 @@ func TestTheEndIsInOrder(t *testing.T) {
 }
 
 // It counts the units in windows and spans in a simple, slow way.
-func TestWindowsAreCountedAsTheSlowWayDoes(t *testing.T) {
+func TestWindowsEqualTheSimpleCount(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		l := weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 1 + rng.Int64N(50), Per: time.Second}
-		s := told(l)
+		s := newFixture(l)
 		var checks []Check
 		for range rng.IntN(60) {
 			at := time.Duration(rng.Int64N(int64(4 * time.Second)))
@@ -429,8 +429,8 @@ func TestWindowsAreCountedAsTheSlowWayDoes(t *testing.T) {
 	}
 }
 
-func TestTheCourseFollowsTheFaults(t *testing.T) {
-	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+func TestCourseFollowsTheFaults(t *testing.T) {
+	s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
 		splitAt10,
 		Fault{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"c"}},
 		Fault{At: 14 * time.Second, Kind: FaultKill, Nodes: []string{"d"}},
@@ -456,12 +456,12 @@ func TestTheCourseFollowsTheFaults(t *testing.T) {
 		23: {0, 0, 0, 0, 0},
 		24: {-1, 0, 0, 0, 0},
 	} {
-		require.Equal(t, sides, c.at(at*time.Second).side, "at %d s", at)
+		require.Equal(t, sides, c.eraAt(at*time.Second).side, "at %d s", at)
 	}
-	require.Equal(t, 5, c.at(15*time.Second).roster, "the dead count")
-	require.Equal(t, 4, c.at(24*time.Second).roster, "who has left does not")
-	require.True(t, c.at(15*time.Second).missing)
-	require.False(t, c.at(24*time.Second).missing)
+	require.Equal(t, 5, c.eraAt(15*time.Second).roster, "the dead count")
+	require.Equal(t, 4, c.eraAt(24*time.Second).roster, "who has left does not")
+	require.True(t, c.eraAt(15*time.Second).missing)
+	require.False(t, c.eraAt(24*time.Second).missing)
 	changes := 0
 	for _, e := range c.events {
 		if e.kind == changed {
@@ -471,8 +471,8 @@ func TestTheCourseFollowsTheFaults(t *testing.T) {
 	require.Equal(t, 7, changes, "split, heal, two cuts, a heal; a start while a member is missing, and a leave before all was calm")
 }
 
-// through returns cuts of the links between all pairs of the named nodes, so that these nodes are connected
-// to each other only through other nodes.
+// through returns cuts of the links between all pairs of the named nodes, so that these
+// nodes are connected to each other only through other nodes.
 func through(at time.Duration, names ...string) (cuts []Fault) {
 	for i, from := range names {
 		for _, to := range names[i+1:] {
@@ -482,13 +482,13 @@ func through(at time.Duration, names ...string) (cuts []Fault) {
 	return cuts
 }
 
-func TestALeaverThatNobodyHearsIsMissing(t *testing.T) {
+func TestUnheardLeaverIsMissing(t *testing.T) {
 	leave := Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"e"}}
 	for missing, side := range map[bool][]string{true: {"e"}, false: {"d", "e"}} {
 		others := slices.DeleteFunc([]string{"a", "b", "c", "d", "e"}, func(name string) bool { return slices.Contains(side, name) })
-		s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+		s := newFixture(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
 			Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{others, side}}, leave, healAt25)
-		end := courseOf(s, "", s.Lasts).at(30 * time.Second)
+		end := courseOf(s, "", s.Lasts).eraAt(30 * time.Second)
 		require.Equal(t, missing, end.missing, "of %v", side)
 		if missing {
 			require.Equal(t, 5, end.roster)
@@ -500,22 +500,22 @@ func TestALeaverThatNobodyHearsIsMissing(t *testing.T) {
 
 // Nodes that do not hear of a leave in a split still count the node that left, and their
 // share is smaller by its part.
-func TestSharesOfASplitAreNotJudgedAfterALeave(t *testing.T) {
+func TestSharesAreNotJudgedAfterLeaveInSplit(t *testing.T) {
 	for name, faults := range map[string][]Fault{"none": nil, "leave": {{At: 12 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}}}} {
-		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: weir.MajorityShare}, append([]Fault{splitAt10}, faults...)...)
+		s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: weir.MajorityShare}, append([]Fault{splitAt10}, faults...)...)
 		s.Lasts = time.Minute
-		j := journal(s, asked(60*4000, 4000/320, 0, s.Lasts, 0), spread(60*500, 0, s.Lasts, 3))
+		j := journal(s, spreadDenied(60*4000, 4000/320, 0, s.Lasts, 0), spread(60*500, 0, s.Lasts, 3))
 		require.Equal(t, faults == nil, len(brokenOf(j, shareGrant)) > 0, name)
 	}
 }
 
-func TestBelowExpectNodesStartedInASplitHaveTimeToJoin(t *testing.T) {
+func TestNodesStartedInSplitHaveTimeToJoin(t *testing.T) {
 	start := Fault{At: 15 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}
 	kill := Fault{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}
-	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10, kill, start, healAt25)
+	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10, kill, start, healAt25)
 	s.Lasts = time.Minute
-	half := append(asked(25*5000, 8, 0, 25*time.Second, 0), asked(17*5000, 8, 25*time.Second, 42*time.Second, 0)...)
-	rest := asked(18*4000, 4, 42*time.Second, s.Lasts, 0)
+	half := append(spreadDenied(25*5000, 8, 0, 25*time.Second, 0), spreadDenied(17*5000, 8, 25*time.Second, 42*time.Second, 0)...)
+	rest := spreadDenied(18*4000, 4, 42*time.Second, s.Lasts, 0)
 	require.NotEmpty(t, brokenOf(journal(s, half, rest), shareGrant))
 	s.Expect = 5
 	require.Empty(t, brokenOf(journal(s, half, rest), shareGrant))

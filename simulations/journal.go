@@ -75,5 +75,5 @@ type Ending struct {
 type Broken struct {
 	Invariant string        // name of the invariant
 	At        time.Duration // time in the run; for a window, its end
-	Says      string        // the finding, the allowed value, the limit and the key
+	Finding   string        // the finding, the allowed value, the limit and the key
 }

@@ -103,9 +103,9 @@ func (s *stage) load(ctx context.Context) {
 		if a.next >= s.Lasts {
 			return
 		}
-		time.Sleep(a.next - s.now())
+		time.Sleep(a.next - s.elapsed())
 		s.mu.Lock()
-		h := anyOf(a.from, a.rng, (*host).asks)
+		h := anyOf(a.from, a.rng, (*host).canAsk)
 		s.mu.Unlock()
 		if h != nil {
 			q := question{host: h, limit: a.limit}
@@ -120,15 +120,15 @@ func (s *stage) load(ctx context.Context) {
 			case a.load.Keeps > 0:
 				q.deed, q.ttl, q.keeps = hold, a.load.TTL, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
 			case a.load.Settles > 0:
-				q.deed, q.plan = reserve, a.settling(s, h, q.units)
+				q.deed, q.plan = reserve, a.drawPlan(s, h, q.units)
 			}
 			select {
 			case questions <- q:
 			default:
 				s.asking.Go(func() {
-					s.put(ctx, q)
+					s.send(ctx, q)
 					for q := range questions {
-						s.put(ctx, q)
+						s.send(ctx, q)
 					}
 				})
 			}
@@ -183,8 +183,8 @@ func (a *asker) advance() {
 	}
 }
 
-// asks reports whether callers on the host can ask. The caller must hold stage.mu.
-func (h *host) asks() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
+// canAsk reports whether callers on the host can ask. The caller must hold stage.mu.
+func (h *host) canAsk() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
 
 // anyOf returns one of the hosts for which able is true, or nil if there is none.
 func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
@@ -220,14 +220,14 @@ type question struct {
 	plan       *plan         // for a reservation
 }
 
-// put sends a question.
-func (s *stage) put(ctx context.Context, q question) {
+// send sends a question.
+func (s *stage) send(ctx context.Context, q question) {
 	switch {
 	case q.deed == refund && s.witness.beginRefund(q.key, q.units):
-		s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
+		s.callLimiter(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
 		s.witness.endRefund(q.key, q.units)
 	case q.deed == reset:
-		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
+		s.callLimiter(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
 	case q.deed == hold:
 		s.hold(ctx, q)
 	case q.deed == reserve:
@@ -247,7 +247,7 @@ func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Ch
 		l = p.limiters[q.limit]
 	}
 	s.mu.Unlock()
-	c = Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
+	c = Check{Asked: s.elapsed(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
 	if q.limit == len(s.Limits) {
 		c.Limit = witness
 	}
@@ -265,12 +265,12 @@ func failure(err error) string {
 
 // answer completes a check with its decision.
 func (s *stage) answer(c *Check, d weir.Decision, err error) {
-	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, failure(err)
+	c.Answered, c.Allowed, c.Source, c.Err = s.elapsed(), d.Allowed, d.Source, failure(err)
 }
 
-// tell refunds units of the witness at a node, whichever node admitted them, or resets a
-// key. It ignores the error.
-func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
+// callLimiter refunds units of the witness at a node, whichever node admitted them, or
+// resets a key. It ignores the error.
+func (s *stage) callLimiter(q question, do func(l *weir.Limiter, key string) error) {
 	if p, l, key, _ := s.begin(q); p != nil {
 		_ = do(l, key)
 	}
@@ -372,7 +372,7 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 		if at < a.load.Begins || at >= a.load.Ends {
 			continue
 		}
-		time.Sleep(at - s.now())
+		time.Sleep(at - s.elapsed())
 		for _, h := range a.from {
 			s.asking.Go(func() { s.burst(ctx, a, h, s.rand("burst", a.load.Limit, i, h.name)) })
 		}

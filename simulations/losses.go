@@ -9,14 +9,17 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A region is whole if all its nodes are connected to each other directly, none is frozen, and each has its counts.
-// Soon after that begins, the owner of a count and Replicas other members have the count, and a copy
-// is at most 100 ms old. A crash in a whole region takes the last spends of the nodes that ended, and
-// all spends if these outnumber the replicas. A crash in another region may take all spends: the judge
-// does not follow copies from member to member, because it would repeat the product's replication.
+// A region is whole if all its nodes are connected to each other directly, none is
+// frozen, and each has its counts. Soon after that begins, the owner of a count and
+// Replicas other members have the count, and a copy is at most 100 ms old. A crash in a
+// whole region takes the last spends of the nodes that ended, and all spends if these
+// outnumber the replicas. A crash in another region may take all spends: the judge does
+// not follow copies from member to member, because it would repeat the product's
+// replication.
 //
-// A node asks several members in turn when the first does not answer in time, and each may grant.
-// The surplus grants are refunded as they arrive, unless a fault prevents the refund.
+// A node asks several members in turn when the first does not answer in time, and each
+// may grant. The surplus grants are refunded as they arrive, unless a fault prevents the
+// refund.
 const (
 	replicaAge = 100 * time.Millisecond // maximum, for an acknowledged count
 	recopied   = 3 * time.Second        // after a crash, Replicas copies exist again
@@ -84,9 +87,9 @@ type move struct {
 	at   time.Duration
 }
 
-// starts deletes the resets that the node of a host knows, because its next node knows of
-// none.
-func (l *ledger) starts(host int) {
+// forgetResets deletes the resets that the node of a host knows, because its next node
+// knows of none.
+func (l *ledger) forgetResets(host int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.spends {
@@ -140,11 +143,11 @@ func (l *ledger) endRefund(key int, units int64) {
 	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
-// gone reports for each spend of each key whether crashes may have taken it.
-func (s *stage) gone() (gone [][]bool) {
+// lostSpends reports for each spend of each key whether crashes may have taken it.
+func (s *stage) lostSpends() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unsent := s.untold(1)
+	unsent := s.firstCopyDelay(1)
 	gone = make([][]bool, len(s.witness.spends))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.spends[k]))
@@ -153,8 +156,8 @@ func (s *stage) gone() (gone [][]bool) {
 		for _, h := range c.hosts {
 			region := s.hosts[h].region
 			ended := s.endedAt(c.at, region)
-			all := !s.quiet(region, c.began-s.copied(), c.at) || len(ended) > s.copiesBefore(region, c)
-			saved, refundsSaved := s.savedOf(c, h)
+			all := !s.wasQuiet(region, c.began-s.copyTime(), c.at) || len(ended) > s.countCopiesBefore(region, c)
+			saved, refundsSaved := s.savedFor(c, h)
 			for k := range s.witness.spends {
 				if k/witnessKeys != region {
 					continue
@@ -184,31 +187,31 @@ func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	return ended
 }
 
-// quiet reports whether a region was whole between two times, and no node of the region
+// wasQuiet reports whether a region was whole between two times, and no node of the region
 // started or ended meanwhile.
-func (s *stage) quiet(region int, from, to time.Duration) bool {
+func (s *stage) wasQuiet(region int, from, to time.Duration) bool {
 	isMove := func(m move) bool { return s.hosts[m.host].region == region && m.at > from && m.at < to }
 	isPartial := func(e era) bool { return e.from < to && e.to > from && e.partial }
 	return !slices.ContainsFunc(s.witness.moves, isMove) && !slices.ContainsFunc(s.courses[region].eras, isPartial)
 }
 
-// copied returns the time after which a whole region has all copies of each count. A node
+// copyTime returns the time after which a whole region has all copies of each count. A node
 // that has started takes over its counts first.
-func (s *stage) copied() time.Duration {
+func (s *stage) copyTime() time.Duration {
 	if s.Gossip {
 		return 2*recopied + gossipSettling
 	}
-	return 2*recopied + 2*(pingPace+2*s.way())
+	return 2*recopied + 2*(pingPace+2*s.maxDelay())
 }
 
-// copiesBefore returns how many members have each count beside its owner before a crash.
-// A member that leaves in order hands over to any other member.
-func (s *stage) copiesBefore(region int, c crash) int {
-	others := s.courses[region].at(c.began-1).nodes() - 1
+// countCopiesBefore returns how many members have each count beside its owner before a
+// crash. A member that leaves in order hands over to any other member.
+func (s *stage) countCopiesBefore(region int, c crash) int {
+	others := s.courses[region].eraAt(c.began-1).nodes() - 1
 	if c.orderly {
 		return others
 	}
-	return min(s.copies(), others)
+	return min(s.countCopies(), others)
 }
 
 // close adds up the spends of a key. The argument gone reports which of them may be lost,
@@ -218,7 +221,7 @@ func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Ungranted = unanswered(l.refunds[k], l.spends[k][:len(gone)], disturbed)
+	e.Ungranted = maxUngranted(l.refunds[k], l.spends[k][:len(gone)], disturbed)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {
@@ -240,52 +243,53 @@ func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	}
 }
 
-// way returns the longest delay of a message within a region, including the pauses of both ends.
-func (s *Scenario) way() time.Duration {
+// maxDelay returns the longest delay of a message within a region, including the pauses
+// of both ends.
+func (s *Scenario) maxDelay() time.Duration {
 	delay, pause := s.Network.Latency+s.Network.Jitter, time.Duration(0)
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		pause = max(pause, f.Pauses)
-		if f.Kind == FaultLink && s.usual(f) == s.Network {
+		if f.Kind == FaultLink && s.usualLink(f) == s.Network {
 			delay = max(delay, f.Link.Latency+f.Link.Jitter)
 		}
 	}
-	if s.lossy() {
+	if s.isLossy() {
 		delay += resends
 	}
 	return delay + 2*pause + time.Millisecond
 }
 
-// lossy reports whether links within a region lose packets at some time.
-func (s *Scenario) lossy() bool {
-	return s.Network.Loss > 0 || slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Link.Loss > 0 && s.usual(&f) == s.Network })
+// isLossy reports whether links within a region lose packets at some time.
+func (s *Scenario) isLossy() bool {
+	return s.Network.Loss > 0 || slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Link.Loss > 0 && s.usualLink(&f) == s.Network })
 }
 
-// untold returns the maximum time between a spend and its first copy in a whole region,
-// if copies pass so many hops. If packets are lost, all members may assume that a
+// firstCopyDelay returns the maximum time between a spend and its first copy in a whole
+// region, if copies pass so many hops. If packets are lost, all members may assume that a
 // successor is disconnected until its next pong.
-func (s *Scenario) untold(hops int) time.Duration {
-	each := 2 * s.way()
-	if s.lossy() {
+func (s *Scenario) firstCopyDelay(hops int) time.Duration {
+	each := 2 * s.maxDelay()
+	if s.isLossy() {
 		each += pingPace
 	}
 	return replicaAge + time.Duration(hops)*each
 }
 
-// copies returns the number of copies of each count.
-func (s *stage) copies() int { return max(0, cmp.Or(s.Replicas, 1)) }
+// countCopies returns the number of copies of each count.
+func (s *stage) countCopies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 
 // leaseLasts is longer than the time in which callers may receive units of a lease, and
 // its node may return the other units. This holds on the slowest link without loss.
 const leaseLasts = time.Second
 
-// unanswered returns an upper bound for the units of one key that nodes spent and no
+// maxUngranted returns an upper bound for the units of one key that nodes spent and no
 // caller was granted: spends near a disturbed time, and refunds that no node applied.
 //
 // Within leaseLasts, callers are granted all units of a lease, or the rest comes back. So
 // a lease adds nothing to the sum of the spends, unless it is lost by a reset or in a
 // disturbed time.
-func unanswered(refunds []refunded, spends []spent, disturbed []span) (units int64) {
+func maxUngranted(refunds []refunded, spends []spent, disturbed []span) (units int64) {
 	unreturned := int64(0)
 	for _, r := range refunds {
 		unreturned += r.units

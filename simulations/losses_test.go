@@ -15,7 +15,7 @@ import (
 func lossesOf(s *stage) (lost, regained []int64) {
 	l := newLedger(len(s.witness.spends))
 	l.spends = s.witness.spends
-	for k, gone := range s.gone() {
+	for k, gone := range s.lostSpends() {
 		e := Ending{Key: int32(k)}
 		l.close(&e, gone, nil)
 		lost, regained = append(lost, e.Lost), append(regained, e.Regained)
@@ -25,7 +25,7 @@ func lossesOf(s *stage) (lost, regained []int64) {
 
 // A crash in a whole region takes the spends without a copy. A crash in another region
 // takes all spends, and so does a crash of more nodes than there are copies.
-func TestWhatCrashesMayTake(t *testing.T) {
+func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 	const a, b, c, s = 0, 1, 2, time.Second
 	split := func(at time.Duration) Fault {
 		return Fault{At: at, Kind: FaultSplit, Sides: [][]string{{"a", "c"}, {"b"}}}
@@ -68,7 +68,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		sc := scene(3, append(test.faults, ends)...)
 		sc.Replicas = test.replicas
 		st := &stage{Scenario: sc, regions: []string{""}, courses: []*course{courseOf(sc, "", 20*s)}}
-		for i, name := range sc.all() {
+		for i, name := range sc.allNodes() {
 			st.hosts = append(st.hosts, &host{name: name, index: i})
 		}
 		for i := range test.crashes {
@@ -106,9 +106,9 @@ func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
 	}
 }
 
-// If a link loses packets, the units since the last ping may have no copy. The delay of a message is at
-// most the latency of the link and the pauses of both nodes.
-func TestWhatIsOnItsWay(t *testing.T) {
+// If a link loses packets, the units since the last ping may have no copy. The delay of a
+// message is at most the latency of the link and the pauses of both nodes.
+func TestMessageDelayBoundsFirstCopy(t *testing.T) {
 	const ms = time.Millisecond
 	link := func(to string, l weirtest.Link) Fault { return Fault{Kind: FaultLink, To: to, Link: l} }
 	for _, c := range []struct {
@@ -124,14 +124,14 @@ func TestWhatIsOnItsWay(t *testing.T) {
 	} {
 		s := scene(2, c.faults...)
 		s.Network = weirtest.Link{Latency: ms, Jitter: ms}
-		require.Equal(t, c.way, s.way(), c.name)
-		require.Equal(t, c.untold, s.untold(1), c.name)
-		require.Equal(t, replicaAge+3*(c.untold-replicaAge), s.untold(3), c.name)
+		require.Equal(t, c.way, s.maxDelay(), c.name)
+		require.Equal(t, c.untold, s.firstCopyDelay(1), c.name)
+		require.Equal(t, replicaAge+3*(c.untold-replicaAge), s.firstCopyDelay(3), c.name)
 	}
 }
 
 // A spend counts with the reset that its node knew, whichever reset other nodes knew.
-func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
+func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 	const ms = time.Millisecond
 	id := [16]byte{1}
 	l := newLedger(1)
@@ -170,13 +170,13 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	require.EqualValues(t, 3, ending(9).Stale, "it was on its way at the reset")
 	require.EqualValues(t, 5, ending(7).Stale)
 
-	l.starts(0)
+	l.forgetResets(0)
 	require.Zero(t, l.knows[knower{0, 0}], "another node begins without")
 	require.EqualValues(t, 9, l.knows[knower{1, 0}])
 }
 
 // A spend without a grant breaks the invariant, unless it is in a disturbed time.
-func TestSpendsWithoutAGrantAreAllowedInDisturbedTimesAlone(t *testing.T) {
+func TestUngrantedSpendsNeedDisturbedTimes(t *testing.T) {
 	const ms = time.Millisecond
 	spend := func(units int64, at time.Duration) spent { return spent{units: units, at: at} }
 	for name, c := range map[string]struct {
@@ -196,6 +196,6 @@ func TestSpendsWithoutAGrantAreAllowedInDisturbedTimesAlone(t *testing.T) {
 		"a lease after a disturbed time":         {0, []spent{spend(7, 10*ms)}, []span{{0, 9 * ms}}, 0},
 		"a lease before a disturbed time":        {0, []spent{spend(7, 10*ms)}, []span{{1200 * ms, never}}, 0},
 	} {
-		require.Equal(t, c.want, unanswered([]refunded{{units: c.refund}}, c.spends, c.disturbed), name)
+		require.Equal(t, c.want, maxUngranted([]refunded{{units: c.refund}}, c.spends, c.disturbed), name)
 	}
 }

@@ -40,7 +40,7 @@ const (
 func main() {
 	args := os.Args[1:]
 	if os.Getenv(playerEnv) != "" {
-		bubbles(func(t *testing.T) int {
+		runInTest(func(t *testing.T) int {
 			if err := lab.ServeCalls("Player", Player{t}); err != nil {
 				return exitUsage
 			}
@@ -49,12 +49,12 @@ func main() {
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, restore) // the next signal ends the process at once
-	bubbles(func(t *testing.T) int { return entry(ctx, t, args, os.Stdout, os.Stderr) })
+	runInTest(func(t *testing.T) int { return runCommand(ctx, t, args, os.Stdout, os.Stderr) })
 }
 
-// bubbles calls f with a test, which a bubble requires, and exits with the result of f.
+// runInTest calls f with a test, which a bubble requires, and exits with the result of f.
 // No output of the testing package appears.
-func bubbles(f func(t *testing.T) int) {
+func runInTest(f func(t *testing.T) int) {
 	os.Args = os.Args[:1]
 	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
 	testing.Main(
@@ -65,17 +65,17 @@ func bubbles(f func(t *testing.T) int) {
 
 // options are the arguments of the command.
 type options struct {
-	what    string // name or file of a scenario, or empty
-	svg     string
-	seed    uint64
-	seeded  bool
-	count   int // number of random scenarios
-	regions bool
-	stops   bool
+	scenario string // name or file of a scenario, or empty
+	svg      string
+	seed     uint64
+	seeded   bool
+	count    int // number of random scenarios
+	regions  bool
+	stops    bool
 }
 
-// entry runs the command, and returns the exit status.
-func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Writer) int {
+// runCommand runs the command, and returns the exit status.
+func runCommand(ctx context.Context, t *testing.T, args []string, out, complain io.Writer) int {
 	o, err := parseArgs(args, out)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitFine
@@ -85,10 +85,10 @@ func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Wr
 		switch {
 		case o.count > 0:
 			return search(ctx, t, o, out, complain)
-		case o.what == "":
+		case o.scenario == "":
 			err = list(out)
 		default:
-			status, err = one(ctx, t, o, out, complain)
+			status, err = playOne(ctx, t, o, out, complain)
 		}
 	}
 	if err != nil {
@@ -103,10 +103,10 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("simulations", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.svg, "svg", "", "draw the run into this `file`")
-	flags.Uint64Var(&o.seed, "seed", 0, "of all randomness; of the first random scenario. The scenario's own, or a new one, if not given")
-	flags.BoolVar(&o.regions, "regions", false, "the random scenarios are of regions that share limits")
-	flags.BoolVar(&o.stops, "snapshots", false, "only those random scenarios in which nodes write snapshots and all stop")
-	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
+	flags.Uint64Var(&o.seed, "seed", 0, "seed of the run, or of the first random scenario; if not given, the seed of the scenario, or a random one")
+	flags.BoolVar(&o.regions, "regions", false, "play random scenarios of regions that share limits")
+	flags.BoolVar(&o.stops, "snapshots", false, "play only random scenarios in which nodes write snapshots and all nodes stop")
+	flags.IntVar(&o.count, "n", 0, "play this `number` of random scenarios")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]\nWithout arguments it lists the scenarios.")
 		flags.SetOutput(out)
@@ -117,21 +117,21 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	o.what, o.seeded = flags.Arg(0), given["seed"]
+	o.scenario, o.seeded = flags.Arg(0), given["seed"]
 	switch {
 	case flags.NArg() > 1:
 		return o, fmt.Errorf("%d arguments, %s: give one at a time, after the flags", flags.NArg(), strings.Join(flags.Args(), " "))
 	case given["n"] && o.count <= 0:
 		return o, fmt.Errorf("-n %d: give how many random scenarios to play", o.count)
-	case given["n"] && o.what != "":
-		return o, fmt.Errorf("a scenario, %s, and random ones: give either", o.what)
+	case given["n"] && o.scenario != "":
+		return o, fmt.Errorf("a scenario, %s, and random ones: give either", o.scenario)
 	case given["n"] && o.svg != "":
 		return o, errors.New("-svg draws one run: give a scenario, not random ones")
 	case o.regions && !given["n"]:
 		return o, errors.New("-regions is of random scenarios: give -n as well")
 	case o.stops && (!given["n"] || o.regions):
 		return o, errors.New("-snapshots is of random scenarios of one region: give -n as well, and not -regions")
-	case !given["n"] && o.what == "" && len(given) > 0:
+	case !given["n"] && o.scenario == "" && len(given) > 0:
 		return o, errors.New("which scenario? Without arguments they are listed")
 	}
 	if o.count > 0 && !o.seeded {
@@ -144,7 +144,7 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 
 // list prints the scenarios that come with the project.
 func list(out io.Writer) error {
-	all, err := bundled()
+	all, err := bundledScenarios()
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func list(out io.Writer) error {
 	return nil
 }
 
-// find returns the scenario with this name, or in this file.
-func find(what string) (*Scenario, error) {
+// findScenario returns the scenario with this name, or in this file.
+func findScenario(what string) (*Scenario, error) {
 	if strings.ContainsRune(what, os.PathSeparator) || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
 		text, err := os.ReadFile(what)
 		if err != nil {
@@ -168,7 +168,7 @@ func find(what string) (*Scenario, error) {
 		}
 		return parse(what, text)
 	}
-	all, err := bundled()
+	all, err := bundledScenarios()
 	if err != nil {
 		return nil, err
 	}
@@ -182,9 +182,9 @@ func find(what string) (*Scenario, error) {
 	return nil, fmt.Errorf("no scenario is called %q: it is a .yaml file, or one of %s", what, strings.Join(names, ", "))
 }
 
-// one plays a scenario, and reports the result.
-func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) (status int, err error) {
-	s, err := find(o.what)
+// playOne plays a scenario, and reports the result.
+func playOne(ctx context.Context, t *testing.T, o options, out, complain io.Writer) (status int, err error) {
+	s, err := findScenario(o.scenario)
 	if err != nil {
 		return exitUsage, err
 	}
@@ -211,16 +211,16 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 		}
 	}
 	if len(broken) > 0 {
-		fmt.Fprintf(complain, "\nBroken with seed %d. %s: %s -seed %d %s\n", s.Seed, s.again(), command(), s.Seed, o.what)
+		fmt.Fprintf(complain, "\nBroken with seed %d. %s: %s -seed %d %s\n", s.Seed, s.replayHint(), command(), s.Seed, o.scenario)
 		return exitBroken, nil
 	}
 	return exitFine, nil
 }
 
-// again returns the words before the command that replays a scenario.
-func (s *Scenario) again() string {
+// replayHint returns the words before the command that replays a scenario.
+func (s *Scenario) replayHint() string {
 	if s.Gossip {
-		return "Its runs differ, as its membership is gossip, and it may take several until it breaks again"
+		return "Its runs differ because of gossip, so it may break only after several runs"
 	}
 	return "Replay it with"
 }

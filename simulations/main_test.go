@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 // simulations runs the program, and returns what it prints.
 func simulations(t *testing.T, args ...string) (status int, out, complaint string) {
 	var o, c bytes.Buffer
-	status = entry(t.Context(), t, args, &o, &c)
+	status = runCommand(t.Context(), t, args, &o, &c)
 	return status, o.String(), c.String()
 }
 
-func TestTheCommandLine(t *testing.T) {
+func TestCommandLine(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, s := range []struct {
 		args   []string
@@ -55,7 +55,7 @@ func TestTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestAScenarioIsReportedAndDrawn(t *testing.T) {
+func TestScenarioIsReportedAndDrawn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mine.yaml", scene(3,
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
@@ -73,7 +73,7 @@ func TestAScenarioIsReportedAndDrawn(t *testing.T) {
 }
 
 // Seeds 20 and 21 take less time than most seeds.
-func TestARandomSearchPrintsItsSeeds(t *testing.T) {
+func TestRandomSearchPrintsItsSeeds(t *testing.T) {
 	t.Chdir(t.TempDir())
 	status, out, _ := simulations(t, "-n", "2", "-seed", "20")
 	require.Contains(t, []int{exitFine, exitBroken}, status)
@@ -96,12 +96,12 @@ func (c *cancelling) Write(b []byte) (int, error) {
 	return c.Buffer.Write(b)
 }
 
-func TestASearchEndsWhenItIsInterrupted(t *testing.T) {
+func TestInterruptedSearchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := &cancelling{text: "seed 20:", cancel: cancel}
 	var complaint bytes.Buffer
-	status := entry(ctx, t, []string{"-n", "10000", "-seed", "20"}, out, &complaint)
+	status := runCommand(ctx, t, []string{"-n", "10000", "-seed", "20"}, out, &complaint)
 	require.Equal(t, exitInterrupted, status, complaint.String())
 	require.Contains(t, out.String(), "of virtual time")
 }

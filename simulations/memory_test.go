@@ -17,7 +17,7 @@ import (
 
 // The memory that a region needs while another region is cut off must not grow with the
 // length of the cut, although the region receives checks for other keys all the time.
-func TestALongCutBetweenRegionsTakesNoMoreMemory(t *testing.T) {
+func TestLongRegionCutNeedsNoMoreMemory(t *testing.T) {
 	const asksEvery = 500 * time.Millisecond
 	late := time.Duration(testenv.PickFull(t, 20, 60)) * time.Minute
 	early := late / 10

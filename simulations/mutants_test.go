@@ -120,15 +120,15 @@ var mutants = []mutant{
 		"	switch {\n	case partition == wire.FailOpen:\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
 		"	switch {\n	case partition == wire.FailOpen || MUTANT && v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
 	}}},
-	{"a member that does not answer in time is gone", "slow", nobodyGone, []edit{{
+	{"a member that does not answer in time is gone", "slow", absenceInvariant, []edit{{
 		"weirtest/peer.go", "	p.owed = sent\n	p.ping()\n",
 		"	if MUTANT {\n		p.owner.note(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 	}}},
-	{"a member that does not answer in time is gone, with real frames", "slow-gossip", nobodyGone, []edit{{
+	{"a member that does not answer in time is gone, with real frames", "slow-gossip", absenceInvariant, []edit{{
 		"cluster/link.go", "		signal(l.kick)\n",
 		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
-	{"a member that says nothing for a fifth of a second is gone", "slow", nobodyGone, []edit{{
+	{"a member that says nothing for a fifth of a second is gone", "slow", absenceInvariant, []edit{{
 		"cluster/detect/connectivity.go", "	if !m.silence.Check(SilenceTimeout+",
 		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if !m.silence.Check(timeout+",
 	}}},

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// granted is how long a region may continue to use units that another region grants anew
+// grantLasts is how long a region may continue to use units that another region grants anew
 // because a crash lost the memory of the grant: the term of a grant, and the allowed
 // difference between clocks.
-const granted = 11250 * time.Millisecond
+const grantLasts = 11250 * time.Millisecond
 
 // planet is the history of all regions together, from the scenario alone. Global limits
 // are judged by it.
@@ -45,9 +45,9 @@ func (p *planet) region(node int16) int {
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
-		s := c.situation(l, from-granted, to)
-		torn := c.alone(&s, from-granted, to)
-		e := bounds.Excess(l.Partition, s.guaranteed())
+		s := c.situation(l, from-grantLasts, to)
+		torn := c.reduceToGlobal(&s, from-grantLasts, to)
+		e := bounds.Excess(l.Partition, s.toBounds())
 		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
 			e++ // units that it has granted, or was granted, since other members had a copy
 		}
@@ -69,12 +69,12 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 	return all
 }
 
-// alone reduces the situation of a region in a span to the events that affect a Global
-// limit. Members that die together count once. If all members of a region die, the other
-// regions remember the grants of the region: it may admit once more the units that it
-// had, and no others. inside reports that members died without a copy while other members
-// of the region lived.
-func (c *course) alone(s *situation, from, to time.Duration) (inside bool) {
+// reduceToGlobal reduces the situation of a region in a span to the events that affect a
+// Global limit. Members that die together count once. If all members of a region die, the
+// other regions remember the grants of the region: it may admit once more the units that
+// it had, and no others. inside reports that members died without a copy while other
+// members of the region lived.
+func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
 	s.bare = 0
 	last := time.Duration(-1)
 	for i := range c.events {

@@ -16,12 +16,12 @@ import (
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	d.regional = true
-	inside := d.one(4)
+	inside := d.oneIn(4)
 	d.regions(inside)
 	d.cuts(inside)
 	d.limits()
 	for i := range d.s.Limits {
-		if i == 0 || !d.one(6) {
+		if i == 0 || !d.oneIn(6) {
 			d.s.Limits[i].Scope = weir.Global
 		}
 	}
@@ -47,14 +47,14 @@ func (d *dice) regions(inside bool) {
 		}
 		shares[region] = 1 + d.Int64N(20)
 	}
-	if d.one(4) {
+	if d.oneIn(4) {
 		d.s.RegionShares = shares
 	}
 	d.s.WAN.Latency = time.Duration(d.logarithmic(5e6, 1e8)).Truncate(time.Millisecond)
-	if !d.one(3) {
+	if !d.oneIn(3) {
 		d.s.WAN.Jitter = time.Duration(float64(d.s.WAN.Latency) * d.Float64()).Truncate(time.Millisecond)
 	}
-	if d.one(3) {
+	if d.oneIn(3) {
 		d.s.WAN.Loss = pick(d, 0.001, 0.005, 0.02)
 	}
 }
@@ -62,14 +62,14 @@ func (d *dice) regions(inside bool) {
 // cuts draws the faults between regions, which end again.
 func (d *dice) cuts(inside bool) {
 	moves := []func(time.Duration){d.split, d.split, d.oneWay, d.oneWay, d.flap, d.slow, d.heal}
-	restart := inside && d.one(2)
+	restart := inside && d.oneIn(2)
 	if inside && !restart {
 		in := &dice{Rand: d.Rand, s: d.s}
 		moves = slices.Concat(moves, in.crashes(), []func(time.Duration){in.freeze, in.split, in.oneWay})
 	}
-	d.happen(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // longer than the term of a grant
+	d.addMoves(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // longer than the term of a grant
 	if restart {
-		d.hit(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.of(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
+		d.hit(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.nodesOf(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
 		d.s.sort()
 	}
 	d.mend()
@@ -81,29 +81,29 @@ func (d *dice) demand() {
 	regions := d.s.regions()
 	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
 		keys := 0
-		if d.one(4) {
+		if d.oneIn(4) {
 			keys = 2 + d.IntN(4)
 		}
-		if !d.one(4) {
+		if !d.oneIn(4) {
 			add(d.s.adversary(limit, keys, *left/2))
 		}
 		full := float64(limit.Rate) / limit.Per.Seconds() * float64(max(1, keys))
-		if d.one(3) { // a user who moves
+		if d.oneIn(3) { // a user who moves
 			at, from := time.Duration(0), d.shuffled(regions, len(regions))
 			for i := 0; at < 55*time.Second; i++ {
 				ends := min(at+d.between(3*time.Second, 25*time.Second), randomLasts)
-				add(Load{Keys: keys, From: d.s.of(from[i%len(from)]), Rate: round(min(d.logarithmic(0.8, 3)*full, *left/70)), Begins: at, Ends: ends})
+				add(Load{Keys: keys, From: d.s.nodesOf(from[i%len(from)]), Rate: round(min(d.logarithmic(0.8, 3)*full, *left/70)), Begins: at, Ends: ends})
 				at = ends
 			}
 		} else {
 			for _, region := range regions {
-				if rate := d.logarithmic(0.2, 2) * full; !d.one(5) {
-					add(Load{Keys: keys, From: d.s.of(region), Rate: round(max(1, math.Floor(min(rate, *left/70))))})
+				if rate := d.logarithmic(0.2, 2) * full; !d.oneIn(5) {
+					add(Load{Keys: keys, From: d.s.nodesOf(region), Rate: round(max(1, math.Floor(min(rate, *left/70))))})
 				}
 			}
 		}
 		for range d.IntN(3) {
-			add(Load{Keys: keys, From: d.s.of(pick(d, regions...)), Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
+			add(Load{Keys: keys, From: d.s.nodesOf(pick(d, regions...)), Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
 		}
 	})
 }

@@ -51,7 +51,7 @@ func dismiss() {
 	}
 }
 
-func TestPlayersPlayWhatThisProcessDoes(t *testing.T) {
+func TestPlayerPlaysLikeThisProcess(t *testing.T) {
 	s := scene(2, Fault{At: 2 * time.Second, Kind: FaultSkew, Nodes: []string{"b"}, By: -time.Second})
 	s.Lasts = 5 * time.Second
 	want, err := run(t, s)

@@ -35,7 +35,7 @@ func random(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-%d", seed), seed, "weir")
 	d.nodes()
 	d.settings()
-	d.mayhem()
+	d.addFaults()
 	d.limits()
 	d.loads()
 	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, many, capped)
@@ -44,12 +44,12 @@ func random(seed uint64) *Scenario {
 	return d.s
 }
 
-// An extra is an optional feature of a scenario. Each extra has its own random source, so that a change to
-// one extra does not change the scenarios without it.
+// An extra is an optional feature of a scenario. Each extra has its own random source, so
+// that a change to one extra does not change the scenarios without it.
 type extra struct {
-	word string // the seed of the random source, at most eight bytes
-	one  int    // the probability of the extra is 1/one
-	draw func(own *dice)
+	word  string // the seed of the random source, at most eight bytes
+	oneIn int    // the probability of the extra is 1/one
+	draw  func(own *dice)
 }
 
 var (
@@ -70,7 +70,7 @@ var (
 // add draws whether the scenario has each of the extras.
 func (d *dice) add(extras ...extra) {
 	for _, x := range extras {
-		if own := d.seeded(x.word); own.one(x.one) {
+		if own := d.seeded(x.word); own.oneIn(x.oneIn) {
 			x.draw(own)
 		}
 	}
@@ -95,8 +95,8 @@ func newDice(name string, seed uint64, word string) *dice {
 	return d.seeded(word)
 }
 
-// seeded returns dice for the same scenario with a random source that depends on the seed of the scenario
-// and on the word. The length of the word is at most 8 bytes.
+// seeded returns dice for the same scenario with a random source that depends on the seed
+// of the scenario and on the word. The length of the word is at most 8 bytes.
 func (d *dice) seeded(word string) *dice {
 	name := uint64(0)
 	for _, letter := range []byte(word) {
@@ -105,8 +105,8 @@ func (d *dice) seeded(word string) *dice {
 	return &dice{Rand: rand.New(rand.NewPCG(d.s.Seed, name)), s: d.s}
 }
 
-// one returns true in one of n cases.
-func (d *dice) one(n int) bool { return d.IntN(n) == 0 }
+// oneIn returns true in one of n cases.
+func (d *dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func (d *dice) between(low, high time.Duration) time.Duration {
 	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(time.Millisecond)
@@ -134,11 +134,11 @@ func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
 func (d *dice) nodes() {
 	n := 3 + d.IntN(7)
 	later := 0
-	if n > 3 && d.one(2) {
+	if n > 3 && d.oneIn(2) {
 		later = 1 + d.IntN(min(2, n-3))
 	}
 	first := n - later
-	regions := first >= 4 && d.one(12)
+	regions := first >= 4 && d.oneIn(12)
 	for i := range n {
 		node := Node{Name: string(rune('a' + i)), Later: i >= first}
 		if regions {
@@ -154,29 +154,29 @@ func (d *dice) nodes() {
 func (d *dice) settings() {
 	s := d.s
 	s.Network.Latency = time.Duration(d.logarithmic(1e5, 2e6)).Truncate(time.Microsecond)
-	if d.one(2) {
+	if d.oneIn(2) {
 		s.Network.Jitter = s.Network.Latency / 2
 	}
-	if d.one(6) {
+	if d.oneIn(6) {
 		s.Network.Loss = pick(d, 0.001, 0.005, 0.01)
 		s.Network.Duplicates = pick(d, 0, 0.001, 0.01)
 	}
-	if d.one(4) {
+	if d.oneIn(4) {
 		s.Replicas = 2
 	}
-	if d.one(4) && s.Nodes[0].Region == "" {
+	if d.oneIn(4) && s.Nodes[0].Region == "" {
 		s.Expect = len(d.initial())
 	}
-	if d.one(6) {
+	if d.oneIn(6) {
 		s.Timeout = pick[time.Duration](d, 10, 50, 100) * time.Millisecond
 	}
-	if d.one(10) {
+	if d.oneIn(10) {
 		s.Forget = pick[time.Duration](d, 5, 10, 15) * time.Second
 	}
 }
 
 // initial returns the names of the nodes that run from the beginning.
-func (d *dice) initial() []string { return d.s.names(func(n Node) bool { return !n.Later }) }
+func (d *dice) initial() []string { return d.s.nodeNames(func(n Node) bool { return !n.Later }) }
 
 // shuffled returns at most n of the names, in random order.
 func (d *dice) shuffled(names []string, n int) []string {
@@ -188,7 +188,7 @@ func (d *dice) shuffled(names []string, n int) []string {
 func (d *dice) limits() {
 	for i := range 1 + d.IntN(3) {
 		per := d.logarithm(1e9, 15e9)
-		if d.one(2) {
+		if d.oneIn(2) {
 			per = per.Round(time.Second)
 		}
 		l := weir.Limit{
@@ -198,7 +198,7 @@ func (d *dice) limits() {
 			Partition: d.policy(),
 		}
 		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // low rates are as likely as high rates, because rounding shows there
-		if isBucket(&l) && d.one(2) {
+		if isBucket(&l) && d.oneIn(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
 		d.s.Limits = append(d.s.Limits, l)
@@ -209,27 +209,27 @@ func (d *dice) limits() {
 // checks in bounds.
 func (d *dice) loads() {
 	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
-		if d.one(10) {
+		if d.oneIn(10) {
 			add(Load{Rate: round(0.5 * float64(limit.Rate) / limit.Per.Seconds())}) // an ordinary day
 			return
 		}
-		if !d.one(3) {
+		if !d.oneIn(3) {
 			add(d.s.adversary(limit, 0, *left*2/3))
 		}
 		saturating := d.logarithmic(1.3, 4) * float64(limit.Rate) / limit.Per.Seconds()
 		l := Load{Rate: round(max(2, saturating))}
 		switch {
-		case d.one(3):
+		case d.oneIn(3):
 			l.Keys = 2 + d.IntN(4)
 			l.Rate = round(l.Rate * float64(l.Keys) * 0.7)
-		case d.one(3):
+		case d.oneIn(3):
 			l.Keys = 10 + d.IntN(40)
 			l.Zipf = 1 + math.Ceil(100*d.Float64())/100
 		}
-		if d.one(4) {
+		if d.oneIn(4) {
 			l.From = d.shuffled(d.initial(), 1+d.IntN(3))
 		}
-		if d.one(6) {
+		if d.oneIn(6) {
 			l.Units = 1 + d.Int64N(max(1, capacity(&limit)/5))
 		}
 		if most := *left / randomLasts.Seconds(); l.Rate > most {
@@ -244,14 +244,14 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls the function loads for each limit. The value of *left is the number of checks that
-// remain. The function add ignores a load if it needs more.
+// spend calls the function loads for each limit. The value of *left is the number of
+// checks that remain. The function add ignores a load if it needs more.
 func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
 		loads(limit, &left, func(l Load) {
 			l.Limit = limit.Name
-			if asks := d.s.asks(l, limit); asks <= left {
+			if asks := d.s.countChecks(l, limit); asks <= left {
 				left -= asks
 				d.s.Loads = append(d.s.Loads, l)
 			}
@@ -266,7 +266,7 @@ func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))
 // number of checks is at most the argument most, or the units reach the capacity.
 func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
 	l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
-	for l.Units < capacity(&limit) && s.asks(l, limit) > most {
+	for l.Units < capacity(&limit) && s.countChecks(l, limit) > most {
 		l.Units *= 2
 	}
 	if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
@@ -278,26 +278,26 @@ func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
 // round rounds a rate, so that it is readable.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
-// mayhem begins faults, and then ends them all. Moves are drawn independently of each
+// addFaults begins faults, and then ends them all. Moves are drawn independently of each
 // other, so they may overlap. Faults that have no effect at that time are dropped.
-func (d *dice) mayhem() {
+func (d *dice) addFaults() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
-	if d.one(3) { // one split that is longer than a window or two, and few other faults
+	if d.oneIn(3) { // one split that is longer than a window or two, and few other faults
 		d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
 		at += d.between(time.Second, 20*time.Second)
 		moves, n = d.crashes(), d.IntN(3)
 	}
-	d.happen(at, moves, n, 8*time.Second)
+	d.addMoves(at, moves, n, 8*time.Second)
 	d.mend()
 }
 
-// happen begins n random moves. Most begin within 3 s of the move before, and the others
+// addMoves begins n random moves. Most begin within 3 s of the move before, and the others
 // within rest. Faults that have no effect are dropped.
-func (d *dice) happen(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
+func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
-		if d.one(3) {
+		if d.oneIn(3) {
 			at += d.between(2*time.Second, rest)
 		} else {
 			at += d.logarithm(1e8, 3e9)
@@ -334,7 +334,7 @@ func (d *dice) fault(at time.Duration, f Fault) {
 }
 
 // victim draws one of all nodes, whether or not it runs at that time.
-func (d *dice) victim() []string { return d.shuffled(d.s.all(), 1) }
+func (d *dice) victim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
 // hit adds a fault of nodes, and the fault that ends it after a time. If lasts is 0, the
 // fault does not end.
@@ -346,30 +346,31 @@ func (d *dice) hit(at time.Duration, kind FaultKind, names []string, lasts time.
 	}
 }
 
-// while returns how long something lasts. Between regions it may outlast the term of a grant.
-func (d *dice) while() time.Duration {
+// drawDuration returns how long something lasts. Between regions it may outlast the term
+// of a grant.
+func (d *dice) drawDuration() time.Duration {
 	if d.regional {
 		return d.logarithm(2e8, 2e10)
 	}
 	return d.logarithm(2e8, 1.2e10)
 }
 
-// sides returns the names of the nodes on each side of a split. If the faults are regional, it separates one
-// region from the rest, or each region from every other.
+// sides returns the names of the nodes on each side of a split. If the faults are
+// regional, it separates one region from the rest, or each region from every other.
 func (d *dice) sides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
-		if len(regions) == 2 || d.one(3) {
+		if len(regions) == 2 || d.oneIn(3) {
 			for _, region := range regions {
-				sides = append(sides, d.s.of(region))
+				sides = append(sides, d.s.nodesOf(region))
 			}
 			return sides
 		}
-		return [][]string{d.s.of(regions[0]), d.s.names(func(n Node) bool { return n.Region != regions[0] })}
+		return [][]string{d.s.nodesOf(regions[0]), d.s.nodeNames(func(n Node) bool { return n.Region != regions[0] })}
 	}
-	names := d.shuffled(d.s.all(), len(d.s.Nodes))
+	names := d.shuffled(d.s.allNodes(), len(d.s.Nodes))
 	sides = make([][]string, 2)
-	if len(names) > 3 && d.one(4) {
+	if len(names) > 3 && d.oneIn(4) {
 		sides = make([][]string, 3)
 	}
 	for i, name := range names {
@@ -387,7 +388,7 @@ func (d *dice) sides() (sides [][]string) {
 
 // ends returns the names of two nodes, or of two regions if the faults are regional.
 func (d *dice) ends() (from, to string) {
-	names := d.s.all()
+	names := d.s.allNodes()
 	if d.regional {
 		names = d.s.regions()
 	}
@@ -404,8 +405,8 @@ func (d *dice) heal(at time.Duration) { d.fault(at, Fault{Kind: FaultHeal}) }
 
 // mayHeal adds a heal after a while, in half of the cases.
 func (d *dice) mayHeal(at time.Duration) {
-	if d.one(2) {
-		d.heal(at + d.while())
+	if d.oneIn(2) {
+		d.heal(at + d.drawDuration())
 	}
 }
 
@@ -434,10 +435,10 @@ func (d *dice) oneWay(at time.Duration) {
 func (d *dice) slow(at time.Duration) {
 	f, least, most := Fault{Kind: FaultLink, Link: d.s.Network}, 2e6, 1e8
 	if d.regional {
-		f.Link, least, most = d.s.wan(), 1e8, 2e9
+		f.Link, least, most = d.s.wanLink(), 1e8, 2e9
 	}
 	f.From, f.To = d.ends()
-	if d.one(3) {
+	if d.oneIn(3) {
 		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
 	} else {
 		f.Link.Latency = d.logarithm(least, most)
@@ -445,11 +446,11 @@ func (d *dice) slow(at time.Duration) {
 	}
 	switch {
 	case d.regional: // an empty name would also match links within a region
-	case d.one(6):
+	case d.oneIn(6):
 		f.From, f.To = "", ""
-	case d.one(3):
+	case d.oneIn(3):
 		f.From = ""
-	case d.one(3):
+	case d.oneIn(3):
 		f.To = ""
 	}
 	d.fault(at, f)
@@ -457,8 +458,8 @@ func (d *dice) slow(at time.Duration) {
 
 func (d *dice) crash(at time.Duration) {
 	names, lasts := d.shuffled(d.initial(), 1), time.Duration(0)
-	if d.one(2) {
-		lasts = d.while()
+	if d.oneIn(2) {
+		lasts = d.drawDuration()
 	}
 	d.hit(at, FaultKill, names, lasts)
 }
@@ -470,7 +471,7 @@ func (d *dice) restart(at time.Duration) {
 // join starts a node that does not run from the beginning, or any node if there are no
 // such nodes.
 func (d *dice) join(at time.Duration) {
-	names := d.s.all()
+	names := d.s.allNodes()
 	if later := names[len(d.initial()):]; len(later) > 0 {
 		names = later
 	}
@@ -479,17 +480,17 @@ func (d *dice) join(at time.Duration) {
 
 func (d *dice) leave(at time.Duration) {
 	names, lasts := d.victim(), time.Duration(0)
-	if d.one(2) {
+	if d.oneIn(2) {
 		lasts = d.between(2*time.Second, 8*time.Second)
 	}
 	d.hit(at, FaultLeave, names, lasts)
 }
 
-func (d *dice) freeze(at time.Duration) { d.hit(at, FaultFreeze, d.victim(), d.while()) }
+func (d *dice) freeze(at time.Duration) { d.hit(at, FaultFreeze, d.victim(), d.drawDuration()) }
 
 func (d *dice) step(at time.Duration) {
 	by := d.logarithm(1e8, 6e10)
-	if d.one(2) {
+	if d.oneIn(2) {
 		by = -by
 	}
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
@@ -502,7 +503,7 @@ func (d *dice) manyKeys() {
 	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 	l.Algorithm = weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1))
 	d.ask(l, Load{Keys: 60_000, Burst: manyAsks})
-	if d.one(2) {
+	if d.oneIn(2) {
 		d.s.MaxKeys = 1000 + d.IntN(2000)
 	}
 }
@@ -532,7 +533,7 @@ func (d *dice) caps() {
 	most := []float64{2000, 64, 100, 32, 256, 16, 128, 16, 16}
 	fields := reflect.ValueOf(&d.s.Caps).Elem()
 	for i := range least {
-		if !d.one(3) {
+		if !d.oneIn(3) {
 			fields.Field(i).SetInt(int64(d.logarithmic(least[i], most[i])))
 		}
 	}
@@ -543,21 +544,21 @@ func (d *dice) caps() {
 func (d *dice) holds(name string, keeps, ttl time.Duration) {
 	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.policy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
-	if d.one(2) {
+	if d.oneIn(2) {
 		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
 	}
 	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // holds at one time, if more is asked for
 	load.Rate = round(min(mostHolding, d.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
 	if ttl > 0 {
-		load.Rate = min(load.Rate, math.Floor((mostAsks-d.asks())/d.s.Lasts.Seconds()))
+		load.Rate = min(load.Rate, math.Floor((mostAsks-d.countChecks())/d.s.Lasts.Seconds()))
 	}
 	if load.Rate > 0 {
 		d.ask(l, load)
 	}
 }
 
-// windowed returns a limit with a random algorithm other than InFlight, a random rate, and a random
-// policy.
+// windowed returns a limit with a random algorithm other than InFlight, a random rate,
+// and a random policy.
 func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
@@ -567,7 +568,7 @@ func (d *dice) windowed(name string, least, most float64, per time.Duration) wei
 // reserves adds a limit and callers that reserve units of the limit and settle them later.
 func (d *dice) reserves() {
 	l := d.windowed("budget", 20, 2000, d.between(time.Second, 20*time.Second))
-	if d.one(3) {
+	if d.oneIn(3) {
 		l.Per = 24 * time.Hour
 		l.Rate = min(100*l.Rate, 100_000)
 	}
@@ -582,12 +583,12 @@ func (d *dice) snapshots() {
 	s := d.s
 	s.Lasts += stopsTake
 	s.Snapshots = d.logarithm(1e9, 2e10)
-	s.Shared = d.one(3)
-	if d.one(3) {
+	s.Shared = d.oneIn(3)
+	if d.oneIn(3) {
 		s.Faults = nil
 	}
 	l := d.windowed("kept", 20, 500, 24*time.Hour)
-	l.NoLeases = d.one(2)
+	l.NoLeases = d.oneIn(2)
 	load := Load{Keys: 1 + d.IntN(4)}
 	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/d.logarithmic(20, 150)))
 	d.ask(l, load)
@@ -595,8 +596,8 @@ func (d *dice) snapshots() {
 	for range 1 + d.IntN(2) {
 		at = d.stop(at) + d.between(time.Second, 8*time.Second)
 	}
-	d.apart()
-	if d.asks() > mostAsks {
+	d.separateFaults()
+	if d.countChecks() > mostAsks {
 		s.Loads = slices.DeleteFunc(s.Loads, func(l Load) bool { return l.Adversary })
 	}
 }
@@ -611,7 +612,7 @@ func (d *dice) stop(at time.Duration) time.Duration {
 			dead[name] = f.Kind == FaultKill || dead[name] && f.Kind != FaultStart
 		}
 	}
-	runs := d.s.names(func(n Node) bool { return hosts[n.Name] == running })
+	runs := d.s.nodeNames(func(n Node) bool { return hosts[n.Name] == running })
 	add := func(f Fault) {
 		f.At = at
 		d.s.Faults = append(d.s.Faults, f)
@@ -625,18 +626,18 @@ func (d *dice) stop(at time.Duration) time.Duration {
 		at += leaveWithin
 		d.s.Lasts += leaveWithin
 	}
-	if d.one(4) {
+	if d.oneIn(4) {
 		add(Fault{Kind: FaultLose, Nodes: d.shuffled(runs, 1+d.IntN(len(runs)))})
 	}
-	if d.one(4) {
+	if d.oneIn(4) {
 		add(Fault{Kind: FaultRevert, Nodes: d.shuffled(runs, 1)})
 	}
-	if d.one(3) {
+	if d.oneIn(3) {
 		by := d.logarithm(1e8, 6e10)
 		add(Fault{Kind: FaultSkew, Nodes: d.victim(), By: pick(d, by, -by)})
 	}
-	if d.one(4) && d.s.Nodes[0].Region == "" {
-		all := d.s.all()
+	if d.oneIn(4) && d.s.Nodes[0].Region == "" {
+		all := d.s.allNodes()
 		runs = d.shuffled(all, 2+d.IntN(len(all)-1))
 	}
 	add(Fault{Kind: FaultStart, Nodes: runs})
@@ -646,17 +647,17 @@ func (d *dice) stop(at time.Duration) time.Duration {
 // slowness makes nodes slow for a while, and in some scenarios a link as well.
 func (d *dice) slowness() {
 	before := slices.Clone(d.s.Faults)
-	if d.one(3) && d.s.Nodes[0].Region == "" {
+	if d.oneIn(3) && d.s.Nodes[0].Region == "" {
 		d.far(mayhemFrom + d.between(0, mayhemUntil-mayhemFrom))
 	}
 	for range 1 + d.IntN(2) {
 		d.pauses(d.between(time.Second, mayhemUntil))
 	}
-	d.apart()
-	if d.asks() > mostAsks {
+	d.separateFaults()
+	if d.countChecks() > mostAsks {
 		d.s.Faults = before
 		d.fault(mayhemFrom, d.paused(d.victim()))
-		d.apart()
+		d.separateFaults()
 	}
 }
 
@@ -664,17 +665,17 @@ func (d *dice) slowness() {
 // the mayhem, or never. If no check times out because of them, the bounds are those of a
 // healthy cluster.
 func (d *dice) pauses(at time.Duration) {
-	names := d.s.all()
+	names := d.s.allNodes()
 	switch {
-	case d.one(3):
+	case d.oneIn(3):
 		names = d.shuffled(names, 1)
-	case d.one(2):
+	case d.oneIn(2):
 		names = d.shuffled(names, 1+d.IntN(len(names)))
 		slices.Sort(names)
 	}
 	d.fault(at, d.paused(names))
-	if !d.one(4) {
-		d.fault(min(at+d.while(), mayhemUntil), Fault{Kind: FaultSlow, Nodes: names})
+	if !d.oneIn(4) {
+		d.fault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultSlow, Nodes: names})
 	}
 }
 
@@ -682,7 +683,7 @@ func (d *dice) pauses(at time.Duration) {
 // 100 ms, as those of a CPU quota, or at an interval of up to a second.
 func (d *dice) paused(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
-	if d.one(2) {
+	if d.oneIn(2) {
 		f.Every = d.logarithm(2e7, 1e9)
 	}
 	f.Pauses = time.Duration(d.logarithmic(3e6, min(3e8, 0.9*float64(f.Every)))).Truncate(time.Millisecond)
@@ -692,30 +693,30 @@ func (d *dice) paused(names []string) Fault {
 // far makes the link between two members slow for a while, but not so slow that they are
 // not connected.
 func (d *dice) far(at time.Duration) {
-	ends := d.shuffled(d.s.all(), 2)
+	ends := d.shuffled(d.s.allNodes(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
 	f.Link.Loss = 0
 	f.Link.Latency, f.Link.Jitter = d.between(50*time.Millisecond, 200*time.Millisecond), 0
 	d.fault(at, f)
 	f.From, f.To = f.To, f.From
 	d.fault(at, f)
-	d.fault(min(at+d.while(), mayhemUntil), Fault{Kind: FaultHeal})
+	d.fault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultHeal})
 }
 
-// asks returns the approximate number of checks of all loads.
-func (d *dice) asks() (asks float64) {
+// countChecks returns the approximate number of checks of all loads.
+func (d *dice) countChecks() (asks float64) {
 	for _, l := range d.s.Loads {
 		for _, limit := range d.s.Limits {
 			if limit.Name == l.Limit {
-				asks += d.s.asks(l, limit)
+				asks += d.s.countChecks(l, limit)
 			}
 		}
 	}
 	return asks
 }
 
-// apart sorts the faults, and delays faults so that no two are at the same time.
-func (d *dice) apart() {
+// separateFaults sorts the faults, and delays faults so that no two are at the same time.
+func (d *dice) separateFaults() {
 	d.s.sort()
 	for i := 1; i < len(d.s.Faults); i++ {
 		d.s.Faults[i].At = max(d.s.Faults[i].At, d.s.Faults[i-1].At+time.Millisecond)
@@ -739,7 +740,7 @@ func feasible(s *Scenario) (faults []Fault) {
 				continue
 			}
 		default:
-			m := may[f.Kind]
+			m := transitions[f.Kind]
 			if !slices.Contains(m.needs, now.hosts[f.Nodes[0]]) || m.makes != running && s.lonely(now.hosts, f.Nodes[0]) {
 				continue
 			}
@@ -753,7 +754,7 @@ func feasible(s *Scenario) (faults []Fault) {
 // lonely reports whether fewer than two other nodes run in the region of a node.
 func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
 	region := s.Nodes[slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == name })].Region
-	return len(s.names(func(n Node) bool { return n.Region == region && n.Name != name && hosts[n.Name] == running })) < 2
+	return len(s.nodeNames(func(n Node) bool { return n.Region == region && n.Name != name && hosts[n.Name] == running })) < 2
 }
 
 // mend ends the faults that last, in random order: nodes thaw, most nodes that are down
@@ -766,7 +767,7 @@ func (d *dice) mend() {
 		switch is := now.hosts[n.Name]; {
 		case is == frozen:
 			last = append(last, Fault{Kind: FaultThaw, Nodes: []string{n.Name}})
-		case is == down && !n.Later && !d.one(5):
+		case is == down && !n.Later && !d.oneIn(5):
 			last = append(last, Fault{Kind: FaultStart, Nodes: []string{n.Name}})
 		}
 	}
@@ -779,5 +780,5 @@ func (d *dice) mend() {
 		d.s.Faults = append(d.s.Faults, f)
 		until += d.between(10*time.Millisecond, 500*time.Millisecond)
 	}
-	d.apart()
+	d.separateFaults()
 }

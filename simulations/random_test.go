@@ -12,7 +12,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
+func TestRandomScenariosReadBackFromTheirFiles(t *testing.T) {
 	for _, draw := range []func(seed uint64) *Scenario{random, randomPlanet} {
 		for seed := range uint64(100) {
 			s := draw(seed)
@@ -34,7 +34,7 @@ var thousand = sync.OnceValue(func() (all []*Scenario) {
 	return all
 })
 
-func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
+func TestRandomScenariosEndWhole(t *testing.T) {
 	for seed, s := range thousand() {
 		lasts := 60 * time.Second
 		if s.Snapshots > 0 {
@@ -56,7 +56,7 @@ func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
 			case FaultSkew, FaultSlow, FaultLose, FaultRevert:
 			default:
 				for _, name := range f.Nodes {
-					hosts[name] = may[f.Kind].makes
+					hosts[name] = transitions[f.Kind].makes
 				}
 			}
 		}
@@ -75,17 +75,17 @@ func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
 	}
 }
 
-func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
+func TestRandomScenariosHaveFewChecks(t *testing.T) {
 	for seed, s := range thousand() {
 		most := 400 * s.Lasts.Seconds()
 		if slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Name == "many" }) { // one in twelve
 			most += manyAsks
 		}
-		require.LessOrEqual(t, (&dice{s: s}).asks(), most, "seed %d", seed)
+		require.LessOrEqual(t, (&dice{s: s}).countChecks(), most, "seed %d", seed)
 	}
 }
 
-func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
+func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
 	var holds, clients, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	for _, s := range thousand() {
@@ -156,7 +156,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 
 // Rounding of a share, of a sixteenth, or of a unit in the estimate of a window affects
 // limits of few units most.
-func TestAThirdOfRandomLimitsHaveFewUnits(t *testing.T) {
+func TestThirdOfRandomLimitsHaveFewUnits(t *testing.T) {
 	limits, few := 0, 0
 	ones := make(map[weir.Algorithm]map[weir.PartitionPolicy]int)
 	for _, s := range thousand() {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-func TestEveryScenarioInTheDocumentsIsRead(t *testing.T) {
+func TestDocumentedScenariosAreValid(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
 	read := 0
@@ -28,7 +28,7 @@ func TestEveryScenarioInTheDocumentsIsRead(t *testing.T) {
 	require.NotZero(t, read)
 }
 
-func TestTheReadmeListsWhatARunIsHeldTo(t *testing.T) {
+func TestReadmeListsEveryInvariant(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	for _, i := range invariants {
@@ -36,7 +36,7 @@ func TestTheReadmeListsWhatARunIsHeldTo(t *testing.T) {
 	}
 }
 
-func TestEveryRunInTheDocumentsIsUnderstood(t *testing.T) {
+func TestDocumentedCommandsAreValid(t *testing.T) {
 	calls, err := snippets.CallsOf("go", "run", "./simulations")
 	require.NoError(t, err)
 	require.NotEmpty(t, calls)
@@ -45,13 +45,13 @@ func TestEveryRunInTheDocumentsIsUnderstood(t *testing.T) {
 	for _, c := range calls {
 		o, err := parseArgs(c.Words, io.Discard)
 		require.NoError(t, err, "%s: %q", c.At(), c.Words)
-		if o.what == "" || o.what == strings.ToUpper(o.what) { // a placeholder such as NAME or FILE
+		if o.scenario == "" || o.scenario == strings.ToUpper(o.scenario) { // a placeholder such as NAME or FILE
 			continue
 		}
-		if strings.HasSuffix(o.what, ".yaml") {
-			o.what = filepath.Join(root, filepath.FromSlash(o.what))
+		if strings.HasSuffix(o.scenario, ".yaml") {
+			o.scenario = filepath.Join(root, filepath.FromSlash(o.scenario))
 		}
-		_, err = find(o.what)
+		_, err = findScenario(o.scenario)
 		require.NoError(t, err, "%s: %q", c.At(), c.Words)
 	}
 }

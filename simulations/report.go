@@ -53,7 +53,7 @@ func table(w io.Writer, s *Scenario, a *asks) {
 	faults := s.Faults
 	for _, at := range samples[1:] {
 		for ; len(faults) > 0 && faults[0].At < at.at; faults = faults[1:] {
-			wrap(w, fmt.Sprintf("%7s ─ ", enum.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
+			wrap(w, fmt.Sprintf("%7s ─ ", enum.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].describe())
 		}
 		fmt.Fprintf(w, "%7.4g ", at.at.Seconds())
 		for _, units := range at.sides {
@@ -63,12 +63,12 @@ func table(w io.Writer, s *Scenario, a *asks) {
 		if at.all > bound {
 			mark = " ✗"
 		}
-		fmt.Fprintf(w, "  %8d %8d %8d  %s%s\n", at.all, a.l.Rate, bound, at.row(), mark)
+		fmt.Fprintf(w, "  %8d %8d %8d  %s%s\n", at.all, a.l.Rate, bound, at.rowName(), mark)
 	}
 }
 
-// says returns the description of a fault.
-func (f *Fault) says() string {
+// describe returns the description of a fault.
+func (f *Fault) describe() string {
 	b := new(strings.Builder)
 	b.WriteString(f.Kind.String())
 	for i, side := range f.Sides {
@@ -109,7 +109,7 @@ func verdicts(w io.Writer, broken []Broken) {
 		for _, b := range broken {
 			if b.Invariant == i.name {
 				holds = false
-				b.tell(w)
+				b.print(w)
 			}
 		}
 		if holds {
@@ -118,9 +118,9 @@ func verdicts(w io.Writer, broken []Broken) {
 	}
 }
 
-// tell prints the violation.
-func (b *Broken) tell(w io.Writer) {
-	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Says))
+// print prints the violation.
+func (b *Broken) print(w io.Writer) {
+	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Finding))
 }
 
 // wrap prints text in lines of at most columns characters. The first line begins with

@@ -31,8 +31,8 @@ type Settled struct {
 	Actual          int64
 }
 
-// least returns the minimum number of units that are spent for the reservation.
-func (v *Reserved) least() int64 {
+// minUnits returns the minimum number of units that are spent for the reservation.
+func (v *Reserved) minUnits() int64 {
 	least := v.Units
 	for _, actual := range v.Open {
 		least = min(least, actual)
@@ -55,9 +55,9 @@ type Spend struct {
 // text.
 const carriedOf = 3
 
-// settling draws the plan of a reservation: one in eight is never settled, one in three
+// drawPlan draws the plan of a reservation: one in eight is never settled, one in three
 // is settled at other nodes, and one in four twice.
-func (a *asker) settling(s *stage, made *host, units int64) *plan {
+func (a *asker) drawPlan(s *stage, made *host, units int64) *plan {
 	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // other regions cannot open the text
 	p := &plan{after: time.Duration(a.rng.Int64N(int64(a.load.Settles)))}
 	how, carried, twice := a.rng.IntN(8), a.rng.IntN(carriedOf) == 0, a.rng.IntN(4) == 0
@@ -105,7 +105,7 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	if !v.Allowed || q.plan.actuals == nil {
 		return
 	}
-	time.Sleep(min(q.plan.after, s.Lasts-s.now()))
+	time.Sleep(min(q.plan.after, s.Lasts-s.elapsed()))
 	for i, actual := range q.plan.actuals {
 		s.asking.Go(func() { s.settleOne(ctx, q, at, i, actual, p, made, text) })
 	}
@@ -127,7 +127,7 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 		return
 	}
 	var err error
-	asked := s.now()
+	asked := s.elapsed()
 	if text != "" {
 		v, err = by.limiters[q.limit].OpenReservation(s.keys[q.limit][q.key], text)
 	}
@@ -142,7 +142,7 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 		r.Open = append(r.Open, actual)
 		return
 	case err == nil:
-		r.Settled = append(r.Settled, Settled{asked, s.now(), actual})
+		r.Settled = append(r.Settled, Settled{asked, s.elapsed(), actual})
 	case text != "" && errors.Is(err, weir.ErrUnavailable), errors.Is(err, weir.ErrClosed), errors.Is(err, weir.ErrSettled), errors.Is(err, weir.ErrExpired):
 	case r.Wrong == "":
 		r.Wrong = failure(err)
@@ -150,17 +150,17 @@ func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int
 	r.Tried = r.Tried || !errors.Is(err, weir.ErrClosed)
 }
 
-// reserves reports whether the units of a limit are reserved.
-func (s *Scenario) reserves(limit string) bool {
+// hasReservations reports whether the units of a limit are reserved.
+func (s *Scenario) hasReservations(limit string) bool {
 	return slices.ContainsFunc(s.Loads, func(l Load) bool { return l.Limit == limit && l.Settles > 0 })
 }
 
-// spent returns the final counts of keys with reservations, for limits whose units do not recover
-// during the run.
-func (s *stage) spent(ctx context.Context) (all []Spend) {
+// listSpends returns the final counts of keys with reservations, for limits whose units
+// do not recover during the run.
+func (s *stage) listSpends(ctx context.Context) (all []Spend) {
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		if !s.reserves(l.Name) || isBucket(l) || l.Per <= s.Lasts+settleWithin {
+		if !s.hasReservations(l.Name) || isBucket(l) || l.Per <= s.Lasts+settleWithin {
 			continue
 		}
 		for k := range s.keys[i] {
@@ -177,19 +177,19 @@ func (s *stage) spent(ctx context.Context) (all []Spend) {
 	return all
 }
 
-// settledOnce checks each reservation, and the sum of the spends of each key.
-func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
-	exact, whole := make(map[subject]int64), r.undisturbed()
+// checkSettledOnce checks each reservation, and the sum of the spends of each key.
+func checkSettledOnce(r *trial, broken func(time.Duration, string, ...any)) {
+	exact, whole := make(map[subject]int64), r.isUndisturbed()
 	for i := range r.Reserved {
 		v := &r.Reserved[i]
 		name := r.Scenario.Limits[v.Limit].Name
 		switch {
-		case int64(len(v.Settled)) > r.settlesOf(v):
-			broken(v.Settled[len(v.Settled)-1].Answered, "limit %q key %d: what was reserved at %s at %v was settled %d times: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, len(v.Settled), v.Settled)
+		case int64(len(v.Settled)) > r.maxSettles(v):
+			broken(v.Settled[len(v.Settled)-1].Answered, "limit %q key %d: the reservation made at %s at %v was settled %d times: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, len(v.Settled), v.Settled)
 		case whole && v.Tried && v.Allowed && len(v.Settled)+len(v.Open) == 0:
-			broken(v.Answered, "limit %q key %d: what was reserved at %s at %v was not settled, though nothing fails", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked)
+			broken(v.Answered, "limit %q key %d: the reservation made at %s at %v was not settled, although no fault occurred", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked)
 		case v.Wrong != "":
-			broken(v.Answered, "limit %q key %d: to settle what was reserved at %s at %v is an error: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, v.Wrong)
+			broken(v.Answered, "limit %q key %d: settling the reservation made at %s at %v returned an error: %v", name, v.Key, r.Scenario.Nodes[v.Node].Name, v.Asked, v.Wrong)
 		}
 		if !v.Allowed {
 			continue
@@ -204,14 +204,14 @@ func settledOnce(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, s := range r.Spends {
 		k, l := subject{limit: s.Limit, key: s.Key}, &r.Scenario.Limits[s.Limit]
 		if whole && exact[k] <= l.Rate && s.Units != exact[k] {
-			broken(r.Scenario.Lasts, "limit %q key %d: %d units are used in the end, and what was reserved and settled is %d: nothing fails", l.Name, s.Key, s.Units, exact[k])
+			broken(r.Scenario.Lasts, "limit %q key %d: %d units are used at the end, but %d were reserved and settled, and no fault occurred", l.Name, s.Key, s.Units, exact[k])
 		}
 	}
 }
 
-// settlesOf returns how often a reservation may be settled: as often as a FailClosed
+// maxSettles returns how often a reservation may be settled: as often as a FailClosed
 // limit of one unit may admit.
-func (r *trial) settlesOf(v *Reserved) int64 {
+func (r *trial) maxSettles(v *Reserved) int64 {
 	if len(v.Settled) < 2 {
 		return 1
 	}
@@ -232,11 +232,11 @@ func (r *trial) settlesOf(v *Reserved) int64 {
 	})
 }
 
-// undisturbed reports whether nodes at most start and leave in order, all are connected
+// isUndisturbed reports whether nodes at most start and leave in order, all are connected
 // to each other, and there are as many as expected. Otherwise no node may be able to
 // settle a carried reservation.
-func (r *trial) undisturbed() bool {
-	if r.Scenario.Network.Loss > 0 || r.evicts() {
+func (r *trial) isUndisturbed() bool {
+	if r.Scenario.Network.Loss > 0 || r.mayEvict() {
 		return false
 	}
 	for _, c := range r.courses {

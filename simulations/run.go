@@ -106,7 +106,7 @@ type stage struct {
 	ended    WAN                      // of nodes that have ended
 	courses  []*course                // of each region, once all checks have ended
 	views    map[string]*cluster.View // the last view of each member
-	deaf     map[[2]int]*absence      // the current absence of the second host from the view of the first
+	current  map[[2]int]*absence      // the current absence of the second host from the view of the first
 	absences []*absence
 	outages  []outage
 	disks    *disks // nil without Snapshots
@@ -137,8 +137,8 @@ type process struct {
 	ended    time.Duration   // when its callers have ended, 0 before
 }
 
-// now returns the virtual time since the beginning.
-func (s *stage) now() time.Duration { return time.Since(s.began) }
+// elapsed returns the virtual time since the beginning.
+func (s *stage) elapsed() time.Duration { return time.Since(s.began) }
 
 func play(scenario *Scenario) (*Journal, error) {
 	s, err := newStage(scenario)
@@ -149,24 +149,24 @@ func play(scenario *Scenario) (*Journal, error) {
 	defer stop()
 	s.asking.Go(func() { s.load(ctx) })
 	for _, f := range s.Faults {
-		time.Sleep(f.At - s.now())
+		time.Sleep(f.At - s.elapsed())
 		s.strike(ctx, f)
 	}
-	time.Sleep(s.Lasts - s.now())
+	time.Sleep(s.Lasts - s.elapsed())
 	s.asking.Wait()
-	absences := s.heard()
+	absences := s.endAbsences()
 	j := &Journal{Scenario: scenario, WAN: s.wanUse()}
 	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
-	j.Spends, j.Holds, j.Probes = s.spent(ctx), s.holds, s.probe(ctx)
+	j.Spends, j.Holds, j.Probes = s.listSpends(ctx), s.holds, s.probe(ctx)
 	for _, region := range s.regions {
-		s.courses = append(s.courses, courseOf(s.Scenario, region, s.now()))
+		s.courses = append(s.courses, courseOf(s.Scenario, region, s.elapsed()))
 	}
-	j.Ends = s.endings(ctx)
+	j.Ends = s.listEndings(ctx)
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check
-		c.Units = v.least() // units that come back may be granted again
+		c.Units = v.minUnits() // units that come back may be granted again
 		s.checks = append(s.checks, c)
 	}
 	j.Checks = s.checks
@@ -189,16 +189,16 @@ func newStage(scenario *Scenario) (*stage, error) {
 		limits:   slices.Clone(scenario.Limits),
 		named:    make(map[string]*host),
 		views:    make(map[string]*cluster.View),
-		deaf:     make(map[[2]int]*absence),
+		current:  make(map[[2]int]*absence),
 	}
 	s.limits = append(s.limits, s.witnessLimit())
 	o := weirtest.Options{
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
-		Viewed:  s.viewed,
+		Viewed:  s.recordView,
 		Caps:    scenario.Caps,
 		Spent: func(host string, id [16]byte, reset uint64, units int64) {
-			s.witness.observe(id, reset, units, s.now(), s.named[host].index)
+			s.witness.observe(id, reset, units, s.elapsed(), s.named[host].index)
 		},
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
@@ -211,7 +211,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		o.Config.Seed = []byte("it seals what is reserved") // every node can then open reservations, and the holds of clients
 	}
 	if scenario.Snapshots > 0 {
-		s.disks = &disks{stage: s, of: make(map[string][]kept)}
+		s.disks = &disks{stage: s, snapshots: make(map[string][]keptSnapshot)}
 		o.Configure = func(name string, cfg *weir.Config) {
 			cfg.Snapshots, cfg.SnapshotEvery = disk{s.disks, name}, scenario.Snapshots
 		}
@@ -260,7 +260,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	if s.cluster, err = weirtest.NewCluster(ctx, o); err != nil {
 		return nil, err
 	}
-	if s.global() {
+	if s.hasGlobal() {
 		time.Sleep(acquaintedIn)
 	}
 	s.began = time.Now()
@@ -283,7 +283,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listen()
+	s.trackAbsences()
 	return s, nil
 }
 
@@ -302,7 +302,7 @@ func (s *stage) keysOf(limit int) int {
 }
 
 func (s *stage) process(n *weir.Node) (*process, error) {
-	p := &process{node: n, since: s.now(), over: make(chan struct{})}
+	p := &process{node: n, since: s.elapsed(), over: make(chan struct{})}
 	for _, m := range n.Members() {
 		if m.Self {
 			p.name = m.Name
@@ -329,38 +329,38 @@ func (s *stage) settle(ctx context.Context) string {
 		s.cluster.Throttle(h.name, 0, 0)
 	}
 	s.moving.Wait()
-	quiet, healed := s.now(), s.now()
-	for end := s.now() + settleWithin; s.now() < end; time.Sleep(100 * time.Millisecond) {
-		if !s.cluster.Settled() || s.unsent() != "" {
-			if quiet = s.now(); quiet-healed >= forgetAfter {
+	quiet, healed := s.elapsed(), s.elapsed()
+	for end := s.elapsed() + settleWithin; s.elapsed() < end; time.Sleep(100 * time.Millisecond) {
+		if !s.cluster.Settled() || s.findUnsent() != "" {
+			if quiet = s.elapsed(); quiet-healed >= forgetAfter {
 				s.forget()
 			}
 		}
-		if s.now()-quiet < quietFor {
+		if s.elapsed()-quiet < quietFor {
 			continue
 		}
-		if s.owned(ctx) {
+		if s.allOwned(ctx) {
 			return ""
 		}
-		quiet = s.now()
+		quiet = s.elapsed()
 	}
-	if u := s.unsent(); u != "" {
+	if u := s.findUnsent(); u != "" {
 		return u
 	}
-	views := "not every node sees all that run"
+	views := "not every node sees all running nodes"
 	for _, name := range s.cluster.Names() {
 		views += fmt.Sprintf("; %s sees %v", name, s.cluster.Node(name).Members())
 	}
 	return views
 }
 
-// owned reports whether each key of the witness has a node that answers for it itself.
+// allOwned reports whether each key of the witness has a node that answers for it itself.
 // After a node was forgotten, other nodes wait some seconds before they take its ranges,
 // because a member that was out of sight may have these.
-func (s *stage) owned(ctx context.Context) bool {
+func (s *stage) allOwned(ctx context.Context) bool {
 	for k := range s.witness.spends {
 		if s.running(k/witnessKeys, nil) != nil && !slices.ContainsFunc(s.hosts, func(h *host) bool {
-			_, owner := s.used(ctx, h, k)
+			_, owner := s.usedUnits(ctx, h, k)
 			return owner
 		}) {
 			return false
@@ -369,11 +369,11 @@ func (s *stage) owned(ctx context.Context) bool {
 	return true
 }
 
-// unsent returns a node that has unsent counts, or an empty text.
-func (s *stage) unsent() string {
+// findUnsent returns a node that has unsent counts, or an empty text.
+func (s *stage) findUnsent() string {
 	for _, name := range s.cluster.Names() {
 		if n := s.cluster.Node(name).Stats().Stream.Unsent; n > 0 {
-			return fmt.Sprintf("%s has %d counts to tell", name, n)
+			return fmt.Sprintf("%s has %d counts to send", name, n)
 		}
 	}
 	return ""
@@ -392,14 +392,14 @@ func (s *stage) forget() {
 	}
 }
 
-// endings returns the counts of the witness on all nodes. It then kills a node, and adds
-// the counts of the stand-in.
-func (s *stage) endings(ctx context.Context) []Ending {
+// listEndings returns the counts of the witness on all nodes. It then kills a node, and
+// adds the counts of the stand-in.
+func (s *stage) listEndings(ctx context.Context) []Ending {
 	var ends []Ending
-	gone := s.gone()
+	gone := s.lostSpends()
 	var disturbed [][]span // of each region
 	for _, c := range s.courses {
-		spans := c.disturbed()
+		spans := c.disturbedSpans()
 		if s.MaxKeys > 0 { // leases end when their counts are evicted
 			spans = []span{{0, never}}
 		}
@@ -411,7 +411,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 		}
 		e := Ending{Key: int32(k), Replica: -1}
 		for _, h := range s.hosts {
-			if used, owner := s.used(ctx, h, k); owner {
+			if used, owner := s.usedUnits(ctx, h, k); owner {
 				e.Owners = append(e.Owners, int16(h.index))
 				e.Used = max(e.Used, used)
 				e.Reset = max(e.Reset, s.witness.knows[knower{h.index, k}])
@@ -424,9 +424,9 @@ func (s *stage) endings(ctx context.Context) []Ending {
 	return ends
 }
 
-// used returns the used units of a key of the witness, as a node reports them. owner
+// usedUnits returns the used units of a key of the witness, as a node reports them. owner
 // reports whether the node answers for the key itself.
-func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner bool) {
+func (s *stage) usedUnits(ctx context.Context, h *host, key int) (units int64, owner bool) {
 	if key/witnessKeys != h.region {
 		return 0, false
 	}
@@ -468,7 +468,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	other := s.running(victim.region, nil)
 	for i := range ends {
 		if e := &ends[i]; slices.Contains(e.Owners, int16(victim.index)) {
-			e.Replica, _ = s.used(ctx, other, int(e.Key))
+			e.Replica, _ = s.usedUnits(ctx, other, int(e.Key))
 		}
 	}
 }

@@ -96,7 +96,7 @@ func requireAccounted(t *testing.T, j *Journal) {
 	}
 }
 
-func TestARunAccountsForEveryUnitAndReplays(t *testing.T) {
+func TestRunAccountsForEveryUnit(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
@@ -106,20 +106,20 @@ func TestARunAccountsForEveryUnitAndReplays(t *testing.T) {
 			if testenv.Race {
 				return // the race detector has the scheduler pick at random
 			}
-			if testenv.IsFull(t) { // TestPlayersPlayWhatThisProcessDoes and TestARunOfRegionsReplaysFromItsSeed replay as well
+			if testenv.IsFull(t) { // TestPlayerPlaysLikeThisProcess and TestRegionRunReplaysFromItsSeed replay as well
 				requireReplays(t, s, first)
 			}
 		})
 	}
 }
 
-func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
+func TestGossipRunAccountsForEveryUnit(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name != "split" {
-				testenv.SkipUnlessFull(t, "TestARunAccountsForEveryUnitAndReplays/"+name+" with simulated membership")
+				testenv.SkipUnlessFull(t, "TestRunAccountsForEveryUnit/"+name+" with simulated membership")
 			}
 			s.Gossip = true
 			requireAccounted(t, playAside(t, s))
@@ -128,7 +128,7 @@ func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
 }
 
 // A decision of Wait reaches the caller that asks for it, and no other caller.
-func TestTheLastDecisionOfAWaitIsTold(t *testing.T) {
+func TestLastDecisionOfWaitIsRecorded(t *testing.T) {
 	var last weir.Decision
 	ctx := context.WithValue(t.Context(), lastDecision{}, &last)
 	for _, source := range []weir.Source{weir.Budget, weir.Owner} {

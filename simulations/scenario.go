@@ -147,8 +147,8 @@ func (s *Scenario) regions() (names []string) {
 	return names
 }
 
-// names returns the names of the nodes for which wanted is true.
-func (s *Scenario) names(wanted func(Node) bool) (names []string) {
+// nodeNames returns the names of the nodes for which wanted is true.
+func (s *Scenario) nodeNames(wanted func(Node) bool) (names []string) {
 	for _, n := range s.Nodes {
 		if wanted(n) {
 			names = append(names, n.Name)
@@ -157,32 +157,32 @@ func (s *Scenario) names(wanted func(Node) bool) (names []string) {
 	return names
 }
 
-func (s *Scenario) all() []string { return s.names(func(Node) bool { return true }) }
+func (s *Scenario) allNodes() []string { return s.nodeNames(func(Node) bool { return true }) }
 
-// of returns the names of a region's nodes.
-func (s *Scenario) of(region string) []string {
-	return s.names(func(n Node) bool { return n.Region == region })
+// nodesOf returns the names of a region's nodes.
+func (s *Scenario) nodesOf(region string) []string {
+	return s.nodeNames(func(n Node) bool { return n.Region == region })
 }
 
-// wan returns the link between regions.
-func (s *Scenario) wan() weirtest.Link {
+// wanLink returns the link between regions.
+func (s *Scenario) wanLink() weirtest.Link {
 	if s.WAN == (weirtest.Link{}) {
 		return weirtest.Link{Latency: defaultWANLatency, Jitter: defaultWANJitter}
 	}
 	return s.WAN
 }
 
-// usual returns the link, without faults, of the directions that a FaultLink covers.
-func (s *Scenario) usual(f *Fault) weirtest.Link {
+// usualLink returns the link, without faults, of the directions that a FaultLink covers.
+func (s *Scenario) usualLink(f *Fault) weirtest.Link {
 	for i, j := range s.between(f) {
 		if s.Nodes[i].Region == s.Nodes[j].Region {
 			return s.Network
 		}
 	}
-	return s.wan()
+	return s.wanLink()
 }
 
-// global reports whether there is a Global limit.
-func (s *Scenario) global() bool {
+// hasGlobal reports whether there is a Global limit.
+func (s *Scenario) hasGlobal() bool {
 	return slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Scope == weir.Global })
 }

@@ -55,7 +55,7 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	fmt.Fprintf(out, "random scenarios from seed %d on\n", o.seed)
 	errs := make(chan error, runtime.NumCPU())
 	for range cap(errs) {
-		go func() { errs <- f.employ() }()
+		go func() { errs <- f.runPlayer() }()
 	}
 	for range cap(errs) {
 		if err := <-errs; err != nil {
@@ -75,8 +75,8 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	fmt.Fprintf(out, "%d break an invariant\n", len(f.found))
 	for _, r := range f.found {
 		of := map[bool]string{true: "-regions "}[f.regions]
-		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.scenario.Seed, r.scenario.again(), command(), of, r.scenario.Seed)
-		r.broken[0].tell(complain)
+		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.scenario.Seed, r.scenario.replayHint(), command(), of, r.scenario.Seed)
+		r.broken[0].print(complain)
 	}
 	if ctx.Err() == nil {
 		f.simplify(t, f.found[0], complain)
@@ -84,11 +84,11 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	return exitBroken
 }
 
-// employ plays scenarios in another process until there are enough. It replaces the
+// runPlayer plays scenarios in another process until there are enough. It replaces the
 // process if a scenario has ended it.
-func (f *searching) employ() (err error) {
+func (f *searching) runPlayer() (err error) {
 	var player *lab.Service
-	for seed, more := f.take(); more; seed, more = f.take() {
+	for seed, more := f.nextSeed(); more; seed, more = f.nextSeed() {
 		if player == nil {
 			if player, err = startPlayer(); err != nil {
 				return err
@@ -105,10 +105,10 @@ func (f *searching) employ() (err error) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err == nil:
-			f.note(result{s, len(j.Checks), judge(j)})
+			f.record(result{s, len(j.Checks), judge(j)})
 			continue
 		default:
-			f.note(result{scenario: s, broken: []Broken{{Invariant: unplayed, Says: err.Error()}}})
+			f.record(result{scenario: s, broken: []Broken{{Invariant: unplayed, Finding: err.Error()}}})
 		}
 		if !errors.Is(err, errUnplayable) {
 			_ = player.End(endWait)
@@ -121,8 +121,8 @@ func (f *searching) employ() (err error) {
 	return nil
 }
 
-// take returns the next seed.
-func (f *searching) take() (seed uint64, more bool) {
+// nextSeed returns the next seed.
+func (f *searching) nextSeed() (seed uint64, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ctx.Err() != nil || len(f.found) >= enoughFound || f.begun >= f.count {
@@ -136,7 +136,7 @@ func (f *searching) take() (seed uint64, more bool) {
 	return f.seed - 1, true
 }
 
-func (f *searching) note(r result) {
+func (f *searching) record(r result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, verdict := r.scenario, "✓"
@@ -158,7 +158,7 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 	if wanted.Invariant == unplayed {
 		return // it would end this process too
 	}
-	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.scenario.Seed)
+	fmt.Fprintf(complain, "\nseed %d is being simplified\n", found.scenario.Seed)
 	ends := time.Now().Add(shrinkFor)
 	least := shrink(found.scenario, func(s *Scenario) bool {
 		if f.ctx.Err() != nil || time.Now().After(ends) {
@@ -181,6 +181,6 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 		fmt.Fprintf(complain, "%v; it is:\n%s", err, least.yaml())
 		return
 	}
-	wanted.tell(complain)
-	fmt.Fprintf(complain, "It is in %s. %s: %s %s\n", name, least.again(), command(), name)
+	wanted.print(complain)
+	fmt.Fprintf(complain, "It is in %s. %s: %s %s\n", name, least.replayHint(), command(), name)
 }

@@ -135,7 +135,7 @@ func inEachSplit(t *testing.T, limits []weir.Limit, keys int) [][]int64 {
 
 // The log is exact in every window, so L is the Rate, and units above L come from the
 // sides.
-func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
+func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 	t.Parallel()
 	columns := mostOfSmall
 	if !*update {
@@ -196,7 +196,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-func TestEveryAlgorithmsSharesOfFewUnitsStayBelowTheirBound(t *testing.T) {
+func TestSharesOfEachAlgorithmStayBelowBound(t *testing.T) {
 	t.Parallel()
 	rates := []int64{1, 3, 2, 4, 10}
 	rates = rates[:testenv.PickFull(t, 1, len(rates))]

@@ -65,7 +65,7 @@ func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 		}
 	}
 	if !best.equal(s) {
-		best.About = "Shrunk from " + s.Name + ": it broke, and with anything less that was tried it did not."
+		best.About = "Shrunk from " + s.Name + ": it broke, and no simpler scenario that was tried did."
 	}
 	return best
 }
@@ -85,7 +85,8 @@ func drop[T any](list *[]T, n int) bool {
 	return at >= 0
 }
 
-// dropPair deletes a fault and the next one of the same node, as a kill and the start after it.
+// dropPair deletes a fault and the next one of the same node, as a kill and the start
+// after it.
 func dropPair(s *Scenario, n int) bool {
 	at := len(s.Faults) - 1 - n
 	if at < 0 {

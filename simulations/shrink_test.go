@@ -27,19 +27,19 @@ func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scen
 	return least, tries
 }
 
-// has reports whether a fault of a kind hits a node, or any node if the name is empty.
-func has(s *Scenario, kind FaultKind, node string) bool {
+// hasFault reports whether a fault of a kind hits a node, or any node if the name is empty.
+func hasFault(s *Scenario, kind FaultKind, node string) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return f.Kind == kind && (node == "" || slices.Contains(f.Nodes, node))
 	})
 }
 
-func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
+func TestShrinkKeepsOnlyNeededParts(t *testing.T) {
 	found := 0
 	for seed := range uint64(testenv.PickFull(t, 20, 200)) {
 		s := random(seed)
 		breaks := func(s *Scenario) bool {
-			return has(s, FaultSplit, "") && has(s, FaultStart, "a") && len(s.Loads) > 0
+			return hasFault(s, FaultSplit, "") && hasFault(s, FaultStart, "a") && len(s.Loads) > 0
 		}
 		if !breaks(s) {
 			continue
@@ -66,7 +66,7 @@ func TestShrinkGivesUpInTime(t *testing.T) {
 	}
 }
 
-func TestShrinkOfWhatAlwaysBreaksLeavesAlmostNothing(t *testing.T) {
+func TestShrinkReducesUnconditionalFailure(t *testing.T) {
 	for seed := range uint64(5) {
 		least, tries := shrunk(t, random(seed), func(*Scenario) bool { return true })
 		require.Len(t, least.Nodes, 1, "seed %d", seed)
@@ -78,20 +78,20 @@ func TestShrinkOfWhatAlwaysBreaksLeavesAlmostNothing(t *testing.T) {
 func TestShrinkShortensAndRounds(t *testing.T) {
 	s := random(1)
 	s.Faults = []Fault{{At: 12345678912, Kind: FaultKill, Nodes: []string{"a"}}}
-	least, _ := shrunk(t, s, func(s *Scenario) bool { return has(s, FaultKill, "a") })
+	least, _ := shrunk(t, s, func(s *Scenario) bool { return hasFault(s, FaultKill, "a") })
 	require.Equal(t, []Fault{{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"a"}}}, least.Faults)
 	require.Less(t, least.Lasts, 20*time.Second)
 	require.Equal(t, weirtest.Link{Latency: s.Network.Latency}, least.Network)
 }
 
-func TestShrinkDoesNotSayThatARunWithGossipReplays(t *testing.T) {
+func TestShrunkGossipRunHasNoReplayPromise(t *testing.T) {
 	s := random(1)
 	s.Gossip = true
 	least, _ := shrunk(t, s, func(*Scenario) bool { return true })
 	require.False(t, least.Gossip)
-	require.Equal(t, "Replay it with", least.again())
+	require.Equal(t, "Replay it with", least.replayHint())
 
 	least, _ = shrunk(t, s, func(s *Scenario) bool { return s.Gossip })
-	require.Contains(t, least.About, "it broke, and with anything less that was tried it did not")
-	require.Contains(t, least.again(), "Its runs differ")
+	require.Contains(t, least.About, "it broke, and no simpler scenario that was tried did")
+	require.Contains(t, least.replayHint(), "Its runs differ")
 }

@@ -21,35 +21,36 @@ type outage struct {
 	at     time.Duration
 }
 
-// stopped records the regions in which no node runs any more, because some of their nodes
-// have ended. A node that starts meanwhile has met no member. The caller must hold s.mu.
-func (s *stage) stopped(ended ...int) {
+// recordOutages records the regions in which no node runs any more, because some of their
+// nodes have ended. A node that starts meanwhile has met no member. The caller must hold
+// s.mu.
+func (s *stage) recordOutages(ended ...int) {
 	for region := range s.regions {
 		of := func(h *host) bool { return h.region == region }
 		runs := func(h *host) bool { return of(h) && h.runs != nil }
 		if slices.ContainsFunc(ended, func(i int) bool { return of(s.hosts[i]) }) && !slices.ContainsFunc(s.hosts, runs) {
-			s.outages = append(s.outages, outage{region, s.now()})
+			s.outages = append(s.outages, outage{region, s.elapsed()})
 		}
 	}
 }
 
-// savedOf returns the result of saved for the outage that included the end of a host. It
-// is below zero if there was no such outage, or if nodes write no snapshots. refunds is
-// the same for refunds by the host and for resets: a node that leaves last executes
-// requests until it has ended, even after it has written its snapshot.
-func (s *stage) savedOf(c crash, host int) (takes, refunds time.Duration) {
+// savedFor returns the result of savedUntil for the outage that included the end of a
+// host. It is below zero if there was no such outage, or if nodes write no snapshots.
+// refunds is the same for refunds by the host and for resets: a node that leaves last
+// executes requests until it has ended, even after it has written its snapshot.
+func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving
 	})
 	if i < 0 || s.disks == nil {
 		return math.MinInt64, c.at
 	}
-	return s.saved(s.outages[i]), s.loaded(s.hosts[host].name, c.at, s.outages[i].at)
+	return s.savedUntil(s.outages[i]), s.lastLoaded(s.hosts[host].name, c.at, s.outages[i].at)
 }
 
-// saved returns the time until which all counts of the region are in snapshots that were
-// loaded after the outage. The caller must hold s.mu.
-func (s *stage) saved(o outage) time.Duration {
+// savedUntil returns the time until which all counts of the region are in snapshots that
+// were loaded after the outage. The caller must hold s.mu.
+func (s *stage) savedUntil(o outage) time.Duration {
 	var last []time.Duration
 	orderly, alone, led := true, true, never
 	for _, c := range s.witness.crashes {
@@ -60,9 +61,9 @@ func (s *stage) saved(o outage) time.Duration {
 			if s.hosts[h].region != o.region {
 				continue
 			}
-			at := s.loaded(s.hosts[h].name, c.at, o.at)
-			whole := at >= 0 && !s.damaged(s.hosts[h].name, c.at-2*s.Snapshots)
-			if due := c.at - 2*s.Snapshots; whole && !c.orderly && s.unmoved(o) {
+			at := s.lastLoaded(s.hosts[h].name, c.at, o.at)
+			whole := at >= 0 && !s.isDamaged(s.hosts[h].name, c.at-2*s.Snapshots)
+			if due := c.at - 2*s.Snapshots; whole && !c.orderly && s.isUnmoved(o) {
 				at = max(at, due) // a snapshot that was due exists, or the product is at fault
 			}
 			last = append(last, at)
@@ -78,27 +79,27 @@ func (s *stage) saved(o outage) time.Duration {
 	}
 	slices.Sort(last)
 	missing := 0
-	if alone && s.unmoved(o) {
-		missing = min(s.copies(), len(last)-1)
+	if alone && s.isUnmoved(o) {
+		missing = min(s.countCopies(), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
-		return max(last[0], min(led, last[missing]-s.untold(len(s.hosts)))) // copies may be so old
+		return max(last[0], min(led, last[missing]-s.firstCopyDelay(len(s.hosts)))) // copies may be so old
 	}
 	return max(last[0], min(led, last[missing]))
 }
 
-// damaged reports whether a fault hits the snapshots of a host at or after a time.
-func (s *stage) damaged(host string, from time.Duration) bool {
+// isDamaged reports whether a fault hits the snapshots of a host at or after a time.
+func (s *stage) isDamaged(host string, from time.Duration) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return f.At >= from && (f.Kind == FaultLose || f.Kind == FaultRevert) && slices.Contains(f.Nodes, host)
 	})
 }
 
-// loaded returns when the writing of the newest snapshot of a host began, among the
+// lastLoaded returns when the writing of the newest snapshot of a host began, among the
 // snapshots that it wrote by its end and that were loaded after an outage. It is below
 // zero if there was none. A snapshot that the host has written since it started again has
 // no more than was loaded.
-func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
+func (s *stage) lastLoaded(host string, end, outage time.Duration) time.Duration {
 	newest, next := time.Duration(math.MinInt64), never
 	for _, o := range s.outages {
 		if o.at > outage && s.regions[o.region] == s.regions[s.named[host].region] {
@@ -106,13 +107,13 @@ func (s *stage) loaded(host string, end, outage time.Duration) time.Duration {
 		}
 	}
 	for _, l := range s.disks.loads {
-		if l.of == host && l.began <= end && l.ran >= outage && l.ran < next {
+		if l.writer == host && l.began <= end && l.ran >= outage && l.ran < next {
 			newest = max(newest, l.began)
 		}
 	}
 	return newest
 }
 
-// unmoved reports whether a region was quiet for so long before an outage that each count
+// isUnmoved reports whether a region was quiet for so long before an outage that each count
 // was at its owner and at the members with copies, and in their last snapshots.
-func (s *stage) unmoved(o outage) bool { return s.quiet(o.region, o.at-moving-s.Snapshots, o.at) }
+func (s *stage) isUnmoved(o outage) bool { return s.wasQuiet(o.region, o.at-moving-s.Snapshots, o.at) }

@@ -31,7 +31,7 @@ func lossesOverAStop(t *testing.T, nodes []Node, faults ...Fault) (lost []float6
 	return lost
 }
 
-func TestAStopOfAllNodesIsHeldToWhatWasInTheirSnapshots(t *testing.T) {
+func TestStopLosesOnlyUnsavedUnits(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	stop := Fault{At: 9 * time.Second, Kind: FaultKill, Nodes: all}
 	leave := Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}
@@ -60,7 +60,7 @@ func TestAStopOfAllNodesIsHeldToWhatWasInTheirSnapshots(t *testing.T) {
 
 // Each region is judged by its own snapshots, even if one fault ends the nodes of several
 // regions.
-func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
+func TestStoppedRegionsAreJudgedByTheirSnapshots(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	nodes := []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west"}}
 	lost := lossesOverAStop(t, nodes,
@@ -73,7 +73,7 @@ func TestEachRegionThatACrashStopsIsHeldToItsSnapshots(t *testing.T) {
 
 // A node that leaves last executes requests until it has ended. Its refunds and resets
 // after its snapshot are on no other node. It grants no units at that time.
-func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
+func TestRefundsAfterLastSnapshotMayBeLost(t *testing.T) {
 	const a, ms = 0, time.Millisecond
 	const end, written = 12 * time.Second, 11 * time.Second
 	s := &stage{Scenario: &Scenario{Settings: Settings{Snapshots: time.Second}}, regions: []string{""}, outages: []outage{{0, end}}, named: make(map[string]*host)}
@@ -83,7 +83,7 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 		s.named[name] = &host{name: name, index: i}
 		s.hosts = append(s.hosts, s.named[name])
 		s.witness.crashes = append(s.witness.crashes, crash{at: end, hosts: []int{i}, began: end, orderly: true})
-		s.disks.loads = append(s.disks.loads, load{of: name, began: written, by: name, ran: end + time.Second})
+		s.disks.loads = append(s.disks.loads, snapshotLoad{writer: name, began: written, reader: name, ran: end + time.Second})
 	}
 	s.witness.spends = [][]spent{{
 		{units: 5, at: 5 * time.Second, by: a},
@@ -92,27 +92,27 @@ func TestWhatIsGivenBackAfterTheLastSnapshotMayBeGone(t *testing.T) {
 		{units: -2, at: written + ms, by: a},
 		{units: 0, at: written + 2*ms, by: a, reset: 7},
 	}}
-	require.Equal(t, [][]bool{{false, false, false, true, true}}, s.gone())
+	require.Equal(t, [][]bool{{false, false, false, true, true}}, s.lostSpends())
 }
 
 // A node that stops again while other nodes run loads the snapshots that it has written
 // meanwhile. They do not restore the counts that an earlier crash of all nodes has taken.
-func TestALaterSnapshotSavesNothingOfAnEarlierStop(t *testing.T) {
+func TestLaterSnapshotSavesNoEarlierStop(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}
 	s := &stage{Scenario: &Scenario{Settings: Settings{Snapshots: time.Second}, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}
 	s.witness.crashes = []crash{{at: end, hosts: []int{0}, began: end}}
 	s.courses = []*course{{eras: []era{{to: end, side: []int{0}}}}}
-	s.disks = &disks{stage: s, loads: []load{
-		{of: "a", began: written, by: "a", ran: end + time.Second},
-		{of: "a", began: end + 5*time.Second, by: "a", ran: end + 7*time.Second},
+	s.disks = &disks{stage: s, loads: []snapshotLoad{
+		{writer: "a", began: written, reader: "a", ran: end + time.Second},
+		{writer: "a", began: end + 5*time.Second, reader: "a", ran: end + 7*time.Second},
 	}}
-	require.Equal(t, written, s.saved(outage{0, end}))
+	require.Equal(t, written, s.savedUntil(outage{0, end}))
 }
 
 // A node that starts or leaves reaches no serving node, and FailOpen does not deny in
 // that case.
-func TestEachNodeHasAFailOpenLimitForItselfInAStopOfAllNodes(t *testing.T) {
+func TestStoppedNodesEachHaveFailOpenLimit(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	s := scene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})
 	s.Snapshots = time.Second

@@ -24,7 +24,7 @@ const shortFile = 7 * time.Second
 
 // Random scenarios that once broke an invariant are kept as files, because a seed results
 // in another scenario when the draws change.
-func TestWhatRandomScenariosOnceBrokeHolds(t *testing.T) {
+func TestFoundFailuresStayFixed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/[bh]*/*.yaml")
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestWhatRandomScenariosOnceBrokeHolds(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			s, err := find(file)
+			s, err := findScenario(file)
 			require.NoError(t, err)
 			by := shownElsewhere[filepath.Base(file)]
 			if by == "" && s.Lasts > shortFile {

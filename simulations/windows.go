@@ -31,7 +31,8 @@ type asks struct {
 	holds  []Held  // of an in-flight limit, sorted by From
 }
 
-// situation returns the situation of a window of Per that begins at from, or at 0 if from is below.
+// situation returns the situation of a window of Per that begins at from, or at 0 if from
+// is below.
 func (a *asks) situation(from time.Duration) situation {
 	from = max(0, from)
 	if a.planet != nil {
@@ -56,14 +57,14 @@ func (a *asks) places(at time.Duration) int {
 	if a.planet != nil {
 		return len(a.planet.names)
 	}
-	return a.course.at(at).sides
+	return a.course.eraAt(at).sides
 }
 
 func (a *asks) place(at time.Duration, node int16) int {
 	if a.planet != nil {
 		return a.planet.region(node)
 	}
-	return a.course.at(at).rank(int(node))
+	return a.course.eraAt(at).rank(int(node))
 }
 
 // window is the number of units that were admitted in a span for certain. A unit is
@@ -95,9 +96,9 @@ func (a *asks) windows(per time.Duration, yield func(w window)) {
 	}
 }
 
-// since returns the checks of a list that were asked at or after a time. The list must be
-// sorted by Asked.
-func (a *asks) since(of []int32, from time.Duration) []int32 {
+// askedSince returns the checks of a list that were asked at or after a time. The list
+// must be sorted by Asked.
+func (a *asks) askedSince(of []int32, from time.Duration) []int32 {
 	i, _ := slices.BinarySearchFunc(of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	return of[i:]
 }
@@ -106,7 +107,7 @@ func (a *asks) since(of []int32, from time.Duration) []int32 {
 func (a *asks) admitted(from, to time.Duration) (units int64) {
 	// No check is under way for longer than this.
 	longest := 2*timeoutOf(a.course.scenario) + time.Second
-	for _, at := range a.since(a.admits, from-longest) {
+	for _, at := range a.askedSince(a.admits, from-longest) {
 		check := &a.checks[at]
 		if check.Asked > to {
 			break

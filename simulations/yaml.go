@@ -31,7 +31,7 @@ func (s *Scenario) yaml() []byte {
 		loads = append(loads, loadEntry(l))
 	}
 	for _, f := range s.Faults {
-		faults = append(faults, faultEntry(f, s.usual(&f)))
+		faults = append(faults, faultEntry(f, s.usualLink(&f)))
 	}
 	top := mapping(
 		"about", node(s.About), "seed", node(s.Seed), "lasts", s.Lasts, "membership", membership,

@@ -21,7 +21,7 @@ func ExampleRing() {
 	fmt.Println(rest.Members()[rest.Owner(hash)])
 
 	arcs := 0
-	r.Arcs(func(first, last uint64) { arcs++ })
+	r.Arcs(func(first, last uint64, owner int) { arcs++ })
 	fmt.Println(arcs, "arcs")
 	// Output:
 	// a true

@@ -10,7 +10,6 @@
 package ring
 
 import (
-	"cmp"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -26,76 +25,154 @@ import (
 const pointsPerMember = 512
 
 // A Ring maps each hash to the member that owns it. A Ring is immutable, so a view can be
-// shared without a lock. A new Ring is built when the membership changes. The bounds on load
-// and on the number of search steps assume that hashes are uniform over all 64 bits.
+// shared without a lock. The bounds on load and on the number of search steps assume that
+// hashes are uniform over all 64 bits.
+//
+// Rings share pages (see ReplaceMembers), so no page is ever modified. A point has the slot of its
+// member, and not the index, which changes when another member joins.
 //
 // All methods are safe for concurrent use.
 type Ring struct {
 	members []string
-	// points are sorted by hash, then by member. A member owns the hashes after the previous
-	// point, up to and including the point of the member. The last element repeats the first
-	// point at the highest hash, so that a search never runs past the end.
-	points []point
-	// first holds, for each value of the top bits of a hash, the index of the first point
-	// that is at or after the lowest hash with these bits. There are more values than points,
-	// so the point of the owner is usually at this index or one or two steps after it.
-	first []uint32
-	shift uint // the number of low bits that first ignores
+	slots   []int32 // of each of members
+	index   []int32 // by slot: index in members, -1 if no member has the slot
+	// pages hold the points. Each page holds the points of an equal part of all hashes, sorted by
+	// hash, then by the name of the member. A member owns the hashes after the previous point, up to
+	// and including the point of the member.
+	pages []page
+	shift uint // the number of low bits that an index in pages ignores
 }
 
+type page []point
+
 type point struct {
-	hash   uint64
-	member int32
+	hash uint64
+	slot int32
 }
+
+// position is the place of a point: an index in pages, and in that page.
+type position struct{ page, at int }
+
+// pagesOf returns the logarithm of the number of pages for so many members: a page has 8 to 16
+// points on average.
+func pagesOf(members int) int { return bits.Len(uint(members*pointsPerMember)>>3) - 1 }
 
 // New builds the ring of the given members, in any order. Duplicate names are ignored. New
 // does not retain members.
 func New(members []string) *Ring {
 	names := slices.Compact(slices.Sorted(slices.Values(members)))
-
-	n := len(names) * pointsPerMember
-	top := 0
-	if n > 0 {
-		top = bits.Len(uint(n))
+	r := &Ring{members: names, slots: make([]int32, len(names))}
+	if len(names) == 0 {
+		return r
 	}
-	r := &Ring{
-		members: names,
-		points:  make([]point, n+1),
-		first:   make([]uint32, 1<<top+1),
-		shift:   uint(64 - top),
-	}
-
-	// This is a counting sort by the top bits. It also computes the indexes in first.
-	unsorted := make([]point, 0, n)
-	var buf []byte
-	for m, name := range names {
-		for i := range uint32(pointsPerMember) {
-			buf = appendPoint(buf[:0], name, i)
-			h := xxhash.Sum64(buf)
-			unsorted = append(unsorted, point{h, int32(m)})
-			r.first[h>>r.shift+1]++
+	top := pagesOf(len(names))
+	r.pages, r.shift = make([]page, 1<<top), uint(64-top)
+	unsorted := make([]point, 0, len(names)*pointsPerMember)
+	sizes := make([]int, len(r.pages))
+	for slot, name := range names {
+		r.slots[slot] = int32(slot)
+		for _, hash := range pointsOf(name) {
+			unsorted = append(unsorted, point{hash, int32(slot)})
+			sizes[hash>>r.shift]++
 		}
 	}
-	for i := 1; i < len(r.first); i++ {
-		r.first[i] += r.first[i-1]
+	r.index = slices.Clone(r.slots)
+	sorted := make([]point, len(unsorted))
+	for i, size := range sizes {
+		r.pages[i], sorted = sorted[:0:size], sorted[size:]
 	}
-	next := slices.Clone(r.first)
 	for _, p := range unsorted {
-		at := &next[p.hash>>r.shift]
-		r.points[*at] = p
-		*at++
-	}
-	for i := range len(r.first) - 1 {
-		slices.SortFunc(r.points[r.first[i]:r.first[i+1]], func(a, b point) int {
-			return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.member, b.member))
-		})
-	}
-
-	r.points[n] = point{math.MaxUint64, -1}
-	if n > 0 {
-		r.points[n].member = r.points[0].member
+		at := &r.pages[p.hash>>r.shift]
+		i := r.place(*at, p.hash, r.members[p.slot])
+		*at = (*at)[:len(*at)+1]
+		copy((*at)[i+1:], (*at)[i:])
+		(*at)[i] = p
 	}
 	return r
+}
+
+// ReplaceMembers returns the ring of these members, whose names must be sorted and distinct. It is the
+// ring that New returns. The time depends on the number of members that only one of the two rings has.
+func (r *Ring) ReplaceMembers(members []string) *Ring {
+	gone, joined := difference(r.members, members), difference(members, r.members)
+	switch {
+	case len(gone)+len(joined) == 0:
+		return r
+	case len(r.members) == 0 || 2*(len(gone)+len(joined)) > len(members) || !r.fits(len(members)):
+		return New(members)
+	}
+	next := &Ring{members: slices.Clone(members), index: slices.Clone(r.index), pages: slices.Clone(r.pages), shift: r.shift}
+	for _, name := range gone {
+		i, _ := slices.BinarySearch(r.members, name)
+		slot := r.slots[i]
+		next.index[slot] = -1
+		for _, hash := range pointsOf(name) {
+			at := &next.pages[hash>>next.shift]
+			i := slices.Index(*at, point{hash, slot})
+			*at = slices.Concat((*at)[:i], (*at)[i+1:])
+		}
+	}
+	next.assignSlots(r)
+	for _, name := range joined {
+		i, _ := slices.BinarySearch(next.members, name)
+		for _, hash := range pointsOf(name) {
+			at := &next.pages[hash>>next.shift]
+			i, p := next.place(*at, hash, name), point{hash, next.slots[i]}
+			*at = slices.Concat((*at)[:i], page{p}, (*at)[i:])
+		}
+	}
+	return next
+}
+
+// fits reports whether the number of pages suits so many members.
+func (r *Ring) fits(members int) bool {
+	most := 64 - int(r.shift)
+	return members > 0 && pagesOf(members) >= most-1 && pagesOf(members) <= most+1
+}
+
+// assignSlots gives each member the slot that it has in the ring before, and a free slot otherwise.
+func (r *Ring) assignSlots(before *Ring) {
+	r.slots = make([]int32, len(r.members))
+	free := 0
+	for i, name := range r.members {
+		at, stays := slices.BinarySearch(before.members, name)
+		if stays {
+			r.slots[i] = before.slots[at]
+			r.index[r.slots[i]] = int32(i)
+			continue
+		}
+		for free < len(r.index) && r.index[free] >= 0 {
+			free++
+		}
+		if free == len(r.index) {
+			r.index = append(r.index, 0)
+		}
+		r.slots[i], r.index[free] = int32(free), int32(i)
+	}
+}
+
+// difference returns the names in a that are not in b. Both are sorted.
+func difference(a, b []string) (names []string) {
+	for _, name := range a {
+		for len(b) > 0 && b[0] < name {
+			b = b[1:]
+		}
+		if len(b) == 0 || b[0] != name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// pointsOf returns the hashes of a member's points.
+func pointsOf(name string) *[pointsPerMember]uint64 {
+	var points [pointsPerMember]uint64
+	var buf []byte
+	for i := range points {
+		buf = appendPoint(buf[:0], name, uint32(i))
+		points[i] = xxhash.Sum64(buf)
+	}
+	return &points
 }
 
 // appendPoint appends the encoding of the i-th point of a member to dst. The index comes
@@ -105,43 +182,111 @@ func appendPoint(dst []byte, member string, i uint32) []byte {
 	return append(dst, member...)
 }
 
-// Members returns the members of the ring, sorted by name. The caller must not modify the
-// slice.
-func (r *Ring) Members() []string { return r.members }
-
-// search returns the index of the first point at or after hash.
-func (r *Ring) search(hash uint64) uint32 {
-	i := r.first[hash>>r.shift]
-	for r.points[i].hash < hash {
-		i++
+// place returns the index in a page at which a point of the named member belongs.
+func (r *Ring) place(p page, hash uint64, name string) int {
+	i := len(p)
+	for i > 0 && (p[i-1].hash > hash || p[i-1].hash == hash && r.nameOf(p[i-1]) > name) {
+		i--
 	}
 	return i
 }
 
+func (r *Ring) nameOf(p point) string { return r.members[r.index[p.slot]] }
+
+// Members returns the members of the ring, sorted by name. The caller must not modify the
+// slice.
+func (r *Ring) Members() []string { return r.members }
+
+// search returns the position of the first point at or after hash, in the order of the ring. The
+// ring must have members.
+func (r *Ring) search(hash uint64) position {
+	i := int(hash >> r.shift)
+	p := r.pages[i]
+	guess, _ := bits.Mul64(hash<<(64-r.shift), uint64(len(p)))
+	at := int(guess)
+	for at > 0 && p[at-1].hash >= hash {
+		at--
+	}
+	for at < len(p) && p[at].hash < hash {
+		at++
+	}
+	if at < len(p) {
+		return position{i, at}
+	}
+	return r.skip(position{i + 1, 0})
+}
+
+// skip returns the first position from p on that has a point.
+func (r *Ring) skip(p position) position {
+	for {
+		if p.page == len(r.pages) {
+			p.page = 0
+		}
+		if p.at < len(r.pages[p.page]) {
+			return p
+		}
+		p = position{p.page + 1, 0}
+	}
+}
+
+// next returns the position after p, and previous the one before it.
+func (r *Ring) next(p position) position { return r.skip(position{p.page, p.at + 1}) }
+
+func (r *Ring) previous(p position) position {
+	for p.at == 0 {
+		if p.page == 0 {
+			p.page = len(r.pages)
+		}
+		p.page--
+		p.at = len(r.pages[p.page])
+	}
+	return position{p.page, p.at - 1}
+}
+
+func (r *Ring) point(p position) point { return r.pages[p.page][p.at] }
+
 // Owner returns the index in Members of the owner of hash, or -1 if the ring has no members.
-func (r *Ring) Owner(hash uint64) int { return int(r.points[r.search(hash)].member) }
+func (r *Ring) Owner(hash uint64) int {
+	if len(r.pages) == 0 {
+		return -1
+	}
+	return int(r.index[r.point(r.search(hash)).slot])
+}
+
+// fewMembers is the maximum number of members for which Order compares each with all before it.
+const fewMembers = 16
 
 // Order appends to dst the indexes of members in ring order from hash: the owner first, then
 // each next distinct member. It appends at most max indexes. A ring without the owner assigns
 // the hash to the second of these members, a ring without both to the third, and so on.
 //
-// Order does not allocate if dst has room and the ring has at most 1,024 members.
+// Order does not allocate if dst has room and the ring has at most 4,096 members.
 func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 	want := min(max, len(r.members))
 	if want <= 0 {
 		return dst
 	}
-	var room [16]uint64
+	if want > fewMembers {
+		return r.orderMany(dst, hash, want)
+	}
+	begin := len(dst)
+	for at := r.search(hash); ; at = r.next(at) {
+		if m := int(r.index[r.point(at).slot]); !slices.Contains(dst[begin:], m) {
+			if dst = append(dst, m); len(dst) == begin+want {
+				return dst
+			}
+		}
+	}
+}
+
+func (r *Ring) orderMany(dst []int, hash uint64, want int) []int {
+	var room [64]uint64
 	seen := room[:]
 	if need := (len(r.members) + 63) / 64; need > len(seen) {
 		seen = make([]uint64, need)
 	}
-	// The last point repeats the member of the first point, so i need not skip it.
-	for i := int(r.search(hash)); ; i++ {
-		if i == len(r.points) {
-			i = 0
-		}
-		m := r.points[i].member
+	for at := r.search(hash); ; at = r.next(at) {
+		m := r.index[r.point(at).slot]
 		if bit := uint64(1) << (m % 64); seen[m/64]&bit == 0 {
 			seen[m/64] |= bit
 			dst = append(dst, int(m))
@@ -153,21 +298,78 @@ func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 }
 
 // Arcs calls visit for each arc between two points. An arc is the hashes from first to last,
-// inclusive, and Order returns the same members for all of them. The arcs cover all hashes,
-// in ascending order. If the ring has no members, visit is not called.
-func (r *Ring) Arcs(visit func(first, last uint64)) {
-	if len(r.members) == 0 {
+// inclusive, and Order returns the same members for all of them. owner is the index in Members of the
+// first of these. The arcs cover all hashes, in ascending order. If the ring has no members, visit is not called.
+func (r *Ring) Arcs(visit func(first, last uint64, owner int)) { r.ArcsIn(0, math.MaxUint64, visit) }
+
+// ArcsIn calls visit as Arcs does, for the hashes from first to last only.
+func (r *Ring) ArcsIn(first, last uint64, visit func(first, last uint64, owner int)) {
+	if len(r.pages) == 0 {
 		return
 	}
-	first := uint64(0)
-	for i, p := range r.points {
-		if i > 0 && p.hash == r.points[i-1].hash {
+	begin := first
+	for at := r.search(first); ; at = r.next(at) {
+		p := r.point(at)
+		if first > begin && p.hash == first-1 {
 			continue // the points after the first with the same hash own no hashes
 		}
-		visit(first, p.hash)
-		if p.hash == math.MaxUint64 {
+		if p.hash < first || p.hash >= last { // the arc of the first point begins after the last point
+			visit(first, last, int(r.index[p.slot]))
 			return
 		}
+		visit(first, p.hash, int(r.index[p.slot]))
 		first = p.hash + 1
+	}
+}
+
+// ArcsOf calls visit for each arc of a member of the ring, in any order.
+func (r *Ring) ArcsOf(member string, visit func(first, last uint64)) {
+	if _, known := slices.BinarySearch(r.members, member); !known {
+		return
+	}
+	for _, hash := range pointsOf(member) {
+		at := r.search(hash)
+		if p := r.point(at); r.nameOf(p) == member {
+			visitAfter(r.point(r.previous(at)).hash, hash, visit)
+		}
+	}
+}
+
+// ArcsWith calls visit for the hashes that a new member would own or be a successor of: if the member
+// joined the ring, Order would return it among the first n. The arcs may overlap, and come in any order.
+// The member must not be in the ring.
+func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
+	if len(r.members) < n {
+		visit(0, math.MaxUint64)
+		return
+	}
+	if n <= 0 {
+		return
+	}
+	var before []int32
+	for _, hash := range pointsOf(member) {
+		page := int(hash >> r.shift)
+		at := position{page, r.place(r.pages[page], hash, member)}
+		for before = before[:0]; len(before) < n; {
+			at = r.previous(at)
+			if slot := r.point(at).slot; !slices.Contains(before, slot) {
+				before = append(before, slot)
+			}
+		}
+		visitAfter(r.point(at).hash, hash, visit)
+	}
+}
+
+// visitAfter calls visit with the hashes after a point, up to and including last. If the two are equal,
+// there are none.
+func visitAfter(point, last uint64, visit func(first, last uint64)) {
+	switch {
+	case point < last:
+		visit(point+1, last)
+	case point > last:
+		if point < math.MaxUint64 {
+			visit(point+1, math.MaxUint64)
+		}
+		visit(0, last)
 	}
 }

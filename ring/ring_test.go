@@ -112,7 +112,7 @@ func agreesWithSimple(t *rapid.T) {
 	members := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID).Draw(t, "members")
 	r, d := New(members), newSimple(members)
 	hashes := rapid.SliceOfN(rapid.Uint64(), 1, 4).Draw(t, "hashes")
-	p := rapid.SampledFrom(r.points).Draw(t, "point")
+	p := rapid.SampledFrom(slices.Concat(r.pages...)).Draw(t, "point")
 	for _, h := range append(hashes, p.hash-1, p.hash, p.hash+1, 0, math.MaxUint64) {
 		require.Equal(t, d.owner(h), ownerName(r, h), "owner of %#x", h)
 		want := d.order(h)
@@ -149,12 +149,7 @@ func TestJoinMovesFairShareOnlyToJoiner(t *testing.T) {
 // up the exact lengths of the arcs instead of sampling hashes.
 func busiest(r *Ring) float64 {
 	owned := make([]float64, len(r.members))
-	points := r.points[:len(r.points)-1]
-	last := points[len(points)-1].hash
-	for _, p := range points {
-		owned[p.member] += float64(p.hash - last)
-		last = p.hash
-	}
+	r.Arcs(func(first, last uint64, owner int) { owned[owner] += float64(last - first) })
 	return slices.Max(owned) / math.Exp2(64) * float64(len(owned))
 }
 
@@ -192,7 +187,7 @@ func TestNoTwoPointsHaveTheSameEncoding(t *testing.T) {
 }
 
 func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
-	for _, n := range []int{3, 100, 1024} {
+	for _, n := range []int{3, 100, 4096} {
 		r := New(memberNames(n))
 		dst := make([]int, 0, n+1)
 		require.Zero(t, testing.AllocsPerRun(20, func() {
@@ -205,25 +200,145 @@ func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestOrderReturnsMoreThan1024Members(t *testing.T) {
-	r := New(memberNames(1100))
+func TestOrderReturnsMoreThan4096Members(t *testing.T) {
+	r := New(memberNames(4200))
 	order := r.Order(nil, 99, math.MaxInt)
 	require.Equal(t, r.Owner(99), order[0])
 	slices.Sort(order)
-	require.Len(t, slices.Compact(order), 1100)
+	require.Len(t, slices.Compact(order), 4200)
 }
 
 func TestArcsCoverAllHashesWithOneOrderEach(t *testing.T) {
 	for _, n := range []int{1, 2, 7} {
 		r := New(memberNames(n))
 		next := uint64(0)
-		r.Arcs(func(first, last uint64) {
+		r.Arcs(func(first, last uint64, owner int) {
 			require.Equal(t, next, first)
 			require.LessOrEqual(t, first, last)
+			require.Equal(t, r.Owner(last), owner)
 			require.Equal(t, r.Order(nil, first, n), r.Order(nil, last, n))
 			next = last + 1
 		})
 		require.Zero(t, next, "the last arc ends at the highest hash")
 	}
-	New(nil).Arcs(func(_, _ uint64) { t.Fatal("no members, no arcs") })
+	New(nil).Arcs(func(_, _ uint64, _ int) { t.Fatal("no members, no arcs") })
+}
+
+// arc is the hashes from first to last.
+type arc struct{ first, last uint64 }
+
+func contains(arcs []arc, hash uint64) bool {
+	return slices.ContainsFunc(arcs, func(a arc) bool { return a.first <= hash && hash <= a.last })
+}
+
+// A member that joins and a member that leaves change the ring into the one that all other nodes have,
+// and the ring before stays as it was.
+func TestReplacedMembersMakeTheSameRing(t *testing.T) {
+	named := func(r *Ring) (points []simplePoint) {
+		for _, p := range slices.Concat(r.pages...) {
+			points = append(points, simplePoint{p.hash, r.nameOf(p)})
+		}
+		return points
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		all := memberNames(40)
+		r := New(nil)
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			members, before := append([]string{}, r.members...), named(r)
+			for range rapid.IntRange(1, 4).Draw(t, "changes") {
+				name := rapid.SampledFrom(all).Draw(t, "name")
+				if i, known := slices.BinarySearch(members, name); known {
+					members = slices.Delete(members, i, i+1)
+				} else {
+					members = slices.Insert(members, i, name)
+				}
+			}
+			next := r.ReplaceMembers(members)
+			require.Equal(t, before, named(r))
+			require.Equal(t, members, append([]string{}, next.members...))
+			require.Equal(t, named(New(members)), named(next))
+			h := rapid.Uint64().Draw(t, "hash")
+			require.Equal(t, New(members).Order(nil, h, 40), next.Order(nil, h, 40))
+			r = next
+		}
+	})
+}
+
+func TestArcsOfAMemberAreThoseThatItOwns(t *testing.T) {
+	r := New(memberNames(7))
+	for i, name := range r.Members() {
+		var owned []arc
+		r.ArcsOf(name, func(first, last uint64) { owned = append(owned, arc{first, last}) })
+		r.Arcs(func(first, last uint64, owner int) {
+			require.Equal(t, owner == i, contains(owned, first))
+			require.Equal(t, owner == i, contains(owned, last))
+		})
+	}
+	r.ArcsOf("no member", func(_, _ uint64) { t.Fatal("no member, no arcs") })
+}
+
+func TestArcsWithANewMemberAreItsFirstPlaces(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 7} {
+		r, name := New(memberNames(n)), "joiner"
+		with := New(append(memberNames(n), name))
+		at := slices.Index(with.Members(), name)
+		for first := range 4 {
+			var arcs []arc
+			r.ArcsWith(name, first, func(first, last uint64) { arcs = append(arcs, arc{first, last}) })
+			with.Arcs(func(from, to uint64, _ int) {
+				want := slices.Contains(with.Order(nil, to, first), at)
+				require.Equal(t, want, contains(arcs, from))
+				require.Equal(t, want, contains(arcs, to))
+			})
+		}
+	}
+}
+
+func TestArcsInARangeEndWithIt(t *testing.T) {
+	r := New(memberNames(3))
+	rapid.Check(t, func(t *rapid.T) {
+		p := rapid.SampledFrom(slices.Concat(r.pages...)).Draw(t, "point")
+		ends := []uint64{rapid.Uint64().Draw(t, "hash"), rapid.SampledFrom([]uint64{p.hash - 1, p.hash, p.hash + 1, 0, math.MaxUint64}).Draw(t, "end")}
+		slices.Sort(ends)
+		next := ends[0]
+		r.ArcsIn(ends[0], ends[1], func(first, last uint64, owner int) {
+			require.Equal(t, next, first)
+			require.Equal(t, []int{r.Owner(first), r.Owner(last)}, []int{owner, owner})
+			next = last + 1
+		})
+		require.Equal(t, ends[1]+1, next)
+	})
+}
+
+// BenchmarkThousandMembers measures the ring of 1,000 members, and one more.
+func BenchmarkThousandMembers(b *testing.B) {
+	members := memberNames(1001)
+	slices.Sort(members)
+	r := New(members[:1000])
+	b.Run("new", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			New(members[:1000])
+		}
+	})
+	b.Run("joined", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.ReplaceMembers(members)
+		}
+	})
+	b.Run("owner", func(b *testing.B) {
+		h := uint64(1)
+		for b.Loop() {
+			h = h*0x9e3779b97f4a7c15 + 1
+			r.Owner(h)
+		}
+	})
+	b.Run("three in order", func(b *testing.B) {
+		h, dst := uint64(1), make([]int, 0, 3)
+		for b.Loop() {
+			h = h*0x9e3779b97f4a7c15 + 1
+			r.Order(dst[:0], h, 3)
+		}
+	})
 }

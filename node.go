@@ -188,8 +188,8 @@ func (n *Node) Ring() map[string]float64 {
 	r := n.env.View().Ring
 	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
 	parts := make([]part, len(r.Members()))
-	r.Arcs(func(first, last uint64) {
-		p := &parts[r.Owner(last)]
+	r.Arcs(func(first, last uint64, owner int) {
+		p := &parts[owner]
 		p.hashes += last - first
 		p.arcs++
 	})

@@ -153,9 +153,11 @@ func (h *Handover) Step(step func(before *view.View) *view.View) {
 
 // terms are what this node's views are made by.
 func (h *Handover) terms() view.Terms {
-	return view.Terms{
-		Expect: h.cfg.Expect, Replicas: h.cfg.Replicas, Leavers: h.leavers,
+	t := view.Terms{Expect: h.cfg.Expect, Replicas: h.cfg.Replicas, Leavers: h.leavers}
+	if v := h.View(); v != nil {
+		t.Ring = v.Ring
 	}
+	return t
 }
 
 // Refresh makes the view anew of what the cluster says, unless it is of that already:

@@ -33,7 +33,11 @@ func (v *View) hasApart(next *View) bool {
 
 func (v *View) isApart(m *cluster.Member) bool {
 	i, known := v.Named[NameHash(m.Name)]
-	return !known || !slices.Contains(v.Points, i) && v.Members[i].Announced == cluster.Serving
+	if !known {
+		return true
+	}
+	_, hasPoints := slices.BinarySearch(v.Points, i)
+	return !hasPoints && v.Members[i].Announced == cluster.Serving
 }
 
 // onlyJoinedBy reports whether all others are reached and about to have points. A joiner holds

@@ -208,11 +208,12 @@ func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
 // owned is all hashes that the ring gives to a member.
 func (v *View) owned(member int) countsync.Ranges {
+	if member < 0 {
+		return nil
+	}
 	var ranges []countsync.Range
-	v.Ring.Arcs(func(first, last uint64) {
-		if v.Points[v.Ring.Owner(last)] == member {
-			ranges = append(ranges, countsync.Range{First: first, Last: last})
-		}
+	v.Ring.ArcsOf(v.Members[member].Name, func(first, last uint64) {
+		ranges = append(ranges, countsync.Range{First: first, Last: last})
 	})
 	return countsync.NewRanges(ranges...)
 }

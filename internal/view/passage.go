@@ -15,7 +15,7 @@ type passage struct {
 	now       int64
 	scattered bool     // next.scattered
 	apart     bool     // v.MeetsApart
-	leavers   []joiner // members that may still hold ranges, with the ring that they were part of
+	leavers   []joiner // members that may still hold ranges: those that they had as a part of the ring
 	recalls   bool     // authority.Recalls
 }
 
@@ -55,15 +55,30 @@ func (v *View) passAuthority(next *View, now int64) authority {
 		assigned = next.owned(next.Self)
 	}
 	cuts := cutsOf(assigned)
-	if next.Ring != v.Ring {
+	if next.Ring != v.Ring && len(v.Points) > 0 {
 		p.findLeavers()
-		for _, l := range append(p.leavers, joiner{ring: v.Ring}, joiner{ring: next.Ring}) {
-			l.ring.Arcs(func(_, last uint64) { cuts = append(cuts, last) })
+		for _, l := range p.leavers {
+			cuts = append(cuts, cutsOf(l.ranges)...)
 		}
+		cuts = cutChanges(cuts, v.Ring, next.Ring)
 	}
 	a := v.restate(cuts, assigned, p.passRange)
 	a.Recalls = p.recalls
 	return a
+}
+
+// cutChanges appends the cuts of all ranges whose owner differs between two rings. passRange treats other
+// ranges alike, unless they are assigned to this node or have entries: their owner remains and keeps its points.
+func cutChanges(cuts []uint64, a, b *ring.Ring) []uint64 {
+	for _, side := range [][2]*ring.Ring{{a, b}, {b, a}} {
+		others := side[1].Members()
+		for _, name := range side[0].Members() {
+			if _, stays := slices.BinarySearch(others, name); !stays {
+				side[0].ArcsOf(name, func(first, last uint64) { cuts = append(cuts, first-1, last) })
+			}
+		}
+	}
+	return cuts
 }
 
 // findLeavers finds the leaving members that may still hold the ranges of a lost member, because no
@@ -77,10 +92,7 @@ func (p *passage) findLeavers() {
 		if m.Announced == cluster.Joining || began || slices.Contains(p.v.Points, i) || !p.next.expects(m.Name) {
 			continue
 		}
-		names := append(slices.Clone(p.v.Ring.Members()), m.Name)
-		slices.Sort(names)
-		at, _ := slices.BinarySearch(names, m.Name)
-		p.leavers = append(p.leavers, joiner{i, ring.New(names), at})
+		p.leavers = append(p.leavers, joiner{i, rangesWith(p.v.Ring, m.Name, 1)})
 	}
 }
 
@@ -131,7 +143,7 @@ func (p *passage) inheritRange(x *part) {
 	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.remains(p.next, x.hash) != p.v.Self {
 		return
 	}
-	at := slices.IndexFunc(p.leavers, func(l joiner) bool { return l.ring.Owner(x.hash) == l.at })
+	at := slices.IndexFunc(p.leavers, func(l joiner) bool { return l.ranges.Contains(x.hash) })
 	if at < 0 {
 		x.state = Held
 		return

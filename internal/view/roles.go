@@ -64,9 +64,8 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 		dst = append(dst, v.Hashes[i])
 	}
 	if joiners := v.admitted(); len(joiners) > 0 && (v.Holds(id) || v.nobodyServes()) {
-		var room [8]int
 		for _, j := range joiners {
-			if j.among(room[:0], id.Hi, v.copies) {
+			if j.ranges.Contains(id.Hi) {
 				dst = append(dst, v.Hashes[j.member])
 			}
 		}
@@ -113,11 +112,6 @@ func (v *View) admitted() []joiner {
 	return v.joiners
 }
 
-// among reports whether the joiner will own the hash, or be one of so many successors.
-func (j *joiner) among(room []int, hash uint64, copies int) bool {
-	return slices.Contains(j.ring.Order(room, hash, copies+1), j.at)
-}
-
 // Audiences is what each member is to have the states of: of all that this node
 // holds or stands in for, as Targets says, and of the rest what that member stands
 // in for. The member that answers for a lost owner need not have the latest copy: it may have
@@ -125,41 +119,28 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 	members := len(v.Hashes)
 	held, firsts, seconds := make([][]countsync.Range, members), make([][]countsync.Range, members), make([][]countsync.Range, members)
-	var lost []countsync.Range
 	var room [16]int
-	v.Ring.Arcs(func(first, last uint64) {
-		r := countsync.Range{First: first, Last: last}
-		for _, i := range v.audience(room[:0], last, true) {
+	v.visitArcs(v.held, func(r countsync.Range, _ int) {
+		for _, i := range v.audience(room[:0], r.Last, true) {
 			held[i] = extend(held[i], r)
 		}
-		id := bucket.ID{Hi: last}
-		owner := v.Owner(id)
-		knows := v.Reaches(owner) && !v.missesSuccessors(owner)
-		if knows && !v.HasAny(abandonedOrClaimed) {
-			return
-		}
-		if !knows {
-			lost = extend(lost, r)
-		}
-		s := v.successor(id)
+	})
+	v.visitArcs(v.stoodIn(), func(r countsync.Range, _ int) {
+		s := v.successor(bucket.ID{Hi: r.Last})
 		if s >= 0 && s != v.Self {
 			firsts[s] = extend(firsts[s], r)
 		}
 		if s == v.Self {
-			for _, i := range v.audience(room[:0], last, false) {
+			for _, i := range v.audience(room[:0], r.Last, false) {
 				seconds[i] = extend(seconds[i], r)
 			}
 		}
 	})
-	stoodIn := countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
-	audiences := make(map[countsync.Member]countsync.Ranges, members)
+	audiences := make(map[countsync.Member]countsync.Ranges)
 	for i, m := range v.Hashes {
-		if len(held[i]) > 0 {
-			audiences[m] = countsync.NewRanges(held[i]...).Intersect(v.held)
-		}
-		for _, rs := range [][]countsync.Range{firsts[i], seconds[i]} {
+		for _, rs := range [][]countsync.Range{held[i], firsts[i], seconds[i]} {
 			if len(rs) > 0 {
-				audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+				audiences[m] = audiences[m].Union(countsync.NewRanges(rs...))
 			}
 		}
 	}
@@ -168,15 +149,30 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 		left = countsync.All()
 	}
 	for _, j := range v.admitted() {
-		var rs []countsync.Range
-		j.ring.Arcs(func(first, last uint64) {
-			if j.among(room[:0], last, v.copies) {
-				rs = extend(rs, countsync.Range{First: first, Last: last})
-			}
-		})
-		audiences[v.Hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
+		audiences[v.Hashes[j.member]] = j.ranges.Intersect(left)
 	}
 	return audiences
+}
+
+// visitArcs calls visit with the part of each arc of the ring that is in ranges, and its owner.
+func (v *View) visitArcs(ranges countsync.Ranges, visit func(r countsync.Range, owner int)) {
+	for _, r := range ranges {
+		v.Ring.ArcsIn(r.First, r.Last, func(first, last uint64, owner int) {
+			visit(countsync.Range{First: first, Last: last}, v.Points[owner])
+		})
+	}
+}
+
+// stoodIn returns the ranges that this node does not hold and whose owner may lack counts that another
+// member has: the owner is not reached or was not until just now, or a member may hold the range beyond a cut.
+func (v *View) stoodIn() countsync.Ranges {
+	var lost countsync.Ranges
+	for _, i := range v.Points {
+		if !v.Reaches(i) || v.missesSuccessors(i) {
+			lost = append(lost, v.owned(i)...)
+		}
+	}
+	return countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
 }
 
 // extend adds an arc to those before it. It joins arcs that touch: a ring has hundreds for
@@ -201,10 +197,10 @@ func (v *View) missesSuccessors(member int) bool {
 func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
 	var room [16]int
-	v.Ring.Arcs(func(first, last uint64) {
-		if to := v.audience(room[:0], last, true); len(to) > 1 { // the first is the owner
+	v.visitArcs(countsync.All(), func(r countsync.Range, _ int) {
+		if to := v.audience(room[:0], r.Last, true); len(to) > 1 { // the first is the owner
 			i := to[len(to)-1]
-			arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
+			arcs[i] = extend(arcs[i], r)
 		}
 	})
 	successions := make(map[countsync.Member]countsync.Ranges, len(arcs))
@@ -218,7 +214,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
-		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.Equal(v.joiners, o.joiners)
+		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.EqualFunc(v.joiners, o.joiners, func(a, b joiner) bool { return a.member == b.member && a.ranges.Equal(b.ranges) })
 }
 
 // OwedAnew is what each member is owed that it was not in the view before, and all of what
@@ -254,20 +250,13 @@ func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 		return nil
 	}
 	arcs := make(map[int][]countsync.Range)
-	rest := hashes
-	v.Ring.Arcs(func(first, last uint64) {
-		for len(rest) > 0 && rest[0].Last < first {
-			rest = rest[1:]
-		}
-		if len(rest) == 0 || rest[0].First > last {
-			return
-		}
-		i := v.firstReplica(last)
-		arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
+	v.visitArcs(hashes, func(r countsync.Range, _ int) {
+		i := v.firstReplica(r.Last)
+		arcs[i] = extend(arcs[i], r)
 	})
 	answerers := make(map[int]countsync.Ranges, len(arcs))
 	for i, rs := range arcs {
-		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
+		answerers[i] = countsync.NewRanges(rs...)
 	}
 	return answerers
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/wire"
+	"github.com/weir-go/weir/ring"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -132,10 +133,10 @@ func TestAJoinerIsSentItsCounts(t *testing.T) {
 	}
 	v := see(0, nil, "111", "111", "111")
 	require.Len(t, v.joiners, 1)
-	j, audience, sent := v.joiners[0], v.Audiences()[v.Hashes[2]], 0
+	with, audience, sent := ring.New([]string{v.Members[0].Name, v.Members[1].Name, v.Members[2].Name}), v.Audiences()[v.Hashes[2]], 0
 	for i := range uint64(64) {
 		id := bucket.ID{Hi: i << 58}
-		want := v.Holds(id) && slices.Contains(j.ring.Order(nil, id.Hi, 2), j.at)
+		want := v.Holds(id) && slices.Contains(with.Order(nil, id.Hi, 2), 2)
 		require.Equal(t, want, slices.Contains(v.Targets(nil, id), v.Hashes[2]), i)
 		require.Equal(t, want, audience.Contains(id.Hi), i)
 		if want {

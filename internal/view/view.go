@@ -72,11 +72,11 @@ type gone struct {
 	at   int64
 }
 
-// joiner is a member that is to have points, and the ring with it.
+// joiner is a member that is to have points.
 type joiner struct {
 	member int // index in Members
-	ring   *ring.Ring
-	at     int // index in ring's Members
+	// ranges are the hashes that the member will own or have copies of.
+	ranges countsync.Ranges
 }
 
 // Terms are what a view is made by, besides what the cluster says.
@@ -84,6 +84,9 @@ type Terms struct {
 	Expect   int
 	Replicas int
 	Leavers  map[countsync.Member]bool
+	// Ring is the ring from which a view without a view before it is made, nil if there is none. It saves
+	// time, and has no effect on the view.
+	Ring *ring.Ring
 }
 
 // New adds to what the cluster says of now, given the view before. A node
@@ -106,11 +109,18 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	if v.Serves() && v.onlyJoinedBy() {
 		v.Healed, v.back = 0, nil
 	}
-	v.Ring = before.ringOf(names)
+	v.Ring = t.Ring
+	if before != nil {
+		v.Ring = before.Ring
+	}
+	if v.Ring == nil {
+		v.Ring = ring.New(nil)
+	}
+	v.Ring = v.Ring.ReplaceMembers(names)
 	v.Complete = v.Side == len(v.Points) && len(v.Points) >= v.Expect
 	v.vacated = v.Side > 0 && v.haveMissingEnded()
 	v.keepPlaces(names, now, before)
-	v.admit(names, before)
+	v.admit(before)
 	v.beganAlone = (before == nil || before.beganAlone) && (len(v.Points) == 0 || v.Serves() && len(v.Points) == 1)
 	if before.MeetsApart(v) || before.Serves() && before.hasApart(v) {
 		v.Heal(0, now)
@@ -159,10 +169,11 @@ func (v *View) keepPlaces(names []string, now int64, before *View) {
 		all = append(all, g.name)
 	}
 	slices.Sort(all)
-	v.places = before.places
-	if v.places == nil || !slices.Equal(v.places.Members(), all) {
-		v.places = before.ringOf(all)
+	base := v.Ring
+	if before.places != nil {
+		base = before.places
 	}
+	v.places = base.ReplaceMembers(all)
 	for _, name := range all {
 		at, stays := slices.BinarySearch(names, name)
 		if !stays {
@@ -175,7 +186,7 @@ func (v *View) keepPlaces(names []string, now int64, before *View) {
 
 // admit finds the members that are to have points: nobody joins while one that
 // has is missing, so that no side of a split grows at the other's cost.
-func (v *View) admit(names []string, before *View) {
+func (v *View) admit(before *View) {
 	if v.Side < len(v.Points) {
 		return
 	}
@@ -183,31 +194,29 @@ func (v *View) admit(names []string, before *View) {
 		if i == v.Self || m.Announced != cluster.Joining || v.Next[i] < 0 {
 			continue
 		}
-		j := joiner{member: i, ring: before.ringWith(m.Name, v.Ring)}
-		if j.ring == nil {
-			j.ring = ring.New(append(slices.Clone(names), m.Name))
+		ranges := before.rangesOfJoiner(m.Name, v)
+		if ranges == nil {
+			ranges = rangesWith(v.Ring, m.Name, v.copies+1)
 		}
-		j.at, _ = slices.BinarySearch(j.ring.Members(), m.Name)
-		v.joiners = append(v.joiners, j)
+		v.joiners = append(v.joiners, joiner{i, ranges})
 	}
 }
 
-// ringOf is the ring of these members, the one before if that is it.
-func (v *View) ringOf(names []string) *ring.Ring {
-	if v != nil && slices.Equal(v.Ring.Members(), names) {
-		return v.Ring
-	}
-	return ring.New(names)
+// rangesWith returns the hashes for which a member would be among the first n of the ring with it.
+func rangesWith(r *ring.Ring, member string, n int) countsync.Ranges {
+	var ranges []countsync.Range
+	r.ArcsWith(member, n, func(first, last uint64) { ranges = append(ranges, countsync.Range{First: first, Last: last}) })
+	return countsync.NewRanges(ranges...)
 }
 
-// ringWith is the ring that a joiner had if it joined the same ring, else nil.
-func (v *View) ringWith(name string, base *ring.Ring) *ring.Ring {
-	if v == nil || v.Ring != base {
+// rangesOfJoiner returns the ranges that a joiner has if it joins the same ring in the next view, else nil.
+func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
+	if v == nil || v.Ring != next.Ring || v.copies != next.copies {
 		return nil
 	}
 	for _, j := range v.joiners {
 		if v.Members[j.member].Name == name {
-			return j.ring
+			return j.ranges
 		}
 	}
 	return nil

@@ -228,7 +228,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 		member := func(conn net.Conn) error { return names.prove(conn, "eu", "") }
 		inspect := func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }
 		c := s.Config(t, id)
-		m = newMux(listener, c, member, inspect, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20),
+		m = newMux(listener, c, member, inspect, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, 1<<20),
 			func(conn net.Conn, _ *pendingConn) { conn.Close() })
 		addr = listener.Addr().String()
 		t.Cleanup(func() { require.NoError(t, errors.Join(m.close(), udp.Close())) })

@@ -117,8 +117,8 @@
 // Input is bounded before memory is allocated for it, also where it comes from
 // members:
 //   - connections that have not identified themselves, streams of gossip among them:
-//     1,024, and 128 of one IPv4 address or IPv6 /64, less where the process may have few
-//     file descriptors (an eighth of them at most). The oldest goes first, and streams of
+//     1,024, less where the process may have few file descriptors (an eighth of them at
+//     most). The oldest of the IPv4 address or IPv6 /64 with most goes first, and streams of
 //     gossip last. Identified connections: 8,192, or half of the descriptors;
 //   - streams of gossip: 64, each one message of 8 MiB, and 16 MiB in all. One that
 //     claims more than 2,048 nodes, or 4 MiB of state, is closed before memberlist

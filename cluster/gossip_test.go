@@ -584,14 +584,14 @@ func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 		defer udp.Close()
 		at, err := net.ResolveUDPAddr("udp", a.addr)
 		require.NoError(t, err)
-		for i := range 400 {
+		for i := range 1100 {
 			conn, err := flooder.Dial(t.Context(), a.addr)
 			require.NoError(t, err)
 			defer conn.Close()
 			if i%2 == 0 {
 				conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that promises much and sends nothing
 			}
-			udp.WriteTo(bytes.Repeat([]byte{byte(i)}, i), at)
+			udp.WriteTo(bytes.Repeat([]byte{byte(i)}, i%400), at)
 		}
 		flooded := time.Now()
 		b := launch(t, h.at("b", config("b", a)))

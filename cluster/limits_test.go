@@ -71,7 +71,7 @@ func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
 func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
-		most := a.pending.perGroup // all come from one address
+		most := a.pending.size
 		const more = 10
 		var conns []net.Conn
 		for range most + more {

@@ -20,10 +20,9 @@ const (
 	// firstByteTimeout bounds the time from accept until the mux hands a
 	// connection on, the TLS handshake included.
 	firstByteTimeout = 5 * time.Second
-	// maxStreams bounds gossip's connections that others opened, in all and
-	// per host; each may hold a roster in memory.
-	maxStreams        = 64
-	maxStreamsPerHost = 32
+	// maxStreams bounds gossip's connections that others opened; each may hold a
+	// roster in memory.
+	maxStreams = 64
 	// maxStreamBytes bounds what is read from one gossip connection: gossip's
 	// own list of members and the roster.
 	maxStreamBytes = gossip.MaxStream
@@ -75,7 +74,7 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, inspect 
 		streams:  make(chan net.Conn),
 		serve:    serve,
 		pending:  in,
-		gossips:  in.part(maxStreams, maxStreamsPerHost),
+		gossips:  in.part(maxStreams),
 		conns:    make(map[net.Conn]struct{}),
 	}
 	if t != nil {

@@ -94,7 +94,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		refusals: newRefusals(cfg.Log),
 		trouble:  troubleWithMembers(cfg.Log),
 		abroad:   troubleAbroad(cfg.Log),
-		pending:  newPending(pendingSize, pendingPerHost, conns.OpenFiles()),
+		pending:  newPending(pendingSize, conns.OpenFiles()),
 		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),
 		most:     int(min(maxIncoming, conns.OpenFiles()/2)),

@@ -71,8 +71,8 @@ func TestConnectionsAreGroupedByIPv4AddressAndByIPv6Network(t *testing.T) {
 	require.Equal(t, []string{"", "@x"}, []string{conns.Origin(nil), conns.Origin(&net.UnixAddr{Name: "@x"})})
 }
 
-func TestTheOldestOfAGroupAndThenOfAllMakesRoom(t *testing.T) {
-	l := newPending(4, 2, 1<<20)
+func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
+	l := newPending(4, 1<<20)
 	in := map[string]*pendingConn{}
 	enter := func(name, addr string) (out string) {
 		g, gone := l.enter(comes(addr))
@@ -84,35 +84,29 @@ func TestTheOldestOfAGroupAndThenOfAllMakesRoom(t *testing.T) {
 		}
 		return ""
 	}
-	require.Equal(t, "", enter("a", "[2001:db8::1]:1"))
-	require.Equal(t, "", enter("b", "192.0.2.1:1"))
-	require.Equal(t, "", enter("c", "[2001:db8::2]:1"))
-	require.Equal(t, "a", enter("d", "[2001:db8::3]:1"), "of three in a network of 64 bits")
-	require.Equal(t, "", enter("e", "192.0.2.2:1"))
-	require.Equal(t, "b", enter("f", "192.0.2.3:1"), "of five in all")
-	require.Same(t, in["c"], l.shed())
-	require.False(t, l.leave(in["c"]), "it is out")
-	require.True(t, l.leave(in["d"]))
+	require.Equal(t, "", enter("a", "192.0.2.1:1"))
+	for _, name := range []string{"b", "c", "d"} {
+		require.Equal(t, "", enter(name, "[2001:db8::"+name+"]:1"), "one address may have all")
+	}
+	require.Equal(t, "b", enter("e", "192.0.2.2:1"), "of three in a network of 64 bits")
+	require.Equal(t, "c", enter("f", "192.0.2.3:1"), "of two")
+	require.Equal(t, "a", enter("g", "192.0.2.4:1"), "of all")
 	require.Same(t, in["e"], l.shed())
-	require.Same(t, in["f"], l.shed())
+	require.False(t, l.leave(in["e"]), "it is out")
+	require.True(t, l.leave(in["f"]))
+	require.Same(t, in["d"], l.shed())
+	require.Same(t, in["g"], l.shed())
 	require.Nil(t, l.shed())
-	require.Empty(t, l.groups)
+	require.Empty(t, l.origins)
 }
 
 func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
 	for _, c := range []struct {
-		descriptors    uint64
-		size, perGroup int
-	}{
-		{1 << 20, 1024, 128},
-		{8192, 1024, 128},
-		{1024, 128, 16},
-		{256, 32, 4},
-		{16, 2, 1},
-		{0, 1, 1},
-	} {
-		l := newPending(pendingSize, pendingPerHost, c.descriptors)
-		require.Equal(t, []int{c.size, c.perGroup}, []int{l.size, l.perGroup}, "%d", c.descriptors)
+		descriptors uint64
+		size        int
+	}{{1 << 20, 1024}, {8192, 1024}, {1024, 128}, {256, 32}, {16, 2}, {0, 1}} {
+		l := newPending(pendingSize, c.descriptors)
+		require.Equal(t, c.size, l.size, "%d", c.descriptors)
 	}
 	require.NotZero(t, conns.OpenFiles())
 }
@@ -147,7 +141,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 		var log lines
-		m := newMux(l, nil, nil, nil, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20), nil)
+		m := newMux(l, nil, nil, nil, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, 1<<20), nil)
 		var conns []*from
 		for i := range 20 {
 			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
@@ -211,15 +205,15 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 	}{
 		{"from everywhere, in another order", 1 << 20, 4096, [][]byte{silent, half}, 1024},
 		{"from everywhere, streams of gossip among them", 1 << 20, 4096, [][]byte{stream, half, silent}, 1024},
-		{"from one address, streams of gossip at last", 1 << 20, 1, [][]byte{half, silent, stream}, 128},
+		{"from one address, streams of gossip at last", 1 << 20, 1, [][]byte{half, silent, stream}, 1024},
 		{"with 256 descriptors", 256, 4096, [][]byte{half, silent, stream}, 32},
-		{"with 256 descriptors, from one address", 256, 1, [][]byte{stream, half, silent}, 4},
+		{"with 256 descriptors, from one address", 256, 1, [][]byte{stream, half, silent}, 32},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 				p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}}, &testHandler{})
-				p.pending = newPending(pendingSize, pendingPerHost, c.descriptors)
+				p.pending = newPending(pendingSize, c.descriptors)
 				m := newMux(l, nil, func(net.Conn) error { return nil }, func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }, slog.New(slog.DiscardHandler), p.pending, p.serve)
 				var streams sync.WaitGroup
 				streams.Go(func() {
@@ -256,16 +250,38 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 				require.NoError(t, m.close())
 				p.close()
 				streams.Wait()
-				require.Empty(t, p.pending.groups)
-				require.Zero(t, p.pending.conns.Len())
+				require.Empty(t, p.pending.origins)
+				require.Zero(t, p.pending.count)
 			})
 		})
 	}
 }
 
+// Members behind one address connect at once, and a stranger from there or elsewhere displaces none of them.
+func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
+	l := newPending(pendingSize, 1<<20)
+	var members []*pendingConn
+	for range 1000 {
+		in, out := l.enter(comes("192.0.2.1:1"))
+		require.Nil(t, out)
+		members = append(members, in)
+	}
+	for _, in := range members {
+		require.True(t, l.leave(in))
+	}
+	var member *pendingConn
+	for i := range 4 * pendingSize {
+		if i == 2*pendingSize {
+			member, _ = l.enter(comes("192.0.2.1:1"))
+		}
+		l.enter(comes("198.51.100.1:1"))
+	}
+	require.True(t, l.leave(member))
+}
+
 // A stream of gossip takes longer than a handshake: those that say nothing are to go first.
 func TestAStreamOfGossipOutlivesSilentConnections(t *testing.T) {
-	l := newPending(4, 3, 1<<20)
+	l := newPending(4, 1<<20)
 	stream, _ := l.enter(comes("192.0.2.1:1"))
 	require.True(t, l.vouch(stream))
 	var silent []*pendingConn
@@ -284,5 +300,5 @@ func TestAStreamOfGossipOutlivesSilentConnections(t *testing.T) {
 	require.Same(t, stream, l.shed(), "it goes where no other is in")
 	require.False(t, l.vouch(silent[0]), "it is out")
 	require.Nil(t, l.shed())
-	require.Empty(t, l.groups)
+	require.Empty(t, l.origins)
 }

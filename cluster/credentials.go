@@ -31,10 +31,7 @@ type credential struct {
 // credentials are what id takes proof by: its own region's first.
 func (id identity) credentials() []credential {
 	own := credential{region: id.self.Region, any: id.regions == nil}
-	if len(id.secrets) == 0 {
-		return []credential{own}
-	}
-	all := make([]credential, 0, len(id.secrets))
+	var all []credential
 	for _, own.secret = range id.secrets {
 		all = append(all, own)
 	}
@@ -82,7 +79,7 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	if n == nil {
 		return nil
 	}
-	secure, ok := asTLS(conn)
+	secure, ok := conn.(*tlsConn)
 	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
 		return fmt.Errorf("%w: it sent no certificate", errIdentity)
 	}

@@ -123,7 +123,7 @@ func (s Authority) shown(t *testing.T, names certificateNames, certificate ...st
 		c = c.Clone()
 		c.ServerName = "10.0.0.1" // as openStream does
 	}
-	client := tls.Client(here, c)
+	client := newTLSConn(here, c, tls.Client)
 	return client, client.Handshake()
 }
 

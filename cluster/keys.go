@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"crypto/ed25519"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
@@ -35,19 +33,6 @@ func deriveAll(secrets [][]byte, salt []byte, label string) [][]byte {
 		keys[i] = sealed.Derive(secret, salt, label)
 	}
 	return keys
-}
-
-// keyID identifies a secret to a listener that holds it too. It is valid for one handshake, by
-// its nonce, so that an eavesdropper does not see which connections use one secret.
-type keyID [keyIDSize]byte
-
-const keyIDSize = 8
-
-func keyIDOf(secret, nonce []byte) (id keyID) {
-	m := hmac.New(sha256.New, sealed.Derive(secret, nil, keyIDLabel))
-	m.Write(nonce)
-	copy(id[:], m.Sum(nil))
-	return id
 }
 
 // keyPair is the key pair that all holders of a secret have, with a certificate of it. The other

@@ -123,7 +123,7 @@ func (o *outbox) flush() {
 // sever closes a connection at once. A TLS connection would first try to say
 // goodbye, and wait for a peer that does not read.
 func sever(conn net.Conn) {
-	if t, ok := asTLS(conn); ok {
+	if t, ok := conn.(*tlsConn); ok {
 		conn = t.NetConn()
 	}
 	conn.Close()

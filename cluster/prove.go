@@ -22,25 +22,26 @@ const (
 )
 
 // With proofKeys, the dialler's ClientHello offers a nonce and the key ids of the secrets that it
-// accepts, as protocols of ALPN, the preferred one first. The listener selects the first key id
-// of a secret that it accepts too. Both sides then present the certificate of this secret, and
-// compare the public key of the other side with their own. So two nodes in adjacent stages of a
-// rotation always have a secret in common, whichever of them dials. An attacker that removes key
-// ids, so that an older secret is used, changes the handshake, which then fails.
+// accepts, as protocols of ALPN, the preferred one first. HKDF derives a key id from the secret and
+// the nonce, so an eavesdropper does not see which connections use one secret. The listener selects
+// the first key id of a secret that it accepts too. Both sides then present the certificate of this
+// secret, and compare the public key of the other side with their own. So two nodes in adjacent
+// stages of a rotation always have a secret in common, whichever of them dials. An attacker that
+// removes key ids, so that an older secret is used, changes the handshake, which then fails. TLS
+// does not cover the bytes before it: nothing that is agreed upon may stand there.
 //
-// A listener that accepts none of the key ids answers before it computes anything with a private
-// key, so that a dialler without a secret costs little.
+// A listener that accepts none of the key ids refuses the dialler before it computes anything with
+// a private key. Tokens under TLS without certificates would need less code, but each stranger
+// would then cost a listener 20 times as much.
 //
 // Each connection has new keys, so that a secret that leaks opens no recording.
 
 const (
-	nonceSize = 16
-	// maxSecrets bounds the secrets that a dialler offers, and so the work of a listener for a
-	// dialler that holds none.
-	maxSecrets = 16
+	nonceSize  = 16
+	maxSecrets = 16 // that a dialler offers
 	noKey      = 0xFF
 	tokenSize  = 32
-	// maxHandshake bounds the bytes that a handshake by key pairs reads, the hello included.
+	// maxHandshake bounds the bytes that TLS reads in a handshake by key pairs, the hello included.
 	maxHandshake = 16 << 10
 )
 
@@ -55,12 +56,12 @@ func keysConfig() *tls.Config {
 	}
 }
 
-// proofOn returns the proof that id uses on conn by secrets.
+// proofOn returns the proof that a dialler with these secrets uses on conn.
 func proofOn(conn net.Conn, secrets [][]byte) byte {
-	if len(secrets) == 0 || len(secrets[0]) == 0 {
+	if len(secrets[0]) == 0 {
 		return proofNone
 	}
-	if _, ok := asTLS(conn); ok {
+	if _, covered := conn.(*tlsConn); covered {
 		return proofTokens
 	}
 	return proofKeys
@@ -86,7 +87,7 @@ func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) 
 // acceptProof is the listener's side of dialProof. It returns the credential that the dialler has
 // proven, or the reason that the refusal counts under.
 func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential, string, error) {
-	_, covered := asTLS(conn)
+	_, covered := conn.(*tlsConn)
 	switch {
 	case proof == proofTokens && covered:
 		proven, reason, err := id.acceptTokens(conn)
@@ -97,7 +98,7 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 		if _, err := conn.Write([]byte{opening, 0}); err != nil {
 			return nil, credential{}, stopped(err), err
 		}
-		return conn, id.credentials()[0], "", nil
+		return conn, credential{any: true}, "", nil // without Secrets, Config has no RegionSecrets
 	case proof != proofNone:
 		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: it proves itself in the way %d", errGarbage, proof)
 	}
@@ -117,30 +118,26 @@ func offerKeys(secrets [][]byte) []string {
 	nonce := make([]byte, nonceSize)
 	rand.Read(nonce)
 	offer := []string{string(nonce)}
-	for _, secret := range secrets {
-		id := keyIDOf(secret, nonce)
-		offer = append(offer, string(id[:]))
+	for _, id := range deriveAll(secrets, nonce, keyIDLabel) {
+		offer = append(offer, string(id))
 	}
 	return offer
 }
 
-// selectKey returns the first key id of an offer that is of one of credentials.
-func selectKey(offer []string, credentials []credential) (string, credential, error) {
-	if len(offer) < 2 || len(offer) > 1+maxSecrets || len(offer[0]) != nonceSize {
-		return "", credential{}, fmt.Errorf("%w: no offer of 1 to %d keys", errGarbage, maxSecrets)
+// selectSecret returns the first of the offered keys that id derives too, from a secret that it
+// accepts.
+func (id identity) selectSecret(offered [][]byte, salt []byte, label string) (which int, by credential, err error) {
+	accepted := id.credentials()
+	own := make([][]byte, len(accepted))
+	for i, c := range accepted {
+		own[i] = sealed.Derive(c.secret, salt, label)
 	}
-	own := make([]keyID, len(credentials))
-	for i, c := range credentials {
-		own[i] = keyIDOf(c.secret, []byte(offer[0]))
-	}
-	for _, offered := range offer[1:] {
-		for i := range own {
-			if hmac.Equal(own[i][:], []byte(offered)) {
-				return offered, credentials[i], nil
-			}
+	for which, key := range offered {
+		if i := slices.IndexFunc(own, func(k []byte) bool { return hmac.Equal(k, key) }); i >= 0 {
+			return which, accepted[i], nil
 		}
 	}
-	return "", credential{}, errSecret
+	return 0, credential{}, errSecret
 }
 
 // dialKeys is the dialler's side of TLS by key pairs.
@@ -195,13 +192,21 @@ func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, erro
 	var proven credential
 	c := keysConfig()
 	c.GetConfigForClient = func(offer *tls.ClientHelloInfo) (*tls.Config, error) {
-		selected, by, err := selectKey(offer.SupportedProtos, id.credentials())
+		protocols := offer.SupportedProtos
+		if len(protocols) < 2 || len(protocols) > 1+maxSecrets || len(protocols[0]) != nonceSize {
+			return nil, fmt.Errorf("%w: no offer of 1 to %d keys", errGarbage, maxSecrets)
+		}
+		var ids [][]byte
+		for _, protocol := range protocols[1:] {
+			ids = append(ids, []byte(protocol))
+		}
+		which, by, err := id.selectSecret(ids, []byte(protocols[0]), keyIDLabel)
 		if err != nil {
 			refuseProof(conn)
 			return nil, err
 		}
 		chosen, pair := keysConfig(), id.keyPair(by.secret)
-		chosen.NextProtos = []string{selected}
+		chosen.NextProtos = []string{string(ids[which])}
 		chosen.Certificates = []tls.Certificate{pair.certificate}
 		chosen.VerifyConnection = pair.verify
 		proven = by
@@ -240,9 +245,7 @@ func (id identity) keyPair(secret []byte) keyPair {
 func (id identity) keyPairs() map[string]keyPair {
 	pairs := make(map[string]keyPair)
 	for _, c := range id.credentials() {
-		if len(c.secret) > 0 {
-			pairs[string(c.secret)] = newKeyPair(c.secret)
-		}
+		pairs[string(c.secret)] = newKeyPair(c.secret)
 	}
 	return pairs
 }
@@ -299,30 +302,21 @@ func (id identity) acceptTokens(conn net.Conn) (proven credential, reason string
 	if _, err := io.ReadFull(conn, tokens); err != nil {
 		return credential{}, stopped(err), err
 	}
-	credentials := id.credentials()
-	own := make([][]byte, len(credentials))
-	for i, c := range credentials {
-		own[i] = sealed.Derive(c.secret, exported, dialTokenLabel)
+	which, proven, err := id.selectSecret(slices.Collect(slices.Chunk(tokens, tokenSize)), exported, dialTokenLabel)
+	if err != nil {
+		refuseProof(conn)
+		return credential{}, reasonAuthentication, err
 	}
-	which := 0
-	for token := range slices.Chunk(tokens, tokenSize) {
-		if i := slices.IndexFunc(own, func(t []byte) bool { return hmac.Equal(t, token) }); i >= 0 {
-			proven = credentials[i]
-			_, err := conn.Write(append([]byte{opening, byte(which)}, sealed.Derive(proven.secret, exported, acceptTokenLabel)...))
-			if err != nil {
-				return credential{}, stopped(err), err
-			}
-			return proven, "", nil
-		}
-		which++
+	token := sealed.Derive(proven.secret, exported, acceptTokenLabel)
+	if _, err := conn.Write(append([]byte{opening, byte(which)}, token...)); err != nil {
+		return credential{}, stopped(err), err
 	}
-	refuseProof(conn)
-	return credential{}, reasonAuthentication, errSecret
+	return proven, "", nil
 }
 
 // exporterOf returns the bytes that both ends of a TLS connection share with no other connection.
 func exporterOf(conn net.Conn) ([]byte, error) {
-	secured, ok := asTLS(conn)
+	secured, ok := conn.(*tlsConn)
 	if !ok {
 		return nil, fmt.Errorf("%w: tokens without TLS", errGarbage)
 	}

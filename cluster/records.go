@@ -39,17 +39,6 @@ func newTLSConn(conn net.Conn, c *tls.Config, end func(net.Conn, *tls.Config) *t
 	return &tlsConn{Conn: end(r, c), records: r}
 }
 
-// asTLS returns conn as a connection under TLS, and reports whether it is one.
-func asTLS(conn net.Conn) (*tls.Conn, bool) {
-	switch c := conn.(type) {
-	case *tlsConn:
-		return c.Conn, true
-	case *tls.Conn:
-		return c, true
-	}
-	return nil, false
-}
-
 // Read waits for the first record only.
 func (c *tlsConn) Read(b []byte) (n int, err error) {
 	n, err = c.Conn.Read(b)

@@ -125,7 +125,7 @@ func (t *transport) measureIdle(b *testing.B) {
 		_, err = h.conn.Write(appendFrame(nil, kindPing, 1, make([]byte, pingSize)))
 		require.NoError(b, err)
 		require.NoError(b, h.in.fill(h.conn))
-		if secured, ok := asTLS(h.conn); ok {
+		if secured, ok := h.conn.(*tlsConn); ok {
 			t.cipher = tls.CipherSuiteName(secured.ConnectionState().CipherSuite)
 		}
 	}

@@ -75,7 +75,7 @@ func (k kind) maxBody() int {
 
 var (
 	errGarbage   = errors.New("cluster: not a frame of the peer protocol")
-	errOversized = errors.New("cluster: a frame exceeds the size limit")
+	errOversized = errors.New("cluster: a message exceeds the size limit")
 )
 
 type frame struct {

@@ -218,7 +218,6 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if status == statusRegion {
 		return nil, peer, errForeign // it refuses a hello that fits
 	}
-	endHandshake(secured)
 	return secured, peer, nil
 }
 
@@ -247,13 +246,6 @@ func judgeStatus(status byte) error {
 		return errForeign // it refuses versions that fit
 	}
 	return errRefused
-}
-
-// endHandshake removes the bound on the bytes of a handshake.
-func endHandshake(conn net.Conn) {
-	if c, ok := conn.(*tlsConn); ok {
-		c.records.bounded = false
-	}
 }
 
 // tell writes what a dialler says. That the other side has closed the connection is no
@@ -327,8 +319,6 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	}
 	asked, err := readHello(secured)
 	switch {
-	case errors.Is(err, errOversized):
-		return nil, hello{}, reasonOversized, err
 	case err != nil && secured != conn && alerted(err):
 		return nil, hello{}, reasonAuthentication, fmt.Errorf("%w: %v", errSecret, err)
 	case err != nil:
@@ -346,7 +336,6 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	if _, e := secured.Write(appendHello([]byte{status}, answer)); e != nil && err == nil {
 		return nil, hello{}, stopped(e), e
 	}
-	endHandshake(secured)
 	return secured, peer, reason, err
 }
 
@@ -424,6 +413,8 @@ func stopped(err error) string {
 		return reasonTLS
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout
+	case errors.Is(err, errOversized):
+		return reasonOversized
 	}
 	return ""
 }
@@ -448,7 +439,7 @@ func openStream(ctx context.Context, dial func(context.Context, string) (net.Con
 	out := conn
 	if err == nil && t != nil {
 		secure := newTLSConn(conn, clientTLS(t, addr), tls.Client)
-		if e := secure.HandshakeContext(ctx); e != nil {
+		if e := secure.performHandshake(ctx, maxCertificates); e != nil {
 			err = fmt.Errorf("%w: %v", untrusted(e), e)
 		}
 		out = secure

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/tls"
@@ -41,7 +42,7 @@ const (
 	maxSecrets = 16 // that a dialler offers
 	noKey      = 0xFF
 	tokenSize  = 32
-	// maxHandshake bounds the bytes that TLS reads in a handshake by key pairs, the hello included.
+	// maxHandshake bounds the bytes that TLS reads in a handshake by key pairs.
 	maxHandshake = 16 << 10
 )
 
@@ -56,54 +57,41 @@ func keysConfig() *tls.Config {
 	}
 }
 
-// proofOn returns the proof that a dialler with these secrets uses on conn.
-func proofOn(conn net.Conn, secrets [][]byte) byte {
-	if len(secrets[0]) == 0 {
-		return proofNone
-	}
-	if _, covered := conn.(*tlsConn); covered {
-		return proofTokens
-	}
-	return proofKeys
-}
-
 // dialProof proves one of secrets to a listener, and verifies the proof of the listener. It returns
 // the connection that replaces conn.
 func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) {
-	switch proof := proofOn(conn, secrets); proof {
-	case proofKeys:
-		return id.dialKeys(conn, secrets)
-	case proofTokens:
-		return conn, id.dialTokens(conn, secrets)
-	default:
-		if err := tell(conn, openWith(proof)); err != nil {
+	covered, ok := conn.(*tlsConn)
+	switch {
+	case len(secrets[0]) == 0:
+		if err := tell(conn, openWith(proofNone)); err != nil {
 			return nil, err
 		}
 		_, err := id.self.readAnswer(conn, 0)
 		return conn, err
+	case ok:
+		return covered, id.dialTokens(covered, secrets)
 	}
+	return id.dialKeys(conn, secrets)
 }
 
 // acceptProof is the listener's side of dialProof. It returns the credential that the dialler has
 // proven, or the reason that the refusal counts under.
 func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential, string, error) {
-	_, covered := conn.(*tlsConn)
+	covered, ok := conn.(*tlsConn)
 	switch {
-	case proof == proofTokens && covered:
-		proven, reason, err := id.acceptTokens(conn)
+	case proof == proofTokens && ok:
+		proven, reason, err := id.acceptTokens(covered)
 		return conn, proven, reason, err
-	case proof == proofKeys && !covered: // without secrets, it refuses once it has read the offer
+	case proof == proofKeys && !ok: // without secrets, it refuses once it has read the offer
 		return id.acceptKeys(conn)
-	case proof == proofNone && len(id.secrets) == 0:
-		if _, err := conn.Write([]byte{opening, 0}); err != nil {
-			return nil, credential{}, stopped(err), err
-		}
-		return conn, credential{any: true}, "", nil // without Secrets, Config has no RegionSecrets
 	case proof != proofNone:
 		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: it proves itself in the way %d", errGarbage, proof)
+	case len(id.secrets) > 0:
+		refuseProof(conn)
+		return nil, credential{}, reasonAuthentication, errSecret
 	}
-	refuseProof(conn)
-	return nil, credential{}, reasonAuthentication, errSecret
+	_, err := conn.Write([]byte{opening, 0})
+	return conn, credential{any: true}, stopped(err), err // without Secrets, Config has no RegionSecrets
 }
 
 // refuseProof tells a dialler that it shares no secret with this node. The caller closes conn, so
@@ -159,8 +147,7 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 		return &selected.certificate, nil
 	}
 	secured := newTLSConn(conn, c, tls.Client)
-	secured.records.bound(maxHandshake)
-	if err := secured.Handshake(); err != nil {
+	if err := secured.performHandshake(context.Background(), maxHandshake); err != nil { // the deadline of conn bounds it
 		if secured.records.first == 0 && isHangUp(err) {
 			_ = secured.records.fill() // a write may fail before the answer is read
 		}
@@ -213,20 +200,17 @@ func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, erro
 		return chosen, nil
 	}
 	secured := newTLSConn(conn, c, tls.Server)
-	secured.records.bound(maxHandshake)
-	err := secured.Handshake()
-	var header tls.RecordHeaderError
-	switch {
+	err := secured.performHandshake(context.Background(), maxHandshake)
+	_, unlike := errors.AsType[tls.RecordHeaderError](err)
+	switch reason := stopped(err); {
 	case err == nil:
 		return secured, proven, "", nil
-	case errors.Is(err, errOversized):
-		return nil, credential{}, reasonOversized, err
 	case errors.Is(err, errGarbage):
 		return nil, credential{}, reasonGarbage, err
-	case errors.As(err, &header):
+	case unlike:
 		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: %v", errGarbage, err)
-	case isHangUp(err), errors.Is(err, net.ErrClosed), stopped(err) == reasonTimeout:
-		return nil, credential{}, stopped(err), err
+	case isHangUp(err), errors.Is(err, net.ErrClosed), reason == reasonTimeout, reason == reasonOversized:
+		return nil, credential{}, reason, err
 	case errors.Is(err, errSecret):
 		return nil, credential{}, reasonAuthentication, err
 	}
@@ -262,7 +246,7 @@ func (id identity) keyPairs() map[string]keyPair {
 // none of the tokens answers noKey and zeros.
 
 // dialTokens is the dialler's side of a proof by tokens.
-func (id identity) dialTokens(conn net.Conn, secrets [][]byte) error {
+func (id identity) dialTokens(conn *tlsConn, secrets [][]byte) error {
 	exported, err := exporterOf(conn)
 	if err != nil {
 		return err
@@ -286,7 +270,7 @@ func (id identity) dialTokens(conn net.Conn, secrets [][]byte) error {
 }
 
 // acceptTokens is the listener's side of a proof by tokens.
-func (id identity) acceptTokens(conn net.Conn) (proven credential, reason string, err error) {
+func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string, err error) {
 	exported, err := exporterOf(conn)
 	if err != nil {
 		return credential{}, reasonTLS, err
@@ -315,12 +299,8 @@ func (id identity) acceptTokens(conn net.Conn) (proven credential, reason string
 }
 
 // exporterOf returns the bytes that both ends of a TLS connection share with no other connection.
-func exporterOf(conn net.Conn) ([]byte, error) {
-	secured, ok := conn.(*tlsConn)
-	if !ok {
-		return nil, fmt.Errorf("%w: tokens without TLS", errGarbage)
-	}
-	state := secured.ConnectionState()
+func exporterOf(conn *tlsConn) ([]byte, error) {
+	state := conn.ConnectionState()
 	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // bytes, as RFC 9266 has it
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", errTLS, err)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -13,10 +14,12 @@ const (
 	recordHeader = 5
 	// maxRecord bounds the bytes that one record carries (RFC 8446, section 5.1).
 	maxRecord = 16 << 10
-	// maxSealed bounds the bytes that one key seals: 2^36 blocks of AES-GCM, so that an attacker
-	// learns anything from them with a probability of 2^-57 (RFC 8446, section 5.5).
-	// crypto/tls never updates its keys. So the connection ends then, and the next one has other keys.
-	maxSealed = 1 << 40
+	// maxSealed bounds the bytes that one key seals, with recordBlocks for each record. AES-GCM
+	// allows 2^24.5 full records (RFC 8446, section 5.5), and these are 2^24. crypto/tls never
+	// updates its keys, so the connection then ends, and the next one has other keys.
+	maxSealed = maxRecord << 24
+	// recordBlocks is the size of the blocks that a record adds: one for its tag, and an incomplete one.
+	recordBlocks = 2 * 16
 )
 
 var errSpent = errors.New("cluster: the connection has used up its keys: it is opened again")
@@ -30,13 +33,21 @@ var errSpent = errors.New("cluster: the connection has used up its keys: it is o
 type tlsConn struct {
 	*tls.Conn
 	records *records
-	sealed  int64 // bytes that were written
+	sealed  int64 // bytes that were written, with recordBlocks for each record
 }
 
 // newTLSConn returns one end of a connection under TLS, before its handshake.
 func newTLSConn(conn net.Conn, c *tls.Config, end func(net.Conn, *tls.Config) *tls.Conn) *tlsConn {
 	r := &records{Conn: conn}
 	return &tlsConn{Conn: end(r, c), records: r}
+}
+
+// performHandshake performs the handshake of TLS, which may read at most that many bytes.
+func (c *tlsConn) performHandshake(ctx context.Context, most int) error {
+	c.records.most = most
+	err := c.HandshakeContext(ctx)
+	c.records.most = 0
+	return err
 }
 
 // Read waits for the first record only.
@@ -57,7 +68,7 @@ func (c *tlsConn) Read(b []byte) (n int, err error) {
 
 // Write writes all records of b with one write of the connection below.
 func (c *tlsConn) Write(b []byte) (n int, err error) {
-	if c.sealed += int64(len(b)); c.sealed > maxSealed {
+	if c.sealed += int64(len(b) + (1+len(b)/maxRecord)*recordBlocks); c.sealed > maxSealed {
 		return 0, errSpent
 	}
 	if len(b) <= maxRecord {
@@ -79,8 +90,8 @@ type records struct {
 	first   int  // the first byte that arrived, plus one; 0 before it
 	left    int  // bytes of the current record that TLS has not read
 	hurried bool // no Read may wait
-	bounded bool // TLS may read no more than budget
-	budget  int
+	most    int  // that TLS may read in its handshake; 0: it is not in its handshake
+	passed  int  // bytes that TLS has read in its handshake
 
 	mu   sync.Mutex // TLS writes alerts from the goroutine that reads
 	held bool
@@ -103,9 +114,6 @@ func (waitError) Error() string   { return "cluster: no record has arrived" }
 func (waitError) Timeout() bool   { return false }
 func (waitError) Temporary() bool { return true }
 
-// bound bounds the bytes that TLS may read.
-func (r *records) bound(most int) { r.bounded, r.budget = true, most }
-
 // Read returns bytes of one record.
 func (r *records) Read(b []byte) (int, error) {
 	if r.left == 0 {
@@ -125,11 +133,11 @@ func (r *records) Read(b []byte) (int, error) {
 		}
 	}
 	n := min(len(b), r.left, r.in.end-r.in.start)
-	if r.bounded {
-		if n = min(n, r.budget); n == 0 {
-			return 0, fmt.Errorf("%w: a handshake of more than %d bytes", errOversized, maxHandshake)
+	if r.most > 0 {
+		if n = min(n, r.most-r.passed); n == 0 {
+			return 0, fmt.Errorf("%w: a handshake of TLS of more than %d bytes", errOversized, r.most)
 		}
-		r.budget -= n
+		r.passed += n
 	}
 	n = copy(b[:n], r.in.buf[r.in.start:])
 	r.in.start += n

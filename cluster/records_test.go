@@ -39,8 +39,6 @@ func tlsPair(t testing.TB, here, there net.Conn, secret string) (dialler, listen
 	require.NoError(t, err)
 	dialler, listener = conn.(*tlsConn), <-accepted
 	require.NotNil(t, listener)
-	endHandshake(dialler)
-	endHandshake(listener)
 	return dialler, listener
 }
 
@@ -239,18 +237,29 @@ func TestARecordIsBoundedBeforeMemoryIsTakenForIt(t *testing.T) {
 		require.LessOrEqual(t, len(listener.records.in.buf), firstIntake)
 	}
 
-	// A ClientHello that goes on, in records as small as they may be, and one large record.
+	// A hello that goes on, in records as small as they may be, and one large record.
+	id := identity{secrets: secrets("0123456789abcdef")}
 	for _, size := range []int{1, 100, maxRecord} {
-		hello := append([]byte{1, 0, 255, 255}, make([]byte, 8*maxHandshake)...)
-		wire := openWith(proofKeys)
-		for part := range slices.Chunk(hello, size) {
-			wire = append(append(wire, tlsHandshake, 3, 1, byte(len(part)>>8), byte(len(part))), part...)
+		for _, dials := range []bool{false, true} {
+			from := &script{trickle{step: 1 << 20}}
+			hello := append([]byte{1, 0, 255, 255}, make([]byte, 8*maxHandshake)...)
+			if dials {
+				hello[0] = 2
+			}
+			for part := range slices.Chunk(hello, size) {
+				from.data = append(append(from.data, tlsHandshake, 3, 1, byte(len(part)>>8), byte(len(part))), part...)
+			}
+			all := len(from.data)
+			if dials {
+				_, err := id.dialKeys(from, id.secrets)
+				require.ErrorContains(t, err, "more than 16384 bytes", "%d", size)
+			} else {
+				_, _, reason, err := id.acceptKeys(from)
+				require.ErrorIs(t, err, errOversized, "%d", size)
+				require.Equal(t, reasonOversized, reason)
+			}
+			require.LessOrEqual(t, all-len(from.data), 5*maxHandshake, "what it reads")
 		}
-		from := &script{trickle{data: wire, step: 1 << 20}}
-		_, _, reason, err := identity{secrets: secrets("0123456789abcdef")}.accept(from)
-		require.ErrorIs(t, err, errOversized, "%d", size)
-		require.Equal(t, reasonOversized, reason)
-		require.LessOrEqual(t, len(wire)-len(from.data), 5*maxHandshake, "what it reads")
 	}
 }
 
@@ -270,10 +279,23 @@ func TestRecordsAllocateOneReaderEach(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, there), 1.0)
 }
 
-// A key seals as many bytes as it safely can.
+// A key seals as many bytes as it safely can, in blocks of 16.
 func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
 	dialler, listener, asked, _ := wires(t)
-	dialler.sealed = maxSealed - int64(len("the last"))
+	for _, size := range []int{1, 15, 16, 100, maxRecord, maxRecord + 1, 5 * maxRecord} {
+		before, blocks := dialler.sealed, 0
+		_, err := dialler.Write(make([]byte, size))
+		require.NoError(t, err)
+		for asked.Len() > 0 {
+			header := asked.Next(recordHeader)
+			inner := len(asked.Next(int(binary.BigEndian.Uint16(header[3:])))) - 16
+			blocks += (inner+15)/16 + 1
+		}
+		require.GreaterOrEqual(t, dialler.sealed-before, int64(16*blocks), "%d bytes", size)
+	}
+
+	dialler, listener, asked, _ = wires(t)
+	dialler.sealed = maxSealed - int64(len("the last")+recordBlocks)
 	_, err := dialler.Write([]byte("the last"))
 	require.NoError(t, err)
 	got := make([]byte, 100)
@@ -472,10 +494,13 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(of)}
 	dialler, listener := newTLSConn(here, clientTLS(certificates, "127.0.0.1:1"), tls.Client), newTLSConn(there, serverTLS(certificates), tls.Server)
 	defer sever(dialler)
+	dialled := make(chan error, 1)
 	go func() {
-		if dialler.Handshake() == nil {
-			identity{}.dialTokens(dialler, [][]byte{secret})
+		err := dialler.Handshake()
+		if err == nil {
+			err = identity{}.dialTokens(dialler, [][]byte{secret})
 		}
+		dialled <- err
 	}()
 	said := make([]byte, openingSize+1+tokenSize)
 	_, err = io.ReadFull(listener, said)
@@ -484,6 +509,9 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32)
 	require.NoError(t, err)
 	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, derived(secret, exported, "weir token of the dialler")...), said)
+	_, err = listener.Write(append([]byte{opening, 0}, said[openingSize+1:]...))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-dialled, errSecret, "its own token is no answer to it")
 }
 
 // FuzzFramesToALiveNode has a member that holds the secret say anything after the

@@ -13,6 +13,11 @@ import (
 
 var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
 
+// maxCertificates bounds the bytes that TLS reads in a handshake by certificates, before the other
+// side has proved anything. crypto/tls alone would read 256 KiB of certificates. A chain takes a few
+// KiB, and a listener that trusts all CAs of its machine sends their names, of 15 KiB.
+const maxCertificates = 64 << 10
+
 // serverTLS is c as the accepting end uses it: a client without a certificate
 // that we trust is refused, whatever c says, unless c verifies by its own means. Each
 // connection is verified anew: with tickets, a node that had a certificate could come
@@ -68,7 +73,7 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 // without TLS, which otherwise could not distinguish the refusal from a crash.
 func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, error) {
 	secured := newTLSConn(raw, c, tls.Server)
-	err := secured.HandshakeContext(ctx)
+	err := secured.performHandshake(ctx, maxCertificates)
 	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 		sendAlert(raw)
 		return nil, fmt.Errorf("%w: %v", errTLS, err)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,6 +113,51 @@ func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
 		_, _, err = mutually(t, listens, dials, addr)
 		require.NoError(t, err)
 		require.Equal(t, "members.internal", told)
+	}
+}
+
+// A node may send any number of certificates before it has proved anything.
+func TestHandshakesByCertificatesAreBounded(t *testing.T) {
+	const real = 40 << 10 // a long chain, and the names of 150 CAs
+	for about, c := range map[string]struct {
+		dials, listens            int // bytes of certificates
+		diallerEnds, listenerEnds bool
+	}{
+		"as long as real ones":       {real, real, false, false},
+		"the dialler's is too long":  {maxCertificates, 0, false, true},
+		"the listener's is too long": {0, maxCertificates, true, false},
+	} {
+		t.Run(about, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				own, leaf := certificate(t)
+				with := func(size int) *tls.Config {
+					sends := own
+					sends.Certificate = slices.Repeat(own.Certificate, 1+size/len(own.Certificate[0]))
+					return &tls.Config{Certificates: []tls.Certificate{sends}, RootCAs: pool(leaf)}
+				}
+				at, accepted := lo.listen(), make(chan error, 1)
+				defer at.Close()
+				after := make([]byte, 2*maxCertificates) // the bound is of the handshake alone
+				go acceptEach(at, func(conn net.Conn) {
+					defer conn.Close()
+					io.ReadFull(conn, make([]byte, 1))
+					secured, err := acceptTLS(t.Context(), conn, serverTLS(with(c.listens)))
+					if err == nil {
+						_, err = secured.Write(after)
+					}
+					accepted <- err
+				})
+				conn, err := openStream(t.Context(), lo.dial, with(c.dials), at.Addr().String(), firstByteCheck)
+				if err == nil {
+					_, err = io.ReadFull(conn, after)
+					sever(conn)
+				}
+				told := <-accepted
+				require.Equal(t, c.diallerEnds, errors.Is(err, errTLS), "%v", err)
+				require.Equal(t, c.listenerEnds, stopped(told) == reasonOversized, "%v", told)
+				require.Equal(t, c.diallerEnds || c.listenerEnds, err != nil || told != nil, "%v, %v", err, told)
+			})
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -208,6 +209,33 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	})
 }
 
+// An attacker that has overheard an offer, or receives one, knows the key ids of a secret. It does
+// not have the key pair.
+func TestKeyIDsWithoutTheKeyPairProveNothing(t *testing.T) {
+	id := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
+	c := keysConfig()
+	c.NextProtos = offerKeys(id.secrets)
+	c.Certificates = []tls.Certificate{newKeyPair([]byte("another secret..")).certificate}
+
+	conn := memoryPipe("listener")
+	go tls.Client(conn, c).Handshake()
+	_, _, reason, err := id.acceptKeys(conn.peer)
+	require.ErrorIs(t, err, errSecret)
+	require.Equal(t, reasonAuthentication, reason)
+
+	conn = memoryPipe("dialler")
+	go func() {
+		io.ReadFull(conn.peer, make([]byte, openingSize))
+		tls.Server(conn.peer, &tls.Config{GetConfigForClient: func(offer *tls.ClientHelloInfo) (*tls.Config, error) {
+			c := c.Clone()
+			c.NextProtos = offer.SupportedProtos[1:]
+			return c, nil
+		}}).Handshake()
+	}()
+	_, err = id.dialKeys(conn, id.secrets)
+	require.ErrorIs(t, err, errSecret)
+}
+
 // alertSize is the size of a change of ciphers and an alert, with which a side of TLS 1.3 refuses.
 const alertSize = recordHeader + 1 + recordHeader + 2 + 1 + 16
 
@@ -241,53 +269,44 @@ func (m *meddler) Write(b []byte) (int, error) {
 // An attacker that is between two members can change no byte of a handshake: the side that
 // reads it refuses the other.
 func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		id := func(name string) identity {
-			return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: "r"}, secrets: secrets("0123456789abcdef")}
-		}
-		const never = 1 << 20
-		meddles := func(at int) func(net.Conn) net.Conn {
-			return func(conn net.Conn) net.Conn { return &meddler{conn, at} }
-		}
-		shake := func(asked, answered int) (dialled, accepted shaken) {
-			return shakeHands(t, id("a"), id("b"), "r", meddles(asked), meddles(answered))
-		}
-		var wires [2]*recorder
-		records := func(i int) func(net.Conn) net.Conn {
-			return func(conn net.Conn) net.Conn { wires[i] = &recorder{Conn: conn}; return wires[i] }
-		}
-		dialled, accepted := shakeHands(t, id("a"), id("b"), "r", records(0), records(1))
-		require.NoError(t, dialled.err)
-		require.NoError(t, accepted.err)
-		require.Less(t, wires[0].sent.Len(), maxHandshake/2)
-		for i, wire := range wires {
-			said := wire.sent.Bytes()
-			first := openingSize * (1 - i)
-			clear := inTheClear(said[first:], first)
-			for at := 2; at < first; at++ {
-				clear = append(clear, at) // it is reserved
-			}
-			for at := range len(said) {
-				if at > clear[0]+recordHeader && at%13 > 0 {
-					continue // each costs a handshake
+	t.Parallel()
+	id := func(name string) identity {
+		id := identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: "r"}, secrets: secrets("0123456789abcdef")}
+		id.pairs = id.keyPairs()
+		return id
+	}
+	dialler, listener := id("a"), id("b")
+	for i, side := range []string{"of the dialler", "of the listener"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				shake := func(wrap func(net.Conn) net.Conn) (peers []hello, refused error) {
+					wraps := slices.Repeat([]func(net.Conn) net.Conn{func(conn net.Conn) net.Conn { return conn }}, 2)
+					wraps[i] = wrap
+					dialled, accepted := shakeHands(t, dialler, listener, "r", wraps...)
+					return []hello{dialled.peer, accepted.peer}, []error{accepted.err, dialled.err}[i]
 				}
-				asked, answered := at, never
-				if i == 1 {
-					asked, answered = answered, asked
+				var wire *recorder
+				peers, err := shake(func(conn net.Conn) net.Conn { wire = &recorder{Conn: conn}; return wire })
+				require.NoError(t, err)
+				said := wire.sent.Bytes()
+				require.Less(t, len(said), maxHandshake/2)
+				first := openingSize * (1 - i)
+				clear := inTheClear(said[first:], first)
+				for at := 2; at < first; at++ {
+					clear = append(clear, at) // it is reserved
 				}
-				d, a := shake(asked, answered)
-				refused := a.err
-				if i == 1 {
-					refused = d.err
+				for at := range said {
+					changed, refused := shake(func(conn net.Conn) net.Conn { return &meddler{conn, at} })
+					if refused == nil && slices.Contains(clear, at) {
+						require.Equal(t, peers, changed)
+						continue
+					}
+					require.Error(t, refused, "byte %d", at)
 				}
-				if refused == nil && slices.Contains(clear, at) {
-					require.Equal(t, []hello{dialled.peer, accepted.peer}, []hello{d.peer, a.peer})
-					continue
-				}
-				require.Error(t, refused, "byte %d of the words of side %d", at, i)
-			}
-		}
-	})
+			})
+		})
+	}
 }
 
 // inTheClear returns where the version is in the headers of records that are not encrypted. TLS 1.3
@@ -357,36 +376,34 @@ func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 
 // A listener knows the secret, and answers what makes no sense.
 func TestOnlyAWelcomeIsOne(t *testing.T) {
-	id := func(name string) identity {
-		return identity{self: hello{Name: name, Region: "r"}}
+	id := func(name string, secret ...string) identity {
+		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets(secret...)}
 	}
 	for name, c := range map[string]struct {
-		status byte
-		want   error
+		dialler identity
+		status  byte
+		want    error
 	}{
-		"a welcome":                   {statusWelcome, nil},
-		"a refusal of what fits":      {statusRegion, errForeign},
-		"no version in common":        {statusVersion, errForeign},
-		"a status of a later version": {statusVersion + 1, errRefused},
-		"the last status that can be": {255, errRefused},
-		"no sense in what was asked":  {statusGarbage, errForeign},
-		"another Seed":                {statusSeed, errSeed},
-		"it has left":                 {statusLeft, errAway},
+		"a welcome":                          {id("a"), statusWelcome, nil},
+		"a refusal of what fits":             {id("a"), statusRegion, errForeign},
+		"no version in common":               {id("a"), statusVersion, errForeign},
+		"a status of a later version":        {id("a"), statusVersion + 1, errRefused},
+		"the last status that can be":        {id("a"), 255, errRefused},
+		"no sense in what was asked":         {id("a"), statusGarbage, errForeign},
+		"another Seed":                       {id("a"), statusSeed, errSeed},
+		"it has left":                        {id("a"), statusLeft, errAway},
+		"in the clear, to a secret's holder": {id("a", "0123456789abcdef"), statusWelcome, errSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()
 			defer here.Close()
 			go func() {
 				defer there.Close()
-				io.ReadFull(there, make([]byte, openingSize))
-				there.Write([]byte{opening, 0})
-				if _, err := readHello(there); err != nil {
-					return
-				}
+				go io.Copy(io.Discard, there)
 				answer, _ := id("b").self.encode()
-				there.Write(appendHello([]byte{c.status}, answer))
+				there.Write(appendHello([]byte{opening, 0, c.status}, answer))
 			}()
-			_, peer, err := id("a").dial(here, "r")
+			_, peer, err := c.dialler.dial(here, "r")
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
 				return

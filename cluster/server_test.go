@@ -93,28 +93,37 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 	}
 }
 
-func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
+func TestADripOfHalfAFrameOrHandshakeDoesNotKeepAConnection(t *testing.T) {
 	t.Parallel()
-	inMemory(t, func(t *testing.T, lo *loopback) {
-		b := lo.peer(t, "b", nil)
-		conn := greeted(t, b)
-		var drip sync.WaitGroup
-		defer drip.Wait()
-		drip.Go(func() {
-			conn.Write([]byte{opening, byte(kindAsk), 0, 0, 255, 255})
-			for {
-				if _, err := conn.Write([]byte{0}); err != nil {
-					return
+	for _, c := range []struct {
+		open   func(*testing.T, *testPeer) net.Conn
+		begins []byte
+		wait   time.Duration
+	}{
+		{greeted, []byte{opening, byte(kindAsk), 0, 0, 255, 255}, idleWait},
+		{raw, append(openWith(proofKeys), tlsHandshake, 3, 1, 0x40, 0), handshakeWait},
+	} {
+		inMemory(t, func(t *testing.T, lo *loopback) {
+			b := lo.peer(t, "b", nil)
+			conn := c.open(t, b)
+			var drip sync.WaitGroup
+			defer drip.Wait()
+			drip.Go(func() {
+				conn.Write(c.begins)
+				for {
+					if _, err := conn.Write([]byte{0}); err != nil {
+						return
+					}
+					time.Sleep(50 * time.Millisecond)
 				}
-				time.Sleep(50 * time.Millisecond)
-			}
+			})
+			begun := time.Now()
+			requireClosed(t, conn, time.Minute)
+			require.Equal(t, c.wait, time.Since(begun))
+			synctest.Wait()
+			require.EqualValues(t, 1, b.stats().Refused[reasonTimeout])
 		})
-		begun := time.Now()
-		requireClosed(t, conn, time.Minute)
-		require.Equal(t, idleWait, time.Since(begun))
-		synctest.Wait()
-		require.EqualValues(t, 1, b.stats().Refused[reasonTimeout])
-	})
+	}
 }
 
 // A caller's TLS may say what it likes of clients: each needs a certificate that is
